@@ -1,0 +1,22 @@
+//! Compiles the protobuf files to Rust with protox, so that no `protoc` binary is needed.
+
+use std::{env, error::Error, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let files = [
+        "proto/provost/v1/outcome.proto",
+        "proto/provost/v1/sessions.proto",
+        "proto/provost/v1/terminals.proto",
+        "proto/provost/supervisor/v1/supervisor.proto",
+    ];
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(files, ["proto"])?;
+
+    // The public services only: reflection shows what callers may call, not the supervisor's protocol.
+    let public = protox::compile(&files[..3], ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    std::fs::write(out.join("provost_v1.bin"), prost::Message::encode_to_vec(&public))?;
+
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Provost: a sandboxed command-execution gateway.
+
+pub mod policy;
+pub mod proto;

@@ -1,0 +1,3 @@
+//! The `provost` command.
+
+fn main() {}

@@ -1,0 +1,281 @@
+//! Profiles: named descriptions of confinement, as policy files write them.
+//!
+//! Pure data and its validation. This file reads no files, asks the kernel nothing, and decides about
+//! no command; it refuses what cannot mean anything (a relative path, a zero limit).
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+
+use super::duration;
+
+/// Whether a protection must be had, or may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Demand {
+    /// Without it nothing runs.
+    #[default]
+    Require,
+    /// Without it the command runs and the shortfall is said and recorded.
+    Prefer,
+}
+
+/// A named description of confinement.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Profile {
+    /// One line for people.
+    pub description: String,
+    /// One sandbox for all terminals of a session, or one each.
+    pub isolation: Isolation,
+    /// What the commands see of the file system.
+    pub filesystem: Filesystem,
+    /// The network that the commands have.
+    pub network: NetworkRule,
+    /// Who the commands are.
+    pub identity: IdentityRule,
+    /// Bounds on each terminal and on each session.
+    pub limits: LimitRules,
+    /// The system call filter.
+    pub seccomp: Layer,
+    /// The landlock domain.
+    pub landlock: Layer,
+    /// The commands' environment.
+    pub environment: EnvironmentRule,
+    /// Times: limits and graces.
+    pub times: TimeRules,
+    /// How much output is retained.
+    pub output: OutputRule,
+    /// The shell for whole lines; absolute, in the sandbox's view.
+    pub shell: PathBuf,
+    /// Folders that a bare program name is looked for in, in order. Also the commands' `PATH`.
+    pub path: Vec<PathBuf>,
+}
+
+/// How terminals of one session share kernel objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// One sandbox for the (session, profile).
+    #[default]
+    Session,
+    /// One sandbox for each terminal.
+    Terminal,
+}
+
+/// A layer that is on or off, and required or preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Layer {
+    /// On or off.
+    pub enabled: bool,
+    /// What to do when this host cannot give it.
+    pub demand: Demand,
+}
+
+impl Default for Layer {
+    fn default() -> Self {
+        Self { enabled: true, demand: Demand::Require }
+    }
+}
+
+/// The commands' view of the file system: nothing but what is listed, plus the session's roots.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Filesystem {
+    /// Host folders and files shown read-only at the same place; absent ones are left out. Links are shown as links.
+    pub system: Vec<PathBuf>,
+    /// More of the same, for a team's own toolchains; an absent one is refused.
+    pub read_only: Vec<PathBuf>,
+    /// Host folders shown writable at the same place besides the session's roots; an absent one is refused.
+    pub writable: Vec<PathBuf>,
+    /// Whether the session's roots are writable.
+    pub workspace: Access,
+    /// Size of the private `/tmp`, and of the home, in bytes.
+    pub tmp_bytes: u64,
+    /// Files and folders that `/tmp` may hold.
+    pub tmp_inodes: u64,
+}
+
+impl Default for Filesystem {
+    fn default() -> Self {
+        Self {
+            system: ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc"]
+                .map(PathBuf::from)
+                .to_vec(),
+            read_only: Vec::new(),
+            writable: Vec::new(),
+            workspace: Access::Write,
+            tmp_bytes: 1 << 30,
+            tmp_inodes: 262_144,
+        }
+    }
+}
+
+/// Read or write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Read-only.
+    Read,
+    /// Readable and writable.
+    #[default]
+    Write,
+}
+
+/// Which network a command has, and which a caller may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkRule {
+    /// When the caller says nothing.
+    pub default: Network,
+    /// What the caller may ask for.
+    pub choices: Vec<Network>,
+}
+
+impl Default for NetworkRule {
+    fn default() -> Self {
+        Self { default: Network::None, choices: vec![Network::None] }
+    }
+}
+
+/// A kind of network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// A network of its own, with a loopback only.
+    None,
+    /// The host's.
+    Host,
+}
+
+/// Who the commands are. Never the host's root.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdentityRule {
+    /// The id that the commands see themselves as, where the host can map ids.
+    pub uid: u32,
+    /// The group, likewise.
+    pub gid: u32,
+    /// The name of that id.
+    pub user: String,
+    /// The commands' home: private and empty.
+    pub home: PathBuf,
+}
+
+impl Default for IdentityRule {
+    fn default() -> Self {
+        Self { uid: 1000, gid: 1000, user: "agent".into(), home: "/home/agent".into() }
+    }
+}
+
+/// Bounds by the kernel's resource control.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitRules {
+    /// Whether cgroup limits must be had.
+    pub demand: Demand,
+    /// On each terminal.
+    pub terminal: CgroupLimits,
+    /// On all terminals of a session together.
+    pub session: CgroupLimits,
+    /// By setrlimit(2), on each process: lower-case names without the prefix ("core", "nofile") to values.
+    pub rlimits: BTreeMap<String, u64>,
+}
+
+/// Limits of a cgroup; absent ones are not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct CgroupLimits {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of swap beyond the memory.
+    pub swap_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+}
+
+/// The commands' environment: nothing is inherited from the gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct EnvironmentRule {
+    /// Fixed values; a caller's or session's value of the same name replaces one unless it is denied.
+    pub set: BTreeMap<String, String>,
+    /// Name patterns (`*` at the end only) that a caller may pass. Empty means all that is not denied.
+    pub allow: Vec<String>,
+    /// Name patterns that nobody may pass: a request that does is refused.
+    pub deny: Vec<String>,
+}
+
+/// Times. Each a number with a unit: "500ms", "5s", "10m", "2h".
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeRules {
+    /// The time limit when the caller gives none.
+    #[serde(with = "duration::optional")]
+    pub limit: Option<Duration>,
+    /// The highest time limit that a caller may ask for.
+    #[serde(with = "duration::optional")]
+    pub ceiling: Option<Duration>,
+    /// The idle limit when the caller gives none.
+    #[serde(with = "duration::optional")]
+    pub idle: Option<Duration>,
+    /// Between TERM and KILL.
+    #[serde(with = "duration")]
+    pub grace: Duration,
+    /// How long what outlives the main process may go on.
+    #[serde(with = "duration")]
+    pub linger: Duration,
+}
+
+impl Default for TimeRules {
+    fn default() -> Self {
+        Self {
+            limit: None,
+            ceiling: None,
+            idle: None,
+            grace: Duration::from_secs(5),
+            linger: Duration::from_millis(200),
+        }
+    }
+}
+
+/// How much output is retained for a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputRule {
+    /// Bytes, when the caller says nothing.
+    pub default_bytes: u64,
+    /// The most that a caller may ask for; more is cut to this.
+    pub ceiling_bytes: u64,
+}
+
+impl Default for OutputRule {
+    fn default() -> Self {
+        Self { default_bytes: 1 << 20, ceiling_bytes: 64 << 20 }
+    }
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            description: String::new(),
+            isolation: Isolation::default(),
+            filesystem: Filesystem::default(),
+            network: NetworkRule::default(),
+            identity: IdentityRule::default(),
+            limits: LimitRules::default(),
+            seccomp: Layer::default(),
+            landlock: Layer::default(),
+            environment: EnvironmentRule::default(),
+            times: TimeRules::default(),
+            output: OutputRule::default(),
+            shell: "/bin/sh".into(),
+            path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+                .map(PathBuf::from)
+                .to_vec(),
+        }
+    }
+}

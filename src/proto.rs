@@ -1,0 +1,16 @@
+//! The generated protobuf types and gRPC stubs. Nothing is written by hand here.
+
+#![allow(missing_docs, clippy::all, clippy::pedantic)]
+
+/// `provost.v1`: the public API.
+pub mod v1 {
+    tonic::include_proto!("provost.v1");
+
+    /// The descriptors of the public API, for gRPC reflection.
+    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/provost_v1.bin"));
+}
+
+/// `provost.supervisor.v1`: between the gateway and its supervisors.
+pub mod supervisor {
+    tonic::include_proto!("provost.supervisor.v1");
+}
