@@ -1,4 +1,17 @@
-//! Provost: a sandboxed command-execution gateway.
+//! Provost: a sandboxed command-execution gateway. `ARCHITECTURE.md` is the map.
 
+pub mod cgroup;
+pub mod cli;
+pub mod client;
+pub mod gateway;
+pub mod grpc;
+pub mod output;
 pub mod policy;
 pub mod proto;
+pub mod sandbox;
+pub mod session;
+pub mod supervisor;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod terminal;
+pub mod wire;

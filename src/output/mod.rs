@@ -1,0 +1,1 @@
+//! Output: the layout of the ring and the edges of text. Pure.

@@ -1,0 +1,1 @@
+//! The gateway's side of a sandbox: plan, launch, control.

@@ -1,0 +1,1 @@
+//! Sessions: trust domains opened by a principal.

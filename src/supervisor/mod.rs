@@ -1,0 +1,41 @@
+//! Inside a sandbox: the supervisor, PID 1.
+//!
+//! Set-up first (namespaces, root, privileges, filters), then one event loop that spawns, reaps, pumps output
+//! and stops. It decides nothing: every plan and every limit comes from the gateway.
+
+use std::os::fd::OwnedFd;
+
+use crate::{cgroup, proto::supervisor::SandboxPosture};
+
+/// A sandbox that is fully set up: what set-up hands to the event loop.
+#[derive(Debug)]
+pub struct Ready {
+    /// The sandbox's id, from the plan.
+    pub sandbox_id: String,
+    /// The listening control socket (a unix stream socket).
+    pub listener: OwnedFd,
+    /// The sandbox's cgroup folders; the v2 one first where there is one. Empty: no tree can be written.
+    pub folders: Vec<cgroup::Folder>,
+    /// Who the commands become.
+    pub identity: CommandIdentity,
+    /// What is in force, read back from the kernel.
+    pub posture: SandboxPosture,
+    /// End with the control connection.
+    pub die_with_gateway: bool,
+    /// The name of the stage at which a fault is to be injected, in builds with failpoints.
+    pub fail_at: Option<String>,
+}
+
+/// Who a command is, in ids of the supervisor's user namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandIdentity {
+    /// Change to these ids before exec.
+    Change {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+    },
+    /// The supervisor and its commands have the one id there is.
+    Keep,
+}

@@ -1,0 +1,1 @@
+//! System calls that no library wraps, and the only place with unsafe code.

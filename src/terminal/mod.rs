@@ -1,0 +1,1 @@
+//! Terminals: one command each, from request to release.

@@ -1,0 +1,1 @@
+//! Frames of the control protocol between gateway and supervisor. Pure.
