@@ -1,1 +1,3 @@
 //! Output: the layout of the ring and the edges of text. Pure.
+
+pub mod ring;
