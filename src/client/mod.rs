@@ -1,1 +1,134 @@
-//! A connection to a gateway.
+//! A connection to a gateway, over its unix socket.
+//!
+//! Only connects: it retries nothing, starts nothing and keeps no state of sessions or terminals.
+
+#![forbid(unsafe_code)]
+
+use std::{
+    io,
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::proto::v1::{sessions_client::SessionsClient, terminals_client::TerminalsClient};
+
+/// How much of one stream may be under way before the reader has taken it. Large, for bulk output.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Of all streams of a connection together.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// HTTP/2 frames of this size carry bulk output with few wake-ups.
+const FRAME_BYTES: u32 = 256 << 10;
+/// The largest message taken from a gateway: a whole retained output at the default ceiling, and a little.
+const MESSAGE_BYTES: usize = (64 << 20) + (64 << 10);
+
+/// A connection to a gateway.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// The sessions service.
+    pub sessions: SessionsClient<Channel>,
+    /// The terminals service.
+    pub terminals: TerminalsClient<Channel>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address is not of the form `unix:PATH`.
+    #[error("gateway address {0:?} is not of the form unix:PATH")]
+    Address(String),
+    /// Nothing listens there.
+    #[error("cannot connect to the gateway at {}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something listens, and does not speak HTTP/2.
+    #[error("no gateway answers at {}", path.display())]
+    Handshake {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
+}
+
+/// Connects to `unix:PATH`; when it returns, the gateway has answered.
+pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
+    let path = socket_path(uri)?;
+    // The first connection is made here, so that a missing gateway has an exact error.
+    let first = open(&path).await.map_err(|source| ConnectError::Socket { path: path.clone(), source })?;
+    let first = Arc::new(std::sync::Mutex::new(Some(first)));
+    let target = path.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let ready = first.lock().ok().and_then(|mut first| first.take());
+        let target = target.clone();
+        async move {
+            let stream = match ready {
+                Some(stream) => stream,
+                None => open(&target).await?,
+            };
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    // The authority only names the peer in HTTP/2; a unix socket has none.
+    let channel = Endpoint::from_static("http://provost.local")
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|source| ConnectError::Handshake { path, source })?;
+    Ok(Client {
+        sessions: SessionsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
+        terminals: TerminalsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
+    })
+}
+
+/// Whether a socket lies at the address; says nothing about whether anyone listens.
+pub fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+}
+
+fn socket_path(uri: &str) -> Result<PathBuf, ConnectError> {
+    let path = uri.strip_prefix("unix://").or_else(|| uri.strip_prefix("unix:"));
+    match path {
+        Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+        _ => Err(ConnectError::Address(uri.to_owned())),
+    }
+}
+
+/// By way of its folder's descriptor when the path is too long for an address (108 bytes, unix(7)).
+async fn open(path: &Path) -> io::Result<UnixStream> {
+    if path.as_os_str().len() < 108 {
+        return UnixStream::connect(path).await;
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let folder = std::fs::File::open(folder)?;
+    let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+    UnixStream::connect(Path::new(&by_descriptor).join(name)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_a_unix_socket() {
+        assert_eq!(socket_path("unix:/run/p.sock").unwrap(), PathBuf::from("/run/p.sock"));
+        assert_eq!(socket_path("unix:///run/p.sock").unwrap(), PathBuf::from("/run/p.sock"));
+        for bad in ["", "unix:", "http://localhost", "/run/p.sock"] {
+            assert!(socket_path(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,4 +1,23 @@
 //! Policy: what may run, where, as whom and with what. Pure: no input or output, no clock, no unsafe code.
+//!
+//! [`PolicySet`] is what the policy files say; [`judge`] holds a complete [`Request`] against it and mints the
+//! [`Permit`] without which nothing can be spawned. This module refuses to read files and to ask the kernel.
+
+#![forbid(unsafe_code)]
 
 pub mod duration;
+pub mod environment;
+mod file_error;
+mod judge;
+mod path;
+mod permit;
 pub mod profile;
+mod request;
+mod set;
+
+pub use file_error::PolicyFileError;
+pub use judge::{Denial, judge};
+pub use path::{AbsPath, PathError};
+pub use permit::{Digest, Order, Permit};
+pub use request::{Overflow, Program, Request, Stdin, Streams};
+pub use set::{PolicySet, ProfileName};

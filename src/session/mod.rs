@@ -1,1 +1,5 @@
 //! Sessions: trust domains opened by a principal.
+
+mod principal;
+
+pub use principal::{Peer, Principal};

@@ -1,1 +1,5 @@
 //! Terminals: one command each, from request to release.
+
+mod caps;
+
+pub use caps::Caps;

@@ -1,0 +1,265 @@
+//! The gateway's configuration: one TOML file, then what the command line overrides.
+//!
+//! Unknown keys are refused. Every number has its unit in its name, and every bound of the gateway that can be
+//! set is set here; those of a command are the profile's.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::{
+    policy::{PolicyFileError, PolicySet, duration},
+    terminal::Caps,
+};
+
+/// Where the policy comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicySource {
+    /// `default.toml` in this folder.
+    Folder(PathBuf),
+    /// The one that is compiled in, as it is.
+    CompiledIn,
+    /// The one that is compiled in, with resource limits preferred instead of required.
+    CompiledInPreferringLimits,
+}
+
+/// A gateway's configuration, complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The unix socket to listen on.
+    pub listen: PathBuf,
+    /// Permission bits of that socket. Who may connect may run commands.
+    pub socket_mode: u32,
+    /// The folder that the gateway keeps its state in; one gateway at a time.
+    pub state: PathBuf,
+    /// Where the policy comes from.
+    pub policies: PolicySource,
+    /// The host ids that sandboxes' identities are taken from, on a privileged host.
+    pub ids: IdRange,
+    /// Bounds on sessions and terminals.
+    pub caps: Caps,
+    /// How long a finished terminal that nobody released is kept.
+    pub finished_kept: Duration,
+    /// How long a drain may take before what is left is killed.
+    pub drain: Duration,
+    /// Sandboxes end with the gateway.
+    pub die_with_gateway: DieWithGateway,
+}
+
+/// Whether sandboxes outlive a gateway that was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DieWithGateway {
+    /// They end with it.
+    Yes,
+    /// They run on.
+    No,
+}
+
+/// A range of host ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdRange {
+    /// The first id.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Default for IdRange {
+    /// Above the ranges that distributions hand out to people and to containers.
+    fn default() -> Self {
+        Self { first: 1_879_048_192, count: 65_536 }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is wrong; shown with its place.
+    #[error("{0}")]
+    File(PolicyFileError),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: default_listen(),
+            socket_mode: 0o600,
+            state: default_state(),
+            policies: PolicySource::CompiledIn,
+            ids: IdRange::default(),
+            caps: Caps::default(),
+            finished_kept: Duration::from_secs(30 * 60),
+            drain: Duration::from_secs(20),
+            die_with_gateway: DieWithGateway::No,
+        }
+    }
+}
+
+impl Config {
+    /// The configuration of a file; what it leaves out has its default.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// As [`Config::load`], of a text.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let parsed: ConfigFile = toml::from_str(text).map_err(|error| {
+            let place = error.span().unwrap_or(0..0);
+            ConfigError::File(PolicyFileError::at(file, text, place, error.message()))
+        })?;
+        let default = Self::default();
+        Ok(Self {
+            listen: parsed.listen.unwrap_or(default.listen),
+            socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
+            state: parsed.state.unwrap_or(default.state),
+            policies: parsed.policies.map_or(default.policies, PolicySource::Folder),
+            ids: parsed.ids.unwrap_or_default(),
+            caps: parsed.caps,
+            finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
+            drain: parsed.drain.unwrap_or(default.drain),
+            die_with_gateway: default.die_with_gateway,
+        })
+    }
+
+    /// What `provost run` starts by itself: private state, limits preferred, nothing left behind. The socket and
+    /// the state folder are made by [`embed`](super::embed).
+    pub fn embedded() -> Self {
+        Self {
+            policies: PolicySource::CompiledInPreferringLimits,
+            die_with_gateway: DieWithGateway::Yes,
+            drain: Duration::from_secs(10),
+            ..Self::default()
+        }
+    }
+}
+
+impl PolicySource {
+    /// Loads and checks the policy.
+    pub fn load(&self) -> Result<PolicySet, ConfigError> {
+        match self {
+            Self::CompiledIn => Ok(PolicySet::compiled_in()),
+            Self::CompiledInPreferringLimits => Ok(PolicySet::compiled_in().preferring_limits()),
+            Self::Folder(folder) => {
+                let path = folder.join("default.toml");
+                let text = fs::read_to_string(&path)
+                    .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+                PolicySet::parse(&path.display().to_string(), &text).map_err(ConfigError::File)
+            }
+        }
+    }
+}
+
+/// Where a gateway listens, and a client looks, when nothing is said: `/run/provost/provost.sock` for root,
+/// else `$XDG_RUNTIME_DIR/provost/provost.sock`, else `/tmp/provost-UID/provost.sock`.
+pub fn default_listen() -> PathBuf {
+    runtime_folder().join("provost.sock")
+}
+
+fn default_state() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        PathBuf::from("/var/lib/provost")
+    } else {
+        runtime_folder().join("state")
+    }
+}
+
+/// Private to the user.
+pub(super) fn runtime_folder() -> PathBuf {
+    let user = nix::unistd::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/provost");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if Path::new(&folder).is_absolute() => PathBuf::from(folder).join("provost"),
+        _ => PathBuf::from(format!("/tmp/provost-{user}")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    #[serde(default, deserialize_with = "listen_address")]
+    listen: Option<PathBuf>,
+    #[serde(default, deserialize_with = "octal_mode")]
+    socket_mode: Option<u32>,
+    state: Option<PathBuf>,
+    policies: Option<PathBuf>,
+    ids: Option<IdRange>,
+    #[serde(default)]
+    caps: Caps,
+    #[serde(default, with = "duration::optional")]
+    finished_kept: Option<Duration>,
+    #[serde(default, with = "duration::optional")]
+    drain: Option<Duration>,
+}
+
+/// `unix:/absolute/path`.
+pub fn parse_listen(text: &str) -> Result<PathBuf, &'static str> {
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:"));
+    match path.map(PathBuf::from) {
+        Some(path) if path.is_absolute() && path.file_name().is_some() => Ok(path),
+        _ => Err("must be of the form unix:/absolute/path"),
+    }
+}
+
+fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_listen(&text).map(Some).map_err(D::Error::custom)
+}
+
+fn octal_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match u32::from_str_radix(&text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(Some(mode)),
+        _ => Err(D::Error::custom("must be permission bits in octal, as in \"0600\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_sets_what_it_names_and_leaves_the_rest() {
+        let config = Config::parse(
+            "c.toml",
+            "listen = \"unix:/tmp/p.sock\"\nsocket_mode = \"0660\"\nfinished_kept = \"5m\"\n[caps]\nlive_terminals_per_session = 3\n",
+        )
+        .unwrap();
+        assert_eq!(config.listen, PathBuf::from("/tmp/p.sock"));
+        assert_eq!(config.socket_mode, 0o660);
+        assert_eq!(config.finished_kept, Duration::from_secs(300));
+        assert_eq!(config.caps.live_terminals_per_session, 3);
+        assert_eq!(config.caps.sessions_per_principal, Caps::default().sessions_per_principal);
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused_with_their_place() {
+        for (text, line) in [
+            ("lisen = \"x\"\n", 1),
+            ("\nlisten = \"tcp:1\"\n", 2),
+            ("socket_mode = \"9\"\n", 1),
+            ("drain = \"5\"\n", 1),
+            ("[caps]\nno_such = 1\n", 2),
+        ] {
+            let error = Config::parse("c.toml", text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("c.toml:{line}:")), "{error}");
+        }
+    }
+}

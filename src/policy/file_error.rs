@@ -1,0 +1,73 @@
+//! Where a policy file is wrong: file, line, column, the line itself and a caret.
+
+use std::fmt;
+
+/// A mistake in a policy file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyFileError {
+    /// The file, as it was named to the loader.
+    pub file: String,
+    /// 1-based.
+    pub line: usize,
+    /// 1-based, in characters.
+    pub column: usize,
+    /// What is wrong.
+    pub problem: String,
+    source_line: String,
+    width: usize,
+}
+
+impl PolicyFileError {
+    /// At a byte range of the file's text; a range past the end means the end.
+    pub fn at(file: &str, text: &str, range: std::ops::Range<usize>, problem: impl Into<String>) -> Self {
+        let mut start = range.start.min(text.len());
+        while !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let marked_end = range.end.clamp(start, line_end.max(start));
+        Self {
+            file: file.to_owned(),
+            line: text[..start].matches('\n').count() + 1,
+            column: text[line_start..start].chars().count() + 1,
+            problem: problem.into(),
+            source_line: text[line_start..line_end].trim_end_matches('\r').to_owned(),
+            width: text.get(start..marked_end).map_or(1, |marked| marked.chars().count()).max(1),
+        }
+    }
+}
+
+impl fmt::Display for PolicyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, line, column, problem, source_line, width } = self;
+        let margin = " ".repeat(line.to_string().len());
+        let indent = " ".repeat(column - 1);
+        let carets = "^".repeat(*width);
+        writeln!(f, "{file}:{line}:{column}: {problem}")?;
+        writeln!(f, "{margin} |")?;
+        writeln!(f, "{line} | {source_line}")?;
+        write!(f, "{margin} | {indent}{carets}")
+    }
+}
+
+impl std::error::Error for PolicyFileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_shown_with_a_caret() {
+        let text = "a = 1\nbb = 2\n";
+        let error = PolicyFileError::at("p.toml", text, 6..8, "unknown key");
+        assert_eq!((error.line, error.column), (2, 1));
+        assert_eq!(error.to_string(), "p.toml:2:1: unknown key\n  |\n2 | bb = 2\n  | ^^");
+    }
+
+    #[test]
+    fn a_place_past_the_end_or_inside_a_character_does_not_panic() {
+        assert_eq!(PolicyFileError::at("p", "", 9..12, "x").line, 1);
+        assert_eq!(PolicyFileError::at("p", "é\n", 1..2, "x").column, 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! The permit: the proof that policy has allowed one exact request.
+//!
+//! Its fields are private and it is neither `Clone` nor `Default`: outside of this module there is no way to
+//! come by one but [`judge`](super::judge), and no way to get at the [`Order`] inside but to give the permit up.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{
+    AbsPath, ProfileName,
+    profile::{Network, Profile},
+    request::{Overflow, Stdin, Streams},
+};
+
+/// SHA-256 of a request in its normal form.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub(super) [u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// Leave to run one exact command, once.
+#[derive(Debug)]
+#[must_use = "a permit that nobody redeems runs nothing"]
+pub struct Permit {
+    pub(super) digest: Digest,
+    pub(super) generation: u64,
+    pub(super) order: Order,
+}
+
+impl Permit {
+    /// The digest of the request that was judged.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The generation of the policy that judged.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What was allowed, to look at: the sandbox is chosen by it.
+    pub fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// Gives the permit up for the command that it allows.
+    pub fn redeem(self) -> Order {
+        self.order
+    }
+}
+
+/// What exactly is to be run. Made by judging, from the request and the profile together.
+#[derive(Debug)]
+pub struct Order {
+    pub(super) profile_name: ProfileName,
+    pub(super) profile: Arc<Profile>,
+    pub(super) network: Network,
+    pub(super) program: String,
+    pub(super) argv: Vec<Bytes>,
+    pub(super) env: Vec<Bytes>,
+    pub(super) cwd: AbsPath,
+    pub(super) output_limit_bytes: u64,
+    pub(super) streams: Streams,
+    pub(super) stdin: Stdin,
+    pub(super) overflow: Overflow,
+    pub(super) time_limit: Option<Duration>,
+    pub(super) idle_limit: Option<Duration>,
+    pub(super) kill_grace: Duration,
+}
+
+impl Order {
+    /// The profile's name.
+    pub fn profile_name(&self) -> &ProfileName {
+        &self.profile_name
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// The network.
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// The program: a bare name to look for in [`Self::search_path`], or a path.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The argument vector, with `argv[0]`.
+    pub fn argv(&self) -> &[Bytes] {
+        &self.argv
+    }
+
+    /// `NAME=value`, the whole environment.
+    pub fn env(&self) -> &[Bytes] {
+        &self.env
+    }
+
+    /// The working folder.
+    pub fn cwd(&self) -> &AbsPath {
+        &self.cwd
+    }
+
+    /// Where a bare program name is looked for: the profile's folders, whatever `PATH` says.
+    pub fn search_path(&self) -> &[PathBuf] {
+        &self.profile.path
+    }
+
+    /// Bytes of output to retain for each stream.
+    pub fn output_limit_bytes(&self) -> u64 {
+        self.output_limit_bytes
+    }
+
+    /// How the output is kept.
+    pub fn streams(&self) -> Streams {
+        self.streams
+    }
+
+    /// Where stdin comes from.
+    pub fn stdin(&self) -> Stdin {
+        self.stdin
+    }
+
+    /// What happens when the ring is full.
+    pub fn overflow(&self) -> Overflow {
+        self.overflow
+    }
+
+    /// After which the command is stopped.
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.time_limit
+    }
+
+    /// Without output for this long, the command is stopped.
+    pub fn idle_limit(&self) -> Option<Duration> {
+        self.idle_limit
+    }
+
+    /// Between TERM and KILL.
+    pub fn kill_grace(&self) -> Duration {
+        self.kill_grace
+    }
+}

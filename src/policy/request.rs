@@ -1,0 +1,81 @@
+//! A complete request for a command, parsed: what policy judges.
+//!
+//! Everything in it has been checked for form. Nothing in it has been allowed.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{AbsPath, environment::Entry, profile::Network};
+
+/// What is to be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// A program and its arguments.
+    Command {
+        /// A bare name, or a path; not empty, no NUL.
+        command: String,
+        /// The arguments after it; no NUL.
+        args: Vec<String>,
+    },
+    /// A line for the profile's shell; no NUL.
+    ShellLine(String),
+}
+
+/// How stdout and stderr are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Streams {
+    /// One stream, in the order of writing.
+    Merged,
+    /// Two streams.
+    Split,
+}
+
+/// What happens when the ring is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// The oldest bytes go.
+    DropOldest,
+    /// The command waits for its reader.
+    Block,
+}
+
+/// Where stdin comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stdin {
+    /// `/dev/null`.
+    Closed,
+    /// A pipe that the caller writes to.
+    Open,
+}
+
+/// A request, complete: the caller's own words and what its session adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The session's folders; at least one.
+    pub roots: Arc<[AbsPath]>,
+    /// The session's environment.
+    pub session_env: Arc<[Entry]>,
+    /// What to run.
+    pub program: Program,
+    /// The caller's environment.
+    pub env: Vec<Entry>,
+    /// The working folder: the caller's, or the session's.
+    pub cwd: AbsPath,
+    /// The profile's name: the caller's, or the session's; absent: the policy's default.
+    pub profile: Option<String>,
+    /// The network asked for; absent: the profile's default.
+    pub network: Option<Network>,
+    /// Bytes of output to retain; absent: the profile's default.
+    pub output_limit_bytes: Option<u64>,
+    /// How the output is kept.
+    pub streams: Streams,
+    /// Where stdin comes from.
+    pub stdin: Stdin,
+    /// What happens when the ring is full.
+    pub overflow: Overflow,
+    /// Absent: the profile's.
+    pub time_limit: Option<Duration>,
+    /// Absent: the profile's.
+    pub idle_limit: Option<Duration>,
+    /// Absent: the profile's.
+    pub kill_grace: Option<Duration>,
+}

@@ -1,0 +1,42 @@
+//! Who calls. Proven by the kernel, never claimed.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use crate::sys::peer;
+
+/// A principal: whoever has this user id on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal {
+    /// The user id, in the gateway's user namespace.
+    pub uid: u32,
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid:{}", self.uid)
+    }
+}
+
+/// The caller at the other end of a connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Who it is.
+    pub principal: Principal,
+    /// The group at connect time: with the uid, who owns what the commands write in the workspace.
+    pub gid: u32,
+    /// The process that connected, where the kernel tells (6.5 and later).
+    pub process: Option<Arc<OwnedFd>>,
+}
+
+impl Peer {
+    /// Asks the kernel who made this connection.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let credentials = peer::credentials(socket)?;
+        let principal = Principal { uid: credentials.uid };
+        Ok(Self { principal, gid: credentials.gid, process: peer::pidfd(socket)?.map(Arc::new) })
+    }
+}

@@ -1,0 +1,56 @@
+//! Who is at the other end of a unix socket, as the kernel saw it when the connection was made.
+//!
+//! Nothing that the peer says about itself is looked at.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{getsockopt, sockopt},
+};
+
+/// The peer's credentials, by SO_PEERCRED of unix(7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Effective user id at connect time, in our user namespace.
+    pub uid: u32,
+    /// Effective group id at connect time.
+    pub gid: u32,
+    /// Process id at connect time; may be another process's by now.
+    pub pid: i32,
+}
+
+/// Reads the peer's credentials.
+pub fn credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
+    let peer = getsockopt(socket, sockopt::PeerCredentials)?;
+    Ok(PeerCredentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
+}
+
+/// A pidfd of the process that connected: never another one, even when its pid has been given away since.
+///
+/// `None` where the process has ended and was reaped, or the kernel (before 6.5) has no SO_PEERPIDFD.
+pub fn pidfd(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
+    match getsockopt(socket, sockopt::PeerPidfd) {
+        Ok(descriptor) => Ok(Some(descriptor)),
+        Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA | Errno::ENOPROTOOPT) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_peer_of_a_pair_is_this_process() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let peer = credentials(&a).unwrap();
+        assert_eq!(peer.pid, std::process::id() as i32);
+        assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
+    }
+}
