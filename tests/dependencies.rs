@@ -31,7 +31,8 @@ fn no_allowance_is_stale() {
         assert!(used, "deny.toml allows {license}, which no dependency has");
     }
     for (name, version) in skipped() {
-        let used = packages.iter().any(|package| package.name == name && is_version(&package.version, &version));
+        let used =
+            packages.iter().any(|package| package.name == name && is_version(&package.version, &version));
         assert!(used, "deny.toml skips {name}@{version}, which is no dependency");
     }
 }
@@ -78,8 +79,12 @@ fn packages() -> Vec<Package> {
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let resolved: BTreeSet<&str> =
-        metadata["resolve"]["nodes"].as_array().expect("a list").iter().filter_map(|n| n["id"].as_str()).collect();
+    let resolved: BTreeSet<&str> = metadata["resolve"]["nodes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|n| n["id"].as_str())
+        .collect();
     let listed = metadata["packages"].as_array().expect("a list");
     let packages: Vec<Package> = listed
         .iter()
@@ -105,7 +110,8 @@ fn skipped() -> Vec<(String, String)> {
     entries
         .iter()
         .map(|entry| {
-            let (name, version) = entry["crate"].as_str().and_then(|c| c.split_once('@')).expect("name@version");
+            let (name, version) =
+                entry["crate"].as_str().and_then(|c| c.split_once('@')).expect("name@version");
             assert!(!text(&entry["reason"]).is_empty(), "{name} is skipped without a reason");
             (name.to_owned(), version.to_owned())
         })

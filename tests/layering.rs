@@ -19,8 +19,7 @@ const IMPURE_STD: [&str; 6] = ["fs", "net", "process", "env", "thread", "io"];
 /// Modules that run where no runtime exists: in a sandbox, or before anything is started.
 const WITHOUT_RUNTIME: [&str; 6] = ["policy", "output", "wire", "supervisor", "cgroup", "sys"];
 /// Words that say nothing about what a thing is for.
-const EMPTY_WORDS: [&str; 8] =
-    ["manager", "handler", "helper", "helpers", "util", "utils", "common", "misc"];
+const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "helper", "helpers", "util", "utils", "common", "misc"];
 
 #[test]
 fn a_module_imports_only_what_the_architecture_page_allows() {
@@ -71,7 +70,10 @@ fn every_module_of_the_page_exists() {
     for (module, imports) in table() {
         assert!(there.contains(&module), "ARCHITECTURE.md knows `{module}`, src does not");
         for import in imports {
-            assert!(there.contains(&import), "ARCHITECTURE.md lets `{module}` import `{import}`, src has none");
+            assert!(
+                there.contains(&import),
+                "ARCHITECTURE.md lets `{module}` import `{import}`, src has none"
+            );
         }
     }
 }
@@ -131,16 +133,23 @@ fn only_the_command_line_has_untyped_errors() {
 }
 
 #[test]
+fn nothing_sleeps_for_luck() {
+    let wrong: Vec<String> = sources()
+        .iter()
+        .filter(|file| file.code.contains("thread::sleep"))
+        .map(|file| file.name.clone())
+        .collect();
+    assert_none(&wrong);
+}
+
+#[test]
 fn a_file_opens_with_what_it_is_for() {
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in ["src", "tests", "benches"] {
         files.extend(rust_files(&root().join(folder)));
     }
-    let wrong: Vec<String> = files
-        .iter()
-        .filter(|path| !read(path).starts_with("//! "))
-        .map(|path| shown(path))
-        .collect();
+    let wrong: Vec<String> =
+        files.iter().filter(|path| !read(path).starts_with("//! ")).map(|path| shown(path)).collect();
     assert_none(&wrong);
 }
 
@@ -412,7 +421,9 @@ fn assert_none(wrong: &[String]) {
 
 #[test]
 fn the_reader_of_code_sees_through_comments_and_texts() {
-    let code = code_of("// crate::a\nlet x = \"crate::b \\\" crate::c\"; r#\"crate::d\"# /* crate::e */ use crate::f;");
+    let code = code_of(
+        "// crate::a\nlet x = \"crate::b \\\" crate::c\"; r#\"crate::d\"# /* crate::e */ use crate::f;",
+    );
     assert_eq!(names_below("crate", &code), BTreeSet::from(["f".to_owned()]));
     let code = code_of("use crate::{a, b::{c, d}, e::f as g}; let c = '\"'; crate::h::i();");
     assert_eq!(names_below("crate", &code), ["a", "b", "e", "h"].map(str::to_owned).into());
