@@ -1,0 +1,181 @@
+//! The gateway that a command talks to: the one that was named, the one that serves here, or an embedded one.
+//!
+//! Commands are handed to nobody by mistake: a socket that was found and not named is used only when this user or
+//! root made it, in a folder that nobody else can write to.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use super::failure::Failure;
+use crate::{
+    client::{self, Client, ConnectError},
+    gateway::{self, Config, Embedded, PolicySource},
+    proto::v1::{sessions_client::SessionsClient, terminals_client::TerminalsClient},
+};
+use tonic::transport::Channel;
+
+/// The sessions of a gateway.
+pub(super) type Sessions = SessionsClient<Channel>;
+/// The terminals of a gateway.
+pub(super) type Terminals = TerminalsClient<Channel>;
+
+/// The variable that names a gateway.
+const VARIABLE: &str = "PROVOST_GATEWAY";
+
+/// A gateway, and the embedded one's life when it is that.
+pub(super) struct Connection {
+    client: Client,
+    embedded: Option<Embedded>,
+}
+
+impl Connection {
+    /// The gateway named by the option, else by the environment, else the one that serves here.
+    pub(super) async fn find(named: Option<&str>) -> Result<Self, Failure> {
+        match running(named).await? {
+            Some(client) => Ok(Self { client, embedded: None }),
+            None => {
+                Err(Failure::plain(format!("no gateway serves at {}", gateway::default_listen().display()))
+                    .advise(format!(
+                        "start one with `provost serve`, or name one by --gateway or {VARIABLE}"
+                    )))
+            }
+        }
+    }
+
+    /// As [`Connection::find`]; an embedded gateway when there is none, or when it is to have policies of its own.
+    pub(super) async fn find_or_embed(named: Option<&str>, policies: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(policies) = policies {
+            return Self::embed(PolicySource::Folder(policies.to_owned())).await;
+        }
+        match running(named).await? {
+            Some(client) => Ok(Self { client, embedded: None }),
+            None => Self::embed(PolicySource::CompiledInPreferringLimits).await,
+        }
+    }
+
+    async fn embed(policies: PolicySource) -> Result<Self, Failure> {
+        let embedded = gateway::embed(Config { policies, ..Config::embedded() })
+            .await
+            .map_err(|error| Failure::own("cannot start an embedded gateway", error))?;
+        match client::connect(embedded.uri()).await {
+            Ok(client) => Ok(Self { client, embedded: Some(embedded) }),
+            Err(error) => {
+                // Why the gateway ended says more than that nobody answers.
+                embedded
+                    .close()
+                    .await
+                    .map_err(|error| Failure::own("the embedded gateway has failed", error))?;
+                Err(Failure::own("cannot talk to the embedded gateway", error))
+            }
+        }
+    }
+
+    /// The sessions service.
+    pub(super) fn sessions(&self) -> Sessions {
+        self.client.sessions.clone()
+    }
+
+    /// The terminals service.
+    pub(super) fn terminals(&self) -> Terminals {
+        self.client.terminals.clone()
+    }
+
+    /// Ends the connection; an embedded gateway stops whatever still runs and removes its state.
+    pub(super) async fn close(self) {
+        let Some(embedded) = self.embedded else { return };
+        // Its connections end first, or its drain would wait for them.
+        drop(self.client);
+        if let Err(error) = embedded.close().await {
+            Failure::own("ending the embedded gateway", error).print();
+        }
+    }
+}
+
+/// The gateway that runs, or none. One that was named and does not answer is a failure, never passed over.
+async fn running(named: Option<&str>) -> Result<Option<Client>, Failure> {
+    let named =
+        named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
+    if let Some(named) = named {
+        let connected = client::connect(&named).await;
+        return connected.map(Some).map_err(|error| {
+            Failure::own("cannot use the gateway", error).advise(format!("see --gateway and {VARIABLE}"))
+        });
+    }
+    let socket = gateway::default_listen();
+    match trust(&socket) {
+        Trust::Absent => return Ok(None),
+        Trust::Ours => {}
+        Trust::Strangers(why) => {
+            super::streams::note(&format!("notice: not using the gateway at {}: {why}", socket.display()));
+            return Ok(None);
+        }
+    }
+    match client::connect(&format!("unix:{}", socket.display())).await {
+        Ok(client) => Ok(Some(client)),
+        // Left behind by a gateway that is gone, or another user's.
+        Err(ConnectError::Socket { .. }) => Ok(None),
+        Err(error @ (ConnectError::Handshake { .. } | ConnectError::Address(_))) => {
+            Err(Failure::own("cannot use the gateway that serves here", error))
+        }
+    }
+}
+
+/// Who can have put a socket where it is.
+enum Trust {
+    /// There is none.
+    Absent,
+    /// This user or root, and nobody else.
+    Ours,
+    /// Somebody else, as the text says.
+    Strangers(String),
+}
+
+fn trust(socket: &Path) -> Trust {
+    let folder = socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let (Ok(of_socket), Ok(of_folder)) = (socket.symlink_metadata(), folder.symlink_metadata()) else {
+        return Trust::Absent;
+    };
+    let user = nix::unistd::geteuid().as_raw();
+    for (path, metadata) in [(&folder, &of_folder), (&socket.to_owned(), &of_socket)] {
+        if metadata.uid() != user && metadata.uid() != 0 {
+            return Trust::Strangers(format!("{} belongs to uid {}", path.display(), metadata.uid()));
+        }
+    }
+    if !of_folder.is_dir() || of_folder.mode() & 0o022 != 0 {
+        return Trust::Strangers(format!("others can write to {}", folder.display()));
+    }
+    Trust::Ours
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{fs::PermissionsExt, net::UnixListener};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_in_a_folder_that_others_can_write_to_is_not_trusted() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("provost.sock");
+        assert!(matches!(trust(&socket), Trust::Absent));
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert!(matches!(trust(&socket), Trust::Ours));
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(trust(&socket), Trust::Strangers(_)));
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_not_trusted() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIPPED: only root can make another user's socket");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("provost.sock");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::chown(&socket, Some(4242), None).unwrap();
+        assert!(matches!(trust(&socket), Trust::Strangers(_)));
+    }
+}

@@ -1,0 +1,193 @@
+//! What the API says, as JSON for programs: lower-case names, units in the names, times in RFC 3339.
+//!
+//! Copies; it never computes a fact that the gateway did not give.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::proto::v1::{self, outcome::End};
+
+/// A terminal, as `ps` and `kill` print it.
+#[derive(Debug, Serialize)]
+pub(super) struct Terminal {
+    id: String,
+    session_id: String,
+    state: &'static str,
+    command: String,
+    args: Vec<String>,
+    cwd: String,
+    profile: String,
+    labels: BTreeMap<String, String>,
+    created_at: Option<String>,
+    started_at: Option<String>,
+    outcome: Option<Outcome>,
+    receipt: Option<Receipt>,
+}
+
+/// How a command ended: exactly one of code and signal, or neither when nobody saw it.
+#[derive(Debug, Serialize)]
+pub(super) struct Outcome {
+    exit_code: Option<u32>,
+    signal: Option<String>,
+    cause: &'static str,
+    usage: Option<Usage>,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+    survivors: u32,
+    stragglers_killed: u32,
+    core_dumped: bool,
+}
+
+/// What the whole tree used.
+#[derive(Debug, Serialize)]
+pub(super) struct Usage {
+    wall_us: i128,
+    cpu_user_us: i128,
+    cpu_system_us: i128,
+    memory_peak_bytes: u64,
+    memory_peak_source: &'static str,
+    io_read_bytes: Option<u64>,
+    io_write_bytes: Option<u64>,
+}
+
+/// What was in force.
+#[derive(Debug, Serialize)]
+pub(super) struct Receipt {
+    terminal_id: String,
+    sandbox_id: String,
+    profile: String,
+    namespaces: Vec<String>,
+    host_uid: u32,
+    host_gid: u32,
+    uid: u32,
+    gid: u32,
+    no_new_privs: bool,
+    capabilities: BTreeMap<String, String>,
+    seccomp_mode: u32,
+    seccomp_filters: u32,
+    landlock_abi: u32,
+    network: String,
+    limits: BTreeMap<String, String>,
+    cgroup: String,
+    shortfalls: Vec<String>,
+    survivors: Option<u32>,
+}
+
+impl From<&v1::Terminal> for Terminal {
+    fn from(terminal: &v1::Terminal) -> Self {
+        Self {
+            id: terminal.id.clone(),
+            session_id: terminal.session_id.clone(),
+            state: state(terminal.state()),
+            command: terminal.command.clone(),
+            args: terminal.args.clone(),
+            cwd: terminal.cwd.clone(),
+            profile: terminal.profile.clone(),
+            labels: sorted(&terminal.labels),
+            created_at: terminal.created_at.as_ref().map(ToString::to_string),
+            started_at: terminal.started_at.as_ref().map(ToString::to_string),
+            outcome: terminal.outcome.as_ref().map(Outcome::from),
+            receipt: terminal.receipt.as_ref().map(Receipt::from),
+        }
+    }
+}
+
+impl From<&v1::Outcome> for Outcome {
+    fn from(outcome: &v1::Outcome) -> Self {
+        let (exit_code, signal) = match &outcome.end {
+            Some(End::ExitCode(code)) => (Some(*code), None),
+            Some(End::Signal(name)) => (None, Some(name.clone())),
+            None => (None, None),
+        };
+        Self {
+            exit_code,
+            signal,
+            cause: cause(outcome.cause()),
+            usage: outcome.usage.as_ref().map(Usage::from),
+            started_at: outcome.started_at.as_ref().map(ToString::to_string),
+            ended_at: outcome.ended_at.as_ref().map(ToString::to_string),
+            survivors: outcome.survivors,
+            stragglers_killed: outcome.stragglers_killed,
+            core_dumped: outcome.core_dumped,
+        }
+    }
+}
+
+impl From<&v1::Usage> for Usage {
+    fn from(usage: &v1::Usage) -> Self {
+        Self {
+            wall_us: micros(usage.wall),
+            cpu_user_us: micros(usage.cpu_user),
+            cpu_system_us: micros(usage.cpu_system),
+            memory_peak_bytes: usage.memory_peak_bytes,
+            memory_peak_source: match usage.memory_peak_source() {
+                v1::MemoryPeakSource::Unspecified => "unknown",
+                v1::MemoryPeakSource::Cgroup => "cgroup",
+                v1::MemoryPeakSource::LargestProcess => "largest_process",
+            },
+            io_read_bytes: usage.io_read_bytes,
+            io_write_bytes: usage.io_write_bytes,
+        }
+    }
+}
+
+impl From<&v1::Receipt> for Receipt {
+    fn from(receipt: &v1::Receipt) -> Self {
+        Self {
+            terminal_id: receipt.terminal_id.clone(),
+            sandbox_id: receipt.sandbox_id.clone(),
+            profile: receipt.profile.clone(),
+            namespaces: receipt.namespaces.clone(),
+            host_uid: receipt.host_uid,
+            host_gid: receipt.host_gid,
+            uid: receipt.uid,
+            gid: receipt.gid,
+            no_new_privs: receipt.no_new_privs,
+            capabilities: sorted(&receipt.capabilities),
+            seccomp_mode: receipt.seccomp_mode,
+            seccomp_filters: receipt.seccomp_filters,
+            landlock_abi: receipt.landlock_abi,
+            network: receipt.network.clone(),
+            limits: sorted(&receipt.limits),
+            cgroup: receipt.cgroup.clone(),
+            shortfalls: receipt.shortfalls.clone(),
+            survivors: receipt.survivors,
+        }
+    }
+}
+
+/// A cause, as it is written everywhere.
+pub(super) fn cause(cause: v1::Cause) -> &'static str {
+    match cause {
+        v1::Cause::Unspecified => "unknown",
+        v1::Cause::Exited => "exited",
+        v1::Cause::Signalled => "signalled",
+        v1::Cause::Killed => "killed",
+        v1::Cause::TimeLimit => "time_limit",
+        v1::Cause::IdleLimit => "idle_limit",
+        v1::Cause::MemoryLimit => "memory_limit",
+        v1::Cause::SandboxLost => "sandbox_lost",
+        v1::Cause::Shutdown => "shutdown",
+    }
+}
+
+/// A state, as it is written everywhere.
+pub(super) fn state(state: v1::State) -> &'static str {
+    match state {
+        v1::State::Unspecified => "unknown",
+        v1::State::Created => "created",
+        v1::State::Running => "running",
+        v1::State::Finished => "finished",
+        v1::State::Released => "released",
+    }
+}
+
+fn sorted(map: &std::collections::HashMap<String, String>) -> BTreeMap<String, String> {
+    map.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn micros(duration: Option<prost_types::Duration>) -> i128 {
+    duration
+        .map_or(0, |duration| i128::from(duration.seconds) * 1_000_000 + i128::from(duration.nanos) / 1_000)
+}

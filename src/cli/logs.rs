@@ -1,0 +1,120 @@
+//! `provost logs`: the output of a terminal, what is held and, when asked, what comes.
+//!
+//! Bytes go out as they are; what was dropped before it could be read is counted on stderr, never passed over.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Serialize;
+use tonic::Streaming;
+
+use super::{
+    arguments::LogsArguments,
+    connection::{Connection, Terminals},
+    failure::Failure,
+    json,
+    streams::{self, Written},
+    terminals::{NOBODY_READS, as_json},
+};
+use crate::proto::v1::{self, output_event::Event};
+
+/// `provost logs`.
+pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, Failure> {
+    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+    let terminals = connection.terminals();
+    let request = v1::TerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
+    let terminal = terminals.clone().get(request).await?.into_inner();
+    let form = if arguments.json { Form::Json } else { Form::Bytes };
+    let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
+    // A split terminal has a position for each of its streams, a merged one has one.
+    let (out, err) = if terminal.output.len() > 1 {
+        let (out, err) = (open(v1::Stream::Stdout).await?, open(v1::Stream::Stderr).await?);
+        tokio::try_join!(print(out, v1::Stream::Stdout, form), print(err, v1::Stream::Stderr, form))?
+    } else {
+        (print(open(v1::Stream::Unspecified).await?, v1::Stream::Stdout, form).await?, Written::Whole)
+    };
+    Ok(if out == Written::Whole && err == Written::Whole { 0 } else { NOBODY_READS })
+}
+
+/// How output is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bytes,
+    Json,
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Chunk { stream: &'static str, offset: u64, data_base64: String },
+    Gap { stream: &'static str, from_offset: u64, to_offset: u64 },
+    End { stream: &'static str, next_offset: u64, state: &'static str, outcome: Option<Box<json::Outcome>> },
+}
+
+async fn open(
+    mut terminals: Terminals,
+    terminal_id: String,
+    stream: v1::Stream,
+    follow: bool,
+) -> Result<Streaming<v1::OutputEvent>, Failure> {
+    let request = v1::StreamOutputRequest {
+        terminal_id,
+        session_id: String::new(),
+        stream: stream.into(),
+        offset: 0,
+        follow,
+    };
+    Ok(terminals.stream_output(request).await?.into_inner())
+}
+
+/// Prints one stream to its end.
+async fn print(
+    mut events: Streaming<v1::OutputEvent>,
+    stream: v1::Stream,
+    form: Form,
+) -> Result<Written, Failure> {
+    let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
+    while let Some(event) = events.message().await?.and_then(|event| event.event) {
+        let written = match (form, event) {
+            (Form::Json, event) => {
+                let line = as_json(&line(event, name(stream)))?;
+                streams::write_all(&mut stdout, line.as_bytes()).await
+            }
+            (Form::Bytes, Event::Chunk(chunk)) if stream == v1::Stream::Stderr => {
+                streams::write_all(&mut stderr, &chunk.data).await
+            }
+            (Form::Bytes, Event::Chunk(chunk)) => streams::write_all(&mut stdout, &chunk.data).await,
+            (Form::Bytes, Event::Gap(gap)) => {
+                let lost = gap.to_offset.saturating_sub(gap.from_offset);
+                streams::note(&format!("{lost} bytes of {} are no longer held", name(stream)));
+                Ok(Written::Whole)
+            }
+            (Form::Bytes, Event::End(_)) => Ok(Written::Whole),
+        };
+        if written.map_err(|error| Failure::own("cannot write the output", error))? == Written::NobodyReads {
+            return Ok(Written::NobodyReads);
+        }
+    }
+    Ok(Written::Whole)
+}
+
+fn line(event: Event, stream: &'static str) -> Line {
+    match event {
+        Event::Chunk(chunk) => {
+            Line::Chunk { stream, offset: chunk.offset, data_base64: STANDARD.encode(&chunk.data) }
+        }
+        Event::Gap(gap) => Line::Gap { stream, from_offset: gap.from_offset, to_offset: gap.to_offset },
+        Event::End(end) => Line::End {
+            stream,
+            next_offset: end.next_offset,
+            state: json::state(end.state()),
+            outcome: end.outcome.as_ref().map(|outcome| Box::new(outcome.into())),
+        },
+    }
+}
+
+fn name(stream: v1::Stream) -> &'static str {
+    match stream {
+        v1::Stream::Unspecified | v1::Stream::Stdout => "stdout",
+        v1::Stream::Stderr => "stderr",
+    }
+}

@@ -1,0 +1,217 @@
+//! Receipts and ends, for people to read.
+//!
+//! Says only what the gateway said; a layer that was not in force is shown as missing, never left out.
+
+use std::{collections::HashMap, fmt::Write, time::Duration};
+
+use super::json;
+use crate::proto::v1::{self, outcome::End};
+
+/// What confined a terminal and how it ended: a few aligned lines.
+pub(super) fn for_people(terminal: &v1::Terminal) -> String {
+    let mut page = Page::new(&format!("receipt of {}", terminal.id));
+    if let Some(outcome) = &terminal.outcome {
+        page.line("end", &end(outcome));
+        page.line("used", &used(outcome.usage.as_ref()));
+        page.line("left over", &format!("{} processes", outcome.survivors));
+    }
+    let Some(receipt) = &terminal.receipt else {
+        page.line("confinement", "unknown: the gateway gave no receipt");
+        return page.text;
+    };
+    page.line("sandbox", &format!("{}, profile {}", receipt.sandbox_id, receipt.profile));
+    page.line("identity", &identity(receipt));
+    page.line("namespaces", &or(&receipt.namespaces.join(" "), "none of its own"));
+    page.line("privileges", &privileges(receipt));
+    page.line(
+        "seccomp",
+        &match receipt.seccomp_mode {
+            2 => format!("{} in force", count(receipt.seccomp_filters, "filter")),
+            _ => "not in force".to_owned(),
+        },
+    );
+    page.line(
+        "landlock",
+        &match receipt.landlock_abi {
+            0 => "not in force".to_owned(),
+            abi => format!("ABI {abi}"),
+        },
+    );
+    page.line("network", &receipt.network);
+    page.line("cgroup", &receipt.cgroup);
+    page.line("limits", &or(&limits(&receipt.limits), "none"));
+    for shortfall in &receipt.shortfalls {
+        page.line("shortfall", shortfall);
+    }
+    page.text
+}
+
+/// A line about an end that an exit status alone does not tell.
+pub(super) fn unusual_end(outcome: &v1::Outcome) -> Option<String> {
+    match outcome.cause() {
+        v1::Cause::TimeLimit => Some("the command was stopped at its time limit".to_owned()),
+        v1::Cause::IdleLimit => {
+            Some("the command was stopped: no output for as long as the idle limit".to_owned())
+        }
+        v1::Cause::MemoryLimit => {
+            Some("the kernel killed the command, or a part of it, at its memory limit".to_owned())
+        }
+        v1::Cause::SandboxLost => {
+            Some("the sandbox was lost, and how the command would have ended is not known".to_owned())
+        }
+        v1::Cause::Shutdown => Some("the command was stopped with its session or its gateway".to_owned()),
+        v1::Cause::Unspecified | v1::Cause::Exited | v1::Cause::Signalled | v1::Cause::Killed => None,
+    }
+}
+
+/// How it ended, in a few words.
+pub(super) fn end(outcome: &v1::Outcome) -> String {
+    let how = match &outcome.end {
+        Some(End::ExitCode(code)) => format!("exit code {code}"),
+        Some(End::Signal(name)) => name.clone(),
+        None => "not seen".to_owned(),
+    };
+    let core = if outcome.core_dumped { ", core dumped" } else { "" };
+    format!("{how} ({}){core}", json::cause(outcome.cause()).replace('_', " "))
+}
+
+fn used(usage: Option<&v1::Usage>) -> String {
+    let Some(usage) = usage else { return "unknown".to_owned() };
+    let of = match usage.memory_peak_source() {
+        v1::MemoryPeakSource::Cgroup => "of all together",
+        v1::MemoryPeakSource::LargestProcess => "of the largest process",
+        v1::MemoryPeakSource::Unspecified => "by an unknown measure",
+    };
+    format!(
+        "{} of time, {} of processor ({} user, {} system), {} of memory at the peak {of}",
+        span(usage.wall),
+        time(duration(usage.cpu_user) + duration(usage.cpu_system)),
+        span(usage.cpu_user),
+        span(usage.cpu_system),
+        bytes(usage.memory_peak_bytes),
+    )
+}
+
+fn identity(receipt: &v1::Receipt) -> String {
+    format!(
+        "uid {} gid {}, on the host uid {} gid {}",
+        receipt.uid, receipt.gid, receipt.host_uid, receipt.host_gid
+    )
+}
+
+fn privileges(receipt: &v1::Receipt) -> String {
+    let held: Vec<String> = sorted(&receipt.capabilities)
+        .into_iter()
+        .filter(|(_, mask)| mask.chars().any(|digit| digit != '0'))
+        .map(|(set, mask)| format!("{set}={mask}"))
+        .collect();
+    let capabilities = match (receipt.capabilities.is_empty(), held.is_empty()) {
+        (true, _) => "capabilities unknown".to_owned(),
+        (false, true) => "no capabilities".to_owned(),
+        (false, false) => format!("capabilities {}", held.join(" ")),
+    };
+    let gain =
+        if receipt.no_new_privs { "none can be gained" } else { "CAN BE GAINED (no_new_privs is off)" };
+    format!("{capabilities}, {gain}")
+}
+
+fn limits(limits: &HashMap<String, String>) -> String {
+    let shown: Vec<String> =
+        sorted(limits).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    shown.join(" ")
+}
+
+fn sorted(map: &HashMap<String, String>) -> Vec<(&str, &str)> {
+    let mut pairs: Vec<_> = map.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+fn or(text: &str, otherwise: &str) -> String {
+    if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
+}
+
+fn count(number: u32, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+fn duration(given: Option<prost_types::Duration>) -> Duration {
+    given.and_then(|given| Duration::try_from(given).ok()).unwrap_or_default()
+}
+
+/// A span of time with three digits that matter.
+pub(super) fn span(given: Option<prost_types::Duration>) -> String {
+    time(duration(given))
+}
+
+fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s >= 120.0 => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s => format!("{:.1} ms", s * 1000.0),
+    }
+}
+
+/// A size in the unit that fits.
+pub(super) fn bytes(bytes: u64) -> String {
+    const STEPS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    STEPS.iter().find(|(unit, _)| bytes >= *unit).map_or_else(
+        || format!("{bytes} B"),
+        #[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
+        |(unit, name)| format!("{:.1} {name}", bytes as f64 / *unit as f64),
+    )
+}
+
+/// Aligned lines below a title.
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn new(title: &str) -> Self {
+        Self { text: format!("provost: {title}") }
+    }
+
+    fn line(&mut self, name: &str, value: &str) {
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, "\n  {name:<12} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_layer_is_said() {
+        let terminal = v1::Terminal { receipt: Some(v1::Receipt::default()), ..Default::default() };
+        let text = for_people(&terminal);
+        for expected in
+            ["seccomp      not in force", "landlock     not in force", "none of its own", "CAN BE GAINED"]
+        {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_held_capability_is_shown() {
+        let receipt = v1::Receipt {
+            capabilities: HashMap::from([
+                ("CapEff".to_owned(), "0000000000200000".to_owned()),
+                ("CapPrm".to_owned(), "0000000000000000".to_owned()),
+            ]),
+            ..Default::default()
+        };
+        assert!(privileges(&receipt).starts_with("capabilities CapEff=0000000000200000,"));
+    }
+
+    #[test]
+    fn sizes_and_times_have_their_units() {
+        assert_eq!(bytes(12), "12 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+        assert_eq!(time(Duration::from_micros(1500)), "1.5 ms");
+        assert_eq!(time(Duration::from_secs(150)), "2 min 30 s");
+    }
+}

@@ -1,0 +1,56 @@
+//! `provost serve`: the gateway as a service.
+//!
+//! Only puts the configuration together; what the gateway does is in `gateway`.
+
+use std::{error::Error, io};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{arguments::ServeArguments, failure::Failure};
+use crate::gateway::{self, Config, PolicySource};
+
+/// The variable that says what is logged, as in "provost=debug".
+const LOG_VARIABLE: &str = "PROVOST_LOG";
+
+/// Serves until it is told to stop.
+pub(super) async fn serve(arguments: ServeArguments) -> Result<u8, Failure> {
+    log_to_stderr()?;
+    let config = configuration(arguments)?;
+    gateway::serve(config).await.map_err(|error| Failure::own("cannot serve", error))?;
+    Ok(0)
+}
+
+/// The file's values, or the defaults, under the options'.
+fn configuration(arguments: ServeArguments) -> Result<Config, Failure> {
+    let mut config = match &arguments.config {
+        Some(file) => {
+            Config::load(file).map_err(|error| Failure::own("cannot use the configuration", error))?
+        }
+        None => Config::default(),
+    };
+    if let Some(listen) = arguments.listen {
+        config.listen = listen;
+    }
+    if let Some(state) = arguments.state {
+        config.state = state;
+    }
+    if let Some(policies) = arguments.policies {
+        config.policies = PolicySource::Folder(policies);
+    }
+    Ok(config)
+}
+
+fn log_to_stderr() -> Result<(), Failure> {
+    let filter =
+        EnvFilter::builder().with_env_var(LOG_VARIABLE).with_default_directive(tracing::Level::INFO.into());
+    let filter =
+        filter.from_env().map_err(|error| Failure::own(format!("cannot use ${LOG_VARIABLE}"), error))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .try_init()
+        .map_err(|error: Box<dyn Error + Send + Sync>| {
+            Failure::plain(format!("cannot start logging: {error}"))
+        })
+}

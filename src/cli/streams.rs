@@ -1,0 +1,62 @@
+//! This process's own stdout, stderr and stdin.
+//!
+//! Writes are lossless: what cannot be written ends the command, it is never dropped. A reader that has gone
+//! away (EPIPE) is not an error but an end, and is told apart by its kind.
+
+use std::io::{self, Write};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The most that is read from stdin at once.
+const STDIN_CHUNK_BYTES: usize = 64 * 1024;
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Written {
+    /// All of it.
+    Whole,
+    /// The reader has gone away.
+    NobodyReads,
+}
+
+/// Writes all of `bytes` and flushes: output is shown as it comes.
+pub(super) async fn write_all<W: AsyncWrite + Unpin>(to: &mut W, bytes: &[u8]) -> io::Result<Written> {
+    let result = match to.write_all(bytes).await {
+        Ok(()) => to.flush().await,
+        Err(error) => Err(error),
+    };
+    judge(result)
+}
+
+/// Prints a text to stdout.
+pub(super) fn print(text: &str) -> io::Result<Written> {
+    let mut out = io::stdout().lock();
+    judge(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "provost: {}", text.replace('\n', " "));
+}
+
+/// Prints lines to stderr as they are.
+pub(super) fn print_to_stderr(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// The next bytes of stdin; `None` at its end.
+pub(super) async fn next_input<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; STDIN_CHUNK_BYTES];
+    let length = from.read(&mut buffer).await?;
+    buffer.truncate(length);
+    Ok((length > 0).then_some(buffer))
+}
+
+fn judge(result: io::Result<()>) -> io::Result<Written> {
+    match result {
+        Ok(()) => Ok(Written::Whole),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Written::NobodyReads),
+        Err(error) => Err(error),
+    }
+}
