@@ -1,0 +1,204 @@
+//! What one command costs: bare, in peers' sandboxes, in a cold session and in a warm one; and how many a second.
+//!
+//! All candidates take turns in one run, so that what the machine does besides falls on all alike.
+//! `cargo bench --bench spawn -- [--rounds N] [--cold-rounds N] [--seconds N]`
+
+#[allow(dead_code, reason = "each benchmark uses its part")]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use provost::client::Client;
+use support::{
+    gateway::{self, Gateway, PROVOST},
+    machine,
+    peers::{self, Peer},
+    statistics::{self, Row, Samples},
+};
+
+const PROGRAM: &str = "/bin/true";
+
+fn main() {
+    if !support::asked_to_measure() {
+        return;
+    }
+    println!("## Spawn: `{PROGRAM}`\n");
+    machine::print_facts();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let gateway = Gateway::start().await;
+        one_command(&gateway).await;
+        sustained(&gateway).await;
+    });
+}
+
+/// One command at a time.
+async fn one_command(gateway: &Gateway) {
+    let rounds = support::number("rounds", 1000);
+    let every = (rounds / support::number("cold-rounds", 100).max(1)).max(1);
+    let bare = Peer::new("bare posix_spawn + wait", &[PROGRAM]);
+    let address = gateway.address();
+    let workspace = gateway.workspace();
+    std::env::set_current_dir(&workspace).expect("the workspace is there");
+    let mut whole = peers::sandboxes(PROGRAM);
+    for peer in [
+        Peer::new(
+            "`provost run --gateway`, whole process",
+            &[PROVOST, "run", "--gateway", &address, "--", PROGRAM],
+        ),
+        Peer::new("`provost run` with its own gateway, whole process", &[PROVOST, "run", "--", PROGRAM]),
+    ] {
+        match peer.run() {
+            Some(_) => whole.push(peer),
+            None => println!("SKIPPED: {}: it does not work here", peer.name),
+        }
+    }
+
+    let mut client = gateway.connect().await;
+    let session = gateway.open_session(&mut client).await;
+    for _ in 0..rounds / 20 {
+        bare.run();
+        gateway::run(&mut client, gateway::command(&session, &[PROGRAM])).await;
+        warm_three_calls(&mut client, &session).await;
+    }
+    let before = machine::footprint(gateway.pid());
+
+    let (mut bare_took, mut run_took, mut three_took) =
+        (Samples::default(), Samples::default(), Samples::default());
+    let (mut cold_took, mut close_took) = (Samples::default(), Samples::default());
+    let mut whole_took = vec![Samples::default(); whole.len()];
+    for round in 0..rounds {
+        bare_took.add(bare.run().expect("the program runs"));
+        let begun = Instant::now();
+        gateway::run(&mut client, gateway::command(&session, &[PROGRAM])).await;
+        run_took.add(begun.elapsed());
+        three_took.add(warm_three_calls(&mut client, &session).await);
+        if round % every != 0 {
+            continue;
+        }
+        let (cold, close) = cold_command(gateway, &mut client).await;
+        cold_took.add(cold);
+        close_took.add(close);
+        for (peer, took) in whole.iter().zip(&mut whole_took) {
+            took.add(peer.run().expect("it ran before"));
+        }
+    }
+    let after = machine::footprint(gateway.pid());
+    gateway::close_session(&mut client, &session).await;
+
+    let mut rows = vec![
+        row("bare posix_spawn + wait", bare_took),
+        row("Provost warm, `Terminals.Run`", run_took),
+        row("Provost warm, Create + WaitForExit + Release", three_took),
+        row("Provost cold: new session, first command's exit known", cold_took),
+        row("  and closing that session", close_took),
+    ];
+    rows.extend(whole.into_iter().zip(whole_took).map(|(peer, samples)| Row { name: peer.name, samples }));
+    statistics::print_durations(&rows);
+    println!(
+        "Gateway: resident {} → {} KiB, descriptors {} → {}, over {} commands.\n",
+        before.resident_kib,
+        after.resident_kib,
+        before.descriptors,
+        after.descriptors,
+        2 * rounds + rounds.div_ceil(every),
+    );
+}
+
+fn row(name: &str, samples: Samples) -> Row {
+    Row { name: name.to_owned(), samples }
+}
+
+async fn warm_three_calls(client: &mut Client, session: &str) -> Duration {
+    let begun = Instant::now();
+    let terminal = gateway::create_and_wait(client, gateway::command(session, &[PROGRAM])).await;
+    gateway::release(client, terminal).await;
+    begun.elapsed()
+}
+
+/// Until the exit is known, and the close, apart.
+async fn cold_command(gateway: &Gateway, client: &mut Client) -> (Duration, Duration) {
+    let begun = Instant::now();
+    let session = gateway.open_session(client).await;
+    gateway::create_and_wait(client, gateway::command(&session, &[PROGRAM])).await;
+    let cold = begun.elapsed();
+    let begun = Instant::now();
+    gateway::close_session(client, &session).await;
+    (cold, begun.elapsed())
+}
+
+/// As many as can be had, with two callers for each processor.
+async fn sustained(gateway: &Gateway) {
+    let turn = Duration::from_secs(support::number("seconds", 3) as u64);
+    let callers = 2 * machine::processors();
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    for _ in 0..3 {
+        rates[0].push(bare_rate(turn, callers));
+        rates[1].push(provost_rate(gateway, turn, callers, 1).await);
+        rates[2].push(provost_rate(gateway, turn, callers, machine::processors()).await);
+    }
+    println!("| sustained, {callers} callers at once | commands/s | share of bare |");
+    println!("|---|---:|---:|");
+    let bare = statistics::median(&rates[0]);
+    let several = format!("Provost warm, {} sessions", machine::processors());
+    for (name, rates) in ["bare posix_spawn + wait", "Provost warm, one session", &several].iter().zip(&rates)
+    {
+        let rate = statistics::median(rates);
+        println!("| {name} | {rate:.0} | {:.2} |", rate / bare);
+    }
+    println!();
+}
+
+fn bare_rate(turn: Duration, callers: usize) -> f64 {
+    let begun = Instant::now();
+    let done: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..callers)
+            .map(|_| {
+                scope.spawn(|| {
+                    let bare = Peer::new("bare", &[PROGRAM]);
+                    let mut done = 0;
+                    while begun.elapsed() < turn {
+                        bare.run().expect("the program runs");
+                        done += 1;
+                    }
+                    done
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no caller fails")).sum()
+    });
+    done as f64 / begun.elapsed().as_secs_f64()
+}
+
+async fn provost_rate(gateway: &Gateway, turn: Duration, callers: usize, sessions: usize) -> f64 {
+    let mut client = gateway.connect().await;
+    let mut ids = Vec::new();
+    for _ in 0..sessions {
+        let id = gateway.open_session(&mut client).await;
+        // The sandbox is up before the clock runs.
+        warm_three_calls(&mut client, &id).await;
+        ids.push(id);
+    }
+    let begun = Instant::now();
+    let tasks = (0..callers).map(|caller| {
+        let (mut client, session) = (client.clone(), ids[caller % sessions].clone());
+        async move {
+            let mut done = 0_usize;
+            while begun.elapsed() < turn {
+                gateway::run(&mut client, gateway::command(&session, &[PROGRAM])).await;
+                done += 1;
+            }
+            done
+        }
+    });
+    let mut running = tokio::task::JoinSet::new();
+    for task in tasks {
+        running.spawn(task);
+    }
+    let done: usize = running.join_all().await.into_iter().sum();
+    let rate = done as f64 / begun.elapsed().as_secs_f64();
+    for id in ids {
+        gateway::close_session(&mut client, &id).await;
+    }
+    rate
+}

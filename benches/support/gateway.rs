@@ -1,0 +1,146 @@
+//! The gateway under measurement: the release binary's `serve`, a private state folder, a client.
+//!
+//! Uses nothing but what any caller has: the command line and gRPC.
+
+use std::{
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use provost::{
+    client::{self, Client},
+    proto::v1::{
+        CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, Outcome, ReleaseRequest,
+        RunRequest, TerminalRequest, outcome, run_event,
+    },
+};
+use tempfile::TempDir;
+
+/// The binary under measurement.
+pub const PROVOST: &str = env!("CARGO_BIN_EXE_provost");
+
+/// How long the gateway may take to answer for the first time.
+const START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running `provost serve`; ended with this value.
+#[derive(Debug)]
+pub struct Gateway {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Gateway {
+    /// Starts one, and answers when it does.
+    pub async fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a temporary folder");
+        std::fs::create_dir(folder.path().join("work")).expect("the workspace can be made");
+        let listen = format!("unix:{}", folder.path().join("provost.sock").display());
+        let process = Command::new(PROVOST)
+            .args(["serve", "--listen", &listen, "--state"])
+            .arg(folder.path().join("state"))
+            .arg("--policies")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary was built for this benchmark");
+        let gateway = Self { process, folder };
+        let deadline = Instant::now() + START_DEADLINE;
+        while let Err(error) = client::connect(&gateway.address()).await {
+            assert!(Instant::now() < deadline, "the gateway does not answer: {error}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        gateway
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("unix:{}", self.folder.path().join("provost.sock").display())
+    }
+
+    /// The folder that sessions work in.
+    pub fn workspace(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// A connection of its own.
+    pub async fn connect(&self) -> Client {
+        client::connect(&self.address()).await.expect("the gateway listens")
+    }
+
+    /// Opens a session; its id.
+    pub async fn open_session(&self, client: &mut Client) -> String {
+        let roots = vec![self.workspace().display().to_string()];
+        let request = CreateSessionRequest { roots, ..Default::default() };
+        client.sessions.create(request).await.expect("a session").into_inner().id
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
+        // It may have ended by itself; then there is nothing to stop.
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// Closes a session.
+pub async fn close_session(client: &mut Client, session_id: &str) {
+    let request = CloseSessionRequest { session_id: session_id.to_owned() };
+    client.sessions.close(request).await.expect("the session closes");
+}
+
+/// A request for a command.
+pub fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
+    CreateTerminalRequest {
+        session_id: session_id.to_owned(),
+        command: argv[0].to_owned(),
+        args: argv[1..].iter().map(|word| (*word).to_owned()).collect(),
+        ..Default::default()
+    }
+}
+
+/// Create, then WaitForExit. The terminal's id.
+pub async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest) -> String {
+    let terminal = client.terminals.create(request).await.expect("the command starts").into_inner();
+    let request = TerminalRequest { terminal_id: terminal.id.clone(), session_id: String::new() };
+    let answer = client.terminals.wait_for_exit(request).await.expect("an outcome").into_inner();
+    must_have_exited_0(answer.outcome.as_ref());
+    terminal.id
+}
+
+/// Release.
+pub async fn release(client: &mut Client, terminal_id: String) {
+    let request = ReleaseRequest { terminal_id, session_id: String::new(), grace: None };
+    client.terminals.release(request).await.expect("the terminal is released");
+}
+
+/// Run, to the end of its stream. The bytes that came.
+pub async fn run(client: &mut Client, request: CreateTerminalRequest) -> u64 {
+    let request = RunRequest { create: Some(request) };
+    let mut events = client.terminals.run(request).await.expect("the command runs").into_inner();
+    let mut bytes = 0;
+    let mut finished = None;
+    while let Some(event) = events.message().await.expect("the stream is whole") {
+        match event.event {
+            Some(run_event::Event::Chunk(chunk)) => bytes += chunk.data.len() as u64,
+            Some(run_event::Event::Finished(terminal)) => finished = terminal.outcome,
+            Some(run_event::Event::Started(_)) | None => {}
+        }
+    }
+    must_have_exited_0(finished.as_ref());
+    bytes
+}
+
+/// A figure of commands that failed would be no figure.
+fn must_have_exited_0(outcome: Option<&Outcome>) {
+    let end = outcome.and_then(|outcome| outcome.end.as_ref());
+    assert!(matches!(end, Some(outcome::End::ExitCode(0))), "the command did not exit with 0: {outcome:?}");
+}

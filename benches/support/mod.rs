@@ -1,0 +1,29 @@
+//! What both benchmarks share: the gateway under measurement, the machine's facts, the statistics.
+//!
+//! Measures nothing itself.
+
+pub mod gateway;
+pub mod machine;
+pub mod peers;
+pub mod statistics;
+
+use std::env;
+
+/// The numbers of the command line, `--NAME N`, with their defaults.
+pub fn number(name: &str, default: usize) -> usize {
+    let option = format!("--{name}");
+    env::args()
+        .skip_while(|argument| *argument != option)
+        .nth(1)
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
+}
+
+/// Whether cargo was asked to measure. `cargo test --all-targets` runs benchmarks too, and means something else.
+pub fn asked_to_measure() -> bool {
+    let asked = env::args().any(|argument| argument == "--bench");
+    if !asked {
+        println!("SKIPPED: a benchmark, run by `cargo bench`");
+    }
+    asked
+}
