@@ -3,6 +3,8 @@
 //! Set-up first (namespaces, root, privileges, filters), then one event loop that spawns, reaps, pumps output
 //! and stops. It decides nothing: every plan and every limit comes from the gateway.
 
+pub mod runtime;
+
 use std::os::fd::OwnedFd;
 
 use crate::{cgroup, proto::supervisor::SandboxPosture};

@@ -1,0 +1,430 @@
+//! The leaves of terminals: one group for each, with its limits, its usage, its kill, and its removal.
+//!
+//! All by descriptor below the sandbox's [`Folder`]s. The v2 leaf is the tree that is killed and that must be
+//! empty in the end; leaves in v1 hierarchies are made only where a limit needs a controller that lives there,
+//! or where there is no v2. Nothing here waits: a leaf that is still busy says so.
+
+use std::{ffi::CString, os::fd::OwnedFd};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::{Mode, mkdirat},
+    unistd::{UnlinkatFlags, read, unlinkat, write},
+};
+
+use super::{Folder, Hierarchy};
+
+/// Limits on one leaf; absent ones are not set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeafLimits {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of swap beyond the memory.
+    pub swap_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+}
+
+/// A kind of limit. Its number is the index that a failure reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum LimitKind {
+    /// Memory.
+    Memory = 0,
+    /// Swap.
+    Swap = 1,
+    /// Processes and threads.
+    Pids = 2,
+    /// Processor time.
+    Cpu = 3,
+}
+
+impl LimitKind {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Swap => "swap",
+            Self::Pids => "pids",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn controller(self) -> &'static str {
+        match self {
+            Self::Memory | Self::Swap => "memory",
+            Self::Pids => "pids",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// Whether limits must be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitDemand {
+    /// A limit that cannot be set is a failure.
+    Require,
+    /// It is listed as unset.
+    Prefer,
+}
+
+/// Why a leaf could not be made. What was made of it is removed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MakeError {
+    /// The folder at this index among the sandbox's.
+    #[error("make a leaf in folder {index}")]
+    Folder {
+        /// Which of the sandbox's folders.
+        index: u32,
+        /// Why.
+        #[source]
+        errno: Errno,
+    },
+    /// A limit that is required.
+    #[error("set the {} limit of a leaf", .kind.name())]
+    Limit {
+        /// Which limit.
+        kind: LimitKind,
+        /// Why; `ENOTSUP` when no folder has the controller.
+        #[source]
+        errno: Errno,
+    },
+}
+
+/// Whether a leaf is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// The kernel has removed the tree's group, which it does only when that is empty.
+    Removed,
+    /// Something still lives in it.
+    Busy,
+}
+
+/// What a leaf used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time in user mode and in the kernel, in microseconds.
+    pub cpu_us: Option<(u64, u64)>,
+    /// The most memory that was charged at any time, in bytes.
+    pub memory_peak_bytes: Option<u64>,
+    /// Bytes read from and written to block devices.
+    pub io_bytes: Option<(u64, u64)>,
+    /// Whether a process was killed for want of memory.
+    pub memory_limit_hit: bool,
+}
+
+/// A terminal's groups.
+#[derive(Debug)]
+pub struct Leaf {
+    name: CString,
+    /// Indices into the sandbox's folders where this leaf has a group; the tree's own first.
+    groups: Vec<usize>,
+    /// Limits as the kernel shows them: file name to value.
+    pub limits: Vec<(String, String)>,
+    /// Limits that could not be set.
+    pub unset: Vec<LimitKind>,
+}
+
+/// The sandbox's folders, as the place to make leaves in.
+#[derive(Debug)]
+pub struct Leaves {
+    folders: Vec<Folder>,
+}
+
+impl Leaves {
+    /// Leaves will be made in these folders, the v2 one first.
+    #[must_use]
+    pub fn new(folders: Vec<Folder>) -> Self {
+        Self { folders }
+    }
+
+    /// Whether there is any tree at all.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// Whether the tree is a v2 one, in which processes can be born and which can be killed at once.
+    #[must_use]
+    pub fn is_unified(&self) -> bool {
+        self.folders.first().is_some_and(|folder| folder.hierarchy == Hierarchy::V2)
+    }
+
+    /// Makes a leaf.
+    pub fn make(&self, name: CString, limits: &LeafLimits, demand: LimitDemand) -> Result<Leaf, MakeError> {
+        let mut leaf = Leaf { name, groups: Vec::new(), limits: Vec::new(), unset: Vec::new() };
+        match self.fill(&mut leaf, limits, demand) {
+            Ok(()) => Ok(leaf),
+            Err(error) => {
+                // It never held a process, so it is not busy.
+                let _ = self.remove(&leaf);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(&self, leaf: &mut Leaf, limits: &LeafLimits, demand: LimitDemand) -> Result<(), MakeError> {
+        self.add_group(leaf, 0)?;
+        let wanted = [
+            (LimitKind::Memory, limits.memory_bytes),
+            (LimitKind::Swap, limits.swap_bytes),
+            (LimitKind::Pids, limits.pids),
+            (LimitKind::Cpu, limits.cpu_millis),
+        ];
+        for (kind, value) in wanted {
+            let Some(value) = value else { continue };
+            let result = self.set_limit(leaf, kind, value, limits);
+            match (result, demand) {
+                (Ok(()), _) => {}
+                (Err(MakeError::Limit { kind, .. }), LimitDemand::Prefer) => leaf.unset.push(kind),
+                (Err(MakeError::Folder { .. }), LimitDemand::Prefer) => leaf.unset.push(kind),
+                (Err(error), LimitDemand::Require) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_group(&self, leaf: &mut Leaf, index: usize) -> Result<(), MakeError> {
+        if leaf.groups.contains(&index) {
+            return Ok(());
+        }
+        let folder = &self.folders[index];
+        mkdirat(&folder.descriptor, leaf.name.as_c_str(), Mode::from_bits_truncate(0o755))
+            .map_err(|errno| MakeError::Folder { index: index as u32, errno })?;
+        leaf.groups.push(index);
+        Ok(())
+    }
+
+    fn set_limit(
+        &self,
+        leaf: &mut Leaf,
+        kind: LimitKind,
+        value: u64,
+        limits: &LeafLimits,
+    ) -> Result<(), MakeError> {
+        let failed = |errno| MakeError::Limit { kind, errno };
+        let index = self.folder_with(kind.controller()).ok_or(failed(Errno::ENOTSUP))?;
+        self.add_group(leaf, index)?;
+        let hierarchy = self.folders[index].hierarchy;
+        // Thousandths of a processor: microseconds in each period of 100 ms.
+        let cpu_quota = value.saturating_mul(100);
+        let (file, content) = match (kind, hierarchy) {
+            (LimitKind::Memory, Hierarchy::V2) => ("memory.max", value.to_string()),
+            (LimitKind::Memory, Hierarchy::V1) => ("memory.limit_in_bytes", value.to_string()),
+            (LimitKind::Swap, Hierarchy::V2) => ("memory.swap.max", value.to_string()),
+            (LimitKind::Swap, Hierarchy::V1) => {
+                // v1 counts both together.
+                let memory = limits.memory_bytes.ok_or(failed(Errno::EINVAL))?;
+                ("memory.memsw.limit_in_bytes", memory.saturating_add(value).to_string())
+            }
+            (LimitKind::Pids, _) => ("pids.max", value.to_string()),
+            (LimitKind::Cpu, Hierarchy::V2) => ("cpu.max", format!("{cpu_quota} 100000")),
+            (LimitKind::Cpu, Hierarchy::V1) => ("cpu.cfs_quota_us", cpu_quota.to_string()),
+        };
+        self.write(leaf, index, file, &content).map_err(failed)?;
+        let read_back = self.read(leaf, index, file).map_err(failed)?;
+        leaf.limits.push((file.to_owned(), read_back.trim().to_owned()));
+        if (kind, hierarchy) == (LimitKind::Memory, Hierarchy::V2) {
+            // The whole command ends, not one process of it picked by the kernel.
+            self.write(leaf, index, "memory.oom.group", "1").map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn folder_with(&self, controller: &str) -> Option<usize> {
+        self.folders.iter().position(|folder| folder.controllers.iter().any(|one| one == controller))
+    }
+
+    /// The v2 group, for a process to be born in; `None` where the tree is a v1 one.
+    ///
+    /// # Errors
+    /// The errno of openat(2).
+    pub fn open_unified(&self, leaf: &Leaf) -> Result<Option<OwnedFd>, Errno> {
+        if !self.is_unified() {
+            return Ok(None);
+        }
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        openat(&self.folders[0].descriptor, leaf.name.as_c_str(), flags, Mode::empty()).map(Some)
+    }
+
+    /// The files into which a process writes `0` to join this leaf's groups: all of them, or those of v1 only when
+    /// it is born in the v2 one.
+    ///
+    /// # Errors
+    /// The errno of openat(2).
+    pub fn open_joins(&self, leaf: &Leaf, born_inside: BornInside) -> Result<Vec<OwnedFd>, Errno> {
+        let mut files = Vec::new();
+        for &index in &leaf.groups {
+            let file = match (self.folders[index].hierarchy, born_inside) {
+                (Hierarchy::V2, BornInside::Yes) => continue,
+                (Hierarchy::V2, BornInside::No) => "cgroup.procs",
+                (Hierarchy::V1, _) => "tasks",
+            };
+            files.push(self.open(leaf, index, file, OFlag::O_WRONLY)?);
+        }
+        Ok(files)
+    }
+
+    /// Removes the leaf if nothing lives in it any more.
+    ///
+    /// # Errors
+    /// The errno of unlinkat(2) for anything but a busy group.
+    pub fn remove(&self, leaf: &Leaf) -> Result<Removal, Errno> {
+        for &index in &leaf.groups {
+            match unlinkat(&self.folders[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(Errno::EBUSY) => return Ok(Removal::Busy),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(Removal::Removed)
+    }
+
+    /// The file whose change says that the tree may be empty now, for epoll's `EPOLLPRI`; `None` on v1.
+    ///
+    /// # Errors
+    /// The errno of openat(2).
+    pub fn open_events(&self, leaf: &Leaf) -> Result<Option<OwnedFd>, Errno> {
+        if !self.is_unified() {
+            return Ok(None);
+        }
+        self.open(leaf, 0, "cgroup.events", OFlag::O_RDONLY).map(Some)
+    }
+
+    /// The processes of the tree, by their ids in our pid namespace, at most `most`.
+    ///
+    /// # Errors
+    /// The errno of openat(2) or read(2).
+    pub fn processes(&self, leaf: &Leaf, most: usize) -> Result<Vec<i32>, Errno> {
+        let file = self.open(leaf, 0, "cgroup.procs", OFlag::O_RDONLY)?;
+        let mut pids = Vec::new();
+        let mut text = Vec::new();
+        let mut buffer = [0; 4096];
+        while pids.len() < most {
+            let count = read(&file, &mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            text.extend_from_slice(&buffer[..count]);
+            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines = text.drain(..whole).collect::<Vec<u8>>();
+            // 0 stands for a process outside of our namespace.
+            pids.extend(parse_lines(&lines).filter(|pid| *pid > 0));
+        }
+        pids.truncate(most);
+        Ok(pids)
+    }
+
+    /// Kills everything in the tree, also what is being forked.
+    ///
+    /// # Errors
+    /// `ENOTSUP` on v1, `ENOENT` on a kernel before 5.14; else the errno of write(2).
+    pub fn kill(&self, leaf: &Leaf) -> Result<(), Errno> {
+        if !self.is_unified() {
+            return Err(Errno::ENOTSUP);
+        }
+        self.write(leaf, 0, "cgroup.kill", "1")
+    }
+
+    /// What the leaf used so far.
+    #[must_use]
+    pub fn usage(&self, leaf: &Leaf) -> Usage {
+        let mut usage = Usage::default();
+        for &index in &leaf.groups {
+            let folder = &self.folders[index];
+            let has = |controller: &str| folder.controllers.iter().any(|one| one == controller);
+            match folder.hierarchy {
+                Hierarchy::V2 => {
+                    // Every v2 group has this one, with or without the controller.
+                    if let Ok(text) = self.read(leaf, index, "cpu.stat") {
+                        usage.cpu_us = keyed(&text, "user_usec").zip(keyed(&text, "system_usec"));
+                    }
+                    if has("memory") {
+                        usage.memory_peak_bytes = self.number(leaf, index, "memory.peak");
+                        let events = self.read(leaf, index, "memory.events").unwrap_or_default();
+                        usage.memory_limit_hit |= keyed(&events, "oom_kill").is_some_and(|count| count > 0);
+                    }
+                    if has("io") {
+                        usage.io_bytes = self.read(leaf, index, "io.stat").ok().map(|text| io_bytes(&text));
+                    }
+                }
+                Hierarchy::V1 if has("memory") => {
+                    usage.memory_peak_bytes = self.number(leaf, index, "memory.max_usage_in_bytes");
+                    let control = self.read(leaf, index, "memory.oom_control").unwrap_or_default();
+                    usage.memory_limit_hit |= keyed(&control, "oom_kill").is_some_and(|count| count > 0);
+                }
+                Hierarchy::V1 => {}
+            }
+        }
+        usage
+    }
+
+    fn number(&self, leaf: &Leaf, index: usize, file: &str) -> Option<u64> {
+        self.read(leaf, index, file).ok()?.trim().parse().ok()
+    }
+
+    fn open(&self, leaf: &Leaf, index: usize, file: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let mut path = Vec::with_capacity(64);
+        path.extend_from_slice(leaf.name.as_bytes());
+        path.push(b'/');
+        path.extend_from_slice(file.as_bytes());
+        openat(&self.folders[index].descriptor, path.as_slice(), flags | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    fn write(&self, leaf: &Leaf, index: usize, file: &str, content: &str) -> Result<(), Errno> {
+        let file = self.open(leaf, index, file, OFlag::O_WRONLY)?;
+        write(&file, content.as_bytes()).map(drop)
+    }
+
+    fn read(&self, leaf: &Leaf, index: usize, file: &str) -> Result<String, Errno> {
+        let file = self.open(leaf, index, file, OFlag::O_RDONLY)?;
+        let mut buffer = [0; 4096];
+        let count = read(&file, &mut buffer)?;
+        Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
+    }
+}
+
+/// Whether the new process is born inside the v2 group or has to join it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BornInside {
+    /// By `CLONE_INTO_CGROUP`.
+    Yes,
+    /// It writes itself there.
+    No,
+}
+
+fn parse_lines(text: &[u8]) -> impl Iterator<Item = i32> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
+}
+
+/// The value after `key` in lines of "key value".
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.split_once(' ').filter(|(name, _)| *name == key)?.1.trim().parse().ok())
+}
+
+/// The sums of `rbytes=` and `wbytes=` over all devices.
+fn io_bytes(text: &str) -> (u64, u64) {
+    let sum = |key: &str| {
+        text.split_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok()).sum()
+    };
+    (sum("rbytes="), sum("wbytes="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_files_are_read_by_key() {
+        let text = "usage_usec 30\nuser_usec 10\nsystem_usec 20\n";
+        assert_eq!(keyed(text, "user_usec"), Some(10));
+        assert_eq!(keyed(text, "usec"), None);
+        assert_eq!(keyed("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
+        assert_eq!(io_bytes("8:0 rbytes=5 wbytes=6 rios=1\n8:16 rbytes=10 wbytes=1\n"), (15, 7));
+        assert_eq!(parse_lines(b"12\n7\nx\n").collect::<Vec<_>>(), [12, 7]);
+    }
+}

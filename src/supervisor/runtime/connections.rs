@@ -1,0 +1,194 @@
+//! Control connections: accepting, greeting, receiving requests, answering, and dropping who does not read.
+//!
+//! Several gateways may be connected. Events go to all that have said Hello. Nothing is kept for one that is
+//! gone: all state can be listed again.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use nix::{errno::Errno, sys::epoll::EpollFlags};
+use prost::Message;
+
+use super::{
+    Runtime,
+    table::{Key, Source},
+};
+use crate::{
+    proto::supervisor::{Done, FromSupervisor, StdinWritten, ToSupervisor, from_supervisor},
+    sys::fdpass::{Flushed, FrameReceiver, FrameSender, Received},
+    wire::encode,
+};
+
+/// More connections than this are closed as soon as they are made.
+pub(super) const MAX_CONNECTIONS: usize = 16;
+
+/// A connection that leaves more than this unread is dropped.
+pub(super) const MAX_QUEUED_BYTES: usize = 8 << 20;
+
+/// Whether a peer may ask for anything but Hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// It has not said Hello.
+    Expected,
+    /// A version was agreed on.
+    Done,
+    /// There was none; the connection ends when the answer is out.
+    Refused,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: OwnedFd,
+    receiver: FrameReceiver,
+    sender: FrameSender,
+    pub(super) greeting: Greeting,
+    watches_write: bool,
+}
+
+impl Runtime {
+    pub(super) fn accept(&mut self) {
+        let socket = match self.listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                let errno = error.raw_os_error().map(Errno::from_raw);
+                if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
+                    // The listener would stay readable for ever: make room, take the connection, and close it.
+                    drop(self.spare.take());
+                    drop(self.listener.accept());
+                    self.spare = self.listener.try_clone().ok();
+                }
+                return;
+            }
+        };
+        if socket.set_nonblocking(true).is_err() {
+            return;
+        }
+        let socket = OwnedFd::from(socket);
+        if self.connections.len() >= MAX_CONNECTIONS {
+            return;
+        }
+        let source = Source::Connection(self.connections.next_key());
+        if self.epoll.add(&socket, source, EpollFlags::EPOLLIN).is_err() {
+            return;
+        }
+        self.connections.insert(Connection {
+            socket,
+            receiver: FrameReceiver::new(),
+            sender: FrameSender::new(),
+            greeting: Greeting::Expected,
+            watches_write: false,
+        });
+    }
+
+    pub(super) fn connection_ready(&mut self, key: Key, flags: EpollFlags) {
+        if flags.contains(EpollFlags::EPOLLOUT) {
+            self.flush(key);
+        }
+        if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            self.receive(key);
+        }
+    }
+
+    /// One receive, so that no peer keeps the loop; what is left makes the socket readable again.
+    fn receive(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match connection.receiver.fill(connection.socket.as_fd()) {
+            Ok(Received::Bytes(_)) => {}
+            Ok(Received::Nothing) => return,
+            Ok(Received::End) | Err(_) => return self.drop_connection(key),
+        }
+        loop {
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            let frame = match connection.receiver.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return,
+                Err(_) => return self.drop_connection(key),
+            };
+            // Descriptors are never asked for, and closed here.
+            let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
+                return self.drop_connection(key);
+            };
+            self.handle(key, message);
+        }
+    }
+
+    pub(super) fn drop_connection(&mut self, key: Key) {
+        let Some(connection) = self.connections.remove(key) else { return };
+        let greeted = connection.greeting == Greeting::Done;
+        if greeted && self.die_with_gateway && !self.has_gateway() {
+            self.begin_shutdown(std::time::Duration::ZERO, None);
+        }
+    }
+
+    fn has_gateway(&self) -> bool {
+        let greeted = |key| self.connections.get(key).is_some_and(|one| one.greeting == Greeting::Done);
+        self.connections.keys().into_iter().any(greeted)
+    }
+
+    pub(super) fn answer_done(&mut self, key: Key, sequence: u64, result: Result<(), Errno>) {
+        let errno = result.err().map_or(0, |errno| errno as i32);
+        self.answer(key, sequence, from_supervisor::Message::Done(Done { errno }), Vec::new());
+    }
+
+    pub(super) fn answer_stdin(&mut self, key: Key, sequence: u64, answer: StdinWritten) {
+        self.answer(key, sequence, from_supervisor::Message::StdinWritten(answer), Vec::new());
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        key: Key,
+        sequence: u64,
+        message: from_supervisor::Message,
+        descriptors: Vec<Arc<OwnedFd>>,
+    ) {
+        let message = FromSupervisor { sequence, message: Some(message) };
+        match encode(&message, descriptors.len()) {
+            Ok(frame) => self.send(key, frame, descriptors),
+            // All answers are far below the bounds; if one is not, the peer must not wait for it for ever.
+            Err(_) => self.drop_connection(key),
+        }
+    }
+
+    /// Tells every gateway.
+    pub(super) fn broadcast(&mut self, message: from_supervisor::Message) {
+        let Ok(frame) = encode(&FromSupervisor { sequence: 0, message: Some(message) }, 0) else { return };
+        for key in self.connections.keys() {
+            if self.connections.get(key).is_some_and(|one| one.greeting == Greeting::Done) {
+                self.send(key, frame.clone(), Vec::new());
+            }
+        }
+    }
+
+    fn send(&mut self, key: Key, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.sender.queued_bytes() > MAX_QUEUED_BYTES {
+            return self.drop_connection(key);
+        }
+        let idle = connection.sender.queued_bytes() == 0;
+        connection.sender.push(frame, descriptors);
+        if idle {
+            self.flush(key);
+        }
+    }
+
+    fn flush(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Ok(flushed) = connection.sender.flush(connection.socket.as_fd()) else {
+            return self.drop_connection(key);
+        };
+        if flushed == Flushed::All && connection.greeting == Greeting::Refused {
+            return self.drop_connection(key);
+        }
+        let wants_write = flushed == Flushed::Blocked;
+        if wants_write != connection.watches_write {
+            let mut flags = EpollFlags::EPOLLIN;
+            flags.set(EpollFlags::EPOLLOUT, wants_write);
+            connection.watches_write = wants_write;
+            if self.epoll.change(&connection.socket, Source::Connection(key), flags).is_err() {
+                self.drop_connection(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The way of a terminal from its main process's end to its exit, one step at a time.
+//!
+//! [`Runtime::advance`] is called whenever anything about a terminal has changed, and does all that can be done
+//! now. An exit is said once: by the step to [`Phase::Ended`], from which no step leads away.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::EpollFlags;
+
+use super::{
+    Runtime,
+    pump::Pumped,
+    reap::Children,
+    table::{Key, Source},
+    terminal::{Flow, Phase, Remains, Stop, Terminal},
+};
+use crate::{
+    cgroup::leaf::{Removal, Usage},
+    proto::supervisor::{Exit, Exited, StopCause, exit, from_supervisor::Message},
+    sys::wait::End,
+};
+
+/// What outlives the main process has at most this grace.
+const SWEEP_GRACE: Duration = Duration::from_secs(1);
+
+/// How long after KILL a process that still does not go (uninterruptible sleep) is waited for.
+const GIVE_UP: Duration = Duration::from_secs(10);
+
+/// What a step came to.
+enum Step {
+    /// Something changed: look again.
+    Again,
+    /// Nothing to do before this time, or before something happens.
+    Wait(Option<Instant>),
+}
+
+impl Runtime {
+    pub(super) fn advance(&mut self, key: Key) {
+        loop {
+            let Some(terminal) = self.terminals.get(key) else { return };
+            let step = match &terminal.phase {
+                Phase::Running => self.step_running(key),
+                Phase::Lingering { until } => {
+                    let until = *until;
+                    self.step_lingering(key, until)
+                }
+                Phase::Sweeping => self.step_sweeping(key),
+                Phase::Draining(remains) => {
+                    let remains = *remains;
+                    self.step_draining(key, remains)
+                }
+                Phase::Ended(_) => Step::Wait(None),
+            };
+            match step {
+                Step::Again => {}
+                Step::Wait(at) => return self.schedule(key, at),
+            }
+        }
+    }
+
+    fn step_running(&mut self, key: Key) -> Step {
+        let now = self.now;
+        let Some(terminal) = self.terminals.get_mut(key) else { return Step::Wait(None) };
+        if let Some(main) = terminal.main {
+            terminal.phase = match &terminal.stop {
+                Some(_) => Phase::Sweeping,
+                None => Phase::Lingering { until: main.at + terminal.times.linger },
+            };
+            return Step::Again;
+        }
+        if terminal.stop.is_some() {
+            return Step::Wait(self.step_stop(key));
+        }
+        let limit = terminal.times.limit.map(|limit| (terminal.began + limit, StopCause::TimeLimit));
+        let idle = terminal.times.idle.map(|idle| (terminal.last_output + idle, StopCause::IdleLimit));
+        let next = [limit, idle].into_iter().flatten().min_by_key(|(at, _)| *at);
+        match next {
+            Some((at, cause)) if at <= now => {
+                let grace = terminal.times.grace;
+                self.set_stop(key, cause, grace);
+                Step::Again
+            }
+            next => Step::Wait(next.map(|(at, _)| at)),
+        }
+    }
+
+    fn step_lingering(&mut self, key: Key, until: Instant) -> Step {
+        let now = self.now;
+        let Some(terminal) = self.terminals.get_mut(key) else { return Step::Wait(None) };
+        if terminal.stop.is_some() {
+            terminal.phase = Phase::Sweeping;
+            return Step::Again;
+        }
+        if !terminal.is_drained() && now < until {
+            return Step::Wait(Some(until));
+        }
+        if let Some(usage) = self.remove_leaf(key) {
+            return self.drain(key, Remains { usage, survivors: 0, until });
+        }
+        if now < until {
+            self.watch_leaf(key);
+            return Step::Wait(Some(until));
+        }
+        let Some(terminal) = self.terminals.get_mut(key) else { return Step::Wait(None) };
+        let grace = terminal.times.grace.min(SWEEP_GRACE);
+        terminal.stop = Some(Stop::new(None, now, grace));
+        Step::Again
+    }
+
+    fn step_sweeping(&mut self, key: Key) -> Step {
+        let now = self.now;
+        if let Some(usage) = self.remove_leaf(key) {
+            return self.drain(key, Remains { usage, survivors: 0, until: now });
+        }
+        self.watch_leaf(key);
+        let at = self.step_stop(key);
+        let killed_at = self.terminals.get(key).and_then(|one| one.stop.as_ref()?.killed_at);
+        match killed_at {
+            Some(killed_at) if killed_at + GIVE_UP <= now => {
+                let survivors = self.processes_of(key).len() as u32;
+                let usage = self.usage_of(key);
+                self.drain(key, Remains { usage, survivors, until: now })
+            }
+            _ => Step::Wait(at),
+        }
+    }
+
+    fn drain(&mut self, key: Key, remains: Remains) -> Step {
+        if let Some(terminal) = self.terminals.get_mut(key) {
+            terminal.leaf = None;
+            terminal.events = None;
+            terminal.phase = Phase::Draining(remains);
+        }
+        self.close_stdin(key);
+        Step::Again
+    }
+
+    /// The leaf is empty, so what is in the pipes now is all that the command wrote.
+    fn step_draining(&mut self, key: Key, remains: Remains) -> Step {
+        let now = self.now;
+        let Some(terminal) = self.terminals.get(key) else { return Step::Wait(None) };
+        let stopped = terminal.stop.is_some();
+        let mut wait = None;
+        for index in 0..terminal.outputs.len() {
+            match self.pump_output(key, index) {
+                Pumped::Ended => {}
+                // The next turn goes on. Past the time, somebody outside floods the pipe: it was read once more.
+                Pumped::Some if now < remains.until + SWEEP_GRACE => wait = Some(now),
+                // Somebody outside of the leaf holds the pipe, within the time that it has.
+                Pumped::Dry if now < remains.until => wait = Some(remains.until),
+                // The reader has all the time it wants, unless the command was stopped.
+                Pumped::Stalled if !stopped => return Step::Wait(None),
+                Pumped::Some | Pumped::Dry | Pumped::Stalled => self.end_output(key, index),
+            }
+        }
+        if wait.is_some() {
+            return Step::Wait(wait);
+        }
+        self.end(key, remains);
+        Step::Wait(None)
+    }
+
+    fn end(&mut self, key: Key, remains: Remains) {
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        let exit = outcome(terminal, &remains);
+        terminal.phase = Phase::Ended(Box::new(exit));
+        terminal.stop = None;
+        terminal.outputs.iter_mut().for_each(|output| output.flow = Flow::Ended);
+        let exited = Exited { terminal_id: terminal.id.clone(), exit: Some(exit) };
+        self.broadcast(Message::Exited(exited));
+    }
+
+    /// The usage, if nothing of the command is left: proven by the kernel, which removes no group that is in use.
+    fn remove_leaf(&mut self, key: Key) -> Option<Usage> {
+        let terminal = self.terminals.get(key)?;
+        let Some(leaf) = &terminal.leaf else {
+            return (self.reap_all() == Children::None).then(Usage::default);
+        };
+        let usage = self.leaves.usage(leaf);
+        match self.leaves.remove(leaf) {
+            Ok(Removal::Removed) => Some(usage),
+            Ok(Removal::Busy) | Err(_) => None,
+        }
+    }
+
+    fn usage_of(&self, key: Key) -> Usage {
+        let leaf = self.terminals.get(key).and_then(|terminal| terminal.leaf.as_ref());
+        leaf.map(|leaf| self.leaves.usage(leaf)).unwrap_or_default()
+    }
+
+    /// Have it said when the leaf becomes empty. Without the file, the clock looks.
+    fn watch_leaf(&mut self, key: Key) {
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        let (Some(leaf), None) = (&terminal.leaf, &terminal.events) else { return };
+        if let Ok(Some(events)) = self.leaves.open_events(leaf)
+            && self.epoll.add(&events, Source::Leaf(key), EpollFlags::EPOLLPRI).is_ok()
+        {
+            terminal.events = Some(events);
+        }
+    }
+
+    pub(super) fn leaf_changed(&mut self, key: Key) {
+        if let Some(events) = self.terminals.get(key).and_then(|terminal| terminal.events.as_ref()) {
+            // Reading it is what makes it quiet again.
+            let _ = nix::sys::uio::pread(events, &mut [0; 128], 0);
+        }
+        self.advance(key);
+    }
+}
+
+fn outcome(terminal: &Terminal, remains: &Remains) -> Exit {
+    let usage = remains.usage;
+    let mut exit = Exit {
+        started_at_ns: terminal.started.started_at_ns,
+        memory_limit: usage.memory_limit_hit,
+        memory_peak_of_cgroup: usage.memory_peak_bytes.is_some(),
+        io_read_bytes: usage.io_bytes.map(|(read, _)| read),
+        io_write_bytes: usage.io_bytes.map(|(_, write)| write),
+        survivors: remains.survivors,
+        ..Exit::default()
+    };
+    if let Some(stop) = &terminal.stop {
+        exit.set_stopped(stop.cause.unwrap_or(StopCause::Unspecified));
+        exit.stragglers_killed = stop.stragglers;
+    }
+    // Always there: no step to the end is taken before the main process is reaped.
+    if let Some(main) = &terminal.main {
+        exit.end = Some(match main.reaped.end {
+            End::Code(code) => exit::End::Code(u32::from(code)),
+            End::Signal { number, .. } => exit::End::Signal(number),
+        });
+        exit.core_dumped = matches!(main.reaped.end, End::Signal { core_dumped: true, .. });
+        exit.ended_at_ns = main.at_ns;
+        exit.wall_us = main.at.saturating_duration_since(terminal.began).as_micros() as u64;
+        let (user, system) = usage.cpu_us.unwrap_or((main.reaped.user_us, main.reaped.system_us));
+        exit.cpu_user_us = user;
+        exit.cpu_system_us = system;
+        exit.memory_peak_bytes = usage.memory_peak_bytes.unwrap_or(main.reaped.max_resident_bytes);
+    }
+    exit
+}

@@ -1,0 +1,137 @@
+//! From the pipes of commands into their rings.
+//!
+//! At most [`READS_PER_TURN`] reads for each pipe in a turn; what is left makes the pipe readable again.
+
+use std::os::fd::AsFd;
+
+use nix::{errno::Errno, sys::epoll::EpollFlags};
+
+use super::{
+    Runtime,
+    table::{Key, Source},
+    terminal::{Flow, Output},
+};
+use crate::{
+    output::ring::MAX_READ_BYTES,
+    proto::supervisor::{Progress, from_supervisor::Message},
+    sys::ring::Filled,
+};
+
+/// Reads for one pipe before the others have their turn.
+const READS_PER_TURN: usize = 4;
+
+/// Why pumping stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pumped {
+    /// There may be more.
+    Some,
+    /// Nothing more is there now.
+    Dry,
+    /// The ring is full and held.
+    Stalled,
+    /// There will never be more.
+    Ended,
+}
+
+impl Runtime {
+    /// A pipe has bytes, or its end.
+    pub(super) fn pump(&mut self, key: Key, index: usize) {
+        let pumped = self.pump_output(key, index);
+        if pumped == Pumped::Ended {
+            self.advance(key);
+        }
+    }
+
+    pub(super) fn pump_output(&mut self, key: Key, index: usize) -> Pumped {
+        let Some(terminal) = self.terminals.get_mut(key) else { return Pumped::Ended };
+        let Some(output) = terminal.outputs.get_mut(index) else { return Pumped::Ended };
+        let Flow::Reading(pipe) = &output.flow else {
+            return match output.flow {
+                Flow::Ended => Pumped::Ended,
+                Flow::Stalled(_) | Flow::Reading(_) => Pumped::Stalled,
+            };
+        };
+        let before = output.ring.head();
+        let mut pumped = Pumped::Some;
+        for _ in 0..READS_PER_TURN {
+            match output.ring.fill_from(pipe.as_fd(), MAX_READ_BYTES as usize) {
+                Ok(Filled::Bytes(_)) => {}
+                Ok(Filled::Empty) => {
+                    pumped = Pumped::Dry;
+                    break;
+                }
+                Ok(Filled::Stalled) => {
+                    pumped = Pumped::Stalled;
+                    break;
+                }
+                // A pipe has no other errors that could pass.
+                Ok(Filled::End) | Err(_) => {
+                    pumped = Pumped::Ended;
+                    break;
+                }
+            }
+        }
+        let grown = output.ring.head() != before;
+        if grown {
+            terminal.last_output = self.now;
+        }
+        match pumped {
+            Pumped::Ended => {
+                output.ring.end();
+                output.flow = Flow::Ended;
+            }
+            Pumped::Stalled => {
+                // Level-triggered: it would be reported all the time.
+                let _ = self.epoll.remove(pipe);
+                if let Flow::Reading(pipe) = std::mem::replace(&mut output.flow, Flow::Ended) {
+                    output.flow = Flow::Stalled(pipe);
+                }
+            }
+            Pumped::Some | Pumped::Dry => {}
+        }
+        if grown || pumped == Pumped::Ended {
+            self.tell_progress(key, index);
+        }
+        pumped
+    }
+
+    /// Nothing more is taken from this stream, whoever may still hold its pipe.
+    pub(super) fn end_output(&mut self, key: Key, index: usize) {
+        let Some(output) = self.output(key, index) else { return };
+        if !matches!(output.flow, Flow::Ended) {
+            output.ring.end();
+            output.flow = Flow::Ended;
+            self.tell_progress(key, index);
+        }
+    }
+
+    /// The reader has moved on: the stalled pipes are read again.
+    pub(super) fn resume(&mut self, id: &str) -> Result<(), Errno> {
+        let key = self.key_of(id)?;
+        let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
+        for (output, index) in terminal.outputs.iter_mut().zip(0..) {
+            if let Flow::Stalled(pipe) = &output.flow {
+                self.epoll.add(pipe, Source::Output(key, index), EpollFlags::EPOLLIN)?;
+                if let Flow::Stalled(pipe) = std::mem::replace(&mut output.flow, Flow::Ended) {
+                    output.flow = Flow::Reading(pipe);
+                }
+            }
+        }
+        self.advance(key);
+        Ok(())
+    }
+
+    fn tell_progress(&mut self, key: Key, index: usize) {
+        let Some(output) = self.output(key, index) else { return };
+        if !output.ring.take_armed() {
+            return;
+        }
+        let Some(terminal) = self.terminals.get(key) else { return };
+        let progress = Progress { terminal_id: terminal.id.clone(), at_end: terminal.is_drained() };
+        self.broadcast(Message::Progress(progress));
+    }
+
+    fn output(&mut self, key: Key, index: usize) -> Option<&mut Output> {
+        self.terminals.get_mut(key)?.outputs.get_mut(index)
+    }
+}

@@ -1,0 +1,172 @@
+//! Stopping: TERM and CONT to the whole tree, the grace, then KILL, until nothing is left.
+//!
+//! By leaf and pidfd, never by a bare pid or a process group: setsid, double forks and fork storms change
+//! nothing. Only without any cgroup tree is it everything in the pid namespace; then the sandbox is the terminal's
+//! own.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+
+use super::{
+    Runtime,
+    table::Key,
+    terminal::{Phase, Stop, Terminal},
+};
+use crate::{proto::supervisor::StopCause, sys::pidfd::Pidfd};
+
+/// Processes looked at in one turn, and remembered as told. Those beyond get no TERM, and the KILL of all.
+const MAX_TOLD: usize = 4096;
+
+/// Processes told at once between two looks at who is in the leaf.
+const TOLD_AT_ONCE: usize = 64;
+
+/// New processes are looked for this often during the grace.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// After KILL: how often to look, where the kernel does not say when the leaf is empty.
+const KILL_AGAIN: Duration = Duration::from_millis(10);
+
+/// No grace is longer.
+const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
+
+impl Stop {
+    pub(super) fn new(cause: Option<StopCause>, now: Instant, grace: Duration) -> Self {
+        Self {
+            cause,
+            kill_at: now + grace.min(LONGEST_GRACE),
+            killed_at: None,
+            look_at: now,
+            told: HashSet::new(),
+            stragglers: 0,
+        }
+    }
+}
+
+impl Runtime {
+    /// Stops a terminal. The first cause stands; a shorter grace shortens; one that has ended is left alone.
+    pub(super) fn begin_stop(&mut self, key: Key, cause: StopCause, grace: Duration) {
+        if let Some(terminal) = self.terminals.get(key)
+            && matches!(terminal.phase, Phase::Running)
+            && terminal.stop.is_none()
+        {
+            // If it has just ended by itself, that is its end.
+            let pid = terminal.pid;
+            self.reap_one(pid);
+        }
+        self.set_stop(key, cause, grace);
+        self.advance(key);
+    }
+
+    pub(super) fn set_stop(&mut self, key: Key, cause: StopCause, grace: Duration) {
+        let now = self.now;
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        if terminal.is_ended() {
+            return;
+        }
+        let cause = terminal.main.is_none().then_some(cause);
+        let stop = terminal.stop.get_or_insert_with(|| Stop::new(cause, now, grace));
+        stop.kill_at = stop.kill_at.min(now + grace.min(LONGEST_GRACE));
+    }
+
+    /// Does what is due, and says when to look again.
+    pub(super) fn step_stop(&mut self, key: Key) -> Option<Instant> {
+        let now = self.now;
+        let stop = self.terminals.get(key)?.stop.as_ref()?;
+        if stop.killed_at.is_some() || stop.kill_at <= now {
+            self.kill_tree(key);
+        } else if stop.look_at <= now {
+            self.terminate_tree(key);
+        }
+        let stop = self.terminals.get_mut(key)?.stop.as_mut()?;
+        if stop.look_at <= now {
+            stop.look_at = now + if stop.killed_at.is_some() { KILL_AGAIN } else { LOOK_AGAIN };
+        }
+        Some(if stop.killed_at.is_some() { stop.look_at } else { stop.look_at.min(stop.kill_at) })
+    }
+
+    /// TERM, then CONT so that a stopped process gets it, to each process that has not had it.
+    fn terminate_tree(&mut self, key: Key) {
+        let Some(terminal) = self.terminals.get(key) else { return };
+        if terminal.leaf.is_none() {
+            return signal_all_others(&[Signal::SIGTERM, Signal::SIGCONT]);
+        }
+        let told = terminal.stop.as_ref().map(|stop| stop.told.clone()).unwrap_or_default();
+        let mut new: Vec<i32> =
+            self.processes_of(key).into_iter().filter(|pid| !told.contains(pid)).collect();
+        new.truncate(MAX_TOLD.saturating_sub(told.len()));
+        for some in new.chunks(TOLD_AT_ONCE) {
+            // A pid may have got another owner since it was listed. Who is listed after the pidfd was opened is
+            // who the pidfd holds, or that one is dead and gets nothing.
+            let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
+            let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
+            for (pid, process) in open {
+                if listed.contains(&pid) {
+                    // ESRCH: gone by itself. Everything else is left to the KILL.
+                    let _ = process.signal(libc::SIGTERM);
+                    let _ = process.signal(libc::SIGCONT);
+                }
+            }
+        }
+        if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
+            stop.told.extend(new);
+        }
+    }
+
+    fn kill_tree(&mut self, key: Key) {
+        let Some(terminal) = self.terminals.get(key) else { return };
+        let first = terminal.stop.as_ref().is_some_and(|stop| stop.killed_at.is_none());
+        if first {
+            let main = terminal.pid;
+            let others = self.processes_of(key).into_iter().filter(|pid| *pid != main).count() as u32;
+            let now = self.now;
+            if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
+                stop.killed_at = Some(now);
+                stop.look_at = now;
+                stop.stragglers = others;
+            }
+        }
+        let Some(terminal) = self.terminals.get(key) else { return };
+        let Some(leaf) = &terminal.leaf else {
+            return signal_all_others(&[Signal::SIGKILL]);
+        };
+        if self.leaves.kill(leaf).is_err() {
+            // v1, or a kernel before 5.14: again and again until none is left.
+            self.kill_each(key);
+        }
+    }
+
+    /// A process that forks faster than it is listed is slowed down by nothing here; but each look kills all that
+    /// are listed, and the kernel gives a killed process no more time to fork.
+    fn kill_each(&mut self, key: Key) {
+        let pids = self.processes_of(key);
+        for some in pids.chunks(TOLD_AT_ONCE) {
+            let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
+            let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
+            for (pid, process) in open {
+                if listed.contains(&pid) {
+                    let _ = process.signal(libc::SIGKILL);
+                }
+            }
+        }
+    }
+
+    pub(super) fn processes_of(&self, key: Key) -> Vec<i32> {
+        let leaf = self.terminals.get(key).and_then(|terminal: &Terminal| terminal.leaf.as_ref());
+        leaf.and_then(|leaf| self.leaves.processes(leaf, MAX_TOLD).ok()).unwrap_or_default()
+    }
+}
+
+/// Everything in the pid namespace but us. Only PID 1 may: anywhere else this would reach strangers.
+fn signal_all_others(signals: &[Signal]) {
+    if std::process::id() != 1 {
+        return;
+    }
+    for signal in signals {
+        // ESRCH: there is nobody.
+        let _ = nix::sys::signal::kill(Pid::from_raw(-1), *signal);
+    }
+}

@@ -1,0 +1,91 @@
+//! Reaping: wait4(2) without waiting, with the usage of what was reaped.
+
+use nix::errno::Errno;
+
+/// Which children to look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Any. The kernel looks through all of them.
+    Any,
+    /// One, found at once however many there are.
+    Pid(i32),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this code.
+    Code(u8),
+    /// By this signal.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// Whether the memory image was kept.
+        core_dumped: bool,
+    },
+}
+
+/// A reaped process. Its pid may be used again from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaped {
+    /// Its process id in our namespace.
+    pub pid: i32,
+    /// How it ended.
+    pub end: End,
+    /// Processor time of it and of the descendants that it waited for.
+    pub user_us: u64,
+    /// Likewise, in the kernel.
+    pub system_us: u64,
+    /// The largest resident set of one of those processes, in bytes.
+    pub max_resident_bytes: u64,
+}
+
+/// What there was to reap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// This one.
+    Reaped(Reaped),
+    /// Children, but none that has ended.
+    NoneEnded,
+    /// No such child at all.
+    NoChildren,
+}
+
+/// Reaps one child that has ended, if there is one.
+///
+/// # Errors
+/// The errno of wait4(2), but for `ECHILD`, which is [`Found::NoChildren`].
+pub fn reap(which: Which) -> Result<Found, Errno> {
+    let target = match which {
+        Which::Any => -1,
+        Which::Pid(pid) => pid,
+    };
+    let mut status = 0;
+    // SAFETY: plain data for which all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // __WALL: also children that were cloned with an exit signal other than SIGCHLD.
+    let options = libc::WNOHANG | libc::__WALL;
+    // SAFETY: both pointers are to locals of the right type.
+    let pid = match Errno::result(unsafe { libc::wait4(target, &raw mut status, options, &raw mut usage) }) {
+        Ok(0) => return Ok(Found::NoneEnded),
+        Ok(pid) => pid,
+        Err(Errno::ECHILD) => return Ok(Found::NoChildren),
+        Err(errno) => return Err(errno),
+    };
+    let end = if libc::WIFSIGNALED(status) {
+        End::Signal { number: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
+    } else {
+        End::Code(libc::WEXITSTATUS(status) as u8)
+    };
+    Ok(Found::Reaped(Reaped {
+        pid,
+        end,
+        user_us: microseconds(usage.ru_utime),
+        system_us: microseconds(usage.ru_stime),
+        max_resident_bytes: usage.ru_maxrss.cast_unsigned() * 1024,
+    }))
+}
+
+fn microseconds(time: libc::timeval) -> u64 {
+    time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned()
+}
