@@ -6,5 +6,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == provost::supervisor::PROCESS_NAME) {
+        provost::supervisor::main()
+    }
     provost::cli::main()
 }

@@ -3,6 +3,8 @@
 //! Everything below a [`Folder`] is done through its descriptor, because the supervisor has left the mount
 //! in which the hierarchies can be named by path.
 
+pub mod folder;
+pub mod hierarchy;
 pub mod leaf;
 
 use std::os::fd::OwnedFd;

@@ -1,1 +1,10 @@
 //! The gateway's side of a sandbox: plan, launch, control.
+
+pub mod cgroup;
+pub mod host;
+pub mod identity;
+pub mod launch;
+pub mod roots;
+pub mod seccomp;
+pub mod spec;
+pub mod view;

@@ -3,9 +3,15 @@
 //! Set-up first (namespaces, root, privileges, filters), then one event loop that spawns, reaps, pumps output
 //! and stops. It decides nothing: every plan and every limit comes from the gateway.
 
+mod launch;
 pub mod runtime;
+mod setup;
 
 use std::os::fd::OwnedFd;
+
+pub use launch::main;
+
+pub use crate::wire::launch::PROCESS_NAME;
 
 use crate::{cgroup, proto::supervisor::SandboxPosture};
 

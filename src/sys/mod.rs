@@ -1,9 +1,17 @@
 //! System calls that no library wraps, and the only place with unsafe code.
 
 mod clone;
+pub mod credentials;
 pub mod fdpass;
+pub mod file;
+pub mod keyring;
+pub mod landlock;
+pub mod loopback;
+pub mod mount;
+pub mod namespace;
 pub mod peer;
 pub mod pidfd;
 pub mod ring;
+pub mod seccomp;
 pub mod spawn;
 pub mod wait;

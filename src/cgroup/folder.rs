@@ -1,0 +1,318 @@
+//! Folders of sandboxes in the hierarchies: made, owned, limited, killed, removed.
+//!
+//! By path, from the gateway's side, below its own group only. Leaves of terminals are the supervisor's.
+
+use std::{
+    ffi::CString,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{OpenOptionsExt, chown},
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use super::Hierarchy;
+
+/// What a folder could not be made to do.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A folder could not be made.
+    #[error("make cgroup {path}")]
+    Make {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file in it could not be written.
+    #[error("set {path} to {value}")]
+    Set {
+        /// Which file.
+        path: PathBuf,
+        /// To what.
+        value: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It could not be handed to the supervisor.
+    #[error("give cgroup {path} to its supervisor")]
+    Give {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It could not be opened.
+    #[error("open cgroup {path}")]
+    Open {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// It could not be removed.
+    #[error("remove cgroup {path}")]
+    Remove {
+        /// Which one.
+        path: PathBuf,
+        /// Why: `EBUSY` when there is still something in it.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Limits on a sandbox as a whole; absent ones are not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FolderLimits {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of swap beyond the memory.
+    pub swap_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+}
+
+/// Makes a folder, and those above it up to a group that exists.
+///
+/// # Errors
+/// [`FolderError::Make`].
+pub fn make(path: &Path) -> Result<(), FolderError> {
+    match std::fs::create_dir(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => std::fs::create_dir_all(path),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        done => done,
+    }
+    .map_err(|cause| FolderError::Make { path: path.to_owned(), cause })
+}
+
+/// Lets controllers through to the folders below.
+///
+/// # Errors
+/// [`FolderError::Set`]; `EBUSY` when the group has processes of its own.
+pub fn enable(path: &Path, controllers: &[String]) -> Result<(), FolderError> {
+    if controllers.is_empty() {
+        return Ok(());
+    }
+    let value: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    set(&path.join("cgroup.subtree_control"), &value.join(" "))
+}
+
+/// Hands a folder to its supervisor: what it needs to make leaves and to put processes into them (cgroups(7),
+/// "delegation"). The files with the sandbox's own limits stay the gateway's.
+///
+/// # Errors
+/// [`FolderError::Give`].
+pub fn give(path: &Path, hierarchy: Hierarchy, uid: u32, gid: u32) -> Result<(), FolderError> {
+    let files: &[&str] = match hierarchy {
+        Hierarchy::V2 => &["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"],
+        Hierarchy::V1 => &["", "cgroup.procs", "tasks"],
+    };
+    for file in files {
+        let path = if file.is_empty() { path.to_owned() } else { path.join(file) };
+        chown(&path, Some(uid), Some(gid))
+            .map_err(|cause| FolderError::Give { path: path.clone(), cause })?;
+    }
+    Ok(())
+}
+
+/// Opens a folder for use by descriptor.
+///
+/// # Errors
+/// [`FolderError::Open`].
+pub fn open(path: &Path) -> Result<OwnedFd, FolderError> {
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        .open(path)
+        .map(OwnedFd::from)
+        .map_err(|cause| FolderError::Open { path: path.to_owned(), cause })
+}
+
+/// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
+///
+/// # Errors
+/// [`FolderError::Set`].
+pub fn limit(
+    path: &Path,
+    hierarchy: Hierarchy,
+    controllers: &[String],
+    limits: &FolderLimits,
+) -> Result<Vec<&'static str>, FolderError> {
+    let has = |name: &str| controllers.iter().any(|one| one == name);
+    let mut done = Vec::new();
+    let mut put = |name: &'static str, file: &str, value: String| {
+        done.push(name);
+        set(&path.join(file), &value)
+    };
+    let v2 = hierarchy == Hierarchy::V2;
+    if let (Some(bytes), true) = (limits.memory_bytes, has("memory")) {
+        put("memory_bytes", if v2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes.to_string())?;
+    }
+    if let (Some(swap), true) = (limits.swap_bytes, has("memory")) {
+        let file = if v2 { "memory.swap.max" } else { "memory.memsw.limit_in_bytes" };
+        // Absent where the kernel has no accounting of swap: then there is none to limit.
+        if path.join(file).exists() {
+            let value = if v2 { swap } else { limits.memory_bytes.unwrap_or(0).saturating_add(swap) };
+            if v2 || limits.memory_bytes.is_some() {
+                put("swap_bytes", file, value.to_string())?;
+            }
+        }
+    }
+    if let (Some(pids), true) = (limits.pids, has("pids")) {
+        put("pids", "pids.max", pids.to_string())?;
+    }
+    if let (Some(millis), true) = (limits.cpu_millis, has("cpu")) {
+        let quota_us = millis.saturating_mul(CPU_PERIOD_US / 1000);
+        if v2 {
+            put("cpu_millis", "cpu.max", format!("{quota_us} {CPU_PERIOD_US}"))?;
+        } else {
+            put("cpu_millis", "cpu.cfs_period_us", CPU_PERIOD_US.to_string())?;
+            set(&path.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
+        }
+    }
+    Ok(done)
+}
+
+/// The period over which processor time is counted: the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// Kills everything in a v2 folder and below (`cgroup.kill`, Linux 5.14).
+///
+/// # Errors
+/// [`FolderError::Set`].
+pub fn kill(path: &Path) -> Result<(), FolderError> {
+    set(&path.join("cgroup.kill"), "1")
+}
+
+/// Waits until a v2 folder says that nothing is in it or below; `false` when the time is over first. A folder that is
+/// gone has nothing in it.
+///
+/// # Errors
+/// [`FolderError::Open`] when it cannot be asked.
+pub fn wait_until_empty(path: &Path, at_most: Duration) -> Result<bool, FolderError> {
+    let deadline = Instant::now() + at_most;
+    let events = path.join("cgroup.events");
+    let error = |cause| FolderError::Open { path: events.clone(), cause };
+    let file = match std::fs::File::open(&events) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(cause) => return Err(error(cause)),
+    };
+    let mut text = [0_u8; 256];
+    loop {
+        let count = match nix::sys::uio::pread(file.as_fd(), &mut text, 0) {
+            Ok(count) => count,
+            Err(Errno::ENODEV) => return Ok(true),
+            Err(errno) => return Err(error(errno.into())),
+        };
+        if !String::from_utf8_lossy(&text[..count]).contains("populated 1") {
+            return Ok(true);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        // The kernel raises POLLPRI when the file changes after it was read (cgroups(7)).
+        let mut wait = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+        let timeout = PollTimeout::try_from(left.as_millis().max(1)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut wait, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(error(errno.into())),
+        }
+    }
+}
+
+/// Removes a folder and those below it, deepest first. One that is gone is removed.
+///
+/// # Errors
+/// [`FolderError::Remove`].
+pub fn remove(path: &Path) -> Result<(), FolderError> {
+    let error = |cause| FolderError::Remove { path: path.to_owned(), cause };
+    let gone = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
+    match std::fs::remove_dir(path) {
+        Ok(()) => return Ok(()),
+        Err(cause) if gone(&cause) => return Ok(()),
+        // There may be folders below; files do not count in these file systems.
+        Err(_) => {}
+    }
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(cause) if gone(&cause) => return Ok(()),
+        Err(cause) => return Err(error(cause)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(error)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path())?;
+        }
+    }
+    match std::fs::remove_dir(path) {
+        Err(cause) if !gone(&cause) => Err(error(cause)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether anything runs in a folder or below.
+#[must_use]
+pub fn is_occupied(path: &Path) -> bool {
+    // An unreadable one is taken for occupied: nothing is removed on a guess.
+    let Ok(processes) = std::fs::read(path.join("cgroup.procs")) else { return path.exists() };
+    if !processes.is_empty() {
+        return true;
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return path.exists() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .any(|entry| is_occupied(&entry.path()))
+}
+
+/// Whether this process could make folders here.
+#[must_use]
+pub fn is_writable(path: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes())
+        .is_ok_and(|path| nix::unistd::access(path.as_c_str(), nix::unistd::AccessFlags::W_OK).is_ok())
+}
+
+fn set(path: &Path, value: &str) -> Result<(), FolderError> {
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|file| nix::unistd::write(&file, value.as_bytes()).map_err(io::Error::from));
+    written.map(drop).map_err(|cause| FolderError::Set {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        cause,
+    })
+}
+
+/// Tells other gateways, by a shared lock for as long as this lives, that somebody is at home in a folder.
+pub type Presence = nix::fcntl::Flock<OwnedFd>;
+
+/// Declares presence in a folder.
+///
+/// # Errors
+/// The errno of flock(2); `EWOULDBLOCK` when somebody is about to remove it.
+pub fn be_present(folder: OwnedFd) -> Result<Presence, Errno> {
+    nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockSharedNonblock).map_err(|(_, errno)| errno)
+}
+
+/// The right to remove a folder in which nobody is present; `None` when somebody is.
+#[must_use]
+pub fn claim_abandoned(folder: OwnedFd) -> Option<Presence> {
+    nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockExclusiveNonblock).ok()
+}

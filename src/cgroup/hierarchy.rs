@@ -1,0 +1,153 @@
+//! Where the cgroup hierarchies are mounted, and which group of each this process was started in.
+//!
+//! Everything of Provost's lies below that group: above it nothing is looked at and nothing is made. Only reads.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::Hierarchy;
+use crate::sys::file;
+
+/// The leaf that a gateway moves itself to, when its own group is to hand out controllers.
+pub const GATEWAY_LEAF: &str = "provost-gateway";
+
+/// Controllers of v1 that sandboxes are put under.
+const WANTED_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
+
+/// Controllers of v2 that leaves are to have.
+pub const WANTED_V2: [&str; 4] = ["memory", "pids", "cpu", "io"];
+
+/// This process's own group in one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnGroup {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Which kind of hierarchy.
+    pub hierarchy: Hierarchy,
+    /// In v1 those of the hierarchy that are wanted; in v2 those that the group has.
+    pub controllers: Vec<String>,
+}
+
+/// Finds the own groups: the v2 one first where it is mounted, then those of v1 that have a wanted controller.
+///
+/// # Errors
+/// The errno of reading `/proc/self/cgroup` or `/proc/self/mountinfo`.
+pub fn find_own() -> Result<Vec<OwnGroup>, Errno> {
+    let read = |name: &str| {
+        file::read_at(nix::fcntl::AT_FDCWD, Path::new(name))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let groups = parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
+    Ok(groups.into_iter().filter_map(complete).collect())
+}
+
+/// Fills in what only the folder itself says; `None` when it cannot be seen from here.
+fn complete(mut group: OwnGroup) -> Option<OwnGroup> {
+    if group.path.file_name().is_some_and(|name| name == GATEWAY_LEAF) {
+        group.path.pop();
+    }
+    if !group.path.is_dir() {
+        return None;
+    }
+    if group.hierarchy == Hierarchy::V2 {
+        let available = std::fs::read_to_string(group.path.join("cgroup.controllers")).unwrap_or_default();
+        group.controllers =
+            available.split_whitespace().filter(|name| WANTED_V2.contains(name)).map(str::to_owned).collect();
+    }
+    Some(group)
+}
+
+fn parse(membership: &str, mounts: &str) -> Vec<OwnGroup> {
+    let mut found: Vec<OwnGroup> = mounts.lines().filter_map(|line| own_in(line, membership)).collect();
+    found.sort_by_key(|group| group.hierarchy == Hierarchy::V1);
+    found.dedup_by(|later, earlier| {
+        later.hierarchy == earlier.hierarchy && later.controllers == earlier.controllers
+    });
+    found
+}
+
+/// A line of mountinfo (proc_pid_mountinfo(5)) together with the line of the same hierarchy in `/proc/self/cgroup`.
+fn own_in(mount: &str, membership: &str) -> Option<OwnGroup> {
+    let (place, kind) = mount.split_once(" - ")?;
+    let mut place = place.split(' ').skip(3);
+    let (root, point) = (unescape(place.next()?), unescape(place.next()?));
+    let mut kind = kind.split(' ');
+    let hierarchy = match kind.next()? {
+        "cgroup2" => Hierarchy::V2,
+        "cgroup" => Hierarchy::V1,
+        _ => return None,
+    };
+    let options: Vec<&str> = kind.nth(1)?.split(',').collect();
+    let controllers: Vec<String> = match hierarchy {
+        Hierarchy::V2 => Vec::new(),
+        Hierarchy::V1 => {
+            let wanted: Vec<_> =
+                WANTED_V1.iter().filter(|name| options.contains(name)).map(|&name| name.to_owned()).collect();
+            if wanted.is_empty() {
+                return None;
+            }
+            wanted
+        }
+    };
+    let group = membership.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, names, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let same = match hierarchy {
+            Hierarchy::V2 => names.is_empty(),
+            Hierarchy::V1 => names.split(',').any(|name| controllers.iter().any(|one| one == name)),
+        };
+        same.then_some(path)
+    })?;
+    // In a container the mount may show only a part of the hierarchy.
+    let below = Path::new(group).strip_prefix(&root).ok()?;
+    Some(OwnGroup { path: PathBuf::from(point).join(below), hierarchy, controllers })
+}
+
+/// Spaces and their like are octal in mountinfo.
+fn unescape(field: &str) -> String {
+    ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
+        .iter()
+        .fold(field.to_owned(), |text, pair| text.replace(&pair[..4], &pair[4..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID_MOUNTS: &str = "\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:3 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+";
+    const HYBRID_MEMBERSHIP: &str = "\
+9:name=systemd:/
+4:memory:/jobs/a
+2:cpu,cpuacct:/
+0::/user
+";
+
+    #[test]
+    fn a_hybrid_host_has_v2_first_and_each_wanted_v1_hierarchy() {
+        let found = parse(HYBRID_MEMBERSHIP, HYBRID_MOUNTS);
+        let seen: Vec<_> = found.iter().map(|one| (one.path.to_str().unwrap(), one.hierarchy)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("/sys/fs/cgroup/unified/user", Hierarchy::V2),
+                ("/sys/fs/cgroup/cpu,cpuacct", Hierarchy::V1),
+                ("/sys/fs/cgroup/memory/jobs/a", Hierarchy::V1),
+            ]
+        );
+        assert_eq!(found[1].controllers, ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn a_mount_of_a_part_is_taken_from_its_root() {
+        let mounts = "40 31 0:37 /pods/x /sys/fs/cgroup rw - cgroup2 cgroup rw,nsdelegate\n";
+        assert_eq!(parse("0::/pods/x/y\n", mounts)[0].path, Path::new("/sys/fs/cgroup/y"));
+        assert_eq!(parse("0::/elsewhere\n", mounts), []);
+    }
+}

@@ -1,0 +1,325 @@
+//! The gateway's part of the cgroup trees: its own folder below the group it was started in, and one in it for each
+//! sandbox.
+//!
+//! Kills and removes whole sandboxes. Never touches a group that it has not made, and makes nothing above its own.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    cgroup::{
+        Hierarchy,
+        folder::{self, FolderError, FolderLimits, Presence},
+        hierarchy::{self, GATEWAY_LEAF, OwnGroup},
+    },
+    proto::supervisor::{CgroupFolder, cgroup_folder},
+};
+
+/// How the names of gateways' folders begin.
+const PREFIX: &str = "provost-";
+
+/// A gateway's folders: one in each hierarchy in which it can make any.
+#[derive(Debug)]
+pub struct GatewayGroups {
+    groups: Vec<GatewayGroup>,
+    missing: Vec<MissingController>,
+}
+
+#[derive(Debug)]
+struct GatewayGroup {
+    path: PathBuf,
+    hierarchy: Hierarchy,
+    /// What sandboxes below can have.
+    controllers: Vec<String>,
+    _presence: Option<Presence>,
+}
+
+/// A controller that sandboxes cannot have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingController {
+    /// The kernel's name.
+    pub controller: &'static str,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// Controllers that limits need.
+const NEEDED: [&str; 3] = ["memory", "pids", "cpu"];
+
+impl GatewayGroups {
+    /// Makes the folders of the gateway with this state folder, and removes what dead gateways have left beside them.
+    /// Where nothing can be made, that is said by [`Self::missing`].
+    #[must_use]
+    pub fn make(own: &[OwnGroup], state: &Path) -> Self {
+        let name = gateway_name(state);
+        let mut whys = Vec::new();
+        let groups: Vec<_> = own.iter().filter_map(|group| make_group(group, &name, &mut whys)).collect();
+        let missing = NEEDED
+            .into_iter()
+            .filter(|needed| !groups.iter().any(|group| group.controllers.iter().any(|has| has == needed)))
+            .map(|controller| MissingController { controller, why: why_missing(controller, own, &whys) })
+            .collect();
+        Self { groups, missing }
+    }
+
+    /// What limits cannot be had, and why.
+    #[must_use]
+    pub fn missing(&self) -> &[MissingController] {
+        &self.missing
+    }
+
+    /// Whether there is a v2 tree, which makes kill and membership exact.
+    #[must_use]
+    pub fn has_v2(&self) -> bool {
+        self.groups.iter().any(|group| group.hierarchy == Hierarchy::V2)
+    }
+
+    /// Makes a sandbox's folders and sets its limits; gives them to the supervisor's ids.
+    ///
+    /// # Errors
+    /// [`FolderError`]; what was made is removed again.
+    pub fn make_sandbox(
+        &self,
+        sandbox_id: &str,
+        owner: (u32, u32),
+        limits: &FolderLimits,
+    ) -> Result<SandboxCgroup, FolderError> {
+        let mut made = SandboxCgroup { folders: Vec::new() };
+        for group in &self.groups {
+            let path = group.path.join(sandbox_id);
+            folder::make(&path)?;
+            made.folders.push(SandboxFolder {
+                path,
+                hierarchy: group.hierarchy,
+                controllers: group.controllers.clone(),
+            });
+        }
+        let prepared = made.folders.iter().try_for_each(|one| {
+            folder::limit(&one.path, one.hierarchy, &one.controllers, limits)?;
+            folder::give(&one.path, one.hierarchy, owner.0, owner.1)
+        });
+        if let Err(error) = prepared {
+            // Just made and empty: nothing can be in the way, and the first error is the one to tell.
+            let _ = made.remove_now();
+            return Err(error);
+        }
+        Ok(made)
+    }
+}
+
+impl Drop for GatewayGroups {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            // Stays when a sandbox lives on in it; the next gateway uses or removes it.
+            let _ = std::fs::remove_dir(&group.path);
+        }
+    }
+}
+
+/// The same for a gateway that is started again on the same state folder, and another for any other gateway.
+fn gateway_name(state: &Path) -> String {
+    match std::fs::metadata(state) {
+        Ok(folder) => format!("{PREFIX}{:x}-{:x}", folder.dev(), folder.ino()),
+        Err(_) => format!("{PREFIX}{}", std::process::id()),
+    }
+}
+
+fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<GatewayGroup> {
+    remove_abandoned(&own.path, name);
+    let path = own.path.join(name);
+    if let Err(error) = folder::make(&path) {
+        whys.push(describe(&error));
+        return None;
+    }
+    let presence = folder::open(&path).ok().and_then(|folder| folder::be_present(folder).ok());
+    let mut controllers = own.controllers.clone();
+    if own.hierarchy == Hierarchy::V2 {
+        controllers.retain(|controller| match hand_down(&own.path, &path, controller) {
+            Ok(()) => true,
+            Err(error) => {
+                whys.push(describe(&error));
+                false
+            }
+        });
+    }
+    Some(GatewayGroup { path, hierarchy: own.hierarchy, controllers, _presence: presence })
+}
+
+/// Lets a controller through the own group and the gateway's folder. A group with processes of its own cannot hand
+/// anything down (cgroups(7)), so the gateway steps aside into a leaf if it has to.
+fn hand_down(own: &Path, gateway: &Path, controller: &str) -> Result<(), FolderError> {
+    let one = [controller.to_owned()];
+    let enabled = std::fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
+    if !enabled.split_whitespace().any(|name| name == controller) {
+        let busy = |error: &FolderError| matches!(error, FolderError::Set { cause, .. } if cause.raw_os_error() == Some(libc::EBUSY));
+        match folder::enable(own, &one) {
+            Err(error) if busy(&error) => {
+                step_aside(own)?;
+                folder::enable(own, &one)?;
+            }
+            done => done?,
+        }
+    }
+    folder::enable(gateway, &one)
+}
+
+fn step_aside(own: &Path) -> Result<(), FolderError> {
+    let leaf = own.join(GATEWAY_LEAF);
+    folder::make(&leaf)?;
+    let processes = leaf.join("cgroup.procs");
+    std::fs::write(&processes, "0").map_err(|cause| FolderError::Set {
+        path: processes,
+        value: "0".into(),
+        cause,
+    })
+}
+
+/// Removes folders of gateways that are gone and have nothing running in them.
+fn remove_abandoned(own: &Path, mine: &str) {
+    let Ok(entries) = std::fs::read_dir(own) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if !name.starts_with(PREFIX) || name == mine || name == GATEWAY_LEAF {
+            continue;
+        }
+        // In the order that makes it safe: nobody may come in while it is looked at.
+        let claimed = folder::open(&entry.path()).ok().and_then(folder::claim_abandoned);
+        if claimed.is_some() && !folder::is_occupied(&entry.path()) {
+            // Whoever is faster has done the same.
+            let _ = folder::remove(&entry.path());
+        }
+    }
+}
+
+fn why_missing(controller: &str, own: &[OwnGroup], whys: &[String]) -> String {
+    if let Some(why) = whys.first() {
+        return why.clone();
+    }
+    if own.is_empty() {
+        return "no cgroup hierarchy is mounted here".into();
+    }
+    format!("no hierarchy offers the {controller} controller to the group this gateway was started in")
+}
+
+fn describe(error: &FolderError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}
+
+/// A sandbox's folders in every hierarchy.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxCgroup {
+    folders: Vec<SandboxFolder>,
+}
+
+#[derive(Debug, Clone)]
+struct SandboxFolder {
+    path: PathBuf,
+    hierarchy: Hierarchy,
+    controllers: Vec<String>,
+}
+
+/// How a kill by cgroup went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Killed {
+    /// The kernel has sent KILL to everything in the tree.
+    All,
+    /// There is no tree that can be killed: kill the supervisor by its pidfd, which is PID 1 of everything.
+    NoTree,
+}
+
+impl SandboxCgroup {
+    /// None at all: no tree could be written, and the profile does not insist.
+    #[must_use]
+    pub fn absent() -> Self {
+        Self::default()
+    }
+
+    /// Kills everything in the sandbox, the supervisor included.
+    ///
+    /// # Errors
+    /// [`FolderError::Set`].
+    pub fn kill(&self) -> Result<Killed, FolderError> {
+        let Some(v2) = self.v2() else { return Ok(Killed::NoTree) };
+        if !v2.path.join("cgroup.kill").exists() {
+            return Ok(Killed::NoTree);
+        }
+        folder::kill(&v2.path).map(|()| Killed::All)
+    }
+
+    /// Waits for the sandbox to be empty and removes its folders.
+    ///
+    /// # Errors
+    /// [`FolderError::Remove`] with `EBUSY` when something is still in it at the end of the time.
+    pub async fn remove(&self, at_most: Duration) -> Result<(), FolderError> {
+        let this = self.clone();
+        let removed = tokio::task::spawn_blocking(move || this.remove_blocking(at_most)).await;
+        removed.unwrap_or_else(|join| {
+            Err(FolderError::Remove { path: PathBuf::new(), cause: io::Error::other(join) })
+        })
+    }
+
+    /// As [`Self::remove`], for a thread that may wait.
+    ///
+    /// # Errors
+    /// As [`Self::remove`].
+    pub fn remove_blocking(&self, at_most: Duration) -> Result<(), FolderError> {
+        if let Some(v2) = self.v2() {
+            folder::wait_until_empty(&v2.path, at_most)?;
+        }
+        self.remove_now()
+    }
+
+    fn remove_now(&self) -> Result<(), FolderError> {
+        let mut first = Ok(());
+        for one in &self.folders {
+            let done = folder::remove(&one.path);
+            if first.is_ok() {
+                first = done;
+            }
+        }
+        first
+    }
+
+    /// The v2 folder, where there is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.v2().map(|folder| folder.path.as_path())
+    }
+
+    fn v2(&self) -> Option<&SandboxFolder> {
+        self.folders.iter().find(|folder| folder.hierarchy == Hierarchy::V2)
+    }
+
+    /// For the plan: what the supervisor gets, in order, with the descriptors.
+    pub(super) fn plan(&self) -> Result<(Vec<CgroupFolder>, Vec<OwnedFd>), FolderError> {
+        let mut planned = Vec::new();
+        let mut descriptors = Vec::new();
+        for one in &self.folders {
+            let hierarchy = match one.hierarchy {
+                Hierarchy::V2 => cgroup_folder::Hierarchy::V2,
+                Hierarchy::V1 => cgroup_folder::Hierarchy::V1,
+            };
+            planned.push(CgroupFolder {
+                hierarchy: hierarchy.into(),
+                controllers: one.controllers.clone(),
+                path: one.path.to_string_lossy().into_owned(),
+            });
+            descriptors.push(folder::open(&one.path)?);
+        }
+        Ok((planned, descriptors))
+    }
+}
+
+/// The groups that this process could make folders in.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn find_own() -> Result<Vec<OwnGroup>, nix::errno::Errno> {
+    hierarchy::find_own()
+}

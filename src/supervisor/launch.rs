@@ -1,0 +1,152 @@
+//! The launcher: a short-lived process between the gateway and a supervisor.
+//!
+//! It takes the plan from descriptor 0, prepares what only the host's root may (id maps, id-mapped mounts), clones
+//! the supervisor into its namespaces, waits until that has set itself up, and answers once. It has one
+//! thread, runs no command, and reports failures as stage, index and errno, never as text.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    process::exit,
+};
+
+use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
+use prost::Message;
+
+use super::setup::{self, Descriptors, StageError};
+use crate::{
+    proto::supervisor::{
+        Identity, LaunchResult, Launched, SandboxPlan, Stage, launch_result::Result as Answer,
+    },
+    sys::{
+        fdpass::{self, FrameReceiver},
+        file,
+        namespace::{self, Cloned, IdPair, Parent},
+    },
+    wire::{self, launch::PLAN_VERSION},
+};
+
+/// Serves one launch and ends. The new supervisor never returns from here either.
+pub fn main() -> ! {
+    let Some(socket) = file::take_stdin() else { exit(EXIT_NO_SOCKET) };
+    let result = receive_plan(&socket)
+        .and_then(|(plan, descriptors)| launch(&plan, descriptors))
+        .unwrap_or_else(|failure| Launch { answer: Answer::Failure(failure.into()), supervisor: None });
+    exit(answer(&socket, result))
+}
+
+const EXIT_ANSWERED: i32 = 0;
+const EXIT_NO_SOCKET: i32 = 70;
+const EXIT_NOT_ANSWERED: i32 = 71;
+
+/// The answer, and the supervisor whenever one was made: even a failed one must be reaped by the gateway.
+struct Launch {
+    answer: Answer,
+    supervisor: Option<OwnedFd>,
+}
+
+fn receive_plan(socket: &OwnedFd) -> Result<(SandboxPlan, Vec<OwnedFd>), StageError> {
+    let malformed = |_| StageError::new(Stage::Plan, Errno::EBADMSG);
+    let frame = FrameReceiver::new()
+        .receive(socket.as_fd())
+        .map_err(|_| StageError::new(Stage::Plan, Errno::EBADMSG))?
+        .ok_or(StageError::new(Stage::Plan, Errno::ENODATA))?;
+    let plan = SandboxPlan::decode(frame.message.as_slice()).map_err(malformed)?;
+    if plan.protocol_version != PLAN_VERSION {
+        return Err(StageError::new(Stage::Plan, Errno::EPROTONOSUPPORT));
+    }
+    Ok((plan, frame.descriptors))
+}
+
+/// In the launcher: makes the supervisor and waits for it to be ready. In the supervisor: does not return.
+fn launch(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Launch, StageError> {
+    let identity = plan.identity.as_ref().ok_or(StageError::new(Stage::Plan, Errno::EINVAL))?;
+    let mut descriptors = Descriptors::sort(plan, descriptors)?;
+    if identity.privileged {
+        setup::mounts::prepare_detached(plan, identity, &mut descriptors)?;
+    }
+    setup::cgroups::join_v1(&descriptors)?;
+
+    let (permission, permit) = pipe()?;
+    let (outcome, report) = pipe()?;
+    match clone_supervisor(plan, &descriptors)? {
+        Cloned::Child => {
+            drop((permit, outcome));
+            setup::run(plan, identity, descriptors, &permission, report)
+        }
+        Cloned::Parent { pid, pidfd } => {
+            drop((permission, report, descriptors));
+            let ready = allow(identity, pid, &permit).and_then(|()| wait_until_ready(&outcome));
+            let answer = match ready {
+                Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs() }),
+                Err(failure) => {
+                    // It may still wait for its permission. It is the gateway's child: the gateway reaps it.
+                    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+                    Answer::Failure(failure.into())
+                }
+            };
+            Ok(Launch { answer, supervisor: Some(pidfd) })
+        }
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
+    nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+        .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
+}
+
+fn clone_supervisor(plan: &SandboxPlan, descriptors: &Descriptors) -> Result<Cloned, StageError> {
+    let mut namespaces = CloneFlags::CLONE_NEWUSER
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS;
+    if plan.own_network {
+        namespaces |= CloneFlags::CLONE_NEWNET;
+    }
+    namespace::clone_into(namespaces, setup::cgroups::birthplace(descriptors), Parent::CallersParent)
+        .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
+}
+
+/// Writes the maps that only a privileged process may write, and lets the supervisor go on.
+fn allow(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), StageError> {
+    if identity.privileged {
+        let process = PathBuf::from(format!("/proc/{supervisor}"));
+        let uids = [
+            IdPair { inside: 0, outside: identity.supervisor_host_uid },
+            IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
+        ];
+        let gids = [
+            IdPair { inside: 0, outside: identity.supervisor_host_gid },
+            IdPair { inside: identity.command_gid, outside: identity.command_host_gid },
+        ];
+        namespace::write_map(&process, "uid_map", &uids)
+            .map_err(|errno| StageError::at(Stage::IdMap, 0, errno))?;
+        namespace::write_map(&process, "gid_map", &gids)
+            .map_err(|errno| StageError::at(Stage::IdMap, 1, errno))?;
+    }
+    nix::unistd::write(permit, &[1]).map_err(|errno| StageError::new(Stage::IdMap, errno)).map(drop)
+}
+
+fn wait_until_ready(outcome: &OwnedFd) -> Result<(), StageError> {
+    let mut bytes = [0_u8; StageError::BYTES];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match nix::unistd::read(outcome, &mut bytes[filled..]) {
+            // It died without a word: killed, or out of memory.
+            Ok(0) => return Err(StageError::new(Stage::Unspecified, Errno::ECHILD)),
+            Ok(count) => filled += count,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(StageError::new(Stage::Unspecified, errno)),
+        }
+    }
+    StageError::decode(bytes).map_or(Ok(()), Err)
+}
+
+fn answer(socket: &OwnedFd, launch: Launch) -> i32 {
+    let message = LaunchResult { result: Some(launch.answer) };
+    let descriptors: Vec<_> = launch.supervisor.iter().map(AsFd::as_fd).collect();
+    let sent = wire::encode(&message, descriptors.len())
+        .is_ok_and(|frame| fdpass::send(socket.as_fd(), &frame, &descriptors).is_ok());
+    if sent { EXIT_ANSWERED } else { EXIT_NOT_ANSWERED }
+}

@@ -1,0 +1,92 @@
+//! What the supervisor lays down once and every command inherits: privileges, landlock, seccomp.
+//!
+//! The supervisor lives under the same rules, so its own needs are in them: its cgroup folders, and three
+//! capabilities where commands have ids of their own.
+
+use std::os::fd::AsFd;
+
+use caps::Capability;
+use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
+
+use super::StageError;
+use crate::{
+    cgroup::Folder,
+    proto::supervisor::{Identity, SandboxPlan, Stage, mount::Kind},
+    sys::{
+        credentials,
+        landlock::{self, FileRights, Ruleset},
+        seccomp,
+    },
+};
+
+/// To start commands as their own id, and to signal them. A command changes its ids and so loses all three.
+const SUPERVISORS: [Capability; 3] = [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
+
+/// Locks the secure bits and keeps no capability beyond the supervisor's own.
+pub fn give_up_privileges(ids: &Identity) -> Result<(), StageError> {
+    credentials::lock_secure_bits().map_err(StageError::of_step(Stage::Capabilities, 0))?;
+    let kept: &[Capability] = if ids.privileged { &SUPERVISORS } else { &[] };
+    // The library keeps the errno to itself, but has just made the failing call.
+    credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
+}
+
+/// Landlock: nothing can be written but what the view has writable, whatever becomes of its mounts. Gives the ABI
+/// that is in force, 0 for none.
+pub fn restrict_files(plan: &SandboxPlan, folders: &[Folder]) -> Result<u32, StageError> {
+    if !plan.landlock.is_some_and(|plan| plan.enabled) {
+        return Ok(0);
+    }
+    let abi = landlock::abi();
+    let rules = Ruleset::new(abi).map_err(StageError::of(Stage::Landlock))?;
+    let look = FileRights::READ_FOLDER;
+    let read = look.and(FileRights::READ_FILE).and(FileRights::EXECUTE);
+    let devices = look
+        .and(FileRights::READ_FILE)
+        .and(FileRights::WRITE_FILE)
+        .and(FileRights::TRUNCATE)
+        .and(FileRights::DEVICE_IOCTL);
+    let everything = FileRights::all(abi);
+
+    allow(&rules, "/", look).map_err(StageError::of(Stage::Landlock))?;
+    for (index, mount) in plan.mounts.iter().enumerate() {
+        let rights = match mount.kind() {
+            Kind::Bind if mount.read_only => read,
+            Kind::Bind | Kind::Tmpfs => everything,
+            Kind::Proc => look.and(FileRights::READ_FILE),
+            Kind::Dev => devices,
+            Kind::File => FileRights::READ_FILE,
+            // Covered by the root's, or by what they point to.
+            Kind::Unspecified | Kind::Symlink | Kind::Folder => continue,
+        };
+        match allow(&rules, &mount.target, rights) {
+            Ok(()) => {}
+            Err(Errno::ENOENT) if mount.optional => {}
+            Err(errno) => return Err(StageError::at(Stage::Landlock, index, errno)),
+        }
+    }
+    for folder in folders {
+        rules.allow_below(folder.descriptor.as_fd(), everything).map_err(StageError::of(Stage::Landlock))?;
+    }
+    rules.enforce().map_err(StageError::of(Stage::Landlock))?;
+    Ok(abi)
+}
+
+fn allow(rules: &Ruleset, path: &str, rights: FileRights) -> Result<(), Errno> {
+    let object = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    let kind = nix::sys::stat::fstat(&object)?.st_mode & libc::S_IFMT;
+    if kind == libc::S_IFDIR {
+        rules.allow_below(object.as_fd(), rights)
+    } else {
+        rules.allow_file(object.as_fd(), rights)
+    }
+}
+
+/// The gateway's filter, when the plan has one.
+pub fn filter_calls(plan: &SandboxPlan) -> Result<(), StageError> {
+    match &plan.seccomp {
+        Some(filter) if filter.enabled => {
+            seccomp::install(&filter.program).map_err(StageError::of(Stage::Seccomp))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Who the supervisor is: id maps, the namespace's root, and no namespaces below it.
+//!
+//! It is never the host's root: with a privileged launcher it becomes an id of its own; without one it is the
+//! user, in a second namespace that has no power over the mounts of the first.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    sched::CloneFlags,
+    unistd::{Gid, Uid},
+};
+
+use super::{StageError, mounts::View};
+use crate::{
+    proto::supervisor::{Identity, Stage},
+    sys::{
+        file,
+        namespace::{IdPair, write_map},
+    },
+};
+
+/// Waits for the launcher's maps, or writes the only one that an ordinary user may.
+pub fn await_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError> {
+    let mut byte = [0];
+    loop {
+        match nix::unistd::read(permission, &mut byte) {
+            Ok(1) => break,
+            Ok(_) => return Err(StageError::new(Stage::IdMap, Errno::EPIPE)),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(StageError::new(Stage::IdMap, errno)),
+        }
+    }
+    if ids.privileged {
+        return Ok(());
+    }
+    let process = Path::new("/proc/self");
+    file::write_once(&process.join("setgroups"), b"deny").map_err(StageError::of_step(Stage::IdMap, 2))?;
+    write_map(process, "uid_map", &[IdPair { inside: 0, outside: ids.supervisor_host_uid }])
+        .map_err(StageError::of_step(Stage::IdMap, 0))?;
+    write_map(process, "gid_map", &[IdPair { inside: 0, outside: ids.supervisor_host_gid }])
+        .map_err(StageError::of_step(Stage::IdMap, 1))
+}
+
+/// Sheds the host's groups and ids for those of the namespace's root.
+pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
+    if ids.privileged {
+        nix::unistd::setgroups(&[]).map_err(StageError::of_step(Stage::Identity, 0))?;
+    }
+    let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
+    nix::unistd::setresgid(gid, gid, gid).map_err(StageError::of_step(Stage::Identity, 1))?;
+    nix::unistd::setresuid(uid, uid, uid).map_err(StageError::of_step(Stage::Identity, 2))
+}
+
+/// Forbids user namespaces from here on, which forbids all others to whoever has no capability; then hides the
+/// supervisor from its commands. An ordinary user's sandbox first enters a second user namespace in which the
+/// user has their own id, and no power over what was set up in the first.
+pub fn close_nested_namespaces(ids: &Identity, view: &View) -> Result<(), StageError> {
+    let stage = |index| StageError::of_step(Stage::NestedNamespaces, index);
+    let proc =
+        view.proc.as_ref().map(AsFd::as_fd).ok_or(StageError::new(Stage::NestedNamespaces, Errno::ENOENT))?;
+    let limit: &[u8] = if ids.privileged { b"0" } else { b"1" };
+    file::write_once_at(proc, Path::new("sys/user/max_user_namespaces"), limit).map_err(stage(0))?;
+    if !ids.privileged {
+        nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(stage(1))?;
+        let line = |inside: u32| format!("{inside} 0 1\n");
+        let put = |name: &str, value: &str| file::write_once_at(proc, Path::new(name), value.as_bytes());
+        put("self/setgroups", "deny").map_err(stage(2))?;
+        put("self/uid_map", &line(ids.command_uid)).map_err(stage(3))?;
+        put("self/gid_map", &line(ids.command_gid)).map_err(stage(4))?;
+    }
+    nix::sys::prctl::set_dumpable(false).map_err(stage(5))
+}

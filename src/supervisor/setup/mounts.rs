@@ -1,0 +1,358 @@
+//! The sandbox's view of the file system, built mount by mount as the plan lists them.
+//!
+//! The new root is a detached tmpfs, laid over the old root only when it is entered, so every source can still
+//! be named while it is built. Sources that must not change under us come as descriptors. Places in the view are
+//! found without following any link. Decides nothing about what is shown.
+
+use std::{
+    collections::VecDeque,
+    ffi::{CStr, CString},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2},
+    sys::stat::{Mode, mkdirat},
+};
+
+use super::{StageError, malformed};
+use crate::{
+    cgroup::{Folder, Hierarchy},
+    proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_folder, mount::Kind},
+    sys::{
+        file::c_path,
+        mount::{self, Attributes, FsOption, Reach},
+        namespace::{self, IdPair},
+    },
+    wire::launch::ID_MAPPED_MOUNTS_FROM,
+};
+
+/// The plan's descriptors, by what they are for.
+#[derive(Debug)]
+pub struct Descriptors {
+    /// The control listener.
+    pub listener: OwnedFd,
+    /// The cgroup folders, in the plan's order.
+    pub folders: Vec<Folder>,
+    /// What the binds with `from_descriptor` show, in the plan's order: first the sources, later their mounts.
+    pub binds: VecDeque<OwnedFd>,
+    /// The claim on the host ids.
+    pub claim: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    /// Tells them apart: as many of each as the plan says, no more and no fewer.
+    pub fn sort(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
+        let mut rest = VecDeque::from(descriptors);
+        let listener = rest.pop_front().ok_or_else(malformed)?;
+        let folders = plan
+            .cgroups
+            .iter()
+            .map(|folder| {
+                let hierarchy = match folder.hierarchy() {
+                    cgroup_folder::Hierarchy::V2 => Hierarchy::V2,
+                    cgroup_folder::Hierarchy::V1 => Hierarchy::V1,
+                    cgroup_folder::Hierarchy::Unspecified => return Err(malformed()),
+                };
+                let descriptor = rest.pop_front().ok_or_else(malformed)?;
+                Ok(Folder { descriptor, hierarchy, controllers: folder.controllers.clone() })
+            })
+            .collect::<Result<_, _>>()?;
+        let count = plan.mounts.iter().filter(|mount| mount.from_descriptor).count();
+        if rest.len() < count {
+            return Err(malformed());
+        }
+        let mut claims = rest.split_off(count);
+        let claim = claims.pop_front();
+        if claims.is_empty() { Ok(Self { listener, folders, binds: rest, claim }) } else { Err(malformed()) }
+    }
+}
+
+/// In the privileged launcher: turns each source that came by descriptor into a detached mount, with its owner's ids
+/// mapped to the command's. Only the host's root may do that, and only out here.
+pub fn prepare_detached(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    descriptors: &mut Descriptors,
+) -> Result<(), StageError> {
+    let planned = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.from_descriptor);
+    let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
+    for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
+        let step = StageError::of_step(Stage::Mount, index);
+        let detached = mount::copy(source.as_fd(), c"", reach(planned)).map_err(&step)?;
+        if planned.idmap {
+            let owner = (planned.disk_uid, planned.disk_gid);
+            if !maps.iter().any(|(known, _)| *known == owner) {
+                maps.push((owner, map_of(planned, ids).map_err(StageError::of(Stage::CloneNamespaces))?));
+            }
+            for (_, namespace) in maps.iter().filter(|(known, _)| *known == owner) {
+                mount::map_ids(detached.as_fd(), namespace.as_fd())
+                    .map_err(StageError::of_step(Stage::IdMap, index + ID_MAPPED_MOUNTS_FROM as usize))?;
+            }
+        }
+        *source = detached;
+    }
+    Ok(())
+}
+
+fn map_of(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+    namespace::make_user_namespace(
+        &[IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }],
+        &[IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }],
+    )
+}
+
+fn reach(mount: &Mount) -> Reach {
+    if mount.recursive { Reach::Tree } else { Reach::One }
+}
+
+/// The finished view, not yet entered.
+#[derive(Debug)]
+pub struct View {
+    /// The new root, attached over the old one.
+    pub root: OwnedFd,
+    /// The new /proc by a mount of its own that is writable and that no path leads to.
+    pub proc: Option<OwnedFd>,
+}
+
+/// Everything in the view that is not the host's: no set-id programs, no devices.
+const PLAIN: Attributes = Attributes::NO_SET_ID.and(Attributes::NO_DEVICES);
+
+/// Builds the view in the supervisor's mount namespace.
+pub fn build(plan: &SandboxPlan, ids: &Identity, mut binds: VecDeque<OwnedFd>) -> Result<View, StageError> {
+    let setup = StageError::of_step(Stage::Mount, plan.mounts.len());
+    mount::make_private(c"/").map_err(&setup)?;
+    let root =
+        mount::make(c"tmpfs", &[value(c"mode", "0755"), value(c"size", "1048576")], PLAIN).map_err(&setup)?;
+    mount::attach(root.as_fd(), AT_FDCWD, c"/").map_err(&setup)?;
+
+    let mut view = View { root, proc: None };
+    for (index, mount) in plan.mounts.iter().enumerate() {
+        let source =
+            if mount.from_descriptor { Some(binds.pop_front().ok_or_else(malformed)?) } else { None };
+        let placed = view.place(mount, source, ids);
+        match placed {
+            Ok(()) => {}
+            Err(Errno::ENOENT) if mount.optional => {}
+            Err(errno) => return Err(StageError::at(Stage::Mount, index, errno)),
+        }
+    }
+    Ok(view)
+}
+
+impl View {
+    fn place(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
+        match mount.kind() {
+            Kind::Bind => self.bind(mount, source, ids),
+            Kind::Tmpfs => self.tmpfs(mount),
+            Kind::Proc => self.proc(mount),
+            Kind::Dev => self.dev(mount),
+            Kind::Symlink => {
+                let place = self.parent_of(Path::new(&mount.target))?;
+                nix::unistd::symlinkat(Path::new(&mount.source), place.folder.as_fd(), place.name.as_path())
+            }
+            Kind::File => self.file(mount),
+            Kind::Folder => self.folder(Path::new(&mount.target)).map(drop),
+            Kind::Unspecified => Err(Errno::EINVAL),
+        }
+    }
+
+    fn bind(&self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
+        let detached = match source {
+            // The launcher has made a mount of it.
+            Some(detached) if ids.privileged => detached,
+            Some(wanted) => copy_same(&wanted, mount)?,
+            None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, reach(mount))?,
+        };
+        let mut attributes = PLAIN;
+        if mount.read_only {
+            attributes = attributes.and(Attributes::READ_ONLY);
+        }
+        if mount.no_exec {
+            attributes = attributes.and(Attributes::NO_EXEC);
+        }
+        mount::restrict(detached.as_fd(), attributes, reach(mount))?;
+        let place = if is_folder(detached.as_fd())? {
+            self.folder(Path::new(&mount.target))?
+        } else {
+            self.empty_file(Path::new(&mount.target))?
+        };
+        mount::attach(detached.as_fd(), place.as_fd(), c"")
+    }
+
+    fn tmpfs(&self, mount: &Mount) -> Result<(), Errno> {
+        let mut attributes = PLAIN;
+        if mount.no_exec {
+            attributes = attributes.and(Attributes::NO_EXEC);
+        }
+        let options = [
+            value(c"mode", &format!("{:o}", mount.mode)),
+            value(c"size", &mount.size_bytes.to_string()),
+            value(c"nr_inodes", &mount.inodes.to_string()),
+            value(c"uid", &mount.disk_uid.to_string()),
+            value(c"gid", &mount.disk_gid.to_string()),
+        ];
+        let tmpfs = mount::make(c"tmpfs", &options, attributes)?;
+        mount::attach(tmpfs.as_fd(), self.folder(Path::new(&mount.target))?.as_fd(), c"")
+    }
+
+    /// Two mounts of one proc: a read-only one for the commands, and one that stays in the supervisor's hand until
+    /// the last write of set-up.
+    fn proc(&mut self, mount: &Mount) -> Result<(), Errno> {
+        let attributes = PLAIN.and(Attributes::NO_EXEC);
+        let proc = mount::make(c"proc", &[value(c"hidepid", "invisible")], attributes)?;
+        let place = self.folder(Path::new(&mount.target))?;
+        mount::attach(proc.as_fd(), place.as_fd(), c"")?;
+        let writable = mount::copy(proc.as_fd(), c"", Reach::One)?;
+        mount::restrict(proc.as_fd(), Attributes::READ_ONLY, Reach::One)?;
+        self.proc = Some(writable);
+        Ok(())
+    }
+
+    fn dev(&self, mount: &Mount) -> Result<(), Errno> {
+        let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC);
+        let dev = mount::make(c"tmpfs", &[value(c"mode", "0755"), value(c"size", "65536")], attributes)?;
+        mount::attach(dev.as_fd(), self.folder(Path::new(&mount.target))?.as_fd(), c"")?;
+        for name in [c"null", c"zero", c"full", c"random", c"urandom", c"tty"] {
+            let host = PathBuf::from("/dev").join(name.to_str().map_err(|_| Errno::EINVAL)?);
+            let node = mount::copy(AT_FDCWD, &c_path(&host)?, Reach::One)?;
+            mount::restrict(node.as_fd(), attributes, Reach::One)?;
+            create_file(dev.as_fd(), Path::new(name.to_str().map_err(|_| Errno::EINVAL)?))?;
+            mount::attach(node.as_fd(), dev.as_fd(), name)?;
+        }
+        let links = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
+        for (name, target) in links {
+            nix::unistd::symlinkat(target, dev.as_fd(), name)?;
+        }
+        let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600")];
+        let terminals = mount::make(c"devpts", &options, attributes)?;
+        mkdirat(dev.as_fd(), "pts", Mode::from_bits_truncate(0o755))?;
+        mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
+        // For the tmpfs that the plan puts there: /dev itself can be read only from here on.
+        mkdirat(dev.as_fd(), "shm", Mode::from_bits_truncate(0o755))?;
+        mount::restrict(dev.as_fd(), Attributes::READ_ONLY, Reach::One)
+    }
+
+    /// A small file of the plan's own: in place where the folder is ours, else as a mount over the host's file.
+    fn file(&self, mount: &Mount) -> Result<(), Errno> {
+        let target = Path::new(&mount.target);
+        let Ok(covered) = self.find(target) else {
+            let place = self.parent_of(target)?;
+            return write_new(place.folder.as_fd(), &place.name, mount).map(drop);
+        };
+        let staging = Path::new(".staged");
+        let staged = write_new(self.root.as_fd(), staging, mount)?;
+        let detached = mount::copy(staged.as_fd(), c"", Reach::One)?;
+        let attributes = PLAIN.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+        mount::restrict(detached.as_fd(), attributes, Reach::One)?;
+        mount::attach(detached.as_fd(), covered.as_fd(), c"")?;
+        // The mount keeps the file; its first name has served.
+        nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
+    }
+
+    /// The folder at this place of the view, made if it is not there.
+    fn folder(&self, target: &Path) -> Result<OwnedFd, Errno> {
+        let mut folder = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+        for name in relative(target)?.components() {
+            let name = Path::new(name.as_os_str());
+            match step_into(folder.as_fd(), name) {
+                Ok(next) => folder = next,
+                Err(Errno::ENOENT) => {
+                    mkdirat(folder.as_fd(), name, Mode::from_bits_truncate(0o755))?;
+                    folder = step_into(folder.as_fd(), name)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(folder)
+    }
+
+    fn empty_file(&self, target: &Path) -> Result<OwnedFd, Errno> {
+        if let Ok(found) = self.find(target) {
+            return Ok(found);
+        }
+        let place = self.parent_of(target)?;
+        create_file(place.folder.as_fd(), &place.name)?;
+        self.find(target)
+    }
+
+    fn find(&self, target: &Path) -> Result<OwnedFd, Errno> {
+        step_into(self.root.as_fd(), relative(target)?)
+    }
+
+    fn parent_of(&self, target: &Path) -> Result<Place, Errno> {
+        let name = target.file_name().ok_or(Errno::EINVAL)?;
+        let folder = self.folder(target.parent().ok_or(Errno::EINVAL)?)?;
+        Ok(Place { folder, name: PathBuf::from(name) })
+    }
+}
+
+/// A name in a folder of the view.
+struct Place {
+    folder: OwnedFd,
+    name: PathBuf,
+}
+
+/// Opens what is there without following a link or leaving the folder.
+fn step_into(folder: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(folder, name, how)
+}
+
+/// A copy of the mount at the bind's path, if that is still what the gateway had opened. An ordinary user's
+/// descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
+fn copy_same(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
+    let path = Path::new(&mount.source);
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let found = openat2(AT_FDCWD, path, how)?;
+    let (wanted, seen) = (nix::sys::stat::fstat(wanted)?, nix::sys::stat::fstat(&found)?);
+    if (wanted.st_dev, wanted.st_ino) != (seen.st_dev, seen.st_ino) {
+        return Err(Errno::ESTALE);
+    }
+    mount::copy(found.as_fd(), c"", reach(mount))
+}
+
+fn is_folder(object: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(nix::sys::stat::fstat(object)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+fn create_file(folder: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    openat(folder, name, flags, Mode::from_bits_truncate(0o644))
+}
+
+fn write_new(folder: BorrowedFd<'_>, name: &Path, mount: &Mount) -> Result<OwnedFd, Errno> {
+    let file = create_file(folder, name)?;
+    let mut rest = mount.content.as_ref();
+    while !rest.is_empty() {
+        rest = &rest[nix::unistd::write(&file, rest)?..];
+    }
+    nix::sys::stat::fchmod(&file, Mode::from_bits_truncate(mount.mode))?;
+    Ok(file)
+}
+
+/// The path below the root; refuses one that could lead out.
+fn relative(target: &Path) -> Result<&Path, Errno> {
+    let below = target.strip_prefix("/").map_err(|_| Errno::EINVAL)?;
+    if below.components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+        Ok(below)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+fn value(name: &'static CStr, value: &str) -> FsOption {
+    FsOption::Value(name, CString::new(value).unwrap_or_default())
+}

@@ -1,0 +1,126 @@
+//! Small files of the kernel's own file systems, and descriptors: whole-value writes and reads with the errno
+//! kept, and closing all that is not wanted.
+//!
+//! For /proc and cgroup files only: contents are bounded, nothing is created, nothing is retried.
+
+use std::{
+    ffi::CString,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, open, openat},
+    sys::stat::Mode,
+};
+
+/// The most that is read of a kernel file, in bytes.
+const MAX_READ_BYTES: usize = 1 << 20;
+
+/// A path as the kernel wants it.
+///
+/// # Errors
+/// `EINVAL` for a NUL inside.
+pub fn c_path(path: &Path) -> Result<CString, Errno> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
+}
+
+/// Opens a file for reading, close-on-exec.
+///
+/// # Errors
+/// The errno of open(2).
+pub fn open_read(path: &Path) -> Result<OwnedFd, Errno> {
+    open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+/// Writes a value in one write(2), as the kernel's files demand.
+///
+/// # Errors
+/// The errno of open(2) or write(2); `EIO` for a short write.
+pub fn write_once(path: &Path, value: &[u8]) -> Result<(), Errno> {
+    put(&open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?, value)
+}
+
+/// As [`write_once`], for a file in an open folder.
+///
+/// # Errors
+/// As [`write_once`].
+pub fn write_once_at(folder: BorrowedFd<'_>, name: &Path, value: &[u8]) -> Result<(), Errno> {
+    put(&openat(folder, name, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?, value)
+}
+
+/// Reads a file whole.
+///
+/// # Errors
+/// The errno of open(2) or read(2); `EFBIG` beyond a mebibyte.
+pub fn read_at(folder: BorrowedFd<'_>, name: &Path) -> Result<Vec<u8>, Errno> {
+    let file = openat(folder, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mut bytes = Vec::new();
+    let mut part = [0_u8; 4096];
+    loop {
+        match nix::unistd::read(&file, &mut part) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) if bytes.len() + count > MAX_READ_BYTES => return Err(Errno::EFBIG),
+            Ok(count) => bytes.extend_from_slice(&part[..count]),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn put(file: &OwnedFd, value: &[u8]) -> Result<(), Errno> {
+    match nix::unistd::write(file, value)? {
+        count if count == value.len() => Ok(()),
+        _ => Err(Errno::EIO),
+    }
+}
+
+/// Closes every descriptor of the process from 3 on but these (close_range(2)).
+///
+/// Whoever owns one of the others as an [`OwnedFd`] must forget it before.
+///
+/// # Errors
+/// The errno of close_range(2).
+pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    kept.dedup();
+    let mut from = 3_u32;
+    for fd in kept {
+        let fd = fd as u32;
+        if fd > from {
+            close_range(from, fd - 1)?;
+        }
+        from = fd + 1;
+    }
+    close_range(from, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> Result<(), Errno> {
+    // SAFETY: only numbers are passed. That no owner of a closed descriptor is left is the caller's promise,
+    // stated above.
+    Errno::result(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) }).map(drop)
+}
+
+/// Takes over descriptor 0, which the process was started with.
+#[must_use]
+pub fn take_stdin() -> Option<OwnedFd> {
+    // A copy, so that nobody else's idea of descriptor 0 is broken.
+    // SAFETY: descriptor 0 is not owned by any object of this process; it is only borrowed for the copy.
+    let stdin = unsafe { BorrowedFd::borrow_raw(0) };
+    stdin.as_fd().try_clone_to_owned().ok()
+}
+
+/// Puts a file in the place of descriptors 0, 1 and 2.
+///
+/// # Errors
+/// The errno of dup3(2).
+pub fn replace_standard(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    nix::unistd::dup2_stdin(file)?;
+    nix::unistd::dup2_stdout(file)?;
+    nix::unistd::dup2_stderr(file)
+}

@@ -1,0 +1,168 @@
+//! Processes in namespaces of their own: clone3(2) that returns twice like fork(2), and user namespaces that
+//! exist only to describe an id map.
+//!
+//! Only for single-threaded processes: the copy has all memory but one thread. It refuses nothing by itself.
+
+use std::{
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
+
+/// Of clone3(2); the C library's constant has too few bits.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Who one is after the clone.
+#[derive(Debug)]
+pub enum Cloned {
+    /// The new process.
+    Child,
+    /// The old one.
+    Parent {
+        /// The child in the old one's pid namespace.
+        pid: Pid,
+        /// And by descriptor.
+        pidfd: OwnedFd,
+    },
+}
+
+/// Whose child the new process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parent {
+    /// Of the caller.
+    Caller,
+    /// Of the caller's own parent, which gets the caller's exit signal (`CLONE_PARENT`).
+    CallersParent,
+}
+
+/// Copies the calling process into new namespaces and, if given, straight into a cgroup (clone3(2)).
+///
+/// The caller must be single-threaded.
+///
+/// # Errors
+/// The errno of clone3(2).
+pub fn clone_into(
+    namespaces: CloneFlags,
+    cgroup: Option<BorrowedFd<'_>>,
+    parent: Parent,
+) -> Result<Cloned, Errno> {
+    let mut pidfd: i32 = -1;
+    // SAFETY: `clone_args` is plain numbers; all zeroes is a valid value for it.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = namespaces.bits() as u32 as u64 | libc::CLONE_PIDFD as u64;
+    args.pidfd = (&raw mut pidfd) as u64;
+    match parent {
+        Parent::Caller => args.exit_signal = libc::SIGCHLD as u64,
+        Parent::CallersParent => args.flags |= libc::CLONE_PARENT as u64,
+    }
+    if let Some(cgroup) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: neither CLONE_VM nor a stack is given, so the child runs on a copy of this stack, as after
+    // fork(2); `args` and `pidfd` outlive the call. The caller has no other thread whose locks could be lost.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) };
+    match Errno::result(pid)? {
+        0 => Ok(Cloned::Child),
+        pid => Ok(Cloned::Parent {
+            pid: Pid::from_raw(pid as i32),
+            // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor of ours in `pidfd`.
+            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+        }),
+    }
+}
+
+/// One line of an id map: one id inside, one outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdPair {
+    /// In the namespace.
+    pub inside: u32,
+    /// In the parent's.
+    pub outside: u32,
+}
+
+/// Writes `uid_map` or `gid_map` of a process, `/proc/PID/FILE`.
+///
+/// # Errors
+/// The errno of open(2) or write(2), see user_namespaces(7).
+pub fn write_map(process: &Path, file: &str, pairs: &[IdPair]) -> Result<(), Errno> {
+    let lines: String = pairs.iter().map(|pair| format!("{} {} 1\n", pair.inside, pair.outside)).collect();
+    super::file::write_once(&process.join(file), lines.as_bytes())
+}
+
+/// Bytes of stack for the process that holds a namespace and does nothing but wait to be killed.
+const HOLDER_STACK_BYTES: usize = 16 << 10;
+
+/// A user namespace with these maps and no process in it: what an id-mapped mount wants. The caller needs
+/// `CAP_SETUID` and `CAP_SETGID` over its own namespace.
+///
+/// # Errors
+/// The errno of clone(2), of opening the namespace, or of writing a map.
+pub fn make_user_namespace(uids: &[IdPair], gids: &[IdPair]) -> Result<OwnedFd, Errno> {
+    extern "C" fn wait_for_the_kill(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: pause(2) takes nothing and touches no memory.
+            unsafe { libc::pause() };
+        }
+    }
+    let mut stack = vec![0_u128; HOLDER_STACK_BYTES / size_of::<u128>()];
+    // SAFETY: the child shares our memory (CLONE_VM) but has a stack of its own, which lives until after it
+    // was killed and reaped below, and it runs nothing but pause(2); the stack's end is 16-byte aligned.
+    let pid = unsafe {
+        libc::clone(
+            wait_for_the_kill,
+            stack.as_mut_ptr().add(stack.len()).cast(),
+            libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD,
+            std::ptr::null_mut(),
+        )
+    };
+    let pid = Pid::from_raw(Errno::result(pid)?);
+    let process = std::path::PathBuf::from(format!("/proc/{pid}"));
+    let namespace = write_map(&process, "uid_map", uids)
+        .and_then(|()| write_map(&process, "gid_map", gids))
+        .and_then(|()| super::file::open_read(&process.join("ns/user")));
+    // The child is ours and unreaped, so its pid is still its own. Nothing but ESRCH could go wrong.
+    let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    while nix::sys::wait::waitpid(pid, None) == Err(Errno::EINTR) {}
+    drop(stack);
+    namespace
+}
+
+/// Whether processes can be held by descriptor here (pidfd_open(2), tried on this process).
+#[must_use]
+pub fn can_open_pidfd() -> bool {
+    open_pidfd(Pid::this()).is_ok()
+}
+
+/// Opens a process by descriptor (pidfd_open(2)).
+///
+/// # Errors
+/// The errno of pidfd_open(2); `ESRCH` when there is no such process.
+pub fn open_pidfd(process: Pid) -> Result<OwnedFd, Errno> {
+    // SAFETY: only numbers are passed.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0_u32) };
+    // SAFETY: on success the kernel has just made this descriptor for us alone.
+    Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Sends KILL to a process held by descriptor (pidfd_send_signal(2)). One that has ended needs none.
+///
+/// # Errors
+/// The errno of pidfd_send_signal(2).
+pub fn kill(process: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: a null siginfo asks for what kill(2) would send; only numbers are passed besides.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            libc::SIGKILL,
+            std::ptr::null::<libc::siginfo_t>(),
+            0_u32,
+        )
+    };
+    match Errno::result(sent) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}

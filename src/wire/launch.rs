@@ -1,0 +1,11 @@
+//! What gateway and launcher agree on besides the messages.
+
+/// `argv[0]` of the launcher and of the supervisor that it turns into.
+pub const PROCESS_NAME: &str = "provost-supervisor";
+
+/// The version of the plan.
+pub const PLAN_VERSION: u32 = 1;
+
+/// Steps of `STAGE_ID_MAP` from here on are about the id-mapped mount with that number in the plan; `EINVAL` then
+/// means that its file system cannot map ids.
+pub const ID_MAPPED_MOUNTS_FROM: u32 = 16;
