@@ -5,9 +5,11 @@
 
 use std::process::ExitCode;
 
+use provost::{cli, supervisor};
+
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == provost::supervisor::PROCESS_NAME) {
-        provost::supervisor::main()
+    if std::env::args_os().next().is_some_and(|name| name == supervisor::PROCESS_NAME) {
+        supervisor::main()
     }
-    provost::cli::main()
+    cli::main()
 }

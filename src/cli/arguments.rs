@@ -41,6 +41,8 @@ pub(super) enum Command {
     Wait(WaitArguments),
     /// Stop a terminal if it runs, and free everything that it holds
     Release(ReleaseArguments),
+    /// Say which protections this host offers, which are missing, and how to get them
+    Doctor(DoctorArguments),
 }
 
 /// `provost serve`.
@@ -222,6 +224,19 @@ pub(super) struct ReleaseArguments {
     /// The terminal's id
     #[arg(value_name = "TERM")]
     pub(super) terminal: String,
+}
+
+/// `provost doctor`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Says for each protection whether this host offers it to this user, why not, and how to get it. \
+                  Ends with status 1 when one is missing without which nothing runs.",
+    after_help = "Example:\n  provost doctor --json"
+)]
+pub(super) struct DoctorArguments {
+    /// Print a JSON object
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// An address, checked here so that a mistake is a mistake of arguments; the client parses it again.

@@ -9,6 +9,7 @@ use clap::Parser;
 
 mod arguments;
 mod connection;
+mod doctor;
 mod failure;
 mod interrupts;
 mod json;
@@ -54,6 +55,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Kill(arguments) => terminals::kill(arguments).await,
         Command::Wait(arguments) => terminals::wait(arguments).await,
         Command::Release(arguments) => terminals::release(arguments).await,
+        Command::Doctor(arguments) => doctor::examine(&arguments),
     }
 }
 

@@ -1,0 +1,198 @@
+//! `provost doctor`: what this host offers, what it lacks, and how to get it.
+//!
+//! Shows what `sandbox` found; it tries nothing by itself and changes nothing. What is needed is the compiled-in
+//! policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
+//! them.
+
+use serde::Serialize;
+
+use super::{
+    arguments::DoctorArguments,
+    failure::Failure,
+    terminals::{aligned, as_json, printed},
+};
+use crate::{
+    policy::{
+        PolicySet,
+        profile::{Demand, Layer, Profile},
+    },
+    sandbox::host::{Host, Protection, Standing},
+};
+
+/// The exit status when nothing can run here.
+const NOT_USABLE: u8 = 1;
+
+/// Examines the host for this user.
+pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, Failure> {
+    let report = Report::of(&Host::probe().protections());
+    let shown = if arguments.json { as_json(&report)? } else { report.page() };
+    let status = printed(&shown)?;
+    Ok(if report.usable { status } else { NOT_USABLE })
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    /// Whether `provost run` works here.
+    usable: bool,
+    protections: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    state: &'static str,
+    needed: Need,
+    why: String,
+    remedy: String,
+}
+
+/// Who does not run a command without the protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Need {
+    /// Nobody: without it something is weaker, and the receipt says so.
+    Nobody,
+    /// `provost serve` with the compiled-in policy.
+    Serve,
+    /// `provost run` by itself, and so everybody.
+    Always,
+}
+
+impl Report {
+    fn of(protections: &[Protection]) -> Self {
+        let (serve, run) = (PolicySet::compiled_in(), PolicySet::compiled_in().preferring_limits());
+        let is_needed = |set: &PolicySet, name: &str| {
+            set.profile(None).is_none_or(|(_, profile)| requires(profile, name))
+        };
+        let need = |name: &str| match (is_needed(&run, name), is_needed(&serve, name)) {
+            (true, _) => Need::Always,
+            (false, true) => Need::Serve,
+            (false, false) => Need::Nobody,
+        };
+        let row = |one: &Protection| Row {
+            name: one.name,
+            state: state(one.standing),
+            needed: need(one.name),
+            why: one.why.clone(),
+            remedy: one.remedy.clone(),
+        };
+        let is_lacking =
+            |one: &Protection| one.standing == Standing::Missing && need(one.name) == Need::Always;
+        Self {
+            usable: !protections.iter().any(is_lacking),
+            protections: protections.iter().map(row).collect(),
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut rows = vec![["PROTECTION", "STATE", "NEEDED BY", "WHY"].map(str::to_owned)];
+        rows.extend(self.protections.iter().map(|row| {
+            let needed = match row.needed {
+                Need::Nobody => "-",
+                Need::Serve => "serve",
+                Need::Always => "run, serve",
+            };
+            [row.name, row.state, needed, &row.why].map(str::to_owned)
+        }));
+        let mut page = aligned(&rows);
+        let remedies = self.remedies();
+        if !remedies.is_empty() {
+            page.push_str("\nHow to get what is weaker or missing:\n");
+        }
+        for (remedy, names) in remedies {
+            page.push_str(&format!("  {}: {remedy}\n", names.join(", ")));
+        }
+        page.push_str(self.verdict());
+        page
+    }
+
+    /// Each remedy once, with what it mends, in the order of the table.
+    fn remedies(&self) -> Vec<(&str, Vec<&str>)> {
+        let mut remedies: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in self.protections.iter().filter(|row| !row.remedy.is_empty()) {
+            match remedies.iter_mut().find(|(remedy, _)| *remedy == row.remedy) {
+                Some((_, names)) => names.push(row.name),
+                None => remedies.push((&row.remedy, vec![row.name])),
+            }
+        }
+        remedies
+    }
+
+    fn verdict(&self) -> &'static str {
+        let lacks = |need| self.protections.iter().any(|row| row.needed == need && row.state == "missing");
+        if !self.usable {
+            "\nNo command runs here: a protection that is always needed is missing.\n"
+        } else if lacks(Need::Serve) {
+            "\n`provost run` confines commands here. `provost serve` needs limits that are missing, or a policy \
+             that prefers them.\n"
+        } else {
+            "\nCommands are confined here.\n"
+        }
+    }
+}
+
+/// Whether a profile refuses to run without a protection.
+fn requires(profile: &Profile, protection: &str) -> bool {
+    let demands = |layer: &Layer| layer.enabled && layer.demand == Demand::Require;
+    match protection {
+        "seccomp" => demands(&profile.seccomp),
+        "landlock" => demands(&profile.landlock),
+        "cgroup-memory" | "cgroup-pids" | "cgroup-cpu" => {
+            let limits = [&profile.limits.terminal, &profile.limits.session];
+            let is_set =
+                |limit: fn(&crate::policy::profile::CgroupLimits) -> bool| limits.into_iter().any(limit);
+            profile.limits.demand == Demand::Require
+                && match protection {
+                    "cgroup-memory" => is_set(|limits| limits.memory_bytes.is_some()),
+                    "cgroup-pids" => is_set(|limits| limits.pids.is_some()),
+                    _ => is_set(|limits| limits.cpu_millis.is_some()),
+                }
+        }
+        // Without a group to kill by, a sandbox's PID 1 is killed instead, and with it the kernel kills all.
+        "cgroup-v2" | "cgroup-kill" => false,
+        _ => true,
+    }
+}
+
+fn state(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Available => "available",
+        Standing::Weaker => "weaker",
+        Standing::Missing => "missing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protection(name: &'static str, standing: Standing) -> Protection {
+        Protection { name, standing, why: "because".to_owned(), remedy: "mend it".to_owned() }
+    }
+
+    #[test]
+    fn a_missing_namespace_makes_a_host_unusable() {
+        let report = Report::of(&[protection("namespace-pid", Standing::Missing)]);
+        assert!(!report.usable);
+        assert!(report.page().contains("No command runs here"), "{}", report.page());
+    }
+
+    #[test]
+    fn missing_limits_leave_run_usable_and_are_said() {
+        let report = Report::of(&[
+            protection("namespace-pid", Standing::Available),
+            protection("cgroup-memory", Standing::Missing),
+        ]);
+        assert!(report.usable);
+        assert_eq!(report.protections[1].needed, Need::Serve);
+        assert!(report.page().contains("mend it"), "{}", report.page());
+        assert!(report.page().contains("`provost serve` needs limits"), "{}", report.page());
+    }
+
+    #[test]
+    fn what_is_not_known_here_is_needed() {
+        let report = Report::of(&[protection("a-protection-of-tomorrow", Standing::Missing)]);
+        assert!(!report.usable);
+    }
+}
