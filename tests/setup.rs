@@ -19,11 +19,11 @@ use std::{
 
 use prost::Message as _;
 use provost::{
+    policy::profile::{Demand, Network, Profile},
     proto::supervisor::{
         FromSupervisor, Hello, Limits, Release, Spawn, ToSupervisor, exit, from_supervisor::Message, spawned,
         to_supervisor::Request,
     },
-    policy::profile::{Demand, Network, Profile},
     sandbox::{
         host::Host,
         launch::{self, LaunchError, Launched},
@@ -194,16 +194,20 @@ impl Drop for Up {
     }
 }
 
+/// Ids of its own are root's to give, and only root can look at a supervisor: it lets nobody else.
 fn privileged() -> bool {
     let privileged = Host::probe().is_privileged();
     if !privileged {
-        println!("SKIPPED: needs root, for ids of its own");
+        println!("SKIPPED: needs root, for ids of its own and for a look at the supervisor");
     }
     privileged
 }
 
 #[test]
 fn the_supervisor_has_namespaces_of_its_own_and_no_privileges_over_the_host() {
+    if !privileged() {
+        return;
+    }
     let place = Place::new();
     let up = place.launch(place.spec("sbx_posture")).unwrap();
     for name in ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"] {
@@ -234,6 +238,9 @@ fn the_supervisor_has_namespaces_of_its_own_and_no_privileges_over_the_host() {
 
 #[test]
 fn the_view_holds_what_was_planned_and_nothing_of_the_host_besides() {
+    if !privileged() {
+        return;
+    }
     let place = Place::new();
     let up = place.launch(place.spec("sbx_view")).unwrap();
     let work = place.work.path().to_str().unwrap().to_owned();
@@ -273,6 +280,9 @@ fn the_view_holds_what_was_planned_and_nothing_of_the_host_besides() {
 
 #[test]
 fn only_the_control_socket_and_the_cgroups_stay_open() {
+    if !privileged() {
+        return;
+    }
     let place = Place::new();
     let up = place.launch(place.spec("sbx_fds")).unwrap();
     let mut kinds: Vec<String> = fs::read_dir(up.proc("fd"))
@@ -413,4 +423,55 @@ fn a_command_cannot_leave_a_set_id_program_behind() {
     let file = place.work.path().join("f");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o6000, 0o4000);
+}
+
+#[test]
+fn its_user_cannot_look_into_a_supervisor() {
+    let place = Place::new();
+    if place.host.is_privileged() {
+        println!("SKIPPED: root can look into every process; run as an ordinary user");
+        return;
+    }
+    let up = place.launch(place.spec("sbx_closed")).unwrap();
+    for name in ["environ", "maps", "fd", "root", "cwd", "mem"] {
+        let refused = fs::read_dir(up.proc(name)).map(drop).or_else(|_| fs::read(up.proc(name)).map(drop));
+        assert!(refused.is_err(), "{name}");
+    }
+}
+
+#[cfg(feature = "failpoints")]
+#[test]
+fn no_command_can_run_when_any_step_of_set_up_fails() {
+    let place = Place::new();
+    for (number, stage) in [
+        "STAGE_ID_MAP",
+        "STAGE_SUPERVISOR_CGROUP",
+        "STAGE_CGROUP_NAMESPACE",
+        "STAGE_IDENTITY",
+        "STAGE_HOSTNAME",
+        "STAGE_LOOPBACK",
+        "STAGE_MOUNT",
+        "STAGE_PIVOT_ROOT",
+        "STAGE_NESTED_NAMESPACES",
+        "STAGE_KEYRING",
+        "STAGE_CAPABILITIES",
+        "STAGE_NO_NEW_PRIVS",
+        "STAGE_LANDLOCK",
+        "STAGE_SECCOMP",
+        "STAGE_POSTURE",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut spec = place.spec(&format!("sbx_fail_{number}"));
+        spec.fail_at = Some(stage.into());
+        match place.launch(spec).map(|_| ()) {
+            Err(LaunchError::Stage { stage: failed, errno, .. }) => {
+                assert_eq!((failed.as_str_name(), errno), (stage, nix::errno::Errno::ECANCELED));
+            }
+            other => panic!("{stage}: {other:?}"),
+        }
+        let folder = place.state.path().join("sandboxes").join(format!("sbx_fail_{number}"));
+        assert!(!folder.exists(), "{stage} left {folder:?}");
+    }
 }

@@ -99,6 +99,14 @@ impl Host {
         self.privileged
     }
 
+    /// Whether a whole tree of processes can be killed by its cgroup; else only by the sandbox's PID 1, so each
+    /// terminal needs a sandbox of its own.
+    #[must_use]
+    pub fn has_tree_kill(&self) -> bool {
+        let v2 = self.own_groups.iter().find(|group| group.hierarchy == Hierarchy::V2);
+        v2.is_some_and(|group| folder::is_writable(&group.path))
+    }
+
     /// The landlock ABI, 0 for none.
     #[must_use]
     pub fn landlock_abi(&self) -> u32 {

@@ -4,6 +4,8 @@ pub mod cgroup;
 pub mod host;
 pub mod identity;
 pub mod launch;
+pub mod launch_error;
+mod prepare;
 pub mod roots;
 pub mod seccomp;
 pub mod spec;
