@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{
     policy::{PolicyFileError, PolicySet, duration},
+    sandbox::identity,
     terminal::Caps,
 };
 
@@ -65,14 +66,14 @@ pub enum DieWithGateway {
 pub struct IdRange {
     /// The first id.
     pub first: u32,
-    /// How many.
+    /// How many; each sandbox takes two.
     pub count: u32,
 }
 
 impl Default for IdRange {
     /// Above the ranges that distributions hand out to people and to containers.
     fn default() -> Self {
-        Self { first: 1_879_048_192, count: 65_536 }
+        Self { first: identity::DEFAULT_FIRST_ID, count: 2 * identity::DEFAULT_PAIRS }
     }
 }
 

@@ -7,12 +7,52 @@
 
 mod config;
 mod listen;
+mod state;
 
-use std::{io, path::PathBuf};
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
 pub use listen::ListenError;
+use listen::Listening;
+use state::State;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{interval, timeout},
+};
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    grpc::{SessionsService, TerminalsService},
+    proto::v1::{self, sessions_server::SessionsServer, terminals_server::TerminalsServer},
+    sandbox::{host::Host, identity},
+    session::{Sessions, Site},
+    terminal::{Terminals, closing},
+};
+
+/// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
+const REQUEST_MAX_BYTES: usize = 3 << 20;
+/// Requests of one connection that may be under way at once; more wait in the client.
+const STREAMS_PER_CONNECTION: u32 = 4_096;
+/// How much of one stream may be under way towards the gateway.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// Of all streams of a connection together.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// HTTP/2 frames of this size are taken.
+const FRAME_BYTES: u32 = 256 << 10;
+/// A connection without any traffic is asked this often whether it lives.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// And must have answered in this time.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long streams may take to end when nothing is left that they could tell of.
+const STREAMS_END: Duration = Duration::from_secs(2);
+/// The longest that a finished terminal may be kept beyond its time.
+const COLLECT_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// Why a gateway did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +78,9 @@ pub enum ServeError {
     /// Signals cannot be watched.
     #[error("cannot watch for signals")]
     Signals(#[source] io::Error),
+    /// The API cannot be described.
+    #[error("cannot describe the API for reflection")]
+    Reflection(#[source] tonic_reflection::server::Error),
     /// The server failed.
     #[error("the server failed")]
     Transport(#[from] tonic::transport::Error),
@@ -54,26 +97,206 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Serves until SIGTERM or SIGINT, then drains.
+/// Serves until SIGTERM or SIGINT, then drains. A second signal ends everything at once.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let gateway = Gateway::open(&config)?;
+    gateway.state.sweep()?;
     let listening = listen::bind(&config.listen, config.socket_mode)?;
-    run(listening, CancellationToken::new()).await
+    tracing::info!(listen = %config.listen.display(), state = %gateway.state.folder.display(), "serving");
+
+    let (drain, hurry) = (CancellationToken::new(), CancellationToken::new());
+    let signals = watch_signals(&mut terminate, &mut interrupt, &drain, &hurry);
+    tokio::select! {
+        served = gateway.serve(listening, &drain, &hurry) => served,
+        never = signals => match never {},
+    }
 }
 
-/// A gateway inside this process, for one command.
+async fn watch_signals(
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+    drain: &CancellationToken,
+    hurry: &CancellationToken,
+) -> std::convert::Infallible {
+    next_signal(terminate, interrupt).await;
+    tracing::info!("draining");
+    drain.cancel();
+    next_signal(terminate, interrupt).await;
+    tracing::warn!("second signal: ending at once");
+    hurry.cancel();
+    std::future::pending().await
+}
+
+async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A gateway, put together and not yet listening.
+struct Gateway {
+    state: State,
+    sessions: Arc<Sessions>,
+    terminals: Arc<Terminals>,
+    finished_kept: Duration,
+    drain_limit: Duration,
+}
+
+impl Gateway {
+    fn open(config: &Config) -> Result<Self, ServeError> {
+        let policy = Arc::new(config.policies.load()?);
+        let state = State::open(&config.state)?;
+        let ids =
+            identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
+        let site = Site {
+            host: Host::probe().with_ids(ids),
+            state: state.folder.clone(),
+            die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
+        };
+        let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
+        Ok(Self {
+            terminals: Terminals::new(site, policy, config.caps),
+            sessions: Arc::new(sessions),
+            state,
+            finished_kept: config.finished_kept,
+            drain_limit: config.drain,
+        })
+    }
+
+    /// Serves until `drain` is called for, and then ends everything; at once when `hurry` is called for.
+    async fn serve(
+        &self,
+        listening: Listening,
+        drain: &CancellationToken,
+        hurry: &CancellationToken,
+    ) -> Result<(), ServeError> {
+        let stop_listening = CancellationToken::new();
+        let (health, health_service) = tonic_health::server::health_reporter();
+        health.set_serving::<TerminalsServer<TerminalsService>>().await;
+        health.set_serving::<SessionsServer<SessionsService>>().await;
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(ServeError::Reflection)?;
+        let (sessions, terminals) = (self.sessions.clone(), self.terminals.clone());
+        let sessions = SessionsService { sessions, terminals };
+        let (sessions_too, terminals) = (self.sessions.clone(), self.terminals.clone());
+        let terminals = TerminalsService { sessions: sessions_too, terminals };
+
+        let server = tonic::transport::Server::builder()
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .add_service(health_service)
+            .add_service(reflection)
+            .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .serve_with_incoming_shutdown(listening, stop_listening.clone().cancelled_owned());
+        tokio::pin!(server);
+
+        tokio::select! {
+            served = &mut server => return Ok(served?),
+            () = self.collect() => {}
+            () = drain.cancelled() => {}
+        }
+        self.terminals.drain();
+        health.set_not_serving::<TerminalsServer<TerminalsService>>().await;
+        health.set_not_serving::<SessionsServer<SessionsService>>().await;
+        // The API answers to the last: waits and streams end with what became of their terminals.
+        tokio::select! {
+            served = &mut server => served?,
+            () = self.end_sessions(hurry) => {}
+        }
+        stop_listening.cancel();
+        if timeout(STREAMS_END, &mut server).await.is_err() {
+            tracing::info!("connections that did not end were dropped");
+        }
+        let counted = self.terminals.counted();
+        tracing::info!(
+            terminals.created = counted.created,
+            terminals.finished = counted.finished,
+            terminals.lost = counted.lost,
+            terminals.collected = counted.collected,
+            "ended"
+        );
+        Ok(())
+    }
+
+    /// Releases finished terminals that nobody has released in time. Never ends.
+    async fn collect(&self) {
+        let period = (self.finished_kept / 4).clamp(Duration::from_millis(100), COLLECT_INTERVAL_MAX);
+        let mut due = interval(period);
+        loop {
+            due.tick().await;
+            self.terminals.collect(self.finished_kept).await;
+        }
+    }
+
+    /// Closes every session: in good order for as long as the drain may take, then by force.
+    async fn end_sessions(&self, hurry: &CancellationToken) {
+        let gentle = timeout(self.drain_limit, self.close_sessions(None));
+        tokio::select! {
+            in_time = gentle => {
+                if in_time.is_ok() {
+                    return;
+                }
+                tracing::warn!("drain took too long: killing what is left");
+            }
+            () = hurry.cancelled() => {}
+        }
+        for session in self.sessions.all() {
+            session.sandboxes.kill().await;
+        }
+        self.close_sessions(Some(Duration::ZERO)).await;
+    }
+
+    async fn close_sessions(&self, grace: Option<Duration>) {
+        let mut closing = tokio::task::JoinSet::new();
+        for session in self.sessions.all() {
+            let (terminals, sessions) = (self.terminals.clone(), self.sessions.clone());
+            closing.spawn(async move { closing::close(&terminals, &sessions, &session, grace).await });
+        }
+        closing.join_all().await;
+    }
+}
+
+/// A gateway inside this process, for one command. Its folder is private, and goes with it.
 #[derive(Debug)]
 pub struct Embedded {
     uri: String,
-    stop: CancellationToken,
+    folder: PathBuf,
+    drain: CancellationToken,
     serving: tokio::task::JoinHandle<Result<(), ServeError>>,
 }
 
-/// Starts a gateway of this process's own.
-pub async fn embed(config: Config) -> Result<Embedded, ServeError> {
+/// Starts a gateway of this process's own. The configuration's socket and state folder are not looked at: both are
+/// made anew, for this process only.
+pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
+    let folder = private_folder()?;
+    config.listen = folder.join("provost.sock");
+    config.state = folder.join("state");
+    let started = Gateway::open(&config)
+        .and_then(|gateway| Ok((gateway, listen::bind(&config.listen, config.socket_mode)?)));
+    let (gateway, listening) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            remove_folder(&folder);
+            return Err(error);
+        }
+    };
     let uri = format!("unix:{}", config.listen.display());
-    let listening = listen::bind(&config.listen, config.socket_mode)?;
-    let stop = CancellationToken::new();
-    Ok(Embedded { uri, stop: stop.clone(), serving: tokio::spawn(run(listening, stop)) })
+    let drain = CancellationToken::new();
+    let stop = drain.clone();
+    let serving =
+        tokio::spawn(async move { gateway.serve(listening, &stop, &CancellationToken::new()).await });
+    Ok(Embedded { uri, folder, drain, serving })
 }
 
 impl Embedded {
@@ -84,16 +307,27 @@ impl Embedded {
 
     /// Stops everything and takes everything away. Returns when nothing is left.
     pub async fn close(self) -> Result<(), ServeError> {
-        self.stop.cancel();
-        self.serving.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        self.drain.cancel();
+        let served = self.serving.await;
+        remove_folder(&self.folder);
+        served.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))
     }
 }
 
-async fn run(listening: listen::Listening, stop: CancellationToken) -> Result<(), ServeError> {
-    let (_, health) = tonic_health::server::health_reporter();
-    tonic::transport::Server::builder()
-        .add_service(health)
-        .serve_with_incoming_shutdown(listening, stop.cancelled_owned())
-        .await?;
-    Ok(())
+fn private_folder() -> Result<PathBuf, ServeError> {
+    let folder = config::runtime_folder().join(format!("run-{}", ulid::Ulid::generate()));
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|source| ServeError::State { path: folder.clone(), source })?;
+    Ok(folder)
+}
+
+fn remove_folder(folder: &Path) {
+    match fs::remove_dir_all(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::error!(folder = %folder.display(), error = %error, "cannot remove"),
+    }
 }

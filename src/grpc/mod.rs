@@ -1,1 +1,23 @@
-//! The gRPC services.
+//! The gRPC services: parse at the edge, ask, render. No rule and no state lives here.
+
+#![forbid(unsafe_code)]
+
+mod deadline;
+pub mod errors;
+pub mod fields;
+mod render;
+mod sessions;
+mod streams;
+mod terminals;
+
+pub use sessions::SessionsService;
+pub use terminals::TerminalsService;
+use tonic::{Request, Status};
+
+use crate::session::Peer;
+
+/// Who calls, as the kernel told when the connection was made.
+fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
+    let peer = request.extensions().get::<Peer>().cloned();
+    peer.ok_or_else(|| Status::unauthenticated("the caller is not known"))
+}

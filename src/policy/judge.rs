@@ -11,7 +11,7 @@ use sha2::Digest as _;
 
 use super::{
     AbsPath, Digest, Order, Permit, PolicySet, ProfileName, Program, Request,
-    environment::{self, Refused},
+    environment::{self, Entry, Refused},
     profile::{Network, Profile},
 };
 
@@ -73,8 +73,8 @@ pub fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
         .profile(request.profile.as_deref())
         .ok_or_else(|| Denial::Profile(request.profile.clone().unwrap_or_default()))?;
     let network = judge_network(name, profile, request)?;
-    judge_environment(name, profile, request)?;
-    judge_cwd(request)?;
+    judge_environment(name, profile, request.session_env.iter().chain(&request.env))?;
+    judge_cwd(&request.roots, &request.cwd)?;
     judge_command(policy, request)?;
 
     let (program, argv) = command_line(profile, &request.program);
@@ -100,6 +100,22 @@ pub fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
     Ok(Permit { digest: digest(&order), generation: policy.generation(), order })
 }
 
+/// Judges what a session brings for all of its terminals, so that a mistake is told at once. Each terminal's
+/// request is judged as a whole all the same. Returns the name of the profile.
+pub fn judge_session(
+    policy: &PolicySet,
+    profile: Option<&str>,
+    roots: &[AbsPath],
+    cwd: &AbsPath,
+    env: &[Entry],
+) -> Result<ProfileName, Denial> {
+    let (name, profile) =
+        policy.profile(profile).ok_or_else(|| Denial::Profile(profile.unwrap_or_default().to_owned()))?;
+    judge_environment(name, profile, env)?;
+    judge_cwd(roots, cwd)?;
+    Ok(name.clone())
+}
+
 fn judge_network(name: &ProfileName, profile: &Profile, request: &Request) -> Result<Network, Denial> {
     let network = request.network.unwrap_or(profile.network.default);
     if profile.network.choices.contains(&network) {
@@ -109,8 +125,12 @@ fn judge_network(name: &ProfileName, profile: &Profile, request: &Request) -> Re
     }
 }
 
-fn judge_environment(name: &ProfileName, profile: &Profile, request: &Request) -> Result<(), Denial> {
-    for entry in request.session_env.iter().chain(&request.env) {
+fn judge_environment<'a>(
+    name: &ProfileName,
+    profile: &Profile,
+    entries: impl IntoIterator<Item = &'a Entry>,
+) -> Result<(), Denial> {
+    for entry in entries {
         environment::judge_name(&profile.environment, entry.name()).map_err(|refused| match refused {
             Refused::Denied(pattern) => Denial::EnvironmentDenied {
                 profile: name.clone(),
@@ -127,12 +147,8 @@ fn judge_environment(name: &ProfileName, profile: &Profile, request: &Request) -
 
 /// By its text only. The sandbox's own view is the boundary: what a link in the workspace points to outside of
 /// it does not exist there.
-fn judge_cwd(request: &Request) -> Result<(), Denial> {
-    if request.roots.iter().any(|root| request.cwd.is_within(root)) {
-        Ok(())
-    } else {
-        Err(Denial::Cwd(request.cwd.clone()))
-    }
+fn judge_cwd(roots: &[AbsPath], cwd: &AbsPath) -> Result<(), Denial> {
+    if roots.iter().any(|root| cwd.is_within(root)) { Ok(()) } else { Err(Denial::Cwd(cwd.clone())) }
 }
 
 /// The place of the command rules. There are none yet: which programs may run is not policy's to say so far, and
@@ -205,7 +221,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{
-        super::{Overflow, Stdin, Streams, environment::Entry},
+        super::{Overflow, Stdin, Streams},
         *,
     };
 

@@ -16,7 +16,7 @@ mod request;
 mod set;
 
 pub use file_error::PolicyFileError;
-pub use judge::{Denial, judge};
+pub use judge::{Denial, judge, judge_session};
 pub use path::{AbsPath, PathError};
 pub use permit::{Digest, Order, Permit};
 pub use request::{Overflow, Program, Request, Stdin, Streams};

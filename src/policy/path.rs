@@ -60,6 +60,11 @@ impl AbsPath {
         self.0.starts_with(&root.0)
     }
 
+    /// This path with its beginning `from` replaced; `None` when it is not within `from`.
+    pub fn rebase(&self, from: &Self, to: &Self) -> Option<Self> {
+        self.0.strip_prefix(&from.0).ok().map(|rest| Self(to.0.join(rest).components().collect()))
+    }
+
     /// As a path.
     pub fn as_path(&self) -> &Path {
         &self.0

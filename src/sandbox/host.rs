@@ -99,14 +99,6 @@ impl Host {
         self.privileged
     }
 
-    /// Whether a whole tree of processes can be killed by its cgroup; else only by the sandbox's PID 1, so each
-    /// terminal needs a sandbox of its own.
-    #[must_use]
-    pub fn has_tree_kill(&self) -> bool {
-        let v2 = self.own_groups.iter().find(|group| group.hierarchy == Hierarchy::V2);
-        v2.is_some_and(|group| folder::is_writable(&group.path))
-    }
-
     /// The landlock ABI, 0 for none.
     #[must_use]
     pub fn landlock_abi(&self) -> u32 {
@@ -119,6 +111,13 @@ impl Host {
 
     pub(super) fn ids(&self) -> &IdRange {
         &self.ids
+    }
+
+    /// Whether a terminal's tree can be killed by its own cgroup. Where not, the end of a sandbox's PID 1 is the only
+    /// tree kill, and each terminal needs a sandbox of its own.
+    #[must_use]
+    pub fn kills_trees_by_cgroup(&self, state: &Path) -> bool {
+        self.gateway_groups(state).has_v2()
     }
 
     /// The cgroup folders of the gateway with this state folder, made when first asked for.

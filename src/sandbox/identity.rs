@@ -32,7 +32,7 @@ pub const DEFAULT_FIRST_ID: u32 = 1_879_048_192;
 pub const DEFAULT_PAIRS: u32 = 16_384;
 
 /// Where the claims of all privileged gateways of a host are held.
-const DEFAULT_LOCKS: &str = "/run/provost/ids";
+pub const DEFAULT_LOCKS: &str = "/run/provost/ids";
 
 impl Default for IdRange {
     fn default() -> Self {

@@ -1,12 +1,14 @@
 //! The gateway's side of a sandbox: plan, launch, control.
 
 pub mod cgroup;
+pub mod control;
+pub mod handle;
 pub mod host;
 pub mod identity;
 pub mod launch;
-pub mod launch_error;
-mod prepare;
 pub mod roots;
 pub mod seccomp;
+pub mod spawn_error;
+mod spawn_request;
 pub mod spec;
 pub mod view;

@@ -1,5 +1,16 @@
 //! Sessions: trust domains opened by a principal.
 
-mod principal;
+#![forbid(unsafe_code)]
 
+mod id;
+mod principal;
+mod registry;
+mod sandboxes;
+#[expect(clippy::module_inception, reason = "the folder is about sessions, the file about one")]
+mod session;
+
+pub use id::{SessionId, parse_ulid};
 pub use principal::{Peer, Principal};
+pub use registry::{NewSession, OpenError, Opened, Sessions};
+pub use sandboxes::{Site, Tenancy};
+pub use session::{Closing, Entered, Lifetime, Session};

@@ -15,3 +15,4 @@ pub mod ring;
 pub mod seccomp;
 pub mod spawn;
 pub mod wait;
+pub mod watched;

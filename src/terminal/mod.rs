@@ -1,5 +1,26 @@
 //! Terminals: one command each, from request to release.
 
+#![forbid(unsafe_code)]
+
 mod caps;
+pub mod closing;
+mod counters;
+mod driver;
+mod id;
+pub mod outcome;
+mod quota;
+pub mod reader;
+pub mod receipt;
+pub mod run;
+pub mod signal;
+#[expect(clippy::module_inception, reason = "the folder is about terminals, the file about one")]
+mod terminal;
+mod terminals;
+mod uninterrupted;
 
 pub use caps::Caps;
+pub use counters::Counted;
+pub use id::TerminalId;
+pub use quota::{Counts, Kind, QuotaReached, Scope};
+pub use terminal::{Live, Stage, Summary, Terminal};
+pub use terminals::{AskError, CreateError, EndOfInput, Gone, NewRequest, Terminals};

@@ -1,0 +1,48 @@
+//! The caller's deadline, as `grpc-timeout` says it.
+
+use std::time::Duration;
+
+use tonic::metadata::MetadataMap;
+
+/// The transport gives a request up at its deadline, as cancelled. An answer of our own, with the right status, must
+/// be there before.
+const HEAD_START: Duration = Duration::from_millis(3);
+
+/// How long an answer may take; `None`: as long as it takes.
+pub fn of(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    parse(text).map(|timeout| timeout.saturating_sub(HEAD_START))
+}
+
+/// At most eight digits and a unit, as the gRPC protocol over HTTP/2 defines it.
+fn parse(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_of_the_protocol_is_known() {
+        assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(parse("15000000n"), Some(Duration::from_millis(15)));
+        for bad in ["", "S", "1", "1s", "999999999S", "-1S", "1é"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

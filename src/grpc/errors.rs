@@ -1,0 +1,272 @@
+//! The one table from typed errors to gRPC statuses. Exhaustive: an error without an entry does not compile.
+//!
+//! Every status carries an `ErrorInfo` of the domain "provost", by which programs tell errors apart; its message is
+//! for people and may change.
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::fields::FieldError;
+use crate::{
+    policy::Denial,
+    proto::v1::SpawnError,
+    sandbox::{
+        control::ControlError,
+        handle::{SpawnRefused, StartError},
+        launch::LaunchError,
+        spawn_error::{SpawnFailure, SpawnFault, stage_name},
+    },
+    session::OpenError,
+    terminal::{AskError, CreateError, Gone, QuotaReached, reader::ReadError, run::RunError},
+};
+
+/// The domain of every `ErrorInfo`.
+const DOMAIN: &str = "provost";
+
+/// What can be named that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// A session.
+    Session,
+    /// A terminal.
+    Terminal,
+}
+
+/// Malformed, unknown, released and foreign ids have one answer.
+pub fn not_found(missing: Missing) -> Status {
+    let (kind, reason) = match missing {
+        Missing::Session => ("session", "SESSION_NOT_FOUND"),
+        Missing::Terminal => ("terminal", "TERMINAL_NOT_FOUND"),
+    };
+    status(Code::NotFound, format!("no such {kind}"), reason, [])
+}
+
+/// A field that is wrong.
+pub fn bad_field(error: FieldError) -> Status {
+    let mut details = ErrorDetails::with_bad_request_violation(&error.field, &error.problem);
+    let metadata = HashMap::from([("field".to_owned(), error.field.clone())]);
+    details.set_error_info("BAD_FIELD", DOMAIN, metadata);
+    Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
+}
+
+/// The caller's deadline has passed.
+pub fn deadline_passed() -> Status {
+    status(Code::DeadlineExceeded, "the deadline has passed".into(), "DEADLINE", [])
+}
+
+/// Opening a session.
+pub fn open(error: &OpenError) -> Status {
+    match error {
+        OpenError::Denied(denial) => denied(denial),
+        OpenError::Root(index, cause) => {
+            bad_field(FieldError { field: format!("roots[{index}]"), problem: with_causes(cause) })
+        }
+        OpenError::RootName(index) => {
+            bad_field(FieldError { field: format!("roots[{index}]"), problem: error.to_string() })
+        }
+        OpenError::NoOwnerProcess => {
+            status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
+        }
+        OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
+        OpenError::Draining => draining(error.to_string()),
+    }
+}
+
+/// Creating a terminal.
+pub fn create(error: &CreateError) -> Status {
+    match error {
+        CreateError::Draining => draining(error.to_string()),
+        CreateError::SessionClosing => not_found(Missing::Session),
+        CreateError::Denied(denial) => denied(denial),
+        CreateError::Quota(reached) => quota_reached(reached),
+        CreateError::Sandbox(error) => sandbox(error),
+        CreateError::Spawn(refused) => match refused {
+            SpawnRefused::Failed(failure) => spawn_failed(failure),
+            SpawnRefused::Control(error) => control(error),
+            SpawnRefused::Ring(_) => confinement("output_ring", with_causes(refused), []),
+        },
+    }
+}
+
+/// Asking something of a terminal.
+pub fn ask(error: &AskError) -> Status {
+    match error {
+        AskError::Gone(Gone) => not_found(Missing::Terminal),
+        AskError::Ended => status(Code::FailedPrecondition, error.to_string(), "COMMAND_ENDED", []),
+        AskError::StdinClosed => status(Code::FailedPrecondition, error.to_string(), "STDIN_CLOSED", []),
+        AskError::Control(error) => control(error),
+        AskError::Errno(errno) => {
+            status(Code::Internal, describe_errno(*errno), "SUPERVISOR", [("errno", errno.to_string())])
+        }
+    }
+}
+
+/// Reading output.
+pub fn read(error: &ReadError) -> Status {
+    match error {
+        ReadError::NotSplit => bad_field(FieldError { field: "stream".into(), problem: error.to_string() }),
+        ReadError::Ring(errno) => status(
+            Code::Internal,
+            with_causes(error),
+            "OUTPUT_RING",
+            [("errno", (*errno as i32).to_string())],
+        ),
+    }
+}
+
+/// A run that broke off.
+pub fn run(error: &RunError) -> Status {
+    match error {
+        RunError::Read(error) => read(error),
+        RunError::Release(error) => ask(error),
+    }
+}
+
+fn denied(denial: &Denial) -> Status {
+    status(Code::PermissionDenied, denial.to_string(), "POLICY_DENIED", [("rule", denial.rule())])
+}
+
+fn draining(message: String) -> Status {
+    status(Code::Unavailable, message, "DRAINING", [])
+}
+
+fn quota_reached(reached: &QuotaReached) -> Status {
+    use crate::terminal::{Kind, Scope};
+    let name = match (reached.kind, reached.scope) {
+        (Kind::Live, Scope::Session) => "live_terminals_per_session",
+        (Kind::Live, Scope::Principal) => "live_terminals_per_principal",
+        (Kind::Retained, Scope::Session) => "retained_terminals_per_session",
+        (Kind::Retained, Scope::Principal) => "retained_terminals_per_principal",
+        (Kind::Bytes, Scope::Session) => "retained_bytes_per_session",
+        (Kind::Bytes, Scope::Principal) => "retained_bytes_per_principal",
+    };
+    quota(name, reached.cap, reached.to_string())
+}
+
+fn quota(name: &str, cap: impl ToString, message: String) -> Status {
+    let mut details = ErrorDetails::with_quota_failure_violation(name, &message);
+    let metadata =
+        HashMap::from([("limit".to_owned(), name.to_owned()), ("cap".to_owned(), cap.to_string())]);
+    details.set_error_info("QUOTA", DOMAIN, metadata);
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+/// A sandbox that could not be started: nothing of the command ran.
+fn sandbox(error: &StartError) -> Status {
+    match error {
+        StartError::Launch(LaunchError::Stage { stage, index, errno, what }) => {
+            let mut metadata = vec![("index", index.to_string()), ("errno", (*errno as i32).to_string())];
+            if !what.is_empty() {
+                metadata.push(("path", what.clone()));
+            }
+            confinement(&stage_name(*stage), with_causes(error), metadata)
+        }
+        StartError::Launch(_) => confinement("launch", with_causes(error), []),
+        StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
+        StartError::Descriptors(_) => spawn_status(
+            SpawnError::LimitReached,
+            Code::ResourceExhausted,
+            with_causes(error),
+            [("stage", "launch".to_owned())],
+        ),
+    }
+}
+
+fn confinement(
+    stage: &str,
+    message: String,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+) -> Status {
+    let metadata = metadata.into_iter().chain([("stage", stage.to_owned())]);
+    spawn_status(SpawnError::ConfinementUnavailable, Code::FailedPrecondition, message, metadata)
+}
+
+fn control(error: &ControlError) -> Status {
+    match error {
+        ControlError::Lost => spawn_status(SpawnError::SandboxLost, Code::Aborted, error.to_string(), []),
+        ControlError::TooLarge(_) => {
+            spawn_status(SpawnError::ArgumentListTooLong, Code::InvalidArgument, with_causes(error), [])
+        }
+        ControlError::Nonsense => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
+    }
+}
+
+fn spawn_failed(failure: &SpawnFailure) -> Status {
+    let SpawnFailure { fault, stage, index, errno } = *failure;
+    let (reason, code, what) = match fault {
+        SpawnFault::CommandNotFound => {
+            (SpawnError::CommandNotFound, Code::FailedPrecondition, "command not found")
+        }
+        SpawnFault::NotExecutable => {
+            (SpawnError::NotExecutable, Code::FailedPrecondition, "the file is not executable")
+        }
+        SpawnFault::PermissionDenied => (
+            SpawnError::PermissionDenied,
+            Code::FailedPrecondition,
+            "the kernel refused to execute the command",
+        ),
+        SpawnFault::BadInterpreter => {
+            (SpawnError::BadInterpreter, Code::FailedPrecondition, "the command's interpreter cannot be had")
+        }
+        SpawnFault::CwdGone => {
+            (SpawnError::CwdGone, Code::FailedPrecondition, "the working folder does not exist")
+        }
+        SpawnFault::CwdNotAFolder => {
+            (SpawnError::CwdNotAFolder, Code::FailedPrecondition, "the working folder is not a folder")
+        }
+        SpawnFault::ArgumentListTooLong => (
+            SpawnError::ArgumentListTooLong,
+            Code::InvalidArgument,
+            "arguments and environment are longer than exec takes",
+        ),
+        SpawnFault::LimitReached => (SpawnError::LimitReached, Code::ResourceExhausted, "a limit is reached"),
+        SpawnFault::ConfinementUnavailable => (
+            SpawnError::ConfinementUnavailable,
+            Code::FailedPrecondition,
+            "a protection could not be put in force, so nothing ran",
+        ),
+    };
+    let stage = stage_name(stage);
+    let message = format!("{what} (stage {stage}: {})", describe_errno(errno));
+    let metadata = [("stage", stage), ("index", index.to_string()), ("errno", errno.to_string())];
+    spawn_status(reason, code, message, metadata)
+}
+
+fn spawn_status(
+    reason: SpawnError,
+    code: Code,
+    message: String,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+) -> Status {
+    status(code, message, reason.as_str_name().trim_start_matches("SPAWN_ERROR_"), metadata)
+}
+
+fn status(
+    code: Code,
+    message: String,
+    reason: &str,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+) -> Status {
+    let metadata: HashMap<String, String> =
+        metadata.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, metadata))
+}
+
+fn describe_errno(errno: i32) -> String {
+    let known = nix::errno::Errno::from_raw(errno);
+    format!("{}, errno {errno}", known.desc())
+}
+
+/// An error with what caused it, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}

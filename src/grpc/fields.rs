@@ -1,0 +1,277 @@
+//! The edge: from the words of a request to parsed types, or to the field that is wrong.
+//!
+//! Judges nothing: what is well formed may still be refused by policy.
+
+use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration};
+
+use crate::{
+    policy::{
+        self, AbsPath, Program, Request, Stdin, Streams,
+        environment::{self, Entry},
+        profile,
+    },
+    proto::v1::{
+        CreateSessionRequest, CreateTerminalRequest, EnvVar, Lifetime as LifetimeWord, Network, OutputMode,
+        Overflow, StdinMode, Stream,
+    },
+    session::{Lifetime, NewSession, Session},
+    terminal::{NewRequest, reader::Channel, signal},
+};
+
+/// Roots of one session.
+const ROOTS_MAX: usize = 64;
+/// Labels of one session or terminal.
+const LABELS_MAX: usize = 64;
+/// Bytes of a label's name, or of a request id.
+const NAME_MAX_BYTES: usize = 128;
+/// Bytes of a label's value.
+const LABEL_VALUE_MAX_BYTES: usize = 1_024;
+/// The longest grace: nobody may keep a release waiting for longer.
+const GRACE_MAX: Duration = Duration::from_secs(600);
+
+/// A field that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Its name in the request, with its place: `env[2].name`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+fn wrong(field: impl Into<String>, problem: impl ToString) -> FieldError {
+    FieldError { field: field.into(), problem: problem.to_string() }
+}
+
+/// A session to be opened.
+pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
+    if request.roots.is_empty() {
+        return Err(wrong("roots", "must name at least one folder"));
+    }
+    if request.roots.len() > ROOTS_MAX {
+        return Err(wrong("roots", format!("must name at most {ROOTS_MAX} folders")));
+    }
+    let roots = request
+        .roots
+        .iter()
+        .enumerate()
+        .map(|(index, root)| AbsPath::parse(root).map_err(|error| wrong(format!("roots[{index}]"), error)))
+        .collect::<Result<_, _>>()?;
+    let lifetime = match LifetimeWord::try_from(request.lifetime) {
+        Ok(LifetimeWord::Unspecified | LifetimeWord::Explicit) => Lifetime::Explicit,
+        Ok(LifetimeWord::OwnerProcess) => Lifetime::OwnerProcess,
+        Err(_) => return Err(unknown("lifetime", request.lifetime)),
+    };
+    Ok(NewSession {
+        roots,
+        cwd: folder("cwd", &request.cwd)?,
+        env: env("env", request.env)?,
+        labels: labels("labels", request.labels)?,
+        profile: Some(request.profile).filter(|name| !name.is_empty()),
+        lifetime,
+        request_id: request_id("request_id", request.request_id)?,
+    })
+}
+
+/// A terminal to be created in a session. `within` is the place of the request's fields in the message, for names
+/// of fields: empty, or `create.`.
+pub fn new_terminal(
+    within: &str,
+    session: Arc<Session>,
+    request: CreateTerminalRequest,
+) -> Result<NewRequest, FieldError> {
+    let at = |field: &str| format!("{within}{field}");
+    let program = program(within, &request)?;
+    let network = match Network::try_from(request.network) {
+        Ok(Network::Unspecified) => None,
+        Ok(Network::None) => Some(profile::Network::None),
+        Ok(Network::Host) => Some(profile::Network::Host),
+        Err(_) => return Err(unknown(at("network"), request.network)),
+    };
+    let streams = match OutputMode::try_from(request.output_mode) {
+        Ok(OutputMode::Unspecified | OutputMode::Merged) => Streams::Merged,
+        Ok(OutputMode::Split) => Streams::Split,
+        Err(_) => return Err(unknown(at("output_mode"), request.output_mode)),
+    };
+    let stdin = match StdinMode::try_from(request.stdin_mode) {
+        Ok(StdinMode::Unspecified | StdinMode::Closed) => Stdin::Closed,
+        Ok(StdinMode::Open) => Stdin::Open,
+        Err(_) => return Err(unknown(at("stdin_mode"), request.stdin_mode)),
+    };
+    let overflow = match Overflow::try_from(request.overflow) {
+        Ok(Overflow::Unspecified | Overflow::DropOldest) => policy::Overflow::DropOldest,
+        Ok(Overflow::Block) => policy::Overflow::Block,
+        Err(_) => return Err(unknown(at("overflow"), request.overflow)),
+    };
+    let cwd = match folder(&at("cwd"), &request.cwd)? {
+        Some(cwd) => session.resolve(&cwd),
+        None => session.cwd.clone(),
+    };
+    let profile = if request.profile.is_empty() { session.profile.clone() } else { request.profile };
+    let parsed = Request {
+        roots: session.roots.clone(),
+        session_env: session.env.clone(),
+        program,
+        env: env(&at("env"), request.env)?,
+        cwd,
+        profile: Some(profile),
+        network,
+        output_limit_bytes: request.output_byte_limit,
+        streams,
+        stdin,
+        overflow,
+        time_limit: limit(&at("time_limit"), request.time_limit)?,
+        idle_limit: limit(&at("idle_limit"), request.idle_limit)?,
+        kill_grace: grace(&at("kill_grace"), request.kill_grace)?,
+    };
+    Ok(NewRequest {
+        session,
+        request: parsed,
+        labels: labels(&at("labels"), request.labels)?,
+        request_id: request_id(&at("request_id"), request.request_id)?,
+    })
+}
+
+fn program(within: &str, request: &CreateTerminalRequest) -> Result<Program, FieldError> {
+    if request.command.is_empty() {
+        return Err(wrong(format!("{within}command"), "must not be empty"));
+    }
+    if request.command.contains('\0') {
+        return Err(wrong(format!("{within}command"), "must not hold a NUL byte"));
+    }
+    if let Some(index) = request.args.iter().position(|arg| arg.contains('\0')) {
+        return Err(wrong(format!("{within}args[{index}]"), "must not hold a NUL byte"));
+    }
+    match request.shell_line {
+        false => Ok(Program::Command { command: request.command.clone(), args: request.args.clone() }),
+        true if request.args.is_empty() => Ok(Program::ShellLine(request.command.clone())),
+        true => Err(wrong(format!("{within}args"), "must be empty for a shell line")),
+    }
+}
+
+fn folder(field: &str, text: &str) -> Result<Option<AbsPath>, FieldError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    AbsPath::parse(text).map(Some).map_err(|error| wrong(field, error))
+}
+
+fn env(field: &str, variables: Vec<EnvVar>) -> Result<Vec<Entry>, FieldError> {
+    environment::parse_list(variables.into_iter().map(|variable| (variable.name, variable.value))).map_err(
+        |(index, error)| {
+            let part = match error {
+                environment::EntryError::EmptyName
+                | environment::EntryError::EqualsInName
+                | environment::EntryError::NulInName
+                | environment::EntryError::Duplicate => "name",
+                environment::EntryError::NulInValue | environment::EntryError::TooLong => "value",
+            };
+            wrong(format!("{field}[{index}].{part}"), error)
+        },
+    )
+}
+
+fn labels(field: &str, labels: HashMap<String, String>) -> Result<BTreeMap<String, String>, FieldError> {
+    if labels.len() > LABELS_MAX {
+        return Err(wrong(field, format!("must be at most {LABELS_MAX}")));
+    }
+    for (name, value) in &labels {
+        if name.is_empty() || name.len() > NAME_MAX_BYTES {
+            return Err(wrong(field, format!("a name must have 1 to {NAME_MAX_BYTES} bytes")));
+        }
+        if value.len() > LABEL_VALUE_MAX_BYTES {
+            return Err(wrong(
+                format!("{field}[{name}]"),
+                format!("must have at most {LABEL_VALUE_MAX_BYTES} bytes"),
+            ));
+        }
+    }
+    Ok(labels.into_iter().collect())
+}
+
+fn request_id(field: &str, id: String) -> Result<Option<String>, FieldError> {
+    if id.len() > NAME_MAX_BYTES {
+        return Err(wrong(field, format!("must have at most {NAME_MAX_BYTES} bytes")));
+    }
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}
+
+/// A limit in time: more than nothing.
+fn limit(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time.is_zero() => Err(wrong(field, "must be more than 0")),
+        time => Ok(time),
+    }
+}
+
+/// A grace: may be nothing.
+pub fn grace(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time > GRACE_MAX => {
+            Err(wrong(field, format!("must be at most {} s", GRACE_MAX.as_secs())))
+        }
+        time => Ok(time),
+    }
+}
+
+fn duration(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    let Some(time) = time else { return Ok(None) };
+    match (u64::try_from(time.seconds), u32::try_from(time.nanos)) {
+        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => Ok(Some(Duration::new(seconds, nanos))),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => {
+            Err(wrong(field, "must not be negative, with nanos from 0 to 999999999"))
+        }
+    }
+}
+
+/// Which output.
+pub fn channel(value: i32) -> Result<Channel, FieldError> {
+    match Stream::try_from(value) {
+        Ok(Stream::Unspecified | Stream::Stdout) => Ok(Channel::Stdout),
+        Ok(Stream::Stderr) => Ok(Channel::Stderr),
+        Err(_) => Err(unknown("stream", value)),
+    }
+}
+
+/// A signal by its name.
+pub fn signal_number(name: &str) -> Result<i32, FieldError> {
+    signal::number(name).ok_or_else(|| wrong("signal", format!("{name:?} is not the name of a signal")))
+}
+
+fn unknown(field: impl Into<String>, value: i32) -> FieldError {
+    wrong(field, format!("{value} is not a known value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_without_roots_or_with_bad_ones_names_the_field() {
+        let error = |request| new_session(request).unwrap_err().field;
+        assert_eq!(error(CreateSessionRequest::default()), "roots");
+        let roots = |roots: &[&str]| CreateSessionRequest {
+            roots: roots.iter().map(|&root| root.into()).collect(),
+            ..Default::default()
+        };
+        assert_eq!(error(roots(&["/a", "b"])), "roots[1]");
+        assert_eq!(error(CreateSessionRequest { cwd: "b".into(), ..roots(&["/a"]) }), "cwd");
+        assert_eq!(error(CreateSessionRequest { lifetime: 9, ..roots(&["/a"]) }), "lifetime");
+        let env = vec![EnvVar { name: "A=".into(), value: String::new() }];
+        assert_eq!(error(CreateSessionRequest { env, ..roots(&["/a"]) }), "env[0].name");
+    }
+
+    #[test]
+    fn times_that_are_none_are_refused() {
+        let time = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        assert_eq!(limit("f", None), Ok(None));
+        assert_eq!(limit("f", time(1, 5)), Ok(Some(Duration::new(1, 5))));
+        assert!(limit("f", time(0, 0)).is_err());
+        assert!(limit("f", time(-1, 0)).is_err());
+        assert!(limit("f", time(1, -5)).is_err());
+        assert!(limit("f", time(1, 1_000_000_000)).is_err());
+        assert_eq!(grace("f", time(0, 0)), Ok(Some(Duration::ZERO)));
+        assert!(grace("f", time(601, 0)).is_err());
+        assert!(limit("f", time(i64::MAX, 0)).is_ok());
+    }
+}

@@ -1,0 +1,116 @@
+//! From what the gateway holds to the protocol's words.
+
+use crate::{
+    policy::Streams,
+    proto::v1::{
+        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputEvent, OutputGap, OutputPosition,
+        Session as SessionWord, State, Stream, Terminal as TerminalWord, output_event,
+    },
+    session::{Lifetime, Session},
+    terminal::{
+        Counts, Stage, Terminal,
+        outcome::timestamp,
+        reader::{Channel, Piece},
+        receipt,
+    },
+};
+
+/// A session.
+pub fn session(session: &Session, counts: Counts) -> SessionWord {
+    SessionWord {
+        id: session.id.to_string(),
+        owner: session.principal.to_string(),
+        roots: session.roots.iter().map(|root| root.to_string()).collect(),
+        cwd: session.cwd.to_string(),
+        env: session
+            .env
+            .iter()
+            .map(|entry| EnvVar { name: entry.name().to_owned(), value: entry.value().to_owned() })
+            .collect(),
+        labels: session.labels.clone().into_iter().collect(),
+        profile: session.profile.clone(),
+        lifetime: match session.lifetime {
+            Lifetime::Explicit => LifetimeWord::Explicit,
+            Lifetime::OwnerProcess => LifetimeWord::OwnerProcess,
+        }
+        .into(),
+        created_at: Some(timestamp(session.created_at)),
+        live_terminals: counts.live,
+        finished_terminals: counts.retained - counts.live,
+    }
+}
+
+/// A terminal, at this moment.
+pub fn terminal(terminal: &Terminal) -> TerminalWord {
+    let stage = terminal.stage();
+    let summary = &terminal.summary;
+    let live = terminal.live();
+    TerminalWord {
+        id: terminal.id.to_string(),
+        session_id: terminal.session.id.to_string(),
+        state: state(&stage).into(),
+        command: summary.command.clone(),
+        args: summary.args.clone(),
+        cwd: summary.cwd.clone(),
+        profile: summary.profile.to_string(),
+        labels: summary.labels.clone().into_iter().collect(),
+        created_at: Some(timestamp(terminal.created_at)),
+        started_at: live.map(|live| {
+            timestamp(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(live.started.started_at_ns))
+        }),
+        outcome: stage.outcome().map(|outcome| (**outcome).clone()),
+        receipt: receipt::of(terminal),
+        output: positions(terminal),
+        pid: live.map_or(0, |live| live.started.pid),
+    }
+}
+
+fn positions(terminal: &Terminal) -> Vec<OutputPosition> {
+    let channels: &[Channel] = match terminal.summary.streams {
+        Streams::Merged => &[Channel::Stdout],
+        Streams::Split => &[Channel::Stdout, Channel::Stderr],
+    };
+    channels
+        .iter()
+        .filter_map(|channel| {
+            let (oldest_offset, next_offset) = terminal.positions(*channel)?;
+            Some(OutputPosition { stream: stream(*channel).into(), oldest_offset, next_offset })
+        })
+        .collect()
+}
+
+/// A state.
+pub fn state(stage: &Stage) -> State {
+    match stage {
+        Stage::Created => State::Created,
+        Stage::Running => State::Running,
+        Stage::Finished(_) => State::Finished,
+        Stage::Released(_) => State::Released,
+    }
+}
+
+/// Which output.
+pub fn stream(channel: Channel) -> Stream {
+    match channel {
+        Channel::Stdout => Stream::Stdout,
+        Channel::Stderr => Stream::Stderr,
+    }
+}
+
+/// A piece of output.
+pub fn piece(channel: Channel, piece: Piece) -> OutputEvent {
+    let event = match piece {
+        Piece::Data { offset, data } => output_event::Event::Chunk(chunk(channel, offset, data)),
+        Piece::Gap { from, to } => output_event::Event::Gap(OutputGap {
+            stream: stream(channel).into(),
+            from_offset: from,
+            to_offset: to,
+        }),
+    };
+    OutputEvent { event: Some(event) }
+}
+
+/// Bytes of output.
+pub fn chunk(channel: Channel, offset: u64, data: prost::bytes::Bytes) -> OutputChunk {
+    OutputChunk { stream: stream(channel).into(), offset, data }
+}

@@ -1,0 +1,138 @@
+//! The streams: output from an offset, a run, and changes of state.
+//!
+//! A stream is only driven as fast as its caller takes it: what the caller does not take is not read either.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use futures_util::stream::unfold;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::{errors, render};
+use crate::{
+    proto::v1::{OutputEnd, OutputEvent, RunEvent, Terminal as TerminalWord, output_event, run_event},
+    session::{Principal, Session},
+    terminal::{
+        Terminal, Terminals,
+        reader::{Cursor, Follow, Piece},
+        run::{Event, Run},
+    },
+};
+
+/// Output as it comes, and one last event.
+pub fn output(
+    terminal: Arc<Terminal>,
+    cursor: Cursor,
+    follow: Follow,
+) -> impl Stream<Item = Result<OutputEvent, Status>> + Send {
+    unfold(Some((terminal, cursor)), move |reading| async move {
+        let (terminal, mut cursor) = reading?;
+        match cursor.next(follow).await {
+            Ok(Some(piece)) => {
+                let event = render::piece(cursor.channel(), piece);
+                Some((Ok(event), Some((terminal, cursor))))
+            }
+            Ok(None) => Some((Ok(end(&terminal, &cursor)), None)),
+            Err(error) => Some((Err(errors::read(&error)), None)),
+        }
+    })
+}
+
+fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
+    let stage = terminal.stage();
+    let next = terminal.positions(cursor.channel()).map_or(0, |(_, next)| next);
+    let end = OutputEnd {
+        next_offset: cursor.offset().min(next),
+        state: render::state(&stage).into(),
+        outcome: stage.outcome().map(|outcome| (**outcome).clone()),
+    };
+    OutputEvent { event: Some(output_event::Event::End(end)) }
+}
+
+/// A run's events. Dropped before the last one, it stops the command.
+pub fn run(run: Run) -> impl Stream<Item = Result<RunEvent, Status>> + Send {
+    unfold(Some(run), |run| async move {
+        let mut run = run?;
+        loop {
+            let event = match run.next().await {
+                Ok(Some(Event::Started(terminal))) => run_event::Event::Started(render::terminal(&terminal)),
+                Ok(Some(Event::Output(channel, Piece::Data { offset, data }))) => {
+                    run_event::Event::Chunk(render::chunk(channel, offset, data))
+                }
+                // The command waits for this reader: nothing is ever dropped before it.
+                Ok(Some(Event::Output(_, Piece::Gap { .. }))) => continue,
+                Ok(Some(Event::Finished(terminal))) => {
+                    run_event::Event::Finished(render::terminal(&terminal))
+                }
+                Ok(None) => return None,
+                Err(error) => return Some((Err(errors::run(&error)), None)),
+            };
+            return Some((Ok(RunEvent { event: Some(event) }), Some(run)));
+        }
+    })
+}
+
+/// Each terminal's present state, and then every change. A watcher that falls behind by more than is kept is told
+/// every terminal's present state again.
+pub fn watch(
+    terminals: Arc<Terminals>,
+    principal: Principal,
+    session: Option<Arc<Session>>,
+) -> impl Stream<Item = Result<TerminalWord, Status>> + Send {
+    let changes = terminals.changes();
+    let watch = Watch { terminals, principal, session, changes, present: VecDeque::new() };
+    unfold(watch.with_present(), |mut watch| async move {
+        let terminal = watch.next().await?;
+        Some((Ok(terminal), watch))
+    })
+}
+
+struct Watch {
+    terminals: Arc<Terminals>,
+    principal: Principal,
+    session: Option<Arc<Session>>,
+    changes: Receiver<Arc<Terminal>>,
+    present: VecDeque<Arc<Terminal>>,
+}
+
+impl Watch {
+    fn with_present(mut self) -> Self {
+        let session = self.session.as_ref().map(|session| session.id);
+        self.present = self.terminals.list(self.principal, session).into();
+        self
+    }
+
+    async fn next(&mut self) -> Option<TerminalWord> {
+        loop {
+            if let Some(terminal) = self.present.pop_front() {
+                return Some(render::terminal(&terminal));
+            }
+            tokio::select! {
+                change = self.changes.recv() => match change {
+                    Ok(terminal) => self.take_in(terminal),
+                    Err(RecvError::Lagged(_)) => {
+                        let session = self.session.as_ref().map(|session| session.id);
+                        self.present = self.terminals.list(self.principal, session).into();
+                    }
+                    Err(RecvError::Closed) => return None,
+                },
+                () = closed(self.session.as_deref()) => return None,
+            }
+        }
+    }
+
+    fn take_in(&mut self, terminal: Arc<Terminal>) {
+        let of_session = self.session.as_ref().is_none_or(|session| session.id == terminal.session.id);
+        if of_session && terminal.session.principal == self.principal {
+            self.present.push_back(terminal);
+        }
+    }
+}
+
+async fn closed(session: Option<&Session>) {
+    match session {
+        Some(session) => session.closed().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,218 @@
+//! The terminals service.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::{
+    caller, deadline,
+    errors::{self, Missing},
+    fields, render, streams,
+};
+use crate::{
+    output::text::{Edge, to_text},
+    policy::Overflow,
+    proto::{
+        supervisor::StopCause,
+        v1::{
+            CreateTerminalRequest, KillRequest, ListTerminalsRequest, ListTerminalsResponse, OutputEvent,
+            OutputRequest, OutputResponse, ReleaseRequest, ReleaseResponse, RunEvent, RunRequest,
+            SignalRequest, SignalResponse, StreamOutputRequest, Terminal as TerminalWord, TerminalRequest,
+            WaitForExitResponse, WatchTerminalsRequest, WriteRequest, WriteResponse,
+            terminals_server::Terminals as Service,
+        },
+    },
+    session::{Peer, Session, Sessions},
+    terminal::{
+        EndOfInput, Terminal, Terminals,
+        reader::{Cursor, Follow},
+        run::Run,
+    },
+};
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct TerminalsService {
+    /// All sessions.
+    pub sessions: Arc<Sessions>,
+    /// All terminals.
+    pub terminals: Arc<Terminals>,
+}
+
+type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl TerminalsService {
+    fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
+        self.terminals.find(peer.principal, id, session).ok_or_else(|| errors::not_found(Missing::Terminal))
+    }
+
+    fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
+        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(Missing::Session))
+    }
+}
+
+#[tonic::async_trait]
+impl Service for TerminalsService {
+    type StreamOutputStream = Streaming<OutputEvent>;
+    type RunStream = Streaming<RunEvent>;
+    type WatchStream = Streaming<TerminalWord>;
+
+    async fn create(
+        &self,
+        request: Request<CreateTerminalRequest>,
+    ) -> Result<Response<TerminalWord>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        let session = self.find_session(&peer, &request.session_id)?;
+        let new = fields::new_terminal("", session, request).map_err(errors::bad_field)?;
+        let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
+        Ok(Response::new(render::terminal(&terminal)))
+    }
+
+    async fn get(&self, request: Request<TerminalRequest>) -> Result<Response<TerminalWord>, Status> {
+        let peer = caller(&request)?;
+        let TerminalRequest { terminal_id, session_id } = request.get_ref();
+        let terminal = self.find(&peer, terminal_id, session_id)?;
+        Ok(Response::new(render::terminal(&terminal)))
+    }
+
+    async fn list(
+        &self,
+        request: Request<ListTerminalsRequest>,
+    ) -> Result<Response<ListTerminalsResponse>, Status> {
+        let peer = caller(&request)?;
+        let session_id = &request.get_ref().session_id;
+        let session = match session_id.as_str() {
+            "" => None,
+            id => Some(self.find_session(&peer, id)?.id),
+        };
+        let terminals = self.terminals.list(peer.principal, session);
+        let terminals = terminals.iter().map(|terminal| render::terminal(terminal)).collect();
+        Ok(Response::new(ListTerminalsResponse { terminals }))
+    }
+
+    async fn output(&self, request: Request<OutputRequest>) -> Result<Response<OutputResponse>, Status> {
+        let peer = caller(&request)?;
+        let OutputRequest { terminal_id, session_id, stream, as_text } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let channel = fields::channel(stream).map_err(errors::bad_field)?;
+        let retained = terminal.retained(channel).map_err(|error| errors::read(&error))?;
+        let text = if as_text {
+            let start = if retained.start_offset == 0 { Edge::Whole } else { Edge::Cut };
+            let end = if retained.stage.is_over() { Edge::Whole } else { Edge::Cut };
+            to_text(&retained.data, start, end)
+        } else {
+            String::new()
+        };
+        Ok(Response::new(OutputResponse {
+            // Text is the same bytes in other words: one of the two is enough.
+            data: if as_text { prost::bytes::Bytes::new() } else { retained.data },
+            text,
+            start_offset: retained.start_offset,
+            next_offset: retained.next_offset,
+            truncated: retained.start_offset > 0,
+            state: render::state(&retained.stage).into(),
+            outcome: retained.stage.outcome().map(|outcome| (**outcome).clone()),
+        }))
+    }
+
+    async fn stream_output(
+        &self,
+        request: Request<StreamOutputRequest>,
+    ) -> Result<Response<Self::StreamOutputStream>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let channel = fields::channel(request.stream).map_err(errors::bad_field)?;
+        terminal.settled().await;
+        let follow = if request.follow { Follow::UntilEnd } else { Follow::HeldNow };
+        let cursor =
+            Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
+        Ok(Response::new(Box::pin(streams::output(terminal, cursor, follow))))
+    }
+
+    async fn wait_for_exit(
+        &self,
+        request: Request<TerminalRequest>,
+    ) -> Result<Response<WaitForExitResponse>, Status> {
+        let peer = caller(&request)?;
+        let TerminalRequest { terminal_id, session_id } = request.get_ref();
+        let terminal = self.find(&peer, terminal_id, session_id)?;
+        let stage = match deadline::of(request.metadata()) {
+            None => terminal.over().await,
+            Some(limit) => {
+                tokio::time::timeout(limit, terminal.over()).await.map_err(|_| errors::deadline_passed())?
+            }
+        };
+        Ok(Response::new(WaitForExitResponse {
+            state: render::state(&stage).into(),
+            outcome: stage.outcome().map(|outcome| (**outcome).clone()),
+        }))
+    }
+
+    async fn signal(&self, request: Request<SignalRequest>) -> Result<Response<SignalResponse>, Status> {
+        let peer = caller(&request)?;
+        let SignalRequest { terminal_id, session_id, signal } = request.get_ref();
+        let terminal = self.find(&peer, terminal_id, session_id)?;
+        let number = fields::signal_number(signal).map_err(errors::bad_field)?;
+        self.terminals.signal(&terminal, number).await.map_err(|error| errors::ask(&error))?;
+        Ok(Response::new(SignalResponse {}))
+    }
+
+    async fn kill(&self, request: Request<KillRequest>) -> Result<Response<TerminalWord>, Status> {
+        let peer = caller(&request)?;
+        let KillRequest { terminal_id, session_id, grace } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let grace = fields::grace("grace", grace).map_err(errors::bad_field)?;
+        self.terminals.kill(&terminal, grace).await.map_err(|error| errors::ask(&error))?;
+        Ok(Response::new(render::terminal(&terminal)))
+    }
+
+    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+        let peer = caller(&request)?;
+        let ReleaseRequest { terminal_id, session_id, grace } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let grace: Option<Duration> = fields::grace("grace", grace).map_err(errors::bad_field)?;
+        self.terminals
+            .release(&terminal, grace, StopCause::Killed)
+            .await
+            .map_err(|error| errors::ask(&error))?;
+        Ok(Response::new(ReleaseResponse {}))
+    }
+
+    async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+        let peer = caller(&request)?;
+        let WriteRequest { terminal_id, session_id, data, eof } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
+        let written =
+            self.terminals.write(&terminal, data, end).await.map_err(|error| errors::ask(&error))?;
+        Ok(Response::new(WriteResponse { written }))
+    }
+
+    async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
+        let peer = caller(&request)?;
+        let create = request.into_inner().create.unwrap_or_default();
+        let session = self.find_session(&peer, &create.session_id)?;
+        let mut new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
+        new.request.overflow = Overflow::Block;
+        // A run is one call of one caller: repeated, it is another run.
+        new.request_id = None;
+        let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
+        let run = Run::new(self.terminals.clone(), terminal);
+        Ok(Response::new(Box::pin(streams::run(run))))
+    }
+
+    async fn watch(
+        &self,
+        request: Request<WatchTerminalsRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let peer = caller(&request)?;
+        let session = match request.get_ref().session_id.as_str() {
+            "" => None,
+            id => Some(self.find_session(&peer, id)?),
+        };
+        Ok(Response::new(Box::pin(streams::watch(self.terminals.clone(), peer.principal, session))))
+    }
+}

@@ -1,0 +1,424 @@
+//! A sandbox as the gateway holds it: launched, asked, lost or shut down, taken away.
+//!
+//! One task owns a sandbox from its launch to the moment when nothing of it is left: it reads the control
+//! connection, hands each event to the terminal that it is about, watches the supervisor's life, and cleans up.
+//! Whoever asks something of a sandbox that has gone is told so; nothing here starts a new one.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
+
+use nix::errno::Errno;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::watch,
+    time::timeout,
+};
+
+use super::{
+    cgroup::SandboxCgroup,
+    control::{ConnectError, Control, ControlError, Event},
+    host::Host,
+    launch::{self, LaunchError, Launched},
+    spawn_error::SpawnFailure,
+    spawn_request,
+    spec::{SandboxSpec, Shortfall},
+};
+use crate::{
+    policy::Permit,
+    proto::supervisor::{
+        Exit, Identity, Release, Resume, SandboxPosture, SendSignal, Shutdown, Started, StdinWritten, Stop,
+        StopCause, WriteStdin, from_supervisor::Message, spawned, to_supervisor::Request,
+    },
+    sys::{namespace, ring, watched},
+};
+
+/// How long a supervisor may take to answer the first question.
+const HELLO_LIMIT: Duration = Duration::from_secs(10);
+/// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
+/// How long the kernel may take to end a killed sandbox, before the log says that it has not.
+const KILL_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a terminal is told by the sandbox that it runs in. Called on the sandbox's task: must not wait.
+pub trait Listener: Send + Sync + std::fmt::Debug {
+    /// An armed ring has new bytes, or its end.
+    fn progressed(&self);
+    /// The command has ended. Called once.
+    fn ended(&self, end: CommandEnd);
+}
+
+/// How a command's end came to be known.
+#[derive(Debug)]
+pub enum CommandEnd {
+    /// The supervisor reported it.
+    Reported(Box<Exit>),
+    /// The sandbox died, and with it the command.
+    SandboxLost,
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It could not be launched.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// It was launched, and does not answer.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The gateway has no descriptors left to hold it by.
+    #[error("hold the sandbox's descriptors")]
+    Descriptors(#[source] io::Error),
+    /// It was launched, and did not answer in time.
+    #[error("the sandbox did not answer within {} s", HELLO_LIMIT.as_secs())]
+    Silent,
+}
+
+/// Why nothing was spawned.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnRefused {
+    /// A step failed.
+    #[error("a step of the spawn failed")]
+    Failed(SpawnFailure),
+    /// The sandbox did not answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// What came as a ring is none.
+    #[error("the output ring cannot be used")]
+    Ring(#[from] ring::OpenError),
+}
+
+/// Why a request about a terminal was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The sandbox did not answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The supervisor could not do it: errno(3).
+    #[error("the supervisor answered errno {0}")]
+    Errno(i32),
+}
+
+/// A command that was started: what the supervisor said of it, and its output.
+#[derive(Debug)]
+pub struct Spawned {
+    /// As the supervisor saw it.
+    pub started: Started,
+    /// Of stdout, or of the merged output.
+    pub stdout: ring::Reader,
+    /// Of stderr, when it is kept apart.
+    pub stderr: Option<ring::Reader>,
+}
+
+/// Whether a sandbox can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Life {
+    /// It answers.
+    Up,
+    /// It has ended; its remains are being removed.
+    Ended,
+    /// Nothing of it is left.
+    Gone,
+}
+
+/// A sandbox.
+#[derive(Debug)]
+pub struct Sandbox {
+    id: String,
+    identity: Identity,
+    shortfalls: Vec<Shortfall>,
+    posture: OnceLock<SandboxPosture>,
+    control: Control,
+    terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
+    life: watch::Sender<Life>,
+    supervisor: AsyncFd<OwnedFd>,
+}
+
+/// What is left on the host when a sandbox has ended.
+#[derive(Debug)]
+struct Remains {
+    cgroup: SandboxCgroup,
+    folder: Option<PathBuf>,
+}
+
+impl Sandbox {
+    /// Launches a sandbox and agrees with its supervisor on a version.
+    pub async fn start(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Arc<Self>, StartError> {
+        let launched = launch::launch(host, state, spec).await?;
+        let sandbox = Self::keep(launched).await?;
+        match timeout(HELLO_LIMIT, sandbox.control.hello()).await {
+            Ok(Ok(answer)) => {
+                let posture = answer.posture.unwrap_or_default();
+                sandbox.posture.set(posture).expect("only this function sets the posture, once");
+                tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
+                Ok(sandbox)
+            }
+            Ok(Err(error)) => {
+                sandbox.kill().await;
+                Err(error.into())
+            }
+            Err(_) => {
+                sandbox.kill().await;
+                Err(StartError::Silent)
+            }
+        }
+    }
+
+    /// Connects, and starts the task that owns the sandbox from here on.
+    async fn keep(launched: Launched) -> Result<Arc<Self>, StartError> {
+        let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
+        let remains = Remains { cgroup, folder: socket.parent().map(Path::to_owned) };
+        let connected = Control::connect(&socket);
+        let supervisor = watched::watch(supervisor, Interest::READABLE).map_err(StartError::Descriptors)?;
+        let control = match connected {
+            Ok(control) => control,
+            Err(error) => {
+                remains.take_away(&id, &supervisor).await;
+                return Err(error.into());
+            }
+        };
+        let sandbox = Arc::new(Self {
+            id,
+            identity,
+            shortfalls,
+            posture: OnceLock::new(),
+            control,
+            terminals: Mutex::default(),
+            life: watch::Sender::new(Life::Up),
+            supervisor,
+        });
+        tokio::spawn(sandbox.clone().own(remains));
+        Ok(sandbox)
+    }
+
+    /// The life of a sandbox, from its first event to its last trace.
+    async fn own(self: Arc<Self>, remains: Remains) {
+        let broken = self.control.serve(|event| self.dispatch(event)).await;
+        if let Some(error) = broken {
+            tracing::error!(sandbox.id = %self.id, error = %error, "control connection broken");
+        }
+        self.life.send_replace(Life::Ended);
+        remains.end(&self.id, &self.supervisor).await;
+        let bereft: Vec<_> = self.lock_terminals().drain().collect();
+        if !bereft.is_empty() {
+            tracing::error!(sandbox.id = %self.id, terminals = bereft.len(), "sandbox lost");
+        }
+        for (_, terminal) in bereft {
+            terminal.ended(CommandEnd::SandboxLost);
+        }
+        remains.remove(&self.id).await;
+        self.life.send_replace(Life::Gone);
+        tracing::info!(sandbox.id = %self.id, "sandbox gone");
+    }
+
+    fn dispatch(&self, event: Event) {
+        match event {
+            Event::Progress(progress) => {
+                let terminal = self.lock_terminals().get(&progress.terminal_id).cloned();
+                if let Some(terminal) = terminal {
+                    terminal.progressed();
+                }
+            }
+            Event::Exited(exited) => {
+                let terminal = self.lock_terminals().remove(&exited.terminal_id);
+                if let Some(terminal) = terminal {
+                    terminal.ended(CommandEnd::Reported(Box::new(exited.exit.unwrap_or_default())));
+                }
+            }
+        }
+    }
+
+    /// Spawns what the permit allows. The listener hears of everything that happens to it from then on.
+    pub async fn spawn(
+        &self,
+        terminal_id: String,
+        permit: Permit,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Spawned, SpawnRefused> {
+        self.lock_terminals().insert(terminal_id.clone(), listener);
+        let spawned = self.ask_to_spawn(terminal_id.clone(), permit).await;
+        if spawned.is_err() {
+            self.lock_terminals().remove(&terminal_id);
+        }
+        spawned
+    }
+
+    async fn ask_to_spawn(&self, terminal_id: String, permit: Permit) -> Result<Spawned, SpawnRefused> {
+        let request = spawn_request::build(terminal_id.clone(), permit.redeem());
+        let answer = self.control.ask(Request::Spawn(request)).await?;
+        let Message::Spawned(spawned) = answer.message else {
+            return Err(ControlError::Nonsense.into());
+        };
+        let started = match spawned.result {
+            Some(spawned::Result::Started(started)) => started,
+            Some(spawned::Result::Failure(failure)) => return Err(SpawnRefused::Failed(failure.into())),
+            None => return Err(ControlError::Nonsense.into()),
+        };
+        match open_rings(answer.descriptors) {
+            Ok((stdout, stderr)) => Ok(Spawned { started, stdout, stderr }),
+            Err(error) => {
+                // It runs, and nobody can read it: it must not go on.
+                let _ = self.stop(terminal_id, StopCause::Killed, Some(Duration::ZERO)).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins to stop a command. That it has ended, or never was, is no error.
+    pub async fn stop(
+        &self,
+        terminal_id: String,
+        cause: StopCause,
+        grace: Option<Duration>,
+    ) -> Result<(), RequestError> {
+        let grace_ms = grace.map(|grace| grace.as_millis() as u64);
+        let stop = Stop { terminal_id, cause: cause.into(), grace_ms };
+        match self.ask_done(Request::Stop(stop)).await {
+            Ok(()) | Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a signal to the command's process group.
+    pub async fn signal(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
+        self.ask_done(Request::SendSignal(SendSignal { terminal_id, signal })).await
+    }
+
+    /// Writes to the command's stdin, and closes it after that when `eof` says so.
+    pub async fn write_stdin(&self, request: WriteStdin) -> Result<StdinWritten, ControlError> {
+        match self.control.ask(Request::WriteStdin(request)).await?.message {
+            Message::StdinWritten(written) => Ok(written),
+            _ => Err(ControlError::Nonsense),
+        }
+    }
+
+    /// Tells the supervisor that the reader of a held ring has advanced. Its answer says nothing.
+    pub async fn resume(&self, terminal_id: String) -> Result<(), ControlError> {
+        self.control.send(Request::Resume(Resume { terminal_id })).await.map(drop)
+    }
+
+    /// Tells the supervisor to forget an ended command. Sent, and not waited for: what it frees is the
+    /// supervisor's own bookkeeping, since the processes and the group were gone before the end was reported.
+    pub async fn forget(&self, terminal_id: String) -> Result<(), ControlError> {
+        self.control.send(Request::Release(Release { terminal_id })).await.map(drop)
+    }
+
+    /// Stops every command and ends the sandbox. Returns when nothing is left of it.
+    pub async fn shut_down(&self, grace: Duration) {
+        let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
+        let patience = grace + SHUTDOWN_MARGIN;
+        let ended = async {
+            let _ = self.control.send(request).await;
+            self.wait_until(Life::Ended).await;
+        };
+        if timeout(patience, ended).await.is_err() {
+            tracing::warn!(sandbox.id = %self.id, "sandbox did not end in time: killed");
+            self.kill().await;
+        }
+        self.wait_until(Life::Gone).await;
+    }
+
+    /// Kills the supervisor, and with it the sandbox. Returns when nothing is left of it.
+    pub async fn kill(&self) {
+        if let Err(errno) = namespace::kill(self.supervisor.get_ref().as_fd()) {
+            tracing::error!(sandbox.id = %self.id, error = %errno, "cannot kill the supervisor");
+        }
+        self.wait_until(Life::Gone).await;
+    }
+
+    /// Whether it can be asked.
+    pub fn is_up(&self) -> bool {
+        *self.life.borrow() == Life::Up
+    }
+
+    /// `sbx_` and a ULID.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Who its commands are.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What the profile preferred and this host did not give.
+    pub fn shortfalls(&self) -> &[Shortfall] {
+        &self.shortfalls
+    }
+
+    /// What is in force, read back from the kernel by the supervisor.
+    pub fn posture(&self) -> Option<&SandboxPosture> {
+        self.posture.get()
+    }
+
+    async fn ask_done(&self, request: Request) -> Result<(), RequestError> {
+        match self.control.ask(request).await?.message {
+            Message::Done(done) if done.errno == 0 => Ok(()),
+            Message::Done(done) => Err(RequestError::Errno(done.errno)),
+            _ => Err(ControlError::Nonsense.into()),
+        }
+    }
+
+    async fn wait_until(&self, life: Life) {
+        let mut watched = self.life.subscribe();
+        // The sender is part of `self`: it cannot be gone.
+        let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
+    }
+
+    fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
+        self.terminals.lock().expect("no code panics while it holds the table of listeners")
+    }
+}
+
+impl Remains {
+    async fn take_away(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        self.end(id, supervisor).await;
+        self.remove(id).await;
+    }
+
+    /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
+    /// one can be reaped; the group's kill is for what may have been outside of the namespace.
+    async fn end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        match namespace::kill(supervisor.get_ref().as_fd()) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot kill the supervisor"),
+        }
+        if timeout(KILL_LIMIT, supervisor.readable()).await.is_err() {
+            tracing::error!(sandbox.id = %id, "supervisor does not end");
+            return;
+        }
+        match launch::reap(supervisor.get_ref().as_fd()) {
+            // Not our child: another gateway launched it.
+            Ok(()) | Err(Errno::ECHILD) => {}
+            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
+        }
+        if let Err(error) = self.cgroup.kill() {
+            tracing::error!(sandbox.id = %id, error = %error, "cannot kill the sandbox's group");
+        }
+    }
+
+    async fn remove(&self, id: &str) {
+        if let Err(error) = self.cgroup.remove(KILL_LIMIT).await {
+            tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
+        }
+        if let Some(folder) = &self.folder {
+            match std::fs::remove_dir_all(folder) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::error!(sandbox.id = %id, error = %error, "cannot remove its folder"),
+            }
+        }
+    }
+}
+
+fn open_rings(descriptors: Vec<OwnedFd>) -> Result<(ring::Reader, Option<ring::Reader>), SpawnRefused> {
+    let mut files = descriptors.into_iter();
+    let stdout = files.next().ok_or(ControlError::Nonsense)?;
+    let stdout = ring::Reader::open(stdout)?;
+    Ok((stdout, files.next().map(ring::Reader::open).transpose()?))
+}

@@ -1,0 +1,129 @@
+//! Why a command could not be started, told apart by the step that failed and its errno, never by a text.
+
+use crate::proto::supervisor::{Stage, StageFailure};
+
+/// Why a command could not be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpawnFault {
+    /// No such program, in the profile's path or at the path given.
+    CommandNotFound,
+    /// There is such a file, and it is no program.
+    NotExecutable,
+    /// The kernel refused to execute it.
+    PermissionDenied,
+    /// The interpreter that the file names cannot be had.
+    BadInterpreter,
+    /// The working folder does not exist.
+    CwdGone,
+    /// The working folder is no folder.
+    CwdNotAFolder,
+    /// Arguments and environment are longer than exec takes.
+    ArgumentListTooLong,
+    /// The sandbox, or the host, has no more processes, memory or descriptors to give.
+    LimitReached,
+    /// A protection could not be put in force; nothing ran.
+    ConfinementUnavailable,
+}
+
+/// A failed spawn: what it means, and where exactly it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpawnFailure {
+    /// What it means.
+    pub fault: SpawnFault,
+    /// The step.
+    pub stage: Stage,
+    /// Which one of several of that step; 0-based.
+    pub index: u32,
+    /// errno(3).
+    pub errno: i32,
+}
+
+impl From<StageFailure> for SpawnFailure {
+    fn from(failure: StageFailure) -> Self {
+        let stage = failure.stage();
+        Self { fault: classify(stage, failure.errno), stage, index: failure.index, errno: failure.errno }
+    }
+}
+
+fn classify(stage: Stage, errno: i32) -> SpawnFault {
+    match stage {
+        Stage::Cwd => match errno {
+            libc::ENOENT => SpawnFault::CwdGone,
+            libc::ENOTDIR => SpawnFault::CwdNotAFolder,
+            libc::EACCES | libc::EPERM => SpawnFault::PermissionDenied,
+            _ => SpawnFault::CwdGone,
+        },
+        Stage::Resolve => match errno {
+            libc::EACCES | libc::ENOEXEC | libc::EISDIR => SpawnFault::NotExecutable,
+            libc::EPERM => SpawnFault::PermissionDenied,
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM => SpawnFault::LimitReached,
+            // ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG: nothing is there.
+            _ => SpawnFault::CommandNotFound,
+        },
+        Stage::Exec => match errno {
+            // The file was there a moment ago: it is its interpreter that is not.
+            libc::ENOENT | libc::ELIBBAD | libc::ENOTDIR | libc::ELOOP => SpawnFault::BadInterpreter,
+            libc::ENOEXEC | libc::EISDIR => SpawnFault::NotExecutable,
+            libc::E2BIG => SpawnFault::ArgumentListTooLong,
+            libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE => SpawnFault::LimitReached,
+            // EACCES, EPERM, ETXTBSY and what a security module may invent.
+            _ => SpawnFault::PermissionDenied,
+        },
+        Stage::SpawnResources | Stage::LeafCgroup | Stage::Clone | Stage::JoinCgroup => match errno {
+            libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG => {
+                SpawnFault::LimitReached
+            }
+            _ => SpawnFault::ConfinementUnavailable,
+        },
+        Stage::Unspecified
+        | Stage::Plan
+        | Stage::CloneNamespaces
+        | Stage::IdMap
+        | Stage::SupervisorCgroup
+        | Stage::CgroupNamespace
+        | Stage::Identity
+        | Stage::Hostname
+        | Stage::Loopback
+        | Stage::Mount
+        | Stage::PivotRoot
+        | Stage::NestedNamespaces
+        | Stage::Keyring
+        | Stage::Capabilities
+        | Stage::NoNewPrivs
+        | Stage::Landlock
+        | Stage::Seccomp
+        | Stage::Posture
+        | Stage::LeafLimit
+        | Stage::SessionLeader
+        | Stage::Descriptors
+        | Stage::Rlimit
+        | Stage::CommandIdentity
+        | Stage::Verify
+        | Stage::Signals => SpawnFault::ConfinementUnavailable,
+    }
+}
+
+/// A stage's name without its prefix, in lower case: `leaf_cgroup`.
+pub fn stage_name(stage: Stage) -> String {
+    stage.as_str_name().trim_start_matches("STAGE_").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_errno_means_different_things_at_different_steps() {
+        assert_eq!(classify(Stage::Resolve, libc::ENOENT), SpawnFault::CommandNotFound);
+        assert_eq!(classify(Stage::Exec, libc::ENOENT), SpawnFault::BadInterpreter);
+        assert_eq!(classify(Stage::Cwd, libc::ENOENT), SpawnFault::CwdGone);
+        assert_eq!(classify(Stage::Resolve, libc::EACCES), SpawnFault::NotExecutable);
+        assert_eq!(classify(Stage::Exec, libc::EACCES), SpawnFault::PermissionDenied);
+        assert_eq!(classify(Stage::Seccomp, libc::EACCES), SpawnFault::ConfinementUnavailable);
+    }
+
+    #[test]
+    fn a_stage_is_named_in_lower_case() {
+        assert_eq!(stage_name(Stage::LeafCgroup), "leaf_cgroup");
+    }
+}

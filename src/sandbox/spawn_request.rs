@@ -1,0 +1,90 @@
+//! From an order to the supervisor's words. The order was taken out of a permit: this is the spawn that consumes it.
+
+use std::{path::Path, time::Duration};
+
+use crate::{
+    policy::{
+        Order, Overflow, Stdin, Streams,
+        profile::{Demand, LimitRules},
+    },
+    proto::supervisor::{Limits, Rlimit, Spawn},
+};
+
+/// A ring that holds up its command must be this large at least, or command and reader take turns at every byte.
+const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
+
+/// The request for one command.
+pub fn build(terminal_id: String, order: Order) -> Spawn {
+    let ring_bytes = match order.overflow() {
+        Overflow::DropOldest => order.output_limit_bytes(),
+        Overflow::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
+    };
+    let times = &order.profile().times;
+    Spawn {
+        terminal_id,
+        program: order.program().to_owned(),
+        argv: order.argv().to_vec(),
+        env: order.env().to_vec(),
+        cwd: order.cwd().as_str().to_owned(),
+        path: order.search_path().iter().map(|folder| text(folder)).collect(),
+        limits: Some(limits(&order.profile().limits)),
+        ring_bytes,
+        split_output: order.streams() == Streams::Split,
+        open_stdin: order.stdin() == Stdin::Open,
+        block_when_full: order.overflow() == Overflow::Block,
+        time_limit_ms: order.time_limit().map_or(0, whole_millis),
+        idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
+        kill_grace_ms: millis(order.kill_grace()),
+        linger_ms: millis(times.linger),
+    }
+}
+
+fn limits(rules: &LimitRules) -> Limits {
+    let leaf = &rules.terminal;
+    Limits {
+        memory_bytes: leaf.memory_bytes,
+        swap_bytes: leaf.swap_bytes,
+        pids: leaf.pids,
+        cpu_millis: leaf.cpu_millis,
+        rlimits: rules
+            .rlimits
+            .iter()
+            .filter_map(|(name, value)| {
+                rlimit(name).map(|resource| Rlimit { resource, soft: *value, hard: *value })
+            })
+            .collect(),
+        require: rules.demand == Demand::Require,
+    }
+}
+
+/// The number of a limit of setrlimit(2). Policy has refused every other name.
+fn rlimit(name: &str) -> Option<u32> {
+    let resource = match name {
+        "as" => libc::RLIMIT_AS,
+        "core" => libc::RLIMIT_CORE,
+        "cpu" => libc::RLIMIT_CPU,
+        "data" => libc::RLIMIT_DATA,
+        "fsize" => libc::RLIMIT_FSIZE,
+        "memlock" => libc::RLIMIT_MEMLOCK,
+        "msgqueue" => libc::RLIMIT_MSGQUEUE,
+        "nofile" => libc::RLIMIT_NOFILE,
+        "nproc" => libc::RLIMIT_NPROC,
+        "sigpending" => libc::RLIMIT_SIGPENDING,
+        "stack" => libc::RLIMIT_STACK,
+        _ => return None,
+    };
+    Some(resource)
+}
+
+/// Zero means "none" in the protocol; a limit below a millisecond is one of a millisecond.
+fn whole_millis(time: Duration) -> u64 {
+    millis(time).max(1)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

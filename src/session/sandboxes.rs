@@ -1,0 +1,128 @@
+//! The sandboxes of a session: one for each (profile, network), started when first needed.
+//!
+//! Those who need the same one at the same time share one launch. One that was lost is replaced by the next
+//! who asks, never repaired.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use tokio::sync::OnceCell;
+
+use super::Session;
+use crate::{
+    policy::{
+        Order, ProfileName,
+        profile::{Isolation, Network},
+    },
+    sandbox::{
+        handle::{Sandbox, StartError},
+        host::Host,
+        spec::{Root, SandboxSpec},
+    },
+};
+
+/// Where sandboxes are built: this host, this gateway's state.
+#[derive(Debug)]
+pub struct Site {
+    /// What the host offers.
+    pub host: Host,
+    /// The gateway's state folder.
+    pub state: PathBuf,
+    /// Sandboxes end with the gateway's connection.
+    pub die_with_gateway: bool,
+}
+
+/// Whose a sandbox is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Of all terminals of the session with that profile and network.
+    Shared,
+    /// Of one terminal, and ends with it.
+    Sole,
+}
+
+type Key = (ProfileName, Network);
+
+/// A session's sandboxes.
+#[derive(Debug, Default)]
+pub struct Sandboxes {
+    shared: Mutex<HashMap<Key, Arc<OnceCell<Arc<Sandbox>>>>>,
+}
+
+impl Session {
+    /// The sandbox that an order is to run in, started when there is none.
+    pub async fn sandbox_for(
+        &self,
+        site: &Site,
+        order: &Order,
+    ) -> Result<(Arc<Sandbox>, Tenancy), StartError> {
+        // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
+        let sole =
+            order.profile().isolation == Isolation::Terminal || !site.host.kills_trees_by_cgroup(&site.state);
+        if sole {
+            return Ok((self.start_sandbox(site, order).await?, Tenancy::Sole));
+        }
+        let cell = self.sandboxes.cell((order.profile_name().clone(), order.network()));
+        let sandbox = cell.get_or_try_init(|| self.start_sandbox(site, order)).await?;
+        Ok((sandbox.clone(), Tenancy::Shared))
+    }
+
+    async fn start_sandbox(&self, site: &Site, order: &Order) -> Result<Arc<Sandbox>, StartError> {
+        let roots = self.clone_roots().map_err(StartError::Descriptors)?;
+        let spec = SandboxSpec {
+            id: format!("sbx_{}", ulid::Ulid::generate()),
+            profile_name: order.profile_name().to_string(),
+            profile: order.profile().clone(),
+            roots,
+            network: order.network(),
+            owner: self.owner,
+            die_with_gateway: site.die_with_gateway,
+            fail_at: None,
+        };
+        Sandbox::start(&site.host, &site.state, spec).await
+    }
+
+    fn clone_roots(&self) -> std::io::Result<Vec<Root>> {
+        self.root_descriptors
+            .iter()
+            .map(|root| Ok(Root { path: root.path.clone(), descriptor: root.descriptor.try_clone()? }))
+            .collect()
+    }
+}
+
+impl Sandboxes {
+    fn cell(&self, key: Key) -> Arc<OnceCell<Arc<Sandbox>>> {
+        let mut shared = self.lock();
+        let cell = shared.entry(key).or_default();
+        if cell.get().is_some_and(|sandbox| !sandbox.is_up()) {
+            *cell = Arc::default();
+        }
+        cell.clone()
+    }
+
+    /// Ends all of them. Returns when nothing of them is left.
+    pub async fn shut_down(&self, grace: Duration) {
+        let cells: Vec<_> = self.lock().drain().map(|(_, cell)| cell).collect();
+        let mut ending = tokio::task::JoinSet::new();
+        for sandbox in cells.iter().filter_map(|cell| cell.get().cloned()) {
+            ending.spawn(async move { sandbox.shut_down(grace).await });
+        }
+        ending.join_all().await;
+    }
+
+    /// Kills all of them: their terminals are lost.
+    pub async fn kill(&self) {
+        let sandboxes: Vec<_> = self.lock().values().filter_map(|cell| cell.get().cloned()).collect();
+        for sandbox in sandboxes {
+            sandbox.kill().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<OnceCell<Arc<Sandbox>>>>> {
+        self.shared.lock().expect("no code panics while it holds the table of sandboxes")
+    }
+}

@@ -1,0 +1,156 @@
+//! One session: whose it is, where its commands may work, and its sandboxes.
+//!
+//! Knows nothing of terminals. It is left alone by those who want to create in it once its closing has begun.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::SystemTime,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Principal, SessionId, sandboxes::Sandboxes};
+use crate::{
+    policy::{AbsPath, environment::Entry},
+    sandbox::spec::{Owner, Root},
+};
+
+/// When a session ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Never.
+    Explicit,
+    /// With the process that made the connection on which it was created.
+    OwnerProcess,
+}
+
+/// A session.
+#[derive(Debug)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// Who opened it: the only one for whom it exists.
+    pub principal: Principal,
+    /// To whom the files belong that its commands write.
+    pub owner: Owner,
+    /// Where its commands may work.
+    pub roots: Arc<[AbsPath]>,
+    /// The same folders as the caller named them: links may have led to them.
+    pub(super) named_roots: Vec<AbsPath>,
+    /// The same folders, opened when the session was.
+    pub(super) root_descriptors: Vec<Root>,
+    /// Where its commands start.
+    pub cwd: AbsPath,
+    /// Its commands' environment.
+    pub env: Arc<[Entry]>,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The default profile of its terminals, by name.
+    pub profile: String,
+    /// When it ends by itself.
+    pub lifetime: Lifetime,
+    /// When it was opened.
+    pub created_at: SystemTime,
+    /// The request that opened it, where the caller gave an id.
+    pub(super) request_id: Option<String>,
+    /// Its sandboxes.
+    pub sandboxes: Sandboxes,
+    pub(super) gate: Gate,
+}
+
+impl Session {
+    /// A folder that the caller named, with a root's own name in place of the one that the caller has for it.
+    pub fn resolve(&self, folder: &AbsPath) -> AbsPath {
+        rebase(folder, &self.named_roots, &self.roots)
+    }
+
+    /// Comes in to create something; refused when the closing has begun.
+    pub fn enter(self: &Arc<Self>) -> Option<Entered> {
+        let mut inside = self.gate.inside();
+        if inside.closing {
+            return None;
+        }
+        inside.count += 1;
+        Some(Entered(self.clone()))
+    }
+
+    /// Lets nobody in any more, and waits until those inside have left. The first who calls this is to do the
+    /// closing; the others may wait for [`Session::closed`].
+    pub async fn shut_gate(&self) -> Closing {
+        let role = {
+            let mut inside = self.gate.inside();
+            if std::mem::replace(&mut inside.closing, true) {
+                Closing::AlreadyUnderWay
+            } else {
+                Closing::Yours
+            }
+        };
+        loop {
+            let left = self.gate.left.notified();
+            if self.gate.inside().count == 0 {
+                return role;
+            }
+            left.await;
+        }
+    }
+
+    /// Says that nothing is left.
+    pub fn mark_closed(&self) {
+        self.gate.closed.cancel();
+    }
+
+    /// Waits until nothing is left.
+    pub async fn closed(&self) {
+        self.gate.closed.cancelled().await;
+    }
+}
+
+/// Who does the closing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closing {
+    /// The one who asked.
+    Yours,
+    /// Another one.
+    AlreadyUnderWay,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    inside: Mutex<Inside>,
+    left: Notify,
+    closed: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    closing: bool,
+    count: u32,
+}
+
+impl Gate {
+    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
+        self.inside.lock().expect("no code panics while it holds a session's gate")
+    }
+}
+
+/// Somebody who creates something in a session. The closing waits for them.
+#[derive(Debug)]
+pub struct Entered(Arc<Session>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.gate.inside().count -= 1;
+        self.0.gate.left.notify_waiters();
+    }
+}
+
+/// `folder` with the first of the `named` roots that holds it replaced by its real name.
+pub(super) fn rebase(folder: &AbsPath, named: &[AbsPath], real: &[AbsPath]) -> AbsPath {
+    if real.iter().any(|root| folder.is_within(root)) {
+        return folder.clone();
+    }
+    let moved = named.iter().zip(real).find_map(|(named, real)| folder.rebase(named, real));
+    moved.unwrap_or_else(|| folder.clone())
+}

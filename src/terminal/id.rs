@@ -1,0 +1,29 @@
+//! The ids of terminals: `term_` and a ULID, in exactly one spelling.
+
+use std::fmt;
+
+use ulid::Ulid;
+
+use crate::session::parse_ulid;
+
+/// A terminal's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TerminalId(Ulid);
+
+impl TerminalId {
+    /// A new one; 80 of its bits are random.
+    pub fn generate() -> Self {
+        Self(Ulid::generate())
+    }
+
+    /// Reads an id; any other spelling names nothing.
+    pub fn parse(text: &str) -> Option<Self> {
+        parse_ulid("term_", text).map(Self)
+    }
+}
+
+impl fmt::Display for TerminalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "term_{}", self.0)
+    }
+}

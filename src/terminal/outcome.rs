@@ -1,0 +1,109 @@
+//! From what a supervisor reports to the outcome that every waiter gets. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::signal;
+use crate::proto::{
+    supervisor::{Exit, Started, StopCause, exit},
+    v1::{Cause, MemoryPeakSource, Outcome, Usage, outcome},
+};
+
+/// The outcome of a command whose end the supervisor saw.
+pub fn reported(exit: &Exit) -> Outcome {
+    let end = exit.end.map(|end| match end {
+        exit::End::Code(code) => outcome::End::ExitCode(code),
+        exit::End::Signal(number) => outcome::End::Signal(signal::name(number)),
+    });
+    let source = match exit.memory_peak_of_cgroup {
+        true => MemoryPeakSource::Cgroup,
+        false => MemoryPeakSource::LargestProcess,
+    };
+    Outcome {
+        cause: cause(exit).into(),
+        end,
+        usage: Some(Usage {
+            wall: Some(duration(Duration::from_micros(exit.wall_us))),
+            cpu_user: Some(duration(Duration::from_micros(exit.cpu_user_us))),
+            cpu_system: Some(duration(Duration::from_micros(exit.cpu_system_us))),
+            memory_peak_bytes: exit.memory_peak_bytes,
+            memory_peak_source: source.into(),
+            io_read_bytes: exit.io_read_bytes,
+            io_write_bytes: exit.io_write_bytes,
+        }),
+        started_at: Some(timestamp(nanoseconds(exit.started_at_ns))),
+        ended_at: Some(timestamp(nanoseconds(exit.ended_at_ns))),
+        survivors: exit.survivors,
+        stragglers_killed: exit.stragglers_killed,
+        core_dumped: exit.core_dumped,
+    }
+}
+
+/// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The kernel
+/// had ended every process of the sandbox before this was known.
+pub fn lost(started: Option<&Started>, now: SystemTime) -> Outcome {
+    let started_at = started.map(|started| nanoseconds(started.started_at_ns));
+    let wall = started_at.and_then(|at| now.duration_since(at).ok());
+    Outcome {
+        end: None,
+        cause: Cause::SandboxLost.into(),
+        usage: wall.map(|wall| Usage { wall: Some(duration(wall)), ..Usage::default() }),
+        started_at: started_at.map(timestamp),
+        ended_at: Some(timestamp(now)),
+        ..Outcome::default()
+    }
+}
+
+/// What set the end in motion: ours if it was, else the kernel's, else the command's own.
+fn cause(exit: &Exit) -> Cause {
+    match exit.stopped() {
+        StopCause::Killed => Cause::Killed,
+        StopCause::TimeLimit => Cause::TimeLimit,
+        StopCause::IdleLimit => Cause::IdleLimit,
+        StopCause::Shutdown => Cause::Shutdown,
+        StopCause::Unspecified if exit.memory_limit => Cause::MemoryLimit,
+        StopCause::Unspecified => match exit.end {
+            Some(exit::End::Code(_)) => Cause::Exited,
+            Some(exit::End::Signal(_)) => Cause::Signalled,
+            None => Cause::SandboxLost,
+        },
+    }
+}
+
+fn nanoseconds(since_epoch: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(since_epoch)
+}
+
+/// A moment, in the protocol's words.
+pub fn timestamp(at: SystemTime) -> prost_types::Timestamp {
+    at.into()
+}
+
+fn duration(time: Duration) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        nanos: time.subsec_nanos().cast_signed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_we_did_wins_over_how_it_looks() {
+        let mut exit = Exit { end: Some(exit::End::Signal(9)), ..Exit::default() };
+        assert_eq!(cause(&exit), Cause::Signalled);
+        exit.memory_limit = true;
+        assert_eq!(cause(&exit), Cause::MemoryLimit);
+        exit.stopped = StopCause::TimeLimit.into();
+        assert_eq!(cause(&exit), Cause::TimeLimit);
+    }
+
+    #[test]
+    fn a_lost_command_has_neither_code_nor_signal() {
+        let outcome = lost(Some(&Started::default()), SystemTime::now());
+        assert_eq!(outcome.end, None);
+        assert_eq!(outcome.cause(), Cause::SandboxLost);
+        assert_eq!(reported(&Exit::default()).cause(), Cause::SandboxLost);
+    }
+}

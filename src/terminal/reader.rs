@@ -1,0 +1,250 @@
+//! Reading a terminal's output: what is retained now, or from an offset on as it comes.
+//!
+//! Polls nothing: a reader that has everything arms the ring and sleeps until the supervisor says that it has
+//! changed. What a slow reader has missed is counted, never passed over in silence.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nix::errno::Errno;
+
+use super::terminal::{Claim, Stage, Terminal};
+use crate::sys::ring;
+
+/// How much one piece may hold.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// Which output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// Of stdout, or the merged one.
+    Stdout,
+    /// Of stderr, where it is kept apart.
+    Stderr,
+}
+
+/// Why there is nothing to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The terminal has no such stream.
+    #[error("stdout and stderr of this terminal are one stream")]
+    NotSplit,
+    /// The ring cannot be read.
+    #[error("read the output ring")]
+    Ring(#[source] Errno),
+}
+
+/// What is retained at one moment.
+#[derive(Debug)]
+pub struct Retained {
+    /// At most the terminal's limit.
+    pub data: Bytes,
+    /// Of the first byte.
+    pub start_offset: u64,
+    /// Of the byte that comes next.
+    pub next_offset: u64,
+    /// The terminal's state when it was read.
+    pub stage: Stage,
+}
+
+/// Whether a stream goes on while the command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Until the end.
+    UntilEnd,
+    /// Only what is held now.
+    HeldNow,
+}
+
+/// A part of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Bytes.
+    Data {
+        /// Of the first one.
+        offset: u64,
+        /// At least one.
+        data: Bytes,
+    },
+    /// Bytes that were dropped before the reader came to them: `from..to`.
+    Gap {
+        /// The first one.
+        from: u64,
+        /// The one after the last.
+        to: u64,
+    },
+}
+
+impl Terminal {
+    /// The last bytes of the output, at most the terminal's limit.
+    pub fn retained(&self, channel: Channel) -> Result<Retained, ReadError> {
+        // The stage before the ring: of a finished terminal everything is there.
+        let stage = self.stage();
+        let Some(ring) = self.ring(channel)? else {
+            return Ok(Retained { data: Bytes::new(), start_offset: 0, next_offset: 0, stage });
+        };
+        let head = ring.head();
+        let start = ring.tail().max(head.saturating_sub(self.summary.output_limit_bytes)).min(head);
+        let mut data = vec![0; (head - start) as usize];
+        let copied = ring.read_at(start, &mut data).map_err(ReadError::Ring)?;
+        data.truncate(copied.length);
+        let next_offset = copied.offset + copied.length as u64;
+        Ok(Retained { data: data.into(), start_offset: copied.offset, next_offset, stage })
+    }
+
+    /// Bytes of a stream from the start, and the oldest one still held: (oldest, next).
+    pub fn positions(&self, channel: Channel) -> Option<(u64, u64)> {
+        let ring = self.ring(channel).ok()??;
+        let head = ring.head();
+        Some((ring.tail().min(head), head))
+    }
+
+    fn ring(&self, channel: Channel) -> Result<Option<&ring::Reader>, ReadError> {
+        let Some(live) = self.live() else { return Ok(None) };
+        match channel {
+            Channel::Stdout => Ok(Some(&live.stdout)),
+            Channel::Stderr => live.stderr.as_ref().map(Some).ok_or(ReadError::NotSplit),
+        }
+    }
+}
+
+/// A place in one stream of a terminal.
+#[derive(Debug)]
+pub struct Cursor {
+    terminal: Arc<Terminal>,
+    channel: Channel,
+    offset: u64,
+    waiting: Option<Piece>,
+    holds: bool,
+}
+
+impl Cursor {
+    /// At an offset; one before the oldest byte held gives a gap first, one past the end waits. Of a terminal whose
+    /// command waits for its reader, the first cursor is that reader.
+    pub fn new(terminal: Arc<Terminal>, channel: Channel, offset: u64) -> Result<Self, ReadError> {
+        terminal.ring(channel)?;
+        let holds = terminal.claim_hold() == Claim::Yours;
+        Ok(Self::with_hold(terminal, channel, offset, holds))
+    }
+
+    /// Cursors at the start of every stream of a terminal, all of which hold when the command waits for its reader.
+    pub fn at_start(terminal: &Arc<Terminal>) -> Vec<Self> {
+        let holds = terminal.claim_hold() == Claim::Yours;
+        let split = terminal.live().is_some_and(|live| live.stderr.is_some());
+        let channels: &[Channel] =
+            if split { &[Channel::Stdout, Channel::Stderr] } else { &[Channel::Stdout] };
+        channels.iter().map(|channel| Self::with_hold(terminal.clone(), *channel, 0, holds)).collect()
+    }
+
+    fn with_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, holds: bool) -> Self {
+        Self { terminal, channel, offset, waiting: None, holds }
+    }
+
+    /// Which stream.
+    pub fn channel(&self) -> Channel {
+        self.channel
+    }
+
+    /// Where it is.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next piece that is there already.
+    pub async fn take(&mut self) -> Result<Option<Piece>, ReadError> {
+        if let Some(piece) = self.waiting.take() {
+            return Ok(Some(piece));
+        }
+        let Some(ring) = self.terminal.ring(self.channel)? else { return Ok(None) };
+        let available = ring.head().saturating_sub(self.offset);
+        if available == 0 {
+            return Ok(None);
+        }
+        let mut data = vec![0; available.min(PIECE_BYTES) as usize];
+        let copied = ring.read_at(self.offset, &mut data).map_err(ReadError::Ring)?;
+        let missed_from = self.offset;
+        self.offset = copied.offset + copied.length as u64;
+        self.let_go(ring).await;
+        data.truncate(copied.length);
+        let bytes =
+            (copied.length > 0).then(|| Piece::Data { offset: copied.offset, data: Bytes::from(data) });
+        if copied.offset > missed_from {
+            self.waiting = bytes;
+            return Ok(Some(Piece::Gap { from: missed_from, to: copied.offset }));
+        }
+        Ok(bytes)
+    }
+
+    /// What was copied may be overwritten; a supervisor that waits for that is told.
+    async fn let_go(&self, ring: &ring::Reader) {
+        if self.holds {
+            ring.set_hold(self.offset);
+            if ring.take_stalled() {
+                self.resume().await;
+            }
+        }
+    }
+
+    async fn resume(&self) {
+        if let Some(live) = self.terminal.live() {
+            // A sandbox that is gone has nothing more to write.
+            let _ = live.sandbox.resume(self.terminal.id.to_string()).await;
+        }
+    }
+
+    /// Asks to be woken at the ring's next change. True when there is something to read already.
+    pub fn arm(&self) -> bool {
+        match self.terminal.ring(self.channel) {
+            Ok(Some(ring)) => {
+                ring.arm();
+                ring.head() > self.offset
+            }
+            Ok(None) | Err(_) => false,
+        }
+    }
+
+    /// The next piece; `None` at the end of the stream: the command has ended and everything was read, or the
+    /// terminal was released, or there is no more now and the stream does not follow.
+    pub async fn next(&mut self, follow: Follow) -> Result<Option<Piece>, ReadError> {
+        let terminal = self.terminal.clone();
+        loop {
+            let changed = terminal.progress().notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            // The stage before the ring: of a finished terminal everything is there.
+            let stage = terminal.stage();
+            if matches!(stage, Stage::Released(_)) {
+                return Ok(None);
+            }
+            if let Some(piece) = self.take().await? {
+                return Ok(Some(piece));
+            }
+            if stage.is_over() || follow == Follow::HeldNow {
+                return Ok(None);
+            }
+            if !self.arm() {
+                changed.await;
+            }
+        }
+    }
+}
+
+impl Drop for Cursor {
+    /// A reader that goes away holds nothing up any more.
+    fn drop(&mut self) {
+        if !self.holds {
+            return;
+        }
+        if let Ok(Some(ring)) = self.terminal.ring(self.channel) {
+            ring.clear_hold();
+            if ring.take_stalled()
+                && let Some(live) = self.terminal.live()
+                && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            {
+                let (sandbox, id) = (live.sandbox.clone(), self.terminal.id.to_string());
+                runtime.spawn(async move { sandbox.resume(id).await });
+            }
+        }
+        self.terminal.give_up_hold();
+    }
+}

@@ -1,0 +1,97 @@
+//! The receipt: what was really in force for a command, by what the kernel showed and not by the plan. Pure, but for
+//! the gateway's own namespaces, which are read once.
+
+use std::{collections::HashMap, sync::OnceLock};
+
+use super::terminal::Terminal;
+use crate::proto::v1::Receipt;
+
+/// The receipt of a terminal that was started.
+pub fn of(terminal: &Terminal) -> Option<Receipt> {
+    let live = terminal.live()?;
+    let sandbox = &live.sandbox;
+    let status = Status::parse(&live.started.status);
+    let posture = sandbox.posture();
+    let identity = sandbox.identity();
+    let stage = terminal.stage();
+    let unset = live.started.unset_limits.iter().map(|limit| format!("{limit} could not be set"));
+    let shortfalls = sandbox.shortfalls().iter().map(|one| format!("{}: {}", one.protection, one.why));
+    Some(Receipt {
+        terminal_id: terminal.id.to_string(),
+        sandbox_id: sandbox.id().to_owned(),
+        profile: terminal.summary.profile.to_string(),
+        namespaces: posture.map(|posture| own_namespaces(&posture.namespaces)).unwrap_or_default(),
+        host_uid: identity.command_host_uid,
+        host_gid: identity.command_host_gid,
+        uid: identity.command_uid,
+        gid: identity.command_gid,
+        no_new_privs: status.number("NoNewPrivs") == Some(1),
+        capabilities: ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+            .into_iter()
+            .filter_map(|name| status.text(name).map(|mask| (name.to_owned(), mask.to_owned())))
+            .collect(),
+        seccomp_mode: status.number("Seccomp").unwrap_or_default(),
+        seccomp_filters: status.number("Seccomp_filters").unwrap_or_default(),
+        landlock_abi: posture.map(|posture| posture.landlock_abi).unwrap_or_default(),
+        network: terminal.summary.network.to_owned(),
+        limits: live.started.limits.clone(),
+        cgroup: posture.map(|posture| posture.cgroup.clone()).unwrap_or_default(),
+        shortfalls: shortfalls.chain(unset).collect(),
+        survivors: stage.outcome().map(|outcome| outcome.survivors),
+    })
+}
+
+/// /proc/PID/status, as proc_pid_status(5) describes it.
+struct Status<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Status<'a> {
+    fn parse(bytes: &'a [u8]) -> Self {
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        Self(text.lines().filter_map(|line| line.split_once(':')).map(|(k, v)| (k, v.trim())).collect())
+    }
+
+    fn text(&self, name: &str) -> Option<&'a str> {
+        self.0.get(name).copied()
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.text(name)?.parse().ok()
+    }
+}
+
+/// The names of the namespaces that are not the gateway's, sorted.
+fn own_namespaces(of_sandbox: &HashMap<String, u64>) -> Vec<String> {
+    static OF_GATEWAY: OnceLock<HashMap<String, u64>> = OnceLock::new();
+    let of_gateway = OF_GATEWAY.get_or_init(read_namespaces);
+    let mut own: Vec<String> = of_sandbox
+        .iter()
+        .filter(|(name, inode)| of_gateway.get(*name).is_some_and(|ours| ours != *inode))
+        .map(|(name, _)| name.clone())
+        .collect();
+    own.sort();
+    own
+}
+
+fn read_namespaces() -> HashMap<String, u64> {
+    use std::os::unix::fs::MetadataExt;
+    ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net", "time"]
+        .into_iter()
+        .filter_map(|name| {
+            let metadata = std::fs::metadata(format!("/proc/self/ns/{name}")).ok()?;
+            Some((name.to_owned(), metadata.ino()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_read_by_name() {
+        let status = Status::parse(b"Name:\tcat\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n");
+        assert_eq!(status.number("NoNewPrivs"), Some(1));
+        assert_eq!(status.text("CapEff"), Some("0000000000000000"));
+        assert_eq!(status.number("Seccomp"), None);
+    }
+}

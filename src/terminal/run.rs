@@ -1,0 +1,133 @@
+//! One command in one call: created, streamed without loss, waited for, released.
+//!
+//! When the caller goes away, the command is stopped and released.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    reader::{Channel, Cursor, Piece, ReadError},
+    terminal::{Stage, Terminal},
+    terminals::{AskError, Terminals},
+};
+use crate::proto::supervisor::StopCause;
+
+/// What happens in a run, in order.
+#[derive(Debug)]
+pub enum Event {
+    /// Exec has succeeded.
+    Started(Arc<Terminal>),
+    /// Output.
+    Output(Channel, Piece),
+    /// Ended, and released.
+    Finished(Arc<Terminal>),
+}
+
+/// Why a run broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its output cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// It could not be released.
+    #[error(transparent)]
+    Release(#[from] AskError),
+}
+
+/// A run under way. Dropped before its end, it stops and releases its command.
+#[derive(Debug)]
+pub struct Run {
+    terminals: Arc<Terminals>,
+    terminal: Arc<Terminal>,
+    cursors: Vec<Cursor>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Streaming,
+    Done,
+}
+
+impl Run {
+    /// Of a terminal that was just created for it.
+    pub fn new(terminals: Arc<Terminals>, terminal: Arc<Terminal>) -> Self {
+        let cursors = Cursor::at_start(&terminal);
+        Self { terminals, terminal, cursors, phase: Phase::Starting }
+    }
+
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Event>, RunError> {
+        match self.phase {
+            Phase::Starting => {
+                self.phase = Phase::Streaming;
+                Ok(Some(Event::Started(self.terminal.clone())))
+            }
+            Phase::Streaming => match self.next_output().await? {
+                Some((channel, piece)) => Ok(Some(Event::Output(channel, piece))),
+                None => {
+                    self.release().await?;
+                    Ok(Some(Event::Finished(self.terminal.clone())))
+                }
+            },
+            Phase::Done => Ok(None),
+        }
+    }
+
+    /// Output of whichever stream has some; `None` when the command has ended and all of it was read.
+    async fn next_output(&mut self) -> Result<Option<(Channel, Piece)>, ReadError> {
+        let terminal = self.terminal.clone();
+        loop {
+            let changed = terminal.progress().notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            // The stage before the rings: of a finished terminal everything is there.
+            let over = terminal.stage().is_over();
+            for cursor in &mut self.cursors {
+                if let Some(piece) = cursor.take().await? {
+                    return Ok(Some((cursor.channel(), piece)));
+                }
+            }
+            if over {
+                return Ok(None);
+            }
+            let mut ready = false;
+            for cursor in &self.cursors {
+                ready |= cursor.arm();
+            }
+            if !ready {
+                changed.await;
+            }
+        }
+    }
+
+    async fn release(&mut self) -> Result<(), AskError> {
+        self.phase = Phase::Done;
+        if matches!(self.terminal.stage(), Stage::Released(_)) {
+            return Ok(());
+        }
+        match self.terminals.release(&self.terminal, None, StopCause::Killed).await {
+            // Somebody else does it: with the session, by id.
+            Ok(()) | Err(AskError::Gone(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.phase == Phase::Done {
+            return;
+        }
+        let (terminals, terminal) = (self.terminals.clone(), self.terminal.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // The terminal's own grace: the caller has gone, the command may still clean up.
+                let grace: Option<Duration> = None;
+                if let Err(error) = terminals.release(&terminal, grace, StopCause::Killed).await {
+                    tracing::debug!(terminal.id = %terminal.id, error = %error, "abandoned run already released");
+                }
+            });
+        }
+    }
+}

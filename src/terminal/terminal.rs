@@ -1,0 +1,347 @@
+//! One terminal, as everybody holds it: its id, what it is about, its state, its output.
+//!
+//! The state is published once for each step and never goes back. What drives it from step to step is in
+//! `driver`; this file only keeps what the steps have brought.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Instant, SystemTime},
+};
+
+use tokio::sync::{Notify, broadcast, watch};
+
+use super::{
+    TerminalId,
+    counters::Counters,
+    driver::{Exited, Running},
+    quota::Reservation,
+};
+use crate::{
+    policy::{Digest, ProfileName, Streams},
+    proto::{supervisor::Started, v1::Outcome},
+    sandbox::handle::{CommandEnd, Listener, Sandbox},
+    session::Session,
+    sys::ring,
+};
+
+/// Where a terminal is in its life.
+#[derive(Debug, Clone)]
+pub enum Stage {
+    /// Permitted, not yet started.
+    Created,
+    /// Exec has succeeded.
+    Running,
+    /// Ended, with an outcome that does not change any more.
+    Finished(Arc<Outcome>),
+    /// Gone. Without an outcome when it was never started.
+    Released(Option<Arc<Outcome>>),
+}
+
+impl Stage {
+    /// The outcome, once there is one.
+    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
+        match self {
+            Self::Created | Self::Running => None,
+            Self::Finished(outcome) => Some(outcome),
+            Self::Released(outcome) => outcome.as_ref(),
+        }
+    }
+
+    /// Whether the command has ended, or never was.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Created | Self::Running => false,
+            Self::Finished(_) | Self::Released(_) => true,
+        }
+    }
+}
+
+/// What a terminal is about; never changes.
+#[derive(Debug)]
+pub struct Summary {
+    /// As the caller gave it.
+    pub command: String,
+    /// As the caller gave them.
+    pub args: Vec<String>,
+    /// Where it starts.
+    pub cwd: String,
+    /// The profile that confines it.
+    pub profile: ProfileName,
+    /// "none" or "host".
+    pub network: &'static str,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Bytes of output to retain for each stream.
+    pub output_limit_bytes: u64,
+    /// How output is kept.
+    pub streams: Streams,
+    /// Whether the command waits for its reader.
+    pub lossless: bool,
+    /// Of the request that was permitted.
+    pub digest: Digest,
+    /// Of the policy that permitted it.
+    pub generation: u64,
+}
+
+/// What is there once the command runs.
+#[derive(Debug)]
+pub struct Live {
+    /// As the supervisor saw it.
+    pub started: Started,
+    /// Of stdout, or of the merged output.
+    pub stdout: ring::Reader,
+    /// Of stderr, when it is kept apart.
+    pub stderr: Option<ring::Reader>,
+    /// Where it runs.
+    pub sandbox: Arc<Sandbox>,
+}
+
+/// One terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    /// Its id.
+    pub id: TerminalId,
+    /// Whose it is.
+    pub session: Arc<Session>,
+    /// What it is about.
+    pub summary: Summary,
+    /// When it was permitted.
+    pub created_at: SystemTime,
+    /// The request's id, where the caller gave one.
+    pub request_id: Option<String>,
+    live: OnceLock<Live>,
+    stage: watch::Sender<Stage>,
+    progress: Notify,
+    slot: Mutex<Slot>,
+    reservation: Mutex<Option<Reservation>>,
+    finished_at: OnceLock<Instant>,
+    release_claimed: AtomicBool,
+    held: AtomicBool,
+    counters: Arc<Counters>,
+    changes: broadcast::Sender<Arc<Terminal>>,
+    this: Weak<Terminal>,
+}
+
+/// The step that a terminal is at, as a value that the next step consumes.
+#[derive(Debug)]
+enum Slot {
+    /// Being started. The end may be reported before the start has been taken in.
+    Starting(Option<CommandEnd>),
+    Running(Running),
+    Exited(Exited),
+    /// Taken by the one who releases it, or never to be filled.
+    Empty,
+}
+
+/// What a new terminal is made of.
+#[derive(Debug)]
+pub(super) struct NewTerminal {
+    pub session: Arc<Session>,
+    pub summary: Summary,
+    pub request_id: Option<String>,
+    pub reservation: Reservation,
+    pub counters: Arc<Counters>,
+    pub changes: broadcast::Sender<Arc<Terminal>>,
+}
+
+impl Terminal {
+    pub(super) fn new(new: NewTerminal) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            id: TerminalId::generate(),
+            session: new.session,
+            summary: new.summary,
+            created_at: SystemTime::now(),
+            request_id: new.request_id,
+            live: OnceLock::new(),
+            stage: watch::Sender::new(Stage::Created),
+            progress: Notify::new(),
+            slot: Mutex::new(Slot::Starting(None)),
+            reservation: Mutex::new(Some(new.reservation)),
+            finished_at: OnceLock::new(),
+            release_claimed: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            counters: new.counters,
+            changes: new.changes,
+        })
+    }
+
+    /// Where it is in its life now.
+    pub fn stage(&self) -> Stage {
+        self.stage.borrow().clone()
+    }
+
+    /// To wait for a change of the stage.
+    pub fn watch_stage(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
+    /// What is there once the command runs, and after.
+    pub fn live(&self) -> Option<&Live> {
+        self.live.get()
+    }
+
+    /// Wakes when an armed ring has changed, and with every change of the stage.
+    pub fn progress(&self) -> &Notify {
+        &self.progress
+    }
+
+    /// When it ended, by the gateway's clock.
+    pub fn finished_at(&self) -> Option<Instant> {
+        self.finished_at.get().copied()
+    }
+
+    /// Waits until the command runs, has ended, or will never run.
+    pub async fn settled(&self) -> Stage {
+        self.wait_for(|stage| !matches!(stage, Stage::Created)).await
+    }
+
+    /// Waits until the command has ended, or was released.
+    pub async fn over(&self) -> Stage {
+        self.wait_for(Stage::is_over).await
+    }
+
+    async fn wait_for(&self, wanted: impl Fn(&Stage) -> bool) -> Stage {
+        let mut watched = self.stage.subscribe();
+        match watched.wait_for(|stage| wanted(stage)).await {
+            Ok(stage) => stage.clone(),
+            // The sender is part of `self`: it cannot be gone.
+            Err(_) => self.stage(),
+        }
+    }
+
+    /// Claims the release. Only the first who asks gets it.
+    pub(super) fn claim_release(&self) -> Claim {
+        match self.release_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Yours,
+            true => Claim::Taken,
+        }
+    }
+
+    /// Claims the one place of a reader that the command waits for.
+    pub(super) fn claim_hold(&self) -> Claim {
+        match self.summary.lossless && !self.held.swap(true, Ordering::AcqRel) {
+            true => Claim::Yours,
+            false => Claim::Taken,
+        }
+    }
+
+    pub(super) fn give_up_hold(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// The command runs.
+    pub(super) fn start(&self, running: Running, live: Live) {
+        if self.live.set(live).is_err() {
+            unreachable!("a terminal is started once, by the driver that consumed its permit");
+        }
+        self.counters.started();
+        let early_end = {
+            let mut slot = self.lock_slot();
+            match std::mem::replace(&mut *slot, Slot::Running(running)) {
+                Slot::Starting(early_end) => early_end,
+                Slot::Running(_) | Slot::Exited(_) | Slot::Empty => None,
+            }
+        };
+        self.publish(Stage::Running);
+        if let Some(end) = early_end {
+            self.end(end);
+        }
+    }
+
+    /// The command will never run.
+    pub(super) fn abandon(&self) {
+        *self.lock_slot() = Slot::Empty;
+        self.reservation.lock().expect("no code panics while it holds a reservation").take();
+        self.counters.failed();
+        self.publish(Stage::Released(None));
+    }
+
+    fn end(&self, end: CommandEnd) {
+        let outcome = {
+            let mut slot = self.lock_slot();
+            match std::mem::replace(&mut *slot, Slot::Empty) {
+                Slot::Starting(_) => {
+                    *slot = Slot::Starting(Some(end));
+                    return;
+                }
+                Slot::Running(running) => {
+                    let exited = running.exited(end, self.live.get().map(|live| &live.started));
+                    let outcome = exited.outcome().clone();
+                    *slot = Slot::Exited(exited);
+                    outcome
+                }
+                other @ (Slot::Exited(_) | Slot::Empty) => {
+                    *slot = other;
+                    return;
+                }
+            }
+        };
+        if let Some(reservation) =
+            self.reservation.lock().expect("no code panics while it holds a reservation").as_mut()
+        {
+            reservation.finished();
+        }
+        let _ = self.finished_at.set(Instant::now());
+        self.counters.finished();
+        if outcome.cause() == crate::proto::v1::Cause::SandboxLost {
+            self.counters.lost();
+        }
+        self.publish(Stage::Finished(outcome));
+    }
+
+    /// Takes the last step's value out, to release it.
+    pub(super) fn take_exited(&self) -> Option<Exited> {
+        let mut slot = self.lock_slot();
+        match std::mem::replace(&mut *slot, Slot::Empty) {
+            Slot::Exited(exited) => Some(exited),
+            other @ (Slot::Starting(_) | Slot::Running(_) | Slot::Empty) => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Nothing is left of it.
+    pub(super) fn released(&self, outcome: Arc<Outcome>) {
+        self.reservation.lock().expect("no code panics while it holds a reservation").take();
+        self.counters.released();
+        self.publish(Stage::Released(Some(outcome)));
+    }
+
+    fn publish(&self, stage: Stage) {
+        self.stage.send_replace(stage);
+        self.progress.notify_waiters();
+        if self.changes.receiver_count() > 0
+            && let Some(this) = self.this.upgrade()
+        {
+            // The last watcher may have gone meanwhile.
+            let _ = self.changes.send(this);
+        }
+    }
+
+    fn lock_slot(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.slot.lock().expect("no code panics while it holds a terminal's slot")
+    }
+}
+
+/// Who has claimed something that only one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    Yours,
+    Taken,
+}
+
+impl Listener for Terminal {
+    fn progressed(&self) {
+        self.progress.notify_waiters();
+    }
+
+    fn ended(&self, end: CommandEnd) {
+        self.end(end);
+    }
+}

@@ -1,0 +1,407 @@
+//! All terminals of the gateway, and what can be asked of them.
+//!
+//! A terminal exists only for the principal of its session. What was begun on a caller's behalf is completed or
+//! undone when the caller goes away: nothing here is left half done.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{OnceCell, broadcast};
+
+use super::{
+    Caps, TerminalId,
+    counters::{Counted, Counters},
+    driver::{AuthorizeError, Requested},
+    quota::{Counts, Ledger, QuotaReached},
+    terminal::{Claim, Stage, Terminal},
+    uninterrupted::uninterrupted,
+};
+use crate::{
+    policy::{Denial, PolicySet, Request},
+    proto::supervisor::{StopCause, WriteStdin},
+    sandbox::{
+        control::ControlError,
+        handle::{RequestError, SpawnRefused, StartError},
+    },
+    session::{Principal, Session, SessionId, Site},
+};
+
+/// Changes that a slow watcher may be behind before it is told everything anew.
+const CHANGES_HELD: usize = 1_024;
+
+/// Why there is no terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The gateway is going down.
+    #[error("the gateway is draining")]
+    Draining,
+    /// The session is being closed.
+    #[error("the session is being closed")]
+    SessionClosing,
+    /// Policy refuses it.
+    #[error(transparent)]
+    Denied(Denial),
+    /// A cap is reached.
+    #[error(transparent)]
+    Quota(QuotaReached),
+    /// There is no sandbox for it.
+    #[error(transparent)]
+    Sandbox(#[from] StartError),
+    /// It could not be started in its sandbox.
+    #[error(transparent)]
+    Spawn(#[from] SpawnRefused),
+}
+
+impl From<AuthorizeError> for CreateError {
+    fn from(error: AuthorizeError) -> Self {
+        match error {
+            AuthorizeError::Denied(denial) => Self::Denied(denial),
+            AuthorizeError::Quota(quota) => Self::Quota(quota),
+        }
+    }
+}
+
+/// The terminal has been released, or somebody is releasing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the terminal is gone")]
+pub struct Gone;
+
+/// Why something asked of a terminal was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It is not there any more, or never started.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// Its command has ended.
+    #[error("the command has ended")]
+    Ended,
+    /// Its sandbox did not answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Its stdin is closed.
+    #[error("stdin is closed")]
+    StdinClosed,
+    /// The supervisor could not do it: errno(3).
+    #[error("the supervisor answered errno {0}")]
+    Errno(i32),
+}
+
+/// What a create is made of: the session, and the request within it.
+#[derive(Debug)]
+pub struct NewRequest {
+    /// The caller's session.
+    pub session: Arc<Session>,
+    /// What policy judges.
+    pub request: Request,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Makes a repeated request answer with the first terminal.
+    pub request_id: Option<String>,
+}
+
+type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
+
+/// The table of terminals.
+#[derive(Debug)]
+pub struct Terminals {
+    site: Site,
+    policy: Arc<PolicySet>,
+    ledger: Arc<Ledger>,
+    counters: Arc<Counters>,
+    changes: broadcast::Sender<Arc<Terminal>>,
+    by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
+    by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
+    draining: AtomicBool,
+}
+
+impl Terminals {
+    /// An empty table.
+    pub fn new(site: Site, policy: Arc<PolicySet>, caps: Caps) -> Arc<Self> {
+        Arc::new(Self {
+            site,
+            policy,
+            ledger: Ledger::new(caps),
+            counters: Arc::default(),
+            changes: broadcast::Sender::new(CHANGES_HELD),
+            by_id: Mutex::default(),
+            by_request: Mutex::default(),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
+    /// either the one terminal of its request id, or none.
+    pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        let this = self.clone();
+        match new.request_id.clone() {
+            Some(request_id) => {
+                let key = (new.session.id, request_id);
+                uninterrupted(async move { this.create_once(key, new).await }, |_| async {}).await
+            }
+            None => {
+                let undo = self.clone();
+                uninterrupted(async move { this.drive(new).await.map_err(Arc::new) }, |created| async move {
+                    if let Ok(terminal) = created {
+                        // Somebody else's release of it is as good.
+                        let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    async fn create_once(
+        self: Arc<Self>,
+        key: (SessionId, String),
+        new: NewRequest,
+    ) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
+        let result = attempt.get_or_init(|| async { self.drive(new).await.map_err(Arc::new) }).await.clone();
+        if result.is_err() {
+            // The next one with this id may try again.
+            let mut requests = self.lock_requests();
+            if requests.get(&key).is_some_and(|current| Arc::ptr_eq(current, &attempt)) {
+                requests.remove(&key);
+            }
+        }
+        result
+    }
+
+    /// The way of a command up to its start.
+    async fn drive(&self, new: NewRequest) -> Result<Arc<Terminal>, CreateError> {
+        if self.draining.load(Ordering::Acquire) {
+            return Err(CreateError::Draining);
+        }
+        let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
+        let requested = Requested {
+            session: new.session,
+            entered,
+            request: new.request,
+            labels: new.labels,
+            request_id: new.request_id,
+        };
+        let authorized = requested
+            .authorize(&self.policy, &self.ledger, &self.counters, &self.changes)
+            .inspect_err(|_| self.counters.refused())?;
+        let terminal = authorized.terminal.clone();
+        self.lock().insert(terminal.id, terminal.clone());
+        match self.start(authorized).await {
+            Ok(terminal) => Ok(terminal),
+            Err(error) => {
+                self.lock().remove(&terminal.id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start(&self, authorized: super::driver::Authorized) -> Result<Arc<Terminal>, CreateError> {
+        let prepared = authorized.prepare(&self.site).await?;
+        Ok(prepared.spawn().await?)
+    }
+
+    /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
+    /// released or foreign one, without a difference.
+    pub fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
+        let id = TerminalId::parse(id)?;
+        let terminal = self.lock().get(&id).cloned()?;
+        let session_fits = session.is_empty() || SessionId::parse(session) == Some(terminal.session.id);
+        (terminal.session.principal == principal && session_fits).then_some(terminal)
+    }
+
+    /// The caller's terminals, oldest first; of one session when it is named.
+    pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
+        let of_session = |terminal: &Terminal| session.is_none_or(|session| terminal.session.id == session);
+        self.lock()
+            .values()
+            .filter(|terminal| terminal.session.principal == principal && of_session(terminal))
+            .cloned()
+            .collect()
+    }
+
+    /// Terminals whose state has changed, from now on.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
+        self.changes.subscribe()
+    }
+
+    /// Begins to stop the command. That it has ended is no error.
+    pub async fn kill(&self, terminal: &Terminal, grace: Option<Duration>) -> Result<(), AskError> {
+        self.stop(terminal, grace, StopCause::Killed).await
+    }
+
+    async fn stop(
+        &self,
+        terminal: &Terminal,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), AskError> {
+        match terminal.settled().await {
+            Stage::Created | Stage::Running => {}
+            Stage::Finished(_) => return Ok(()),
+            Stage::Released(_) => return Err(Gone.into()),
+        }
+        let Some(live) = terminal.live() else { return Err(Gone.into()) };
+        match live.sandbox.stop(terminal.id.to_string(), cause, grace).await {
+            // A sandbox that is lost takes its commands with it.
+            Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
+            Err(RequestError::Control(error)) => Err(error.into()),
+            Err(RequestError::Errno(errno)) => Err(AskError::Errno(errno)),
+        }
+    }
+
+    /// Sends a signal to the main process's group.
+    pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), AskError> {
+        let sandbox = self.running(terminal).await?;
+        match sandbox.signal(terminal.id.to_string(), signal).await {
+            Ok(()) => Ok(()),
+            Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(AskError::Ended),
+            Err(RequestError::Errno(errno)) => Err(AskError::Errno(errno)),
+            Err(RequestError::Control(error)) => Err(error.into()),
+        }
+    }
+
+    /// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it.
+    pub async fn write(
+        &self,
+        terminal: &Terminal,
+        data: prost::bytes::Bytes,
+        end: EndOfInput,
+    ) -> Result<u64, AskError> {
+        let sandbox = self.running(terminal).await?;
+        let terminal_id = terminal.id.to_string();
+        let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis };
+        let written = sandbox.write_stdin(request).await?;
+        match written.errno {
+            0 | libc::EPIPE => Ok(written.written),
+            libc::EBADF => Err(AskError::StdinClosed),
+            libc::ENOENT => Err(AskError::Ended),
+            errno => Err(AskError::Errno(errno)),
+        }
+    }
+
+    async fn running(&self, terminal: &Terminal) -> Result<Arc<crate::sandbox::handle::Sandbox>, AskError> {
+        match terminal.settled().await {
+            Stage::Finished(_) => Err(AskError::Ended),
+            Stage::Released(_) => Err(Gone.into()),
+            Stage::Created | Stage::Running => {
+                terminal.live().map(|live| live.sandbox.clone()).ok_or(AskError::Gone(Gone))
+            }
+        }
+    }
+
+    /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one
+    /// succeeds. Once begun, it is done even when the caller goes away.
+    pub async fn release(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), AskError> {
+        if terminal.claim_release() == Claim::Taken {
+            return Err(Gone.into());
+        }
+        let (this, terminal) = (self.clone(), terminal.clone());
+        uninterrupted(async move { this.release_claimed(&terminal, grace, cause).await }, |_| async {}).await
+    }
+
+    async fn release_claimed(
+        &self,
+        terminal: &Arc<Terminal>,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), AskError> {
+        if !terminal.stage().is_over() {
+            self.stop(terminal, grace, cause).await?;
+            terminal.over().await;
+        }
+        // A terminal that never started is gone already.
+        let Some(exited) = terminal.take_exited() else { return Err(Gone.into()) };
+        let released = exited.release(terminal).await;
+        self.lock().remove(&terminal.id);
+        if let Some(request_id) = &terminal.request_id {
+            self.lock_requests().remove(&(terminal.session.id, request_id.clone()));
+        }
+        terminal.released(released.outcome);
+        Ok(())
+    }
+
+    /// Releases finished terminals that nobody has released for that long.
+    pub async fn collect(self: &Arc<Self>, finished_for: Duration) {
+        let old: Vec<_> = self
+            .lock()
+            .values()
+            .filter(|terminal| terminal.finished_at().is_some_and(|at| at.elapsed() >= finished_for))
+            .cloned()
+            .collect();
+        for terminal in old {
+            if self.release(&terminal, None, StopCause::Killed).await.is_ok() {
+                self.counters.collected();
+                tracing::info!(terminal.id = %terminal.id, "finished terminal collected");
+            }
+        }
+    }
+
+    /// Stops and releases every terminal of a session that nobody creates in any more.
+    pub async fn release_all(self: &Arc<Self>, session: &Session, grace: Option<Duration>) {
+        let terminals = self.list(session.principal, Some(session.id));
+        let mut releasing = tokio::task::JoinSet::new();
+        for terminal in terminals {
+            let this = self.clone();
+            releasing.spawn(async move {
+                if this.release(&terminal, grace, StopCause::Shutdown).await.is_err() {
+                    // Somebody else is at it, or its sandbox is gone: either way its end is near.
+                    terminal.over().await;
+                }
+            });
+        }
+        releasing.join_all().await;
+    }
+
+    /// Lets no new terminal begin.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether new ones may begin.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// What a session has.
+    pub fn counts(&self, session: SessionId) -> Counts {
+        self.ledger.of_session(session)
+    }
+
+    /// How many have gone through each state.
+    pub fn counted(&self) -> Counted {
+        self.counters.read()
+    }
+
+    /// The policy that judges.
+    pub fn policy(&self) -> &PolicySet {
+        &self.policy
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TerminalId, Arc<Terminal>>> {
+        self.by_id.lock().expect("no code panics while it holds the table of terminals")
+    }
+
+    fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {
+        self.by_request.lock().expect("no code panics while it holds the table of requests")
+    }
+}
+
+/// Whether more input may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndOfInput {
+    /// Close stdin after this.
+    AfterThis,
+    /// More may come.
+    NotYet,
+}
