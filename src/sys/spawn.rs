@@ -21,10 +21,10 @@ use super::clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, bare, clone3};
 const STATUS_BYTES: usize = 4096;
 
 /// After this time a child that has not executed yet is told to continue, in case it was stopped.
-const NUDGE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const NUDGE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// After so many nudges (10 s) it is killed.
-const MAX_NUDGES: u32 = 500;
+const MAX_NUDGES: u32 = 2000;
 
 /// Where a spawn failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -478,10 +478,12 @@ fn reap(pid: i32) {
 }
 
 fn reset_signals() {
-    for signal in 1..=64 {
-        // SAFETY: SIG_DFL for everything that can be changed; KILL, STOP and libc's own two are refused, which
-        // is no matter.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // `struct sigaction` of the kernel: SIG_DFL, no flags, no restorer, no mask.
+    let default = [0_u64; 4];
+    for signal in 1..=64_usize {
+        // SAFETY: the kernel reads four words. Not through libc, which refuses its own two signals, and those may
+        // have been ignored before us. KILL and STOP are refused, which is no matter.
+        unsafe { bare(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]) };
     }
     let mut all = nix::sys::signal::SigSet::all();
     // These mean a fault of ours: they must end us, not stay pending.

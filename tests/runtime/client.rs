@@ -1,0 +1,328 @@
+//! A blocking client of the control socket, and the sandbox-less supervisor that it drives.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    os::{fd::AsFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use prost::Message as _;
+use provost::{
+    proto::supervisor::{
+        Exit, Exited, Hello, HelloAnswer, Progress, Release, Resume, Shutdown, Spawn, Spawned, StageFailure,
+        Started, Stop, StopCause, ToSupervisor, from_supervisor::Message, spawned, to_supervisor::Request,
+    },
+    sys::{
+        fdpass::{FrameReceiver, ReceiveError, send},
+        ring::Reader,
+    },
+    wire::encode,
+};
+
+/// No event of these tests takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A supervisor of its own, with control groups below this process's.
+pub struct Supervisor {
+    process: Child,
+    _folder: tempfile::TempDir,
+    pub groups: Vec<PathBuf>,
+    socket: PathBuf,
+}
+
+/// Which control groups the supervisor gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Groups {
+    /// The v2 tree, and v1 controllers where the host has them.
+    All,
+    /// v1 only.
+    V1,
+}
+
+/// What happens when the connection is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum WithoutGateway {
+    GoOn,
+    Die,
+}
+
+impl Supervisor {
+    pub fn start(groups: Groups, without: WithoutGateway) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("control.sock");
+        let name =
+            format!("provost-test-{}-{:x}", std::process::id(), Instant::now().elapsed().subsec_nanos());
+        let name = format!("{name}-{}", folder.path().file_name().unwrap().to_string_lossy());
+        let mut made = Vec::new();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("supervisor").arg(&socket);
+        command.arg(if without == WithoutGateway::Die { "die" } else { "go-on" });
+        for (kind, controllers, path) in own_groups() {
+            if groups == Groups::V1 && kind == "v2" {
+                continue;
+            }
+            let path = path.join(&name);
+            std::fs::create_dir(&path).unwrap();
+            command.arg(format!("{kind}:{controllers}:{}", path.display()));
+            made.push(path);
+        }
+        assert!(!made.is_empty(), "this host has no control groups that can be written");
+        let process = command.stdin(Stdio::null()).spawn().unwrap();
+        Self { process, _folder: folder, groups: made, socket }
+    }
+
+    pub fn connect(&self) -> Client {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(socket) => return Client::greet(socket),
+                Err(_) if Instant::now() < until => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub fn wait(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+
+    /// Files that it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// Kilobytes that are resident and its own.
+    pub fn resident_kb(&self) -> u64 {
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
+        let line = rollup.lines().find(|line| line.starts_with("Pss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// Leaves that exist now, in all hierarchies.
+    pub fn leaves(&self) -> usize {
+        let folders = self.groups.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
+        folders.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir()).count()
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        for group in &self.groups {
+            for leaf in std::fs::read_dir(group).into_iter().flatten().flatten() {
+                if leaf.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let _ = std::fs::write(leaf.path().join("cgroup.kill"), "1");
+                }
+            }
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for group in self.groups.iter().rev() {
+            let until = Instant::now() + Duration::from_secs(5);
+            for leaf in std::fs::read_dir(group).into_iter().flatten().flatten() {
+                while leaf.path().is_dir()
+                    && std::fs::remove_dir(leaf.path()).is_err()
+                    && Instant::now() < until
+                {
+                    std::thread::yield_now();
+                }
+            }
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
+
+/// (kind, controllers, this process's own group's folder) for each hierarchy of use.
+fn own_groups() -> Vec<(&'static str, String, PathBuf)> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (number, names, path) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        let below = path.trim_start_matches('/');
+        if number == "0" {
+            for mount in ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"] {
+                if Path::new(mount).join("cgroup.procs").exists() {
+                    found.insert(0, ("v2", String::new(), Path::new(mount).join(below)));
+                    break;
+                }
+            }
+        } else if ["memory", "pids", "cpu"].iter().any(|one| names.split(',').any(|name| name == *one)) {
+            let mount = Path::new("/sys/fs/cgroup").join(names);
+            if mount.is_dir() {
+                found.push(("v1", names.to_owned(), mount.join(below)));
+            }
+        }
+    }
+    found
+}
+
+/// A connection that has said Hello.
+pub struct Client {
+    socket: UnixStream,
+    receiver: FrameReceiver,
+    sequence: u64,
+    pub hello: HelloAnswer,
+    pub exits: HashMap<String, Exit>,
+    pub progress: VecDeque<Progress>,
+}
+
+/// A command that runs.
+pub struct Held {
+    pub id: String,
+    pub started: Started,
+    pub rings: Vec<Reader>,
+}
+
+impl Client {
+    fn greet(socket: UnixStream) -> Self {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (receiver, hello) = (FrameReceiver::new(), HelloAnswer::default());
+        let mut client =
+            Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() };
+        match client.ask(Request::Hello(Hello { lowest_version: 1, highest_version: 1 })) {
+            Message::Hello(hello) => client.hello = hello,
+            other => panic!("{other:?}"),
+        }
+        client
+    }
+
+    pub fn send(&mut self, request: Request) -> u64 {
+        self.sequence += 1;
+        let message = ToSupervisor { sequence: self.sequence, request: Some(request) };
+        send(self.socket.as_fd(), &encode(&message, 0).unwrap(), &[]).unwrap();
+        self.sequence
+    }
+
+    /// The next message; events are kept aside as well.
+    pub fn receive(&mut self) -> (u64, Message, Vec<std::os::fd::OwnedFd>) {
+        let frame = match self.receiver.receive(self.socket.as_fd()) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => panic!("the supervisor has closed the connection"),
+            Err(ReceiveError::Receive(nix::errno::Errno::EAGAIN)) => panic!("nothing came for {PATIENCE:?}"),
+            Err(error) => panic!("{error:?}"),
+        };
+        let message = provost::proto::supervisor::FromSupervisor::decode(&frame.message[..]).unwrap();
+        let body = message.message.unwrap();
+        match &body {
+            Message::Exited(Exited { terminal_id, exit }) => {
+                let again = self.exits.insert(terminal_id.clone(), exit.unwrap());
+                assert!(again.is_none(), "{terminal_id} has ended twice");
+            }
+            Message::Progress(progress) => self.progress.push_back(progress.clone()),
+            _ => {}
+        }
+        (message.sequence, body, frame.descriptors)
+    }
+
+    pub fn ask_with_descriptors(&mut self, request: Request) -> (Message, Vec<std::os::fd::OwnedFd>) {
+        let sequence = self.send(request);
+        loop {
+            let (answered, message, descriptors) = self.receive();
+            if answered == sequence {
+                return (message, descriptors);
+            }
+        }
+    }
+
+    pub fn ask(&mut self, request: Request) -> Message {
+        self.ask_with_descriptors(request).0
+    }
+
+    pub fn done(&mut self, request: Request) -> i32 {
+        match self.ask(request) {
+            Message::Done(done) => done.errno,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn spawn(&mut self, spawn: Spawn) -> Result<Held, StageFailure> {
+        let id = spawn.terminal_id.clone();
+        let (message, descriptors) = self.ask_with_descriptors(Request::Spawn(spawn));
+        let Message::Spawned(Spawned { result: Some(result) }) = message else { panic!("{message:?}") };
+        match result {
+            spawned::Result::Started(started) => {
+                let rings = descriptors.into_iter().map(|one| Reader::open(one).unwrap()).collect();
+                Ok(Held { id, started, rings })
+            }
+            spawned::Result::Failure(failure) => Err(failure),
+        }
+    }
+
+    /// Waits for the exit.
+    pub fn exit(&mut self, id: &str) -> Exit {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(exit) = self.exits.get(id) {
+                return *exit;
+            }
+            assert!(Instant::now() < until, "{id} has not ended");
+            self.receive();
+        }
+    }
+
+    pub fn stop(&mut self, id: &str, grace_ms: u64) {
+        let cause = StopCause::Killed as i32;
+        let request = Stop { terminal_id: id.into(), cause, grace_ms: Some(grace_ms) };
+        assert_eq!(self.done(Request::Stop(request)), 0);
+    }
+
+    pub fn release(&mut self, id: &str) {
+        assert_eq!(self.done(Request::Release(Release { terminal_id: id.into() })), 0);
+    }
+
+    pub fn resume(&mut self, id: &str) {
+        assert_eq!(self.done(Request::Resume(Resume { terminal_id: id.into() })), 0);
+    }
+
+    pub fn shut_down(&mut self) {
+        assert_eq!(self.done(Request::Shutdown(Shutdown { grace_ms: 0 })), 0);
+    }
+
+    /// Runs to the end: the exit and what is still held of the output.
+    pub fn run(&mut self, spawn: Spawn) -> (Exit, Vec<u8>) {
+        let held = self.spawn(spawn).unwrap();
+        let exit = self.exit(&held.id);
+        let output = held.output(0);
+        self.release(&held.id);
+        (exit, output)
+    }
+}
+
+impl Held {
+    /// Everything that is held of a stream.
+    pub fn output(&self, index: usize) -> Vec<u8> {
+        let ring = &self.rings[index];
+        let mut all = vec![0; (ring.head() - ring.tail()) as usize];
+        let copied = ring.read_at(ring.tail(), &mut all).unwrap();
+        all.truncate(copied.length);
+        all
+    }
+}
+
+/// A shell line.
+pub fn shell(id: &str, line: &str) -> Spawn {
+    command(id, &["/bin/sh", "-c", line])
+}
+
+pub fn command(id: &str, argv: &[&str]) -> Spawn {
+    Spawn {
+        terminal_id: id.into(),
+        program: argv[0].into(),
+        argv: argv.iter().map(|one| one.as_bytes().to_vec().into()).collect(),
+        env: vec![b"PATH=/usr/bin:/bin".to_vec().into()],
+        cwd: "/".into(),
+        path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+            .map(String::from)
+            .to_vec(),
+        ring_bytes: 1 << 20,
+        kill_grace_ms: 5000,
+        linger_ms: 200,
+        ..Spawn::default()
+    }
+}

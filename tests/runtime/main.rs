@@ -1,0 +1,76 @@
+//! The supervisor's event loop through its control socket, without a sandbox around it.
+//!
+//! A target with its own `main`: the supervisor must be a process with one thread, and the test harness of the
+//! standard library has more. Run as root: it makes control groups below its own. Arguments are parts of names.
+
+mod client;
+mod latency;
+mod rules;
+mod streams;
+
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    time::Instant,
+};
+
+use provost::{
+    cgroup::{Folder, Hierarchy},
+    proto::supervisor::SandboxPosture,
+    supervisor::{CommandIdentity, Ready, runtime},
+};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("supervisor") => supervise(&arguments[1..]),
+        Some("latency") => latency::print(),
+        _ => run_rules(&arguments),
+    }
+}
+
+fn run_rules(arguments: &[String]) {
+    let wanted: Vec<&String> = arguments.iter().filter(|one| !one.starts_with('-')).collect();
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: runtime: making control groups for the event loop needs root here");
+        return;
+    }
+    let mut failed = Vec::new();
+    for (name, rule) in rules::ALL {
+        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        let outcome = std::panic::catch_unwind(rule);
+        let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
+        if outcome.is_err() {
+            failed.push(*name);
+        }
+    }
+    if !failed.is_empty() {
+        println!("failed: {failed:?}");
+        std::process::exit(1);
+    }
+}
+
+/// The process under test: what set-up would hand over, and the loop.
+fn supervise(arguments: &[String]) -> ! {
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    let folder = |argument: &String| {
+        let mut parts = argument.splitn(3, ':');
+        let hierarchy = if parts.next() == Some("v2") { Hierarchy::V2 } else { Hierarchy::V1 };
+        let controllers = parts.next().unwrap().split(',').filter(|one| !one.is_empty());
+        let controllers = controllers.map(String::from).collect();
+        let descriptor = OwnedFd::from(std::fs::File::open(parts.next().unwrap()).unwrap());
+        Folder { descriptor, hierarchy, controllers }
+    };
+    runtime::run(Ready {
+        sandbox_id: "sbx_test".into(),
+        listener: OwnedFd::from(UnixListener::bind(&arguments[0]).unwrap()),
+        folders: arguments[2..].iter().map(folder).collect(),
+        identity: CommandIdentity::Change { uid: 54_321, gid: 54_321 },
+        posture: SandboxPosture::default(),
+        die_with_gateway: arguments[1] == "die",
+        fail_at: None,
+    })
+}
