@@ -104,25 +104,12 @@ pub enum Removal {
     Busy,
 }
 
-/// What a leaf used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Processor time in user mode and in the kernel, in microseconds.
-    pub cpu_us: Option<(u64, u64)>,
-    /// The most memory that was charged at any time, in bytes.
-    pub memory_peak_bytes: Option<u64>,
-    /// Bytes read from and written to block devices.
-    pub io_bytes: Option<(u64, u64)>,
-    /// Whether a process was killed for want of memory.
-    pub memory_limit_hit: bool,
-}
-
 /// A terminal's groups.
 #[derive(Debug)]
 pub struct Leaf {
     name: CString,
     /// Indices into the sandbox's folders where this leaf has a group; the tree's own first.
-    groups: Vec<usize>,
+    pub(super) groups: Vec<usize>,
     /// Limits as the kernel shows them: file name to value.
     pub limits: Vec<(String, String)>,
     /// Limits that could not be set.
@@ -132,7 +119,7 @@ pub struct Leaf {
 /// The sandbox's folders, as the place to make leaves in.
 #[derive(Debug)]
 pub struct Leaves {
-    folders: Vec<Folder>,
+    pub(super) folders: Vec<Folder>,
 }
 
 impl Leaves {
@@ -330,43 +317,6 @@ impl Leaves {
         self.write(leaf, 0, "cgroup.kill", "1")
     }
 
-    /// What the leaf used so far.
-    #[must_use]
-    pub fn usage(&self, leaf: &Leaf) -> Usage {
-        let mut usage = Usage::default();
-        for &index in &leaf.groups {
-            let folder = &self.folders[index];
-            let has = |controller: &str| folder.controllers.iter().any(|one| one == controller);
-            match folder.hierarchy {
-                Hierarchy::V2 => {
-                    // Every v2 group has this one, with or without the controller.
-                    if let Ok(text) = self.read(leaf, index, "cpu.stat") {
-                        usage.cpu_us = keyed(&text, "user_usec").zip(keyed(&text, "system_usec"));
-                    }
-                    if has("memory") {
-                        usage.memory_peak_bytes = self.number(leaf, index, "memory.peak");
-                        let events = self.read(leaf, index, "memory.events").unwrap_or_default();
-                        usage.memory_limit_hit |= keyed(&events, "oom_kill").is_some_and(|count| count > 0);
-                    }
-                    if has("io") {
-                        usage.io_bytes = self.read(leaf, index, "io.stat").ok().map(|text| io_bytes(&text));
-                    }
-                }
-                Hierarchy::V1 if has("memory") => {
-                    usage.memory_peak_bytes = self.number(leaf, index, "memory.max_usage_in_bytes");
-                    let control = self.read(leaf, index, "memory.oom_control").unwrap_or_default();
-                    usage.memory_limit_hit |= keyed(&control, "oom_kill").is_some_and(|count| count > 0);
-                }
-                Hierarchy::V1 => {}
-            }
-        }
-        usage
-    }
-
-    fn number(&self, leaf: &Leaf, index: usize, file: &str) -> Option<u64> {
-        self.read(leaf, index, file).ok()?.trim().parse().ok()
-    }
-
     fn open(&self, leaf: &Leaf, index: usize, file: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
         let mut path = Vec::with_capacity(64);
         path.extend_from_slice(leaf.name.as_bytes());
@@ -380,7 +330,7 @@ impl Leaves {
         write(&file, content.as_bytes()).map(drop)
     }
 
-    fn read(&self, leaf: &Leaf, index: usize, file: &str) -> Result<String, Errno> {
+    pub(super) fn read(&self, leaf: &Leaf, index: usize, file: &str) -> Result<String, Errno> {
         let file = self.open(leaf, index, file, OFlag::O_RDONLY)?;
         let mut buffer = [0; 4096];
         let count = read(&file, &mut buffer)?;
@@ -399,32 +349,4 @@ pub enum BornInside {
 
 fn parse_lines(text: &[u8]) -> impl Iterator<Item = i32> {
     text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
-}
-
-/// The value after `key` in lines of "key value".
-fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.split_once(' ').filter(|(name, _)| *name == key)?.1.trim().parse().ok())
-}
-
-/// The sums of `rbytes=` and `wbytes=` over all devices.
-fn io_bytes(text: &str) -> (u64, u64) {
-    let sum = |key: &str| {
-        text.split_whitespace().filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok()).sum()
-    };
-    (sum("rbytes="), sum("wbytes="))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernel_files_are_read_by_key() {
-        let text = "usage_usec 30\nuser_usec 10\nsystem_usec 20\n";
-        assert_eq!(keyed(text, "user_usec"), Some(10));
-        assert_eq!(keyed(text, "usec"), None);
-        assert_eq!(keyed("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom_kill"), Some(3));
-        assert_eq!(io_bytes("8:0 rbytes=5 wbytes=6 rios=1\n8:16 rbytes=10 wbytes=1\n"), (15, 7));
-        assert_eq!(parse_lines(b"12\n7\nx\n").collect::<Vec<_>>(), [12, 7]);
-    }
 }

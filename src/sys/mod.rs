@@ -1,5 +1,6 @@
 //! System calls that no library wraps, and the only place with unsafe code.
 
+mod child;
 mod clone;
 pub mod credentials;
 pub mod fdpass;

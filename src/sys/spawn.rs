@@ -1,12 +1,12 @@
-//! Starting a command: everything between clone and exec, in one fixed order.
+//! Starting a command: the parent's side.
 //!
-//! The child shares our memory and our table of descriptors until it has its own, makes bare system calls only,
-//! and says in shared memory where it failed. The parent waits for the exec with a time limit, which vfork(2)
+//! The child shares our memory and our table of descriptors until it has its own, and says in shared memory where
+//! it failed. The parent waits for the exec with a time limit, which vfork(2)
 //! does not have: another command can stop the child with SIGSTOP just before its exec, and must not stop the
 //! supervisor with it. Resolves nothing by its own rights: what can be executed is found out by executing.
 
 use std::{
-    ffi::{CStr, CString, c_char, c_void},
+    ffi::{CStr, CString, c_char},
     fs::File,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
@@ -15,44 +15,17 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, bare, clone3};
-
-/// Room for /proc/self/status, which is about 1.5 KiB.
-const STATUS_BYTES: usize = 4096;
+pub use super::child::{Limit, Step};
+use super::{
+    child::{Plan, STATUS_BYTES, child},
+    clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, bare, clone3},
+};
 
 /// After this time a child that has not executed yet is told to continue, in case it was stopped.
 const NUDGE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// After so many nudges (10 s) it is killed.
 const MAX_NUDGES: u32 = 2000;
-
-/// Where a spawn failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Step {
-    /// Making the process.
-    Clone = 1,
-    /// Joining a control group.
-    JoinCgroup,
-    /// setsid(2).
-    SessionLeader,
-    /// Leaving only 0, 1 and 2 open.
-    Descriptors,
-    /// setrlimit(2).
-    Rlimit,
-    /// Groups, ids and capabilities.
-    Identity,
-    /// Reading back what is in force.
-    Verify,
-    /// chdir(2).
-    Cwd,
-    /// The signal mask.
-    Signals,
-    /// No file that can be executed was found.
-    Resolve,
-    /// execve(2) of a file that was found.
-    Exec,
-}
 
 /// A step that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,16 +36,6 @@ pub struct Failure {
     pub index: u32,
     /// Why.
     pub errno: Errno,
-}
-
-/// A limit of setrlimit(2), as the kernel takes and gives it.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// The value in force.
-    pub soft: u64,
-    /// The ceiling.
-    pub hard: u64,
 }
 
 /// Who the command becomes.
@@ -301,164 +264,6 @@ impl Drop for InFlight<'_> {
             }
         }
     }
-}
-
-/// What the child reads and writes. Plain data and pointers: no Rust code of the child needs more.
-#[repr(C)]
-struct Plan {
-    join: *const i32,
-    join_count: usize,
-    rlimits: *const (u32, Limit),
-    read_back: *mut Limit,
-    rlimit_count: usize,
-    change: bool,
-    uid: u32,
-    gid: u32,
-    status: *mut u8,
-    status_length: usize,
-    cwd: *const c_char,
-    candidates: *const *const c_char,
-    argv: *const *const c_char,
-    env: *const *const c_char,
-    failed: (u32, u32, i32),
-}
-
-extern "C" fn child(plan: *mut c_void) -> i32 {
-    // SAFETY: the parent keeps the plan alive and does not touch it until this process has left its memory.
-    let plan = unsafe { &mut *plan.cast::<Plan>() };
-    // SAFETY: see `child_steps`.
-    if let Err((step, index, result)) = unsafe { child_steps(plan) } {
-        plan.failed = (step as u32, index, -result as i32);
-    }
-    loop {
-        // SAFETY: ends this process.
-        unsafe { bare(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
-    }
-}
-
-/// (step, index, minus errno).
-type ChildFailure = (Step, u32, isize);
-
-/// # Safety
-/// Runs in a process that shares the parent's memory: bare system calls, the plan, the stack; nothing else. The
-/// pointers in the plan must be as `Spawner::start` makes them.
-unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
-    let check = |step, index, result: isize| if result < 0 { Err((step, index, result)) } else { Ok(result) };
-    // SAFETY: every pointer given to the kernel comes from the plan or is to a local; lengths are theirs. The
-    // shared table of descriptors is left with CLOSE_RANGE_UNSHARE before anything in it is closed.
-    unsafe {
-        for index in 0..plan.join_count {
-            let group = *plan.join.add(index) as usize;
-            // 0 means the writer. On v1 this is `tasks`, which moves one thread and takes no global lock.
-            let result = bare(libc::SYS_write, [group, c"0".as_ptr() as usize, 1, 0, 0]);
-            check(Step::JoinCgroup, index as u32, result)?;
-        }
-        check(Step::SessionLeader, 0, bare(libc::SYS_setsid, [0; 5]))?;
-        // 0, 1 and 2 are in their places already. Copies three descriptors, not the supervisor's thousands.
-        let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
-        let result = bare(libc::SYS_close_range, [3, u32::MAX as usize, unshare, 0, 0]);
-        check(Step::Descriptors, 3, result)?;
-        for index in 0..plan.rlimit_count {
-            let (resource, limit) = &*plan.rlimits.add(index);
-            let got = plan.read_back.add(index);
-            let set = [0, *resource as usize, ptr::from_ref(limit) as usize, 0, 0];
-            check(Step::Rlimit, index as u32, bare(libc::SYS_prlimit64, set))?;
-            check(
-                Step::Rlimit,
-                index as u32,
-                bare(libc::SYS_prlimit64, [0, *resource as usize, 0, got as usize, 0]),
-            )?;
-        }
-        if plan.change {
-            let (uid, gid) = (plan.uid as usize, plan.gid as usize);
-            check(Step::Identity, 0, bare(libc::SYS_setgroups, [0; 5]))?;
-            check(Step::Identity, 1, bare(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
-            // The kernel clears the dumpable flag of the memory that we share: wanted, nobody may look into it.
-            check(Step::Identity, 2, bare(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
-        }
-        // Exec would drop them; gone before it, they are gone from what is read back too. capset(2), version 3.
-        let header = [0x2008_0522_u32, 0];
-        let none = [0_u32; 6];
-        let result = bare(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
-        check(Step::Identity, 3, result)?;
-        read_status(plan)?;
-        check(Step::Cwd, 0, bare(libc::SYS_chdir, [plan.cwd as usize, 0, 0, 0, 0]))?;
-        let mask = 0_u64;
-        let how = libc::SIG_SETMASK as usize;
-        let result = bare(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
-        check(Step::Signals, 0, result)?;
-        Err(execute(plan))
-    }
-}
-
-/// # Safety
-/// As [`child_steps`].
-unsafe fn read_status(plan: &mut Plan) -> Result<(), ChildFailure> {
-    let path = c"/proc/self/status".as_ptr() as usize;
-    let here = libc::AT_FDCWD as usize;
-    // SAFETY: the path is a constant; the buffer is STATUS_BYTES long.
-    unsafe {
-        let file = bare(libc::SYS_openat, [here, path, (libc::O_RDONLY | libc::O_CLOEXEC) as usize, 0, 0]);
-        if file < 0 {
-            return Err((Step::Verify, 0, file));
-        }
-        let length = bare(libc::SYS_read, [file as usize, plan.status as usize, STATUS_BYTES, 0, 0]);
-        if length < 0 {
-            return Err((Step::Verify, 1, length));
-        }
-        plan.status_length = length as usize;
-        bare(libc::SYS_close, [file as usize, 0, 0, 0, 0]);
-    }
-    Ok(())
-}
-
-/// Tries the candidates in order; comes back only when none could be executed.
-///
-/// As execvp(3): one that is not there, or may not be looked at or executed, is passed over, and a refusal is what
-/// is reported if no other is found.
-///
-/// # Safety
-/// As [`child_steps`].
-unsafe fn execute(plan: &mut Plan) -> ChildFailure {
-    let mut refused = None;
-    let mut candidate = plan.candidates;
-    // SAFETY: the three arrays end with a null pointer and hold C strings.
-    unsafe {
-        while !(*candidate).is_null() {
-            let result =
-                bare(libc::SYS_execve, [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0]);
-            match -result as i32 {
-                libc::ENOENT | libc::ENOTDIR => {
-                    // ENOENT for a file that is there: its interpreter is not.
-                    if mode_of(*candidate).is_ok() {
-                        return (Step::Exec, 0, result);
-                    }
-                }
-                libc::EACCES => {
-                    let found = match mode_of(*candidate) {
-                        Ok(mode) if mode & libc::S_IFMT == libc::S_IFDIR => (Step::Resolve, 2, result),
-                        Ok(mode) if mode & 0o111 == 0 => (Step::Resolve, 1, result),
-                        Ok(_) | Err(_) => (Step::Exec, 0, result),
-                    };
-                    refused = refused.or(Some(found));
-                }
-                _ => return (Step::Exec, 0, result),
-            }
-            candidate = candidate.add(1);
-        }
-    }
-    refused.unwrap_or((Step::Resolve, 0, -libc::ENOENT as isize))
-}
-
-/// # Safety
-/// As [`child_steps`]; `path` is a C string.
-unsafe fn mode_of(path: *const c_char) -> Result<u32, ()> {
-    // SAFETY: plain data for which all zeroes is valid, on our own stack.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    let here = libc::AT_FDCWD as usize;
-    // SAFETY: the kernel writes one `stat`.
-    let result = unsafe { bare(libc::SYS_newfstatat, [here, path as usize, &raw mut status as usize, 0, 0]) };
-    if result < 0 { Err(()) } else { Ok(status.st_mode) }
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const c_char> {

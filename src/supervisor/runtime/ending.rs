@@ -15,7 +15,7 @@ use super::{
     terminal::{Flow, Phase, Remains, Stop, Terminal},
 };
 use crate::{
-    cgroup::leaf::{Removal, Usage},
+    cgroup::{leaf::Removal, usage::Usage},
     proto::supervisor::{Exit, Exited, StopCause, exit, from_supervisor::Message},
     sys::wait::End,
 };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    cgroup::leaf::{Leaf, Usage},
+    cgroup::{leaf::Leaf, usage::Usage},
     proto::supervisor::{Exit, Started, StopCause},
     sys::{ring::Writer, wait::Reaped},
 };
