@@ -6,6 +6,8 @@ pub mod handle;
 pub mod host;
 pub mod identity;
 pub mod launch;
+pub mod launch_error;
+mod prepare;
 pub mod roots;
 pub mod seccomp;
 pub mod spawn_error;

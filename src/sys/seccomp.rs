@@ -15,7 +15,7 @@ const INSTRUCTION_BYTES: usize = 8;
 /// # Errors
 /// `EINVAL` for a malformed program; else the errno of seccomp(2).
 pub fn install(program: &[u8]) -> Result<(), Errno> {
-    if program.is_empty() || program.len() % INSTRUCTION_BYTES != 0 {
+    if program.is_empty() || !program.len().is_multiple_of(INSTRUCTION_BYTES) {
         return Err(Errno::EINVAL);
     }
     let mut instructions: Vec<libc::sock_filter> = program

@@ -1,0 +1,129 @@
+//! Why a sandbox could not be launched, and the sentence for a stage, an index and an errno.
+//!
+//! Decides by type and number, never by text.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use nix::errno::Errno;
+
+use super::{identity::ClaimError, view::ViewError};
+use crate::{
+    cgroup::folder::FolderError,
+    proto::supervisor::{SandboxPlan, Stage, StageFailure},
+    sys::fdpass::ReceiveError,
+    wire::{EncodeError, launch::ID_MAPPED_MOUNTS_FROM},
+};
+
+/// Why a sandbox could not be launched. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A folder or socket in the state could not be made.
+    #[error("make {path:?} in the state folder")]
+    State {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// No host ids.
+    #[error("get host ids for the sandbox")]
+    Ids(#[from] ClaimError),
+    /// The view cannot be planned.
+    #[error("plan what the sandbox sees")]
+    View(#[from] ViewError),
+    /// Its cgroup folders could not be made.
+    #[error("make the sandbox's cgroups")]
+    Cgroup(#[from] FolderError),
+    /// A protection that the profile requires is not there.
+    #[error("the profile requires {protection}, which this host does not give: {why}")]
+    Unavailable {
+        /// Which one, by its name in [`super::host::Host::protections`].
+        protection: &'static str,
+        /// Why not.
+        why: String,
+    },
+    /// The file system of a root cannot map ids.
+    #[error("the file system {filesystem} of {path:?} cannot map ids")]
+    NoIdMapping {
+        /// The root.
+        path: PathBuf,
+        /// The file system's name, or its number where we have no name for it.
+        filesystem: String,
+    },
+    /// The plan is too large for a frame.
+    #[error("encode the plan")]
+    Encode(#[from] EncodeError),
+    /// The launcher could not be started.
+    #[error("start the launcher")]
+    Start(#[source] io::Error),
+    /// The plan could not be sent.
+    #[error("send the plan to the launcher")]
+    Send(#[source] Errno),
+    /// The launcher ended, or was given up, without an answer.
+    #[error("hear from the launcher")]
+    Receive(#[source] ReceiveError),
+    /// The launcher ended without a word.
+    #[error("the launcher ended without an answer")]
+    Silent,
+    /// The launcher's answer makes no sense.
+    #[error("the launcher's answer cannot be read")]
+    Answer,
+    /// A step of set-up failed.
+    #[error("set-up failed at {stage:?} {index} ({what}): {errno}")]
+    Stage {
+        /// Which stage.
+        stage: Stage,
+        /// Which step of it.
+        index: u32,
+        /// Why.
+        errno: Errno,
+        /// What the step is about: a place in the view, or empty.
+        what: String,
+    },
+    /// This process cannot start threads.
+    #[error("wait for the launch")]
+    Wait(#[source] tokio::task::JoinError),
+}
+
+/// What a failed stage was about, by the plan.
+pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError {
+    let stage = failure.stage();
+    let errno = Errno::from_raw(failure.errno);
+    let mount = |index: u32| plan.mounts.get(index as usize);
+    if let (Stage::IdMap, Some(index)) = (stage, failure.index.checked_sub(ID_MAPPED_MOUNTS_FROM))
+        && let (Some(mount), Errno::EINVAL) = (mount(index), errno)
+    {
+        let path = PathBuf::from(&mount.target);
+        return LaunchError::NoIdMapping { filesystem: name_filesystem(&path), path };
+    }
+    let what = match stage {
+        Stage::Mount | Stage::Landlock => mount(failure.index).map(|mount| mount.target.clone()),
+        Stage::SupervisorCgroup => plan.cgroups.get(failure.index as usize).map(|folder| folder.path.clone()),
+        _ => None,
+    };
+    LaunchError::Stage { stage, index: failure.index, errno, what: what.unwrap_or_default() }
+}
+
+fn name_filesystem(path: &Path) -> String {
+    const NAMES: [(i64, &str); 9] = [
+        (0xEF53, "ext4"),
+        (0x0102_1994, "tmpfs"),
+        (0x794C_7630, "overlay"),
+        (0x6969, "nfs"),
+        (0xFF53_4D42, "cifs"),
+        (0x6573_5546, "fuse"),
+        (0x0102_1997, "9p"),
+        (0x9123_683E, "btrfs"),
+        (0x2FC1_2FC1, "zfs"),
+    ];
+    let Ok(found) = nix::sys::statfs::statfs(path) else { return "unknown".into() };
+    let number = found.filesystem_type().0;
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == number)
+        .map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).into())
+}

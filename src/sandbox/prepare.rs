@@ -1,0 +1,260 @@
+//! Everything that a launch needs, decided and made before anything is started: filters, ids, view, folders, socket.
+//!
+//! What was made is taken away again unless the launch succeeds. Starts nothing.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{
+            fs::{DirBuilderExt, OpenOptionsExt},
+            net::UnixListener,
+        },
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use prost::Message;
+
+use super::{
+    cgroup::SandboxCgroup,
+    host::Host,
+    identity::Claim,
+    launch_error::LaunchError,
+    seccomp::{self, Machine},
+    spec::{SandboxSpec, Shortfall},
+    view,
+};
+use crate::{
+    cgroup::folder::FolderLimits,
+    policy::profile::{CgroupLimits, Demand, Network, Profile},
+    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, SeccompPlan},
+    wire::launch::PLAN_VERSION,
+};
+
+/// How long a failed launch's cgroups are waited for.
+const CLEANUP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Everything decided and made, nothing started.
+pub(super) struct Prepared {
+    pub(super) plan: SandboxPlan,
+    pub(super) identity: Identity,
+    pub(super) listener: UnixListener,
+    pub(super) groups: Vec<OwnedFd>,
+    pub(super) sources: Vec<OwnedFd>,
+    pub(super) claim: Option<OwnedFd>,
+    pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) launcher: PathBuf,
+    pub(super) left: Leftovers,
+}
+
+/// What a launch that fails takes away again.
+pub(super) struct Leftovers {
+    pub(super) folder: PathBuf,
+    pub(super) cgroup: SandboxCgroup,
+    pub(super) keep: Keep,
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Keep {
+    Nothing,
+    Everything,
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        if self.keep == Keep::Nothing {
+            // Best effort by nature: the launch has failed with an error of its own. Stale folders are swept later.
+            let _ = std::fs::remove_dir_all(&self.folder);
+            let _ = self.cgroup.kill();
+            let _ = self.cgroup.remove_blocking(CLEANUP_DEADLINE);
+        }
+    }
+}
+
+/// Prepares a launch.
+pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Prepared, LaunchError> {
+    let profile = &*spec.profile;
+    let mut shortfalls = Vec::new();
+    let seccomp = plan_seccomp(profile, &mut shortfalls)?;
+    let landlock = plan_landlock(host, profile, &mut shortfalls)?;
+    let (identity, claim) = identify(host, profile)?;
+    let view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner)?;
+
+    let folder = state.join("sandboxes").join(&spec.id);
+    let mut left = Leftovers { folder, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
+    make_private_folder(&left.folder)?;
+    left.cgroup = make_cgroup(host, state, &spec.id, profile, &identity, &mut shortfalls)?;
+    let (cgroups, groups) = left.cgroup.plan()?;
+    let listener = listen(&left.folder)?;
+
+    let plan = SandboxPlan {
+        protocol_version: PLAN_VERSION,
+        hostname: "sandbox".into(),
+        sandbox_id: spec.id,
+        identity: Some(identity.clone()),
+        own_network: spec.network == Network::None,
+        mounts: view.mounts,
+        cgroups,
+        seccomp: Some(seccomp),
+        landlock: Some(landlock),
+        die_with_gateway: spec.die_with_gateway,
+        fail_at: spec.fail_at.unwrap_or_default(),
+    };
+    let kept = left.folder.join("plan.bin");
+    std::fs::write(&kept, plan.encode_to_vec()).map_err(|cause| LaunchError::State { path: kept, cause })?;
+    let launcher = host.launcher().to_owned();
+    Ok(Prepared {
+        plan,
+        identity,
+        listener,
+        groups,
+        sources: view.sources,
+        claim,
+        shortfalls,
+        launcher,
+        left,
+    })
+}
+
+fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<SeccompPlan, LaunchError> {
+    if !profile.seccomp.enabled {
+        return Ok(SeccompPlan::default());
+    }
+    match Machine::native() {
+        Some(machine) => Ok(SeccompPlan { enabled: true, program: seccomp::program(machine).into() }),
+        None => {
+            let why = "no filter is written for this processor".into();
+            lack("seccomp", why, profile.seccomp.demand, shortfalls)?;
+            Ok(SeccompPlan::default())
+        }
+    }
+}
+
+fn plan_landlock(
+    host: &Host,
+    profile: &Profile,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<LandlockPlan, LaunchError> {
+    let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
+    if profile.landlock.enabled && !enabled {
+        let why = "the kernel does not offer it".into();
+        lack("landlock", why, profile.landlock.demand, shortfalls)?;
+    }
+    Ok(LandlockPlan { enabled })
+}
+
+/// Says that something is lacking: an error if the profile requires it, a shortfall if it prefers it.
+fn lack(
+    protection: &'static str,
+    why: String,
+    demand: Demand,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<(), LaunchError> {
+    match demand {
+        Demand::Require => Err(LaunchError::Unavailable { protection, why }),
+        Demand::Prefer => {
+            shortfalls.push(Shortfall { protection, why });
+            Ok(())
+        }
+    }
+}
+
+fn identify(host: &Host, profile: &Profile) -> Result<(Identity, Option<OwnedFd>), LaunchError> {
+    let rule = &profile.identity;
+    let common = Identity {
+        command_user_name: rule.user.clone(),
+        home: rule.home.to_string_lossy().into_owned(),
+        ..Identity::default()
+    };
+    if host.is_privileged() {
+        let Claim { supervisor, command, lock } = host.ids().claim()?;
+        let identity = Identity {
+            privileged: true,
+            supervisor_host_uid: supervisor,
+            supervisor_host_gid: supervisor,
+            command_host_uid: command,
+            command_host_gid: command,
+            command_uid: rule.uid,
+            command_gid: rule.gid,
+            ..common
+        };
+        return Ok((identity, Some(lock)));
+    }
+    let (uid, gid) = host.own_ids();
+    let identity = Identity {
+        privileged: false,
+        supervisor_host_uid: uid,
+        supervisor_host_gid: gid,
+        command_host_uid: uid,
+        command_host_gid: gid,
+        command_uid: uid,
+        command_gid: gid,
+        ..common
+    };
+    Ok((identity, None))
+}
+
+fn make_private_folder(folder: &Path) -> Result<(), LaunchError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|cause| LaunchError::State { path: folder.to_owned(), cause })
+}
+
+fn make_cgroup(
+    host: &Host,
+    state: &Path,
+    sandbox_id: &str,
+    profile: &Profile,
+    identity: &Identity,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<SandboxCgroup, LaunchError> {
+    let groups = host.gateway_groups(state);
+    let limits = &profile.limits;
+    for missing in groups.missing() {
+        let wanted = |limits: &CgroupLimits| match missing.controller {
+            "memory" => limits.memory_bytes.is_some() || limits.swap_bytes.is_some(),
+            "pids" => limits.pids.is_some(),
+            _ => limits.cpu_millis.is_some(),
+        };
+        if wanted(&limits.session) || wanted(&limits.terminal) {
+            let protection = match missing.controller {
+                "memory" => "cgroup-memory",
+                "pids" => "cgroup-pids",
+                _ => "cgroup-cpu",
+            };
+            lack(protection, missing.why.clone(), limits.demand, shortfalls)?;
+        }
+    }
+    if !groups.has_v2() {
+        let why = "no v2 group can be written; trees are killed by their PID 1".into();
+        lack("cgroup-v2", why, limits.demand, shortfalls)?;
+    }
+    let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
+    let limits = FolderLimits { memory_bytes, swap_bytes, pids, cpu_millis };
+    let owner = (identity.supervisor_host_uid, identity.supervisor_host_gid);
+    Ok(groups.make_sandbox(sandbox_id, owner, &limits)?)
+}
+
+/// Listens in the sandbox's folder, whatever the length of its path.
+fn listen(folder: &Path) -> Result<UnixListener, LaunchError> {
+    let path = folder.join("control.sock");
+    let error = |cause| LaunchError::State { path: path.clone(), cause };
+    let opened = open_folder(folder).map_err(error)?;
+    UnixListener::bind(dial_path(opened.as_fd())).map_err(error)
+}
+
+/// The control socket in an open folder by a path that is short enough for a socket address.
+#[must_use]
+pub fn dial_path(folder: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/control.sock", folder.as_raw_fd()))
+}
+
+fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let options = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    std::fs::OpenOptions::new().read(true).custom_flags(options).open(folder).map(OwnedFd::from)
+}
