@@ -44,18 +44,15 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::find`]; an embedded gateway when there is none, or when it is to have policies of its own.
-    pub(super) async fn find_or_embed(named: Option<&str>, policies: Option<&Path>) -> Result<Self, Failure> {
-        if let Some(policies) = policies {
-            return Self::embed(PolicySource::Folder(policies.to_owned())).await;
-        }
-        match running(named).await? {
-            Some(client) => Ok(Self { client, embedded: None }),
-            None => Self::embed(PolicySource::CompiledInPreferringLimits).await,
-        }
+    /// As [`Connection::find`]; none when there is no gateway, and an embedded one is to be started.
+    pub(super) async fn running(named: Option<&str>) -> Result<Option<Self>, Failure> {
+        Ok(running(named).await?.map(|client| Self { client, embedded: None }))
     }
 
-    async fn embed(policies: PolicySource) -> Result<Self, Failure> {
+    /// An embedded gateway, with these policies or the compiled-in ones.
+    pub(super) async fn embed(policies: Option<&Path>) -> Result<Self, Failure> {
+        let folder = |folder: &Path| PolicySource::Folder(folder.to_owned());
+        let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, folder);
         let embedded = gateway::embed(Config { policies, ..Config::embedded() })
             .await
             .map_err(|error| Failure::own("cannot start an embedded gateway", error))?;

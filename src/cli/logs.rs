@@ -9,10 +9,11 @@ use tonic::Streaming;
 use super::{
     arguments::LogsArguments,
     connection::{Connection, Terminals},
+    exit,
     failure::Failure,
     json,
     streams::{self, Written},
-    terminals::{NOBODY_READS, as_json},
+    terminals::as_json,
 };
 use crate::proto::v1::{self, output_event::Event};
 
@@ -31,7 +32,7 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, Failure> {
     } else {
         (print(open(v1::Stream::Unspecified).await?, v1::Stream::Stdout, form).await?, Written::Whole)
     };
-    Ok(if out == Written::Whole && err == Written::Whole { 0 } else { NOBODY_READS })
+    Ok(if out == Written::Whole && err == Written::Whole { 0 } else { exit::NOBODY_READS })
 }
 
 /// How output is printed.

@@ -3,59 +3,99 @@
 //! Refuses to lose anything: output that this process cannot write stops the command, and whatever way it ends
 //! the session is closed, so that nothing is left.
 
-use std::{ffi::OsString, io, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use serde::Serialize;
 use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
 
 use super::{
     arguments::{NetworkChoice, RunArguments},
     connection::{Connection, Terminals},
+    exit,
     failure::{self, Failure},
     interrupts::Interrupts,
-    json, receipt,
+    report::Report,
     streams::{self, Written},
 };
 use crate::proto::v1::{self, run_event::Event};
 
 /// How long, after the second interrupt, output may still come before this process leaves without it.
 const LEAVE_AFTER: Duration = Duration::from_secs(2);
-/// SIGPIPE of signal(7): the signal that a program in this place would have died of.
-const SIGPIPE: u8 = 13;
 
 /// Runs the command, and answers with its exit status.
 pub(super) async fn run(arguments: RunArguments) -> Result<u8, Failure> {
-    let report = Report { json: arguments.json, receipt: arguments.receipt };
-    match confined(arguments).await {
+    let report = Report::asked_for(&arguments);
+    Ok(match confined(arguments).await {
         Ok(ended) => {
             report.print_end(&ended);
-            Ok(ended.exit_status)
+            ended.exit_status
         }
-        Err(failure) if report.json => {
+        Err(failure) => {
             report.print_failure(&failure);
-            Ok(failure.exit_status)
+            failure.exit_status
         }
-        Err(failure) => Err(failure),
-    }
+    })
 }
 
 /// A command that was started, and how it ended as far as this process saw it.
-struct Ended {
-    exit_status: u8,
-    terminal: Option<v1::Terminal>,
+pub(super) struct Ended {
+    /// The status to exit with.
+    pub(super) exit_status: u8,
+    /// The terminal at its end; none when an interrupt came before.
+    pub(super) terminal: Option<v1::Terminal>,
+}
+
+/// What the command reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// Nothing.
+    Empty,
+    /// This process's stdin.
+    PassedOn,
+}
+
+impl Ended {
+    /// By an interrupt, before the command's own end was seen.
+    fn by(signal: SignalKind) -> Self {
+        Self { exit_status: exit::of_signal(signal), terminal: None }
+    }
+}
+
+/// A step, or the interrupt that came first.
+async fn unless_interrupted<T>(
+    interrupts: &mut Interrupts,
+    step: impl Future<Output = T>,
+) -> Result<T, SignalKind> {
+    tokio::select! {
+        result = step => Ok(result),
+        signal = interrupts.next() => Err(signal),
+    }
 }
 
 async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
     let workspace = workspace(arguments.cwd.as_deref())?;
-    let stdin = arguments.stdin;
-    let connection =
-        Connection::find_or_embed(arguments.gateway.gateway.as_deref(), arguments.policies.as_deref());
-    let connection = connection.await?;
+    let input = if arguments.stdin { Input::PassedOn } else { Input::Empty };
+    let policies = arguments.policies.clone();
+    let named = arguments.gateway.gateway.clone();
     let request = request(arguments)?;
-    let result = in_session(&connection, workspace, request, stdin, &mut interrupts).await;
+    // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
+    let found = match &policies {
+        Some(_) => None,
+        None => {
+            let search = Connection::running(named.as_deref());
+            match unless_interrupted(&mut interrupts, search).await {
+                Ok(found) => found?,
+                Err(signal) => return Ok(Ended::by(signal)),
+            }
+        }
+    };
+    let connection = match found {
+        Some(connection) => connection,
+        None => Connection::embed(policies.as_deref()).await?,
+    };
+    let result = in_session(&connection, workspace, request, input, &mut interrupts).await;
     connection.close().await;
     result
 }
@@ -65,22 +105,25 @@ async fn in_session(
     connection: &Connection,
     workspace: String,
     mut create: v1::CreateTerminalRequest,
-    stdin: bool,
+    input: Input,
     interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     let mut sessions = connection.sessions();
-    let session = sessions
-        .create(v1::CreateSessionRequest {
-            roots: vec![workspace],
-            profile: create.profile.clone(),
-            lifetime: v1::Lifetime::OwnerProcess.into(),
-            ..Default::default()
-        })
-        .await?
-        .into_inner();
+    let opening = sessions.create(v1::CreateSessionRequest {
+        roots: vec![workspace],
+        profile: create.profile.clone(),
+        lifetime: v1::Lifetime::OwnerProcess.into(),
+        ..Default::default()
+    });
+    let session = match unless_interrupted(interrupts, opening).await {
+        Ok(session) => session?.into_inner(),
+        Err(signal) => return Ok(Ended::by(signal)),
+    };
     create.session_id.clone_from(&session.id);
-    let result = drive(connection.terminals(), create, stdin, interrupts).await;
-    let closed = sessions.close(v1::CloseSessionRequest { session_id: session.id }).await;
+    let result = drive(connection.terminals(), create, input, interrupts).await;
+    let closing = sessions.close(v1::CloseSessionRequest { session_id: session.id });
+    // It ends with this process too.
+    let Ok(closed) = unless_interrupted(interrupts, closing).await else { return result };
     let ended = result?;
     // The command is done and its status known: that its session could not be closed is worth a line, no more.
     if let Err(status) = closed {
@@ -93,7 +136,7 @@ async fn in_session(
 async fn drive(
     mut terminals: Terminals,
     create: v1::CreateTerminalRequest,
-    stdin: bool,
+    input: Input,
     interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     let mut starter = terminals.clone();
@@ -102,10 +145,10 @@ async fn drive(
         let first = events.message().await?;
         Ok::<_, tonic::Status>((first, events))
     };
-    let (first, events) = tokio::select! {
-        started = starting => started?,
-        // Dropping the call is enough: a caller of Run that goes away stops the command.
-        signal = interrupts.next() => return Ok(Ended { exit_status: signalled(signal), terminal: None }),
+    let (first, events) = match unless_interrupted(interrupts, starting).await {
+        Ok(started) => started?,
+        // To drop the call is enough: a caller of Run that goes away stops the command.
+        Err(signal) => return Ok(Ended::by(signal)),
     };
     let Some(Event::Started(started)) = first.and_then(|first| first.event) else {
         return Err(Failure::plain("the gateway ended the call before the command had started".to_owned()));
@@ -113,10 +156,10 @@ async fn drive(
     for shortfall in started.receipt.iter().flat_map(|receipt| &receipt.shortfalls) {
         streams::note(&format!("notice: {shortfall}"));
     }
-    let input = stdin.then(|| forward_stdin(terminals.clone(), started.id.clone()));
+    let feeding = (input == Input::PassedOn).then(|| pass_input(terminals.clone(), started.id.clone()));
     let result = stay(&mut terminals, &started.id, events, interrupts).await;
-    if let Some(input) = input {
-        input.abort();
+    if let Some(feeding) = feeding {
+        feeding.abort();
     }
     result
 }
@@ -143,11 +186,11 @@ async fn stay(
                         stop(terminals.clone(), terminal_id.to_owned(), Some(Duration::ZERO));
                         leave_at = Some((Instant::now() + LEAVE_AFTER, signal));
                     }
-                    _ => return Ok(Ended { exit_status: signalled(signal), terminal: None }),
+                    _ => return Ok(Ended::by(signal)),
                 }
             }
             signal = leaving(leave_at) => {
-                return Ok(Ended { exit_status: signalled(signal), terminal: None });
+                return Ok(Ended::by(signal));
             }
         }
     }
@@ -209,8 +252,11 @@ async fn pass_output(
             }
             Some(Event::Finished(terminal)) => {
                 let outcome = terminal.outcome.as_ref();
-                let exit_status =
-                    if nobody_reads { 128 + SIGPIPE } else { outcome.map_or(failure::OWN, exit_status) };
+                let exit_status = if nobody_reads {
+                    exit::NOBODY_READS
+                } else {
+                    outcome.map_or(failure::OWN, exit::of_outcome)
+                };
                 return Ok(Ended { exit_status, terminal: Some(terminal) });
             }
             Some(Event::Chunk(_) | Event::Started(_)) | None => {}
@@ -221,7 +267,7 @@ async fn pass_output(
 }
 
 /// Feeds the command's stdin from this process's, and closes it at the end.
-fn forward_stdin(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
+fn pass_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
     let forwarding = tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
         loop {
@@ -250,33 +296,6 @@ fn forward_stdin(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
 
 fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
-}
-
-/// The status that stands for an outcome, as the man page of timeout(1) and shells have it.
-pub(super) fn exit_status(outcome: &v1::Outcome) -> u8 {
-    use v1::outcome::End;
-    match (outcome.cause(), &outcome.end) {
-        (v1::Cause::TimeLimit | v1::Cause::IdleLimit, _) => failure::TIME_LIMIT,
-        (v1::Cause::SandboxLost, _) | (_, None) => failure::OWN,
-        (_, Some(End::ExitCode(code))) => u8::try_from(*code).unwrap_or(failure::OWN),
-        (_, Some(End::Signal(name))) => signal_number(name).map_or(failure::OWN, |number| 128 + number),
-    }
-}
-
-/// The number of "SIGKILL" or "SIGRTMIN+3".
-fn signal_number(name: &str) -> Option<u8> {
-    /// SIGRTMIN as the kernel and both C libraries' users count: signal(7).
-    const SIGRTMIN: u8 = 34;
-    let number = match name.strip_prefix("SIGRTMIN") {
-        Some("") => SIGRTMIN,
-        Some(more) => SIGRTMIN.checked_add(more.strip_prefix('+')?.parse().ok()?)?,
-        None => name.parse::<nix::sys::signal::Signal>().ok()? as u8,
-    };
-    (number <= 64).then_some(number)
-}
-
-fn signalled(signal: SignalKind) -> u8 {
-    u8::try_from(signal.as_raw_value()).map_or(failure::OWN, |number| 128 + number)
 }
 
 fn workspace(given: Option<&std::path::Path>) -> Result<String, Failure> {
@@ -317,108 +336,4 @@ fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, Failure
 fn text(word: OsString, what: &str) -> Result<String, Failure> {
     word.into_string()
         .map_err(|word| Failure::plain(format!("{what} is no UTF-8: {}", PathBuf::from(word).display())))
-}
-
-/// What is printed besides the command's own output.
-struct Report {
-    json: bool,
-    receipt: bool,
-}
-
-/// The one object of `--json`.
-#[derive(Serialize)]
-struct Final<'a> {
-    exit_status: u8,
-    outcome: Option<json::Outcome>,
-    receipt: Option<json::Receipt>,
-    error: Option<&'a Failure>,
-}
-
-impl Report {
-    fn print_end(&self, ended: &Ended) {
-        let terminal = ended.terminal.as_ref();
-        let outcome = terminal.and_then(|terminal| terminal.outcome.as_ref());
-        let in_force = terminal.and_then(|terminal| terminal.receipt.as_ref());
-        if self.receipt
-            && let Some(terminal) = terminal
-        {
-            streams::print_to_stderr(&receipt::for_people(terminal));
-        }
-        if self.json {
-            print_object(&Final {
-                exit_status: ended.exit_status,
-                outcome: outcome.map(json::Outcome::from),
-                receipt: in_force.map(json::Receipt::from),
-                error: None,
-            });
-        } else if let Some(outcome) = outcome
-            && let Some(line) = receipt::unusual_end(outcome)
-        {
-            streams::note(&line);
-        }
-    }
-
-    fn print_failure(&self, failure: &Failure) {
-        print_object(&Final {
-            exit_status: failure.exit_status,
-            outcome: None,
-            receipt: None,
-            error: Some(failure),
-        });
-    }
-}
-
-fn print_object(object: &Final<'_>) {
-    match serde_json::to_string(object) {
-        Ok(line) => streams::print_to_stderr(&line),
-        Err(error) => streams::note(&io::Error::from(error).to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use v1::outcome::End;
-
-    use super::*;
-
-    fn outcome(cause: v1::Cause, end: Option<End>) -> v1::Outcome {
-        v1::Outcome { cause: cause.into(), end, ..Default::default() }
-    }
-
-    #[test]
-    fn the_exit_status_is_that_of_the_command() {
-        for code in [0_u8, 1, 42, 124, 255] {
-            let ended = outcome(v1::Cause::Exited, Some(End::ExitCode(code.into())));
-            assert_eq!(exit_status(&ended), code);
-        }
-    }
-
-    #[test]
-    fn a_signal_is_128_and_its_number() {
-        for (name, status) in [("SIGKILL", 137), ("SIGTERM", 143), ("SIGRTMIN", 162), ("SIGRTMIN+3", 165)] {
-            let ended = outcome(v1::Cause::Signalled, Some(End::Signal(name.to_owned())));
-            assert_eq!(exit_status(&ended), status, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_limit_of_time_is_124_whatever_the_command_made_of_it() {
-        for end in [End::ExitCode(0), End::Signal("SIGTERM".to_owned())] {
-            assert_eq!(exit_status(&outcome(v1::Cause::TimeLimit, Some(end.clone()))), 124);
-            assert_eq!(exit_status(&outcome(v1::Cause::IdleLimit, Some(end))), 124);
-        }
-    }
-
-    #[test]
-    fn an_end_that_nobody_saw_is_never_0() {
-        assert_eq!(exit_status(&outcome(v1::Cause::SandboxLost, None)), 125);
-        assert_eq!(exit_status(&outcome(v1::Cause::Unspecified, None)), 125);
-    }
-
-    #[test]
-    fn a_name_that_is_no_signal_has_no_number() {
-        for name in ["", "KILL", "SIGRTMIN-1", "SIGRTMIN+99", "SIGNOPE"] {
-            assert_eq!(signal_number(name), None, "{name:?}");
-        }
-    }
 }

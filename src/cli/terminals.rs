@@ -6,14 +6,12 @@
 use super::{
     arguments::{KillArguments, PsArguments, ReleaseArguments, WaitArguments},
     connection::Connection,
+    exit,
     failure::Failure,
-    json, receipt, run,
+    json, receipt,
     streams::{self, Written},
 };
 use crate::proto::v1;
-
-/// The exit status for a stdout that nobody reads any more: that of a program which SIGPIPE ended.
-pub(super) const NOBODY_READS: u8 = 128 + 13;
 
 /// `provost ps`.
 pub(super) async fn list(arguments: PsArguments) -> Result<u8, Failure> {
@@ -57,7 +55,7 @@ pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, Failure> {
     } else if let Some(line) = receipt::unusual_end(&outcome) {
         streams::note(&line);
     }
-    Ok(run::exit_status(&outcome))
+    Ok(exit::of_outcome(&outcome))
 }
 
 /// `provost release`.
@@ -120,7 +118,7 @@ pub(super) fn as_json(value: &impl serde::Serialize) -> Result<String, Failure> 
 pub(super) fn printed(text: &str) -> Result<u8, Failure> {
     match streams::print(text).map_err(|error| Failure::own("cannot write to stdout", error))? {
         Written::Whole => Ok(0),
-        Written::NobodyReads => Ok(NOBODY_READS),
+        Written::NobodyReads => Ok(exit::NOBODY_READS),
     }
 }
 
