@@ -7,19 +7,12 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use nix::fcntl::{Flock, FlockArg};
 
 use super::ServeError;
-use crate::{
-    proto::supervisor::{Shutdown, ToSupervisor, to_supervisor::Request},
-    wire,
-};
-
-/// How long the sandboxes of a dead gateway may take to end.
-const SWEEP_LIMIT: Duration = Duration::from_secs(5);
+use crate::sandbox::leftover;
 
 /// The state folder, locked for as long as this lives.
 #[derive(Debug)]
@@ -60,7 +53,7 @@ impl State {
             let name = entry.file_name();
             let id = name.to_string_lossy();
             tracing::warn!(sandbox.id = %id, "sandbox of a gateway that died: ended, its terminals are lost");
-            match end(&entry.path()) {
+            match leftover::end(&entry.path()) {
                 Ok(()) => {}
                 // Nobody listens: it has died too.
                 Err(error) if is_gone(&error) => {}
@@ -81,27 +74,4 @@ fn is_gone(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::BrokenPipe
     )
-}
-
-/// Asks a supervisor to end, and waits until it has: its socket closes with it.
-fn end(folder: &Path) -> io::Result<()> {
-    use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
-    let opened = fs::File::open(folder)?;
-    let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
-    let mut socket = std::os::unix::net::UnixStream::connect(path)?;
-    socket.set_read_timeout(Some(SWEEP_LIMIT))?;
-    let hello = crate::proto::supervisor::Hello {
-        lowest_version: crate::sandbox::control::VERSIONS.0,
-        highest_version: crate::sandbox::control::VERSIONS.1,
-    };
-    for (sequence, request) in [(1, Request::Hello(hello)), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
-    {
-        let message = ToSupervisor { sequence, request: Some(request) };
-        let frame = wire::encode(&message, 0).map_err(io::Error::other)?;
-        socket.write_all(&frame)?;
-    }
-    let mut answers = [0; 4096];
-    while socket.read(&mut answers)? > 0 {}
-    Ok(())
 }

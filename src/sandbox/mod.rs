@@ -7,6 +7,7 @@ pub mod host;
 pub mod identity;
 pub mod launch;
 pub mod launch_error;
+pub mod leftover;
 mod prepare;
 pub mod roots;
 pub mod seccomp;

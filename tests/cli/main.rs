@@ -1,0 +1,9 @@
+//! The command line as a person or a script meets it: exit statuses, streams, signals, and what is left behind.
+//!
+//! The real binary, with its embedded gateway or one that these tests start on a socket of their own. Never touches
+//! a gateway of the machine.
+
+mod fixture;
+mod run;
+mod serving;
+mod terminals;

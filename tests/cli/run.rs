@@ -1,0 +1,271 @@
+//! `provost run`.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    process::Stdio,
+};
+
+use nix::sys::signal::Signal;
+
+use super::fixture::{
+    Place, Running, code, eventually, final_object, mark, processes_with, shown, stderr, stdout,
+};
+
+#[test]
+fn the_exit_status_is_the_commands_own() {
+    let place = Place::new();
+    for status in ["0", "1", "42", "255"] {
+        let output = place.output(&[], &["sh", "-c", &format!("exit {status}")]);
+        assert_eq!(code(&output).to_string(), status, "{}", shown(&output));
+    }
+}
+
+#[test]
+fn a_command_that_a_signal_ends_is_128_and_the_signal() {
+    let place = Place::new();
+    for (signal, status) in [("KILL", 137), ("SEGV", 139), ("TERM", 143)] {
+        let output = place.output(&[], &["sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(code(&output), status, "{}", shown(&output));
+    }
+}
+
+#[test]
+fn a_time_limit_is_124_and_ends_the_whole_tree() {
+    let place = Place::new();
+    let mark = mark();
+    let script = format!("sleep {mark} & setsid sleep {mark} & trap '' TERM; echo kept; wait; sleep {mark}");
+    let mut run = place.run(&["--timeout", "300ms", "--json"], &["sh", "-c", &script]);
+    let output = run.output().expect("provost starts");
+    assert_eq!(code(&output), 124, "{}", shown(&output));
+    assert_eq!(stdout(&output), "kept\n", "output is kept");
+    assert_eq!(final_object(&output)["outcome"]["cause"], "time_limit");
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+}
+
+#[test]
+fn a_missing_command_is_127() {
+    let place = Place::new();
+    for command in ["no-such-program", "./no-such-file", "/no/such/path"] {
+        let output = place.output(&["--json"], &[command]);
+        assert_eq!(code(&output), 127, "{}", shown(&output));
+        assert_eq!(final_object(&output)["error"]["reason"], "COMMAND_NOT_FOUND");
+    }
+}
+
+#[test]
+fn what_cannot_be_executed_is_126() {
+    let place = Place::new();
+    let script = place.work().join("script");
+    fs::write(&script, "#!/bin/sh\n").unwrap();
+    let output = place.output(&["--json"], &["./script"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = place.output(&["--json"], &["./script"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    assert_eq!(final_object(&output)["error"]["reason"], "BAD_INTERPRETER");
+}
+
+#[test]
+fn what_the_policy_denies_is_126_and_names_the_rule() {
+    let place = Place::new();
+    let output = place.output(&["--env", "LD_PRELOAD=/tmp/x.so"], &["true"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    assert!(stderr(&output).contains("LD_"), "{}", shown(&output));
+    let output = place.output(&["--profile", "offline", "--network", "host"], &["true"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+}
+
+#[test]
+fn provosts_own_failures_are_125_and_one_line() {
+    let place = Place::new();
+    let gateway = format!("unix:{}", place.path().join("nobody.sock").display());
+    let mut named = place.provost();
+    named.args(["run", "--gateway", &gateway, "--", "true"]);
+    let output = named.output().expect("provost starts");
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", shown(&output));
+    assert!(stderr(&output).contains("nobody.sock"), "{}", shown(&output));
+    for wrong in
+        [&["run", "true"][..], &["run", "--timeout", "5", "--", "true"], &["run", "--env", "X", "--", "true"]]
+    {
+        let output = place.provost().args(wrong).output().expect("provost starts");
+        assert_eq!(code(&output), 125, "{wrong:?}: {}", shown(&output));
+    }
+}
+
+#[test]
+fn policies_that_do_not_load_are_refused_with_their_place() {
+    let place = Place::new();
+    fs::write(place.policies().join("default.toml"), "default_profile = \"workspace\"\nno_such_key = 1\n")
+        .unwrap();
+    let output = place.output(&[], &["true"]);
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert!(stderr(&output).contains("default.toml:2"), "{}", shown(&output));
+}
+
+#[test]
+fn stdout_and_stderr_stay_apart_and_whole() {
+    let place = Place::new();
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(place.work().join("noise"), &noise).unwrap();
+    let output = place.output(&[], &["sh", "-c", "cat noise; rev() { cat noise noise; }; rev >&2"]);
+    assert_eq!(code(&output), 0);
+    assert!(output.stdout == noise, "stdout has {} bytes", output.stdout.len());
+    assert!(output.stderr.ends_with(&noise), "stderr has {} bytes", output.stderr.len());
+    assert!(output.stderr.len() >= 2 * noise.len());
+}
+
+#[test]
+fn output_comes_while_the_command_runs() {
+    let place = Place::new();
+    let mut run = place.run(&["--stdin"], &["sh", "-c", "echo first; read line; echo got $line"]);
+    let mut running = Running::start(run.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    // The command cannot go on before this line has come.
+    assert_eq!(running.line(), "first");
+    let mut stdin = running.0.stdin.take().expect("stdin is a pipe");
+    stdin.write_all(b"it\n").unwrap();
+    assert_eq!(running.line(), "got it");
+    assert_eq!(running.end().code(), Some(0));
+}
+
+#[test]
+fn stdin_is_empty_unless_it_is_passed_on() {
+    let place = Place::new();
+    let noise: Vec<u8> = (0..2_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    for (options, expected) in [(&[][..], &[][..]), (&["--stdin"][..], &noise[..])] {
+        let mut run = place.run(options, &["cat"]);
+        let mut running = Running::start(run.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut stdin = running.0.stdin.take().expect("stdin is a pipe");
+        let noise = noise.clone();
+        // Nobody reads it in the first case: a closed pipe is as good.
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&noise)));
+        let mut got = Vec::new();
+        running.0.stdout.as_mut().expect("stdout is a pipe").read_to_end(&mut got).unwrap();
+        assert!(got == expected, "{options:?}: {} bytes", got.len());
+        assert_eq!(running.end().code(), Some(0));
+        feeder.join().unwrap();
+    }
+}
+
+#[test]
+fn the_workspace_is_the_current_folder_or_the_one_given() {
+    let place = Place::new();
+    let output = place.output(&[], &["sh", "-c", "pwd; echo made > here"]);
+    assert_eq!(stdout(&output).trim_end(), place.work().canonicalize().unwrap().to_str().unwrap());
+    assert_eq!(fs::read_to_string(place.work().join("here")).unwrap(), "made\n");
+
+    let other = place.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let output = place.output(&["--cwd", other.to_str().unwrap()], &["sh", "-c", "pwd; echo > there"]);
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert!(other.join("there").exists());
+    let output = place.output(&["--cwd", "/no/such/folder"], &["true"]);
+    assert_eq!(code(&output), 125);
+}
+
+#[test]
+fn only_given_variables_reach_the_command() {
+    let place = Place::new();
+    let mut run = place.run(&["--env", "GIVEN=a=b c"], &["env"]);
+    let output = run.env("SECRET_TOKEN", "do-not-show").output().expect("provost starts");
+    let seen = stdout(&output);
+    assert!(seen.lines().any(|line| line == "GIVEN=a=b c"), "{seen}");
+    assert!(!seen.contains("do-not-show"), "{seen}");
+}
+
+#[test]
+fn an_interrupt_stops_the_whole_tree() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let place = Place::new();
+        let mark = mark();
+        let script = format!("sleep {mark} & (setsid sleep {mark} &) ; echo ready; wait");
+        let mut run = place.run(&[], &["sh", "-c", &script]);
+        let mut running = Running::start(run.stdout(Stdio::piped()));
+        assert_eq!(running.line(), "ready");
+        eventually("both sleep", || processes_with(&mark).len() >= 2);
+        running.signal(signal);
+        assert_eq!(running.end().code(), Some(128 + 15), "the tree was ended by TERM");
+        assert_eq!(processes_with(&mark), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_second_interrupt_kills_at_once() {
+    let place = Place::new();
+    let mark = mark();
+    let script = format!("trap '' TERM INT; echo ready; while :; do sleep {mark}; done");
+    let mut run = place.run(&[], &["sh", "-c", &script]);
+    let mut running = Running::start(run.stdout(Stdio::piped()));
+    assert_eq!(running.line(), "ready");
+    // The grace of the default profile is 5 s: what ends sooner was killed by the second.
+    let start = std::time::Instant::now();
+    running.signal(Signal::SIGINT);
+    // Two of one signal that are pending at once are one signal.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code(), Some(137));
+    assert!(start.elapsed().as_millis() < 4_000, "{:?}", start.elapsed());
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_provost_leaves_nothing() {
+    let place = Place::new();
+    let mark = mark();
+    let script = format!("trap '' TERM HUP INT; (setsid sleep {mark} &); echo ready; sleep {mark}");
+    let mut run = place.run(&[], &["sh", "-c", &script]);
+    let mut running = Running::start(run.stdout(Stdio::piped()));
+    assert_eq!(running.line(), "ready");
+    eventually("both sleep", || processes_with(&mark).len() >= 2);
+    running.signal(Signal::SIGKILL);
+    eventually("the tree is gone", || processes_with(&mark).is_empty());
+}
+
+#[test]
+fn a_stdout_that_nobody_reads_ends_the_command() {
+    let place = Place::new();
+    let mark = mark();
+    let script = format!("sleep {mark} & yes");
+    let mut run = place.run(&[], &["sh", "-c", &script]);
+    let mut running = Running::start(run.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert_eq!(running.line(), "y");
+    drop(running.0.stdout.take());
+    assert_eq!(running.end().code(), Some(128 + 13), "as of a program that SIGPIPE ended");
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+    let mut said = String::new();
+    running.0.stderr.take().expect("stderr is a pipe").read_to_string(&mut said).unwrap();
+    assert!(!said.contains("panic"), "{said}");
+}
+
+#[test]
+fn the_json_object_tells_the_outcome_and_the_receipt() {
+    let place = Place::new();
+    let output = place.output(&["--json"], &["sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!(code(&output), 3);
+    assert_eq!(stdout(&output), "out\n");
+    assert!(stderr(&output).contains("err\n"));
+    let object = final_object(&output);
+    assert_eq!(object["exit_status"], 3);
+    assert_eq!(object["outcome"]["exit_code"], 3);
+    assert_eq!(object["outcome"]["cause"], "exited");
+    assert_eq!(object["outcome"]["survivors"], 0);
+    assert!(object["outcome"]["usage"]["wall_us"].as_i64().unwrap() > 0);
+    assert_eq!(object["receipt"]["no_new_privs"], true);
+    assert_eq!(object["receipt"]["survivors"], 0);
+    assert_eq!(object["error"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_receipt_says_what_confined_the_command() {
+    let place = Place::new();
+    let output = place.output(&["--receipt"], &["true"]);
+    let said = stderr(&output);
+    for expected in
+        ["receipt of term_", "exit code 0", "0 processes", "user", "no capabilities", "filter", "network"]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}

@@ -1,0 +1,116 @@
+//! An ordinary user: the README's first command works, confines, and says what is weaker than under root.
+//!
+//! Run by root these tests take an id that nobody has; run by anybody else they take that user's. No entry in
+//! /etc/passwd, no subordinate ids and no delegated cgroup is needed, and none is made.
+
+mod user;
+
+use std::{fs, net::TcpListener, os::unix::fs::MetadataExt};
+
+use user::{NOBODYS_ID, User, shown, text};
+
+#[test]
+fn the_first_command_of_the_readme_works_and_is_confined() {
+    let Some(user) = User::find() else { return };
+    let output = user.run(&["uname", "-a"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    assert!(text(&output.stdout).starts_with("Linux "), "{}", shown(&output));
+
+    let status = text(&user.run(&["cat", "/proc/self/status"]).stdout);
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim));
+        line.unwrap_or_else(|| panic!("no {name} in {status}"))
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(field(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(field("NoNewPrivs"), "1");
+    assert_eq!(field("Seccomp"), "2");
+}
+
+#[test]
+fn every_namespace_is_the_sandboxs_own() {
+    let Some(user) = User::find() else { return };
+    let script = "for ns in user pid mnt ipc uts cgroup net; do echo $ns $(readlink /proc/self/ns/$ns); done";
+    let outside = text(&user.outside(&["sh", "-c", script]).stdout);
+    let inside = user.run(&["sh", "-c", script]);
+    assert!(inside.status.success(), "{}", shown(&inside));
+    let inside = text(&inside.stdout);
+    assert_eq!(outside.lines().count(), inside.lines().count(), "{inside}");
+    for (theirs, ours) in outside.lines().zip(inside.lines()) {
+        assert!(ours.contains('['), "{ours}");
+        assert_ne!(theirs, ours, "shared with the host");
+    }
+}
+
+#[test]
+fn files_of_the_host_are_absent() {
+    let Some(user) = User::find() else { return };
+    let secret = user.folder().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    let read = ["cat", secret.to_str().unwrap()];
+    assert_eq!(text(&user.outside(&read).stdout), "secret", "outside it can be read");
+    let inside = user.run(&read);
+    assert!(!inside.status.success() && !text(&inside.stdout).contains("secret"), "{}", shown(&inside));
+}
+
+#[test]
+fn what_is_written_in_the_workspace_belongs_to_the_user() {
+    let Some(user) = User::find() else { return };
+    let output = user.run(&["sh", "-c", "echo x > made && mkdir folder && echo y > folder/deep"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    for name in ["made", "folder", "folder/deep"] {
+        assert_eq!(user.work().join(name).metadata().unwrap().uid(), user.id, "{name}");
+    }
+    let output = user.run(&["sh", "-c", "echo x > /etc/made || echo x > /usr/made"]);
+    assert!(!output.status.success(), "{}", shown(&output));
+}
+
+#[test]
+fn the_hosts_loopback_is_out_of_reach() {
+    let Some(user) = User::find() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let connect = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+    assert!(user.outside(&["bash", "-c", &connect]).status.success(), "outside it can be reached");
+    let inside = user.run(&["bash", "-c", &connect]);
+    assert!(!inside.status.success(), "{}", shown(&inside));
+    assert!(user.run(&["bash", "-c", "true"]).status.success(), "the shell is there");
+}
+
+#[test]
+fn the_whole_tree_ends_with_the_command() {
+    let Some(user) = User::find() else { return };
+    let mark = format!("{}77", std::process::id());
+    let script = format!("(setsid sleep {mark} &); (trap '' TERM; sleep {mark}) & echo begun; exit 5");
+    let output = user.run(&["sh", "-c", &script]);
+    assert_eq!(output.status.code(), Some(5), "{}", shown(&output));
+    let left = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
+    });
+    assert_eq!(left.count(), 0, "processes are left");
+}
+
+#[test]
+fn doctor_says_what_is_weaker_and_how_to_mend_it() {
+    let Some(user) = User::find() else { return };
+    let provost = user.provost();
+    let provost = provost.to_str().expect("UTF-8");
+    let output = user.outside(&[provost, "doctor", "--json"]);
+    assert!(output.status.success(), "nothing that is required is missing: {}", shown(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("doctor prints JSON");
+    let protections = report["protections"].as_array().expect("a list");
+    let of = |state: &str| protections.iter().filter(|one| one["state"] == state).count();
+    assert!(of("available") >= 5, "{report}");
+    for one in protections.iter().filter(|one| one["state"] != "available") {
+        assert!(one["why"].as_str().is_some_and(|why| !why.is_empty()), "{one}");
+        assert!(one["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{one}");
+    }
+    if user.id == NOBODYS_ID {
+        // This id has neither a range of ids nor a cgroup of its own.
+        assert!(of("weaker") + of("missing") >= 1, "{report}");
+        let page = text(&user.outside(&[provost, "doctor"]).stdout);
+        assert!(page.contains("weaker") || page.contains("missing"), "{page}");
+    }
+}
