@@ -86,6 +86,17 @@ pub fn reap(which: Which) -> Result<Found, Errno> {
     }))
 }
 
+/// Whether there is any child at all, dead or alive. Reaps nothing.
+#[must_use]
+pub fn has_children() -> bool {
+    // SAFETY: plain data for which all zeroes is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the pointer is to a local of the right type.
+    let result = Errno::result(unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) });
+    result != Err(Errno::ECHILD)
+}
+
 fn microseconds(time: libc::timeval) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned()
 }

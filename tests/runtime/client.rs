@@ -39,6 +39,8 @@ pub enum Groups {
     All,
     /// v1 only.
     V1,
+    /// None; the supervisor is PID 1 of a namespace instead.
+    None,
 }
 
 /// What happens when the connection is lost.
@@ -56,11 +58,15 @@ impl Supervisor {
             format!("provost-test-{}-{:x}", std::process::id(), Instant::now().elapsed().subsec_nanos());
         let name = format!("{name}-{}", folder.path().file_name().unwrap().to_string_lossy());
         let mut made = Vec::new();
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new("unshare");
+        if groups == Groups::None {
+            command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        }
+        command.arg(std::env::current_exe().unwrap());
         command.arg("supervisor").arg(&socket);
         command.arg(if without == WithoutGateway::Die { "die" } else { "go-on" });
         for (kind, controllers, path) in own_groups() {
-            if groups == Groups::V1 && kind == "v2" {
+            if groups == Groups::None || groups == Groups::V1 && kind == "v2" {
                 continue;
             }
             let path = path.join(&name);
@@ -68,7 +74,10 @@ impl Supervisor {
             command.arg(format!("{kind}:{controllers}:{}", path.display()));
             made.push(path);
         }
-        assert!(!made.is_empty(), "this host has no control groups that can be written");
+        assert!(
+            groups == Groups::None || !made.is_empty(),
+            "this host has no control groups that can be written"
+        );
         let process = command.stdin(Stdio::null()).spawn().unwrap();
         Self { process, _folder: folder, groups: made, socket }
     }

@@ -26,6 +26,7 @@ pub const ALL: &[Rule] = rules![
     a_kill_right_after_the_start_kills as "a_kill_right_after_the_start_kills",
     a_tree_that_resists_dies as "a_tree_that_resists_dies",
     a_tree_that_resists_dies_without_a_v2_tree as "a_tree_that_resists_dies_without_a_v2_tree",
+    without_any_tree_the_whole_namespace_dies as "without_any_tree_the_whole_namespace_dies",
     a_fork_storm_dies as "a_fork_storm_dies",
     what_outlives_the_command_is_stopped_after_the_linger_time as
         "what_outlives_the_command_is_stopped_after_the_linger_time",
@@ -136,6 +137,10 @@ fn a_tree_that_resists_dies() {
 
 fn a_tree_that_resists_dies_without_a_v2_tree() {
     resists(Groups::V1);
+}
+
+fn without_any_tree_the_whole_namespace_dies() {
+    resists(Groups::None);
 }
 
 fn resists(groups: Groups) {

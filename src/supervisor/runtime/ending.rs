@@ -10,14 +10,13 @@ use nix::sys::epoll::EpollFlags;
 use super::{
     Runtime,
     pump::Pumped,
-    reap::Children,
     table::{Key, Source},
     terminal::{Flow, Phase, Remains, Stop, Terminal},
 };
 use crate::{
     cgroup::{leaf::Removal, usage::Usage},
     proto::supervisor::{Exit, Exited, StopCause, exit, from_supervisor::Message},
-    sys::wait::End,
+    sys::wait::{End, has_children},
 };
 
 /// What outlives the main process has at most this grace.
@@ -117,7 +116,7 @@ impl Runtime {
         let killed_at = self.terminals.get(key).and_then(|one| one.stop.as_ref()?.killed_at);
         match killed_at {
             Some(killed_at) if killed_at + GIVE_UP <= now => {
-                let survivors = self.processes_of(key).len() as u32;
+                let survivors = self.survivors_of(key);
                 let usage = self.usage_of(key);
                 self.drain(key, Remains { usage, survivors, until: now })
             }
@@ -174,12 +173,21 @@ impl Runtime {
     fn remove_leaf(&mut self, key: Key) -> Option<Usage> {
         let terminal = self.terminals.get(key)?;
         let Some(leaf) = &terminal.leaf else {
-            return (self.reap_all() == Children::None).then(Usage::default);
+            return (!has_children()).then(Usage::default);
         };
         let usage = self.leaves.usage(leaf);
         match self.leaves.remove(leaf) {
             Ok(Removal::Removed) => Some(usage),
             Ok(Removal::Busy) | Err(_) => None,
+        }
+    }
+
+    /// Read from the kernel. Without a tree: at least so many.
+    fn survivors_of(&self, key: Key) -> u32 {
+        match self.terminals.get(key).map(|terminal| terminal.leaf.is_some()) {
+            Some(true) => self.processes_of(key).len() as u32,
+            Some(false) => u32::from(has_children()),
+            None => 0,
         }
     }
 

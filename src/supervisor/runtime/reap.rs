@@ -23,15 +23,6 @@ const MANY: usize = 256;
 /// And by so long.
 const SCAN_DELAY: Duration = Duration::from_millis(2);
 
-/// What a look at the children found in the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Children {
-    /// There are some that live.
-    Some,
-    /// There is none: nothing but us is in the sandbox.
-    None,
-}
-
 impl Runtime {
     pub(super) fn children_changed(&mut self) {
         let named = match self.signals.read_signal() {
@@ -49,37 +40,44 @@ impl Runtime {
         self.scan_at.get_or_insert(at);
     }
 
-    pub(super) fn reap_all(&mut self) -> Children {
+    pub(super) fn reap_all(&mut self) {
         self.scan_at = None;
-        for _ in 0..REAPS_PER_TURN {
+        let mut orphans = false;
+        for count in 0.. {
+            if count == REAPS_PER_TURN {
+                // The others have their turn first.
+                self.scan_at = Some(self.now);
+                break;
+            }
             match reap(Which::Any) {
-                Ok(Found::Reaped(reaped)) => self.take_reaped(reaped),
-                Ok(Found::NoneEnded) | Err(_) => return Children::Some,
-                Ok(Found::NoChildren) => return Children::None,
+                Ok(Found::Reaped(reaped)) => orphans |= self.take_reaped(reaped) == Whose::Nobodys,
+                Ok(Found::NoneEnded | Found::NoChildren) | Err(_) => break,
             }
         }
-        // The others have their turn first.
-        self.scan_at = Some(self.now);
-        Children::Some
+        if orphans {
+            self.orphans_reaped();
+        }
     }
 
     pub(super) fn reap_one(&mut self, pid: i32) {
-        if let Ok(Found::Reaped(reaped)) = reap(Which::Pid(pid)) {
-            self.take_reaped(reaped);
+        if let Ok(Found::Reaped(reaped)) = reap(Which::Pid(pid))
+            && self.take_reaped(reaped) == Whose::Nobodys
+        {
+            self.orphans_reaped();
         }
     }
 
-    fn take_reaped(&mut self, reaped: Reaped) {
-        let Some(key) = self.mains.remove(&reaped.pid) else {
-            return self.orphan_reaped();
-        };
-        let Some(terminal) = self.terminals.get_mut(key) else { return };
-        terminal.main = Some(MainEnd { reaped, at: self.now, at_ns: wall_clock_ns() });
-        self.advance(key);
+    fn take_reaped(&mut self, reaped: Reaped) -> Whose {
+        let Some(key) = self.mains.remove(&reaped.pid) else { return Whose::Nobodys };
+        if let Some(terminal) = self.terminals.get_mut(key) {
+            terminal.main = Some(MainEnd { reaped, at: self.now, at_ns: wall_clock_ns() });
+            self.advance(key);
+        }
+        Whose::Terminals
     }
 
     /// The last one of a leaf may have gone. Where the kernel does not tell of that, look at those that wait for it.
-    fn orphan_reaped(&mut self) {
+    fn orphans_reaped(&mut self) {
         if self.leaves.is_unified() {
             return;
         }
@@ -92,4 +90,13 @@ impl Runtime {
             self.advance(key);
         }
     }
+}
+
+/// Whose main process was reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// A terminal's.
+    Terminals,
+    /// An orphan's.
+    Nobodys,
 }
