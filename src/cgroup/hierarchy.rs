@@ -101,7 +101,9 @@ fn own_in(mount: &str, membership: &str) -> Option<OwnGroup> {
     })?;
     // In a container the mount may show only a part of the hierarchy.
     let below = Path::new(group).strip_prefix(&root).ok()?;
-    Some(OwnGroup { path: PathBuf::from(point).join(below), hierarchy, controllers })
+    // Joining an empty path would leave a slash at the end.
+    let path = PathBuf::from(point).join(below).components().collect();
+    Some(OwnGroup { path, hierarchy, controllers })
 }
 
 /// Spaces and their like are octal in mountinfo.
