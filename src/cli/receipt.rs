@@ -46,6 +46,21 @@ pub(super) fn for_people(terminal: &v1::Terminal) -> String {
     page.text
 }
 
+/// One line about what the profile preferred and this host did not give; the receipt has the whole of it.
+pub(super) fn notice(shortfalls: &[String]) -> Option<String> {
+    if shortfalls.is_empty() {
+        return None;
+    }
+    // "what: why".
+    let mut what: Vec<&str> = shortfalls.iter().filter_map(|one| one.split(": ").next()).collect();
+    what.dedup();
+    Some(format!(
+        "notice: confined, but with {} ({}); `--receipt` tells why, `provost doctor` how to mend it",
+        count(u32::try_from(what.len()).unwrap_or(u32::MAX), "shortfall"),
+        what.join(", ")
+    ))
+}
+
 /// A line about an end that an exit status alone does not tell.
 pub(super) fn unusual_end(outcome: &v1::Outcome) -> Option<String> {
     match outcome.cause() {
@@ -192,6 +207,17 @@ mod tests {
         {
             assert!(text.contains(expected), "{expected}: {text}");
         }
+    }
+
+    #[test]
+    fn shortfalls_are_one_line() {
+        assert_eq!(notice(&[]), None);
+        let line = notice(&["cgroup-memory: no\nway".to_owned(), "cgroup-pids: no".to_owned()]).unwrap();
+        assert!(
+            line.starts_with("notice: confined, but with 2 shortfalls (cgroup-memory, cgroup-pids);"),
+            "{line}"
+        );
+        assert!(!line.contains('\n'));
     }
 
     #[test]

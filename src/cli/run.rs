@@ -14,6 +14,7 @@ use super::{
     exit,
     failure::{self, Failure},
     interrupts::Interrupts,
+    receipt,
     report::Report,
     streams::{self, Written},
 };
@@ -153,8 +154,8 @@ async fn drive(
     let Some(Event::Started(started)) = first.and_then(|first| first.event) else {
         return Err(Failure::plain("the gateway ended the call before the command had started".to_owned()));
     };
-    for shortfall in started.receipt.iter().flat_map(|receipt| &receipt.shortfalls) {
-        streams::note(&format!("notice: {shortfall}"));
+    if let Some(line) = started.receipt.as_ref().and_then(|receipt| receipt::notice(&receipt.shortfalls)) {
+        streams::note(&line);
     }
     let feeding = (input == Input::PassedOn).then(|| pass_input(terminals.clone(), started.id.clone()));
     let result = stay(&mut terminals, &started.id, events, interrupts).await;

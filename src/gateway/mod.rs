@@ -7,15 +7,10 @@
 
 mod config;
 mod listen;
+mod private;
 mod state;
 
-use std::{
-    fs, io,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
 pub use listen::ListenError;
@@ -279,7 +274,7 @@ pub struct Embedded {
 /// Starts a gateway of this process's own. The configuration's socket and state folder are not looked at: both are
 /// made anew, for this process only.
 pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
-    let folder = private_folder()?;
+    let folder = private::make()?;
     config.listen = folder.join("provost.sock");
     config.state = folder.join("state");
     let started = Gateway::open(&config)
@@ -287,7 +282,7 @@ pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
     let (gateway, listening) = match started {
         Ok(started) => started,
         Err(error) => {
-            remove_folder(&folder);
+            private::remove(&folder);
             return Err(error);
         }
     };
@@ -309,25 +304,7 @@ impl Embedded {
     pub async fn close(self) -> Result<(), ServeError> {
         self.drain.cancel();
         let served = self.serving.await;
-        remove_folder(&self.folder);
+        private::remove(&self.folder);
         served.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))
-    }
-}
-
-fn private_folder() -> Result<PathBuf, ServeError> {
-    let folder = config::runtime_folder().join(format!("run-{}", ulid::Ulid::generate()));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .map_err(|source| ServeError::State { path: folder.clone(), source })?;
-    Ok(folder)
-}
-
-fn remove_folder(folder: &Path) {
-    match fs::remove_dir_all(folder) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::error!(folder = %folder.display(), error = %error, "cannot remove"),
     }
 }

@@ -5,7 +5,11 @@
 
 mod user;
 
-use std::{fs, net::TcpListener, os::unix::fs::MetadataExt};
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
 
 use user::{NOBODYS_ID, User, shown, text};
 
@@ -90,6 +94,45 @@ fn the_whole_tree_ends_with_the_command() {
         line.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
     });
     assert_eq!(left.count(), 0, "processes are left");
+}
+
+#[test]
+fn a_runtime_folder_that_somebody_else_made_is_not_used() {
+    let Some(user) = User::find() else { return };
+    if user.id != NOBODYS_ID {
+        println!("SKIPPED: only root can make another user's folder");
+        return;
+    }
+    let trap = std::path::PathBuf::from(format!("/tmp/provost-{NOBODYS_ID}"));
+    fs::create_dir(&trap).expect("nobody has this id");
+    fs::set_permissions(&trap, fs::Permissions::from_mode(0o777)).unwrap();
+    std::os::unix::fs::chown(&trap, Some(NOBODYS_ID - 1), None).unwrap();
+    let provost = user.provost();
+    let output = user.outside(&[
+        "env",
+        "-u",
+        "XDG_RUNTIME_DIR",
+        provost.to_str().expect("UTF-8"),
+        "run",
+        "--",
+        "echo",
+        "ran",
+    ]);
+    let modified = fs::read_dir(&trap).unwrap().count();
+    fs::remove_dir_all(&trap).unwrap();
+    assert_eq!(text(&output.stdout), "ran\n", "{}", shown(&output));
+    assert_eq!(modified, 0, "something was put into it");
+}
+
+#[test]
+fn what_is_missing_is_one_line_on_stderr() {
+    let Some(user) = User::find() else { return };
+    let output = user.run(&["true"]);
+    let said = text(&output.stderr);
+    assert!(said.lines().count() <= 1, "{said}");
+    if user.id == NOBODYS_ID {
+        assert!(said.starts_with("provost: notice: ") && said.contains("provost doctor"), "{said}");
+    }
 }
 
 #[test]
