@@ -24,6 +24,9 @@ use provost::{
 /// No event of these tests takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The group below each folder that the supervisor itself lives in.
+pub const SEAT: &str = "supervisor";
+
 /// A supervisor of its own, with control groups below this process's.
 pub struct Supervisor {
     process: Child,
@@ -55,7 +58,7 @@ impl Supervisor {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control.sock");
         let name =
-            format!("provost-test-{}-{:x}", std::process::id(), Instant::now().elapsed().subsec_nanos());
+            format!("provost-runtime-{}-{:x}", std::process::id(), Instant::now().elapsed().subsec_nanos());
         let name = format!("{name}-{}", folder.path().file_name().unwrap().to_string_lossy());
         let mut made = Vec::new();
         let mut command = Command::new("unshare");
@@ -70,7 +73,8 @@ impl Supervisor {
                 continue;
             }
             let path = path.join(&name);
-            std::fs::create_dir(&path).unwrap();
+            // With the supervisor inside, as in a sandbox, and so not to be taken for a leftover.
+            std::fs::create_dir_all(path.join(SEAT)).unwrap();
             command.arg(format!("{kind}:{controllers}:{}", path.display()));
             made.push(path);
         }
@@ -116,7 +120,9 @@ impl Supervisor {
     /// Leaves that exist now, in all hierarchies.
     pub fn leaves(&self) -> usize {
         let folders = self.groups.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
-        folders.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir()).count()
+        let is_leaf =
+            |entry: &std::fs::DirEntry| entry.file_type().unwrap().is_dir() && entry.file_name() != SEAT;
+        folders.filter(|entry| is_leaf(entry.as_ref().unwrap())).count()
     }
 }
 

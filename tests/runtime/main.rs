@@ -61,7 +61,9 @@ fn supervise(arguments: &[String]) -> ! {
         let hierarchy = if parts.next() == Some("v2") { Hierarchy::V2 } else { Hierarchy::V1 };
         let controllers = parts.next().unwrap().split(',').filter(|one| !one.is_empty());
         let controllers = controllers.map(String::from).collect();
-        let descriptor = OwnedFd::from(std::fs::File::open(parts.next().unwrap()).unwrap());
+        let path = std::path::Path::new(parts.next().unwrap());
+        std::fs::write(path.join(client::SEAT).join("cgroup.procs"), "0").unwrap();
+        let descriptor = OwnedFd::from(std::fs::File::open(path).unwrap());
         Folder { descriptor, hierarchy, controllers }
     };
     runtime::run(Ready {
