@@ -127,6 +127,15 @@ impl Filter {
                 refuse,
                 allow,
             ],
+            When::FamilyOf { index } => vec![
+                (LOAD, 0, 0, argument(index)),
+                (JUMP_EQUAL, 4, 0, FAMILIES[0]),
+                (JUMP_EQUAL, 3, 0, FAMILIES[1]),
+                (JUMP_EQUAL, 2, 0, FAMILIES[2]),
+                (JUMP_EQUAL, 1, 0, FAMILIES[3]),
+                (RETURN, 0, 0, errno(libc::EAFNOSUPPORT)),
+                allow,
+            ],
             When::OtherThan { index, values: [first, second], mask } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_EQUAL, 2, 0, first),
@@ -165,6 +174,10 @@ const TIOCSTI: u32 = 0x5412;
 /// Pastes on a console, likewise.
 const TIOCLINUX: u32 = 0x541C;
 
+/// The address families that programs use: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others are parts of the kernel
+/// that nobody needs here, and AF_VSOCK reaches the hypervisor's host from any network namespace.
+const FAMILIES: [u32; 4] = [1, 2, 10, 16];
+
 /// The execution domain of Linux, and "do not change, only tell".
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;
 /// ADDR_NO_RANDOMIZE: debuggers switch address randomisation off for what they start.
@@ -177,10 +190,27 @@ struct Conditional {
 
 /// When a call is refused with `EPERM`; else it is allowed.
 enum When {
-    AnyBit { index: u32, bits: u32 },
-    Creating { flags: u32, mode: u32 },
-    OneOf { index: u32, values: [u32; 2] },
-    OtherThan { index: u32, values: [u32; 2], mask: u32 },
+    AnyBit {
+        index: u32,
+        bits: u32,
+    },
+    Creating {
+        flags: u32,
+        mode: u32,
+    },
+    OneOf {
+        index: u32,
+        values: [u32; 2],
+    },
+    /// The argument is an address family that is none of [`FAMILIES`]: refused with `EAFNOSUPPORT`.
+    FamilyOf {
+        index: u32,
+    },
+    OtherThan {
+        index: u32,
+        values: [u32; 2],
+        mask: u32,
+    },
 }
 
 /// The numbers of calls, as far as they differ between machines.
@@ -215,6 +245,8 @@ impl Numbers {
                 call: pick(272, 97), // unshare
                 when: When::AnyBit { index: 0, bits: NAMESPACES | TIME_NAMESPACE },
             },
+            Conditional { call: pick(41, 198), when: When::FamilyOf { index: 0 } }, // socket
+            Conditional { call: pick(53, 199), when: When::FamilyOf { index: 0 } }, // socketpair
             Conditional {
                 call: pick(135, 92), // personality
                 when: When::OtherThan { index: 0, values: [PERSONALITY_QUERY, 0], mask: !NO_RANDOMIZE },
@@ -382,6 +414,18 @@ mod tests {
         assert_eq!(answers(257, &[0, 0, 0o101, 0o644]), ALLOW, "openat that creates");
         assert_eq!(answers(56, &[0x0120_0011]), ALLOW, "clone as fork does it");
         assert_eq!(answers(56, &[0x003d_0f00]), ALLOW, "clone of a thread");
+    }
+
+    #[test]
+    fn sockets_are_of_the_families_that_a_network_namespace_holds() {
+        for call in [41, 53] {
+            for family in FAMILIES {
+                assert_eq!(answers(call, &[u64::from(family)]), ALLOW, "{family}");
+            }
+            for family in [0, 9, 15, 17, 29, 30, 38, 40] {
+                assert_eq!(answers(call, &[family]), errno(libc::EAFNOSUPPORT), "{family}");
+            }
+        }
     }
 
     #[test]

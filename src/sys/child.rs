@@ -31,7 +31,7 @@ pub enum Step {
     Identity,
     /// Reading back what is in force.
     Verify,
-    /// chdir(2).
+    /// The way to the working folder, and fchdir(2). The index is how many names had been passed.
     Cwd,
     /// The signal mask.
     Signals,
@@ -64,7 +64,7 @@ pub(super) struct Plan {
     pub(super) gid: u32,
     pub(super) status: *mut u8,
     pub(super) status_length: usize,
-    pub(super) cwd: *const c_char,
+    pub(super) cwd: *const *const c_char,
     pub(super) candidates: *const *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) env: *const *const c_char,
@@ -130,12 +130,44 @@ unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
         let result = bare(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
         check(Step::Identity, 3, result)?;
         read_status(plan)?;
-        check(Step::Cwd, 0, bare(libc::SYS_chdir, [plan.cwd as usize, 0, 0, 0, 0]))?;
+        enter_folder(plan.cwd)?;
         let mask = 0_u64;
         let how = libc::SIG_SETMASK as usize;
         let result = bare(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
         check(Step::Signals, 0, result)?;
         Err(execute(plan))
+    }
+}
+
+/// Walks from the root to the folder, name by name, so that a link that another command has put in the way leads
+/// nowhere: it is no folder (ENOTDIR). openat2(2) would do it at once; the sandbox's filter refuses it.
+///
+/// # Safety
+/// As [`child_steps`]; the names end with a null pointer.
+unsafe fn enter_folder(mut names: *const *const c_char) -> Result<(), ChildFailure> {
+    let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as usize;
+    let (mut at, mut name, mut index) = (libc::AT_FDCWD as usize, c"/".as_ptr(), 0);
+    // SAFETY: each name is a string of the plan; a descriptor that is closed was opened here.
+    unsafe {
+        loop {
+            let next = bare(libc::SYS_openat, [at, name as usize, flags, 0, 0]);
+            if index > 0 {
+                bare(libc::SYS_close, [at, 0, 0, 0, 0]);
+            }
+            if next < 0 {
+                return Err((Step::Cwd, index, next));
+            }
+            at = next as usize;
+            name = *names;
+            if name.is_null() {
+                break;
+            }
+            names = names.add(1);
+            index += 1;
+        }
+        let entered = bare(libc::SYS_fchdir, [at, 0, 0, 0, 0]);
+        bare(libc::SYS_close, [at, 0, 0, 0, 0]);
+        if entered < 0 { Err((Step::Cwd, index, entered)) } else { Ok(()) }
     }
 }
 

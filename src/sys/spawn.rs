@@ -6,7 +6,7 @@
 //! supervisor with it. Resolves nothing by its own rights: what can be executed is found out by executing.
 
 use std::{
-    ffi::{CStr, CString, c_char},
+    ffi::{CString, c_char},
     fs::File,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
@@ -61,8 +61,8 @@ pub struct Launch<'a> {
     pub argv: &'a [CString],
     /// The environment.
     pub env: &'a [CString],
-    /// The working folder.
-    pub cwd: &'a CStr,
+    /// The working folder: the names on the way from the root to it. No link is followed on that way.
+    pub cwd: &'a [CString],
     /// Standard input, output and error; absent ones are /dev/null.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
     /// A v2 group to be born in.
@@ -158,6 +158,7 @@ impl Spawner {
         let candidates = pointers(launch.candidates);
         let argv = pointers(launch.argv);
         let env = pointers(launch.env);
+        let cwd = pointers(launch.cwd);
         let join: Vec<i32> = launch.join.iter().map(AsRawFd::as_raw_fd).collect();
         let mut read_back = vec![Limit { soft: 0, hard: 0 }; launch.rlimits.len()];
         let (change, uid, gid) = match launch.ids {
@@ -175,7 +176,7 @@ impl Spawner {
             gid,
             status: self.status.as_mut_ptr(),
             status_length: 0,
-            cwd: launch.cwd.as_ptr(),
+            cwd: cwd.as_ptr(),
             candidates: candidates.as_ptr(),
             argv: argv.as_ptr(),
             env: env.as_ptr(),

@@ -23,7 +23,7 @@ use super::{
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
-    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
+    policy::{self, AbsPath, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
     session::{Entered, Session, Site, Tenancy},
@@ -53,12 +53,13 @@ pub enum AuthorizeError {
 impl Requested {
     /// Policy judges; the books give a place.
     pub(super) fn authorize(
-        self,
+        mut self,
         policy: &PolicySet,
         ledger: &Arc<Ledger>,
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
     ) -> Result<Authorized, AuthorizeError> {
+        follow_links(&mut self.request);
         let permit = policy::judge(policy, &self.request)?;
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
@@ -75,6 +76,18 @@ impl Requested {
             changes: changes.clone(),
         });
         Ok(Authorized { terminal, permit, entered: self.entered })
+    }
+}
+
+/// A working folder below a root is judged by where it really is. What changes after this leads nowhere: the command
+/// enters the folder without following a link. One that is not there is refused by who enters it.
+fn follow_links(request: &mut Request) {
+    if !request.roots.iter().any(|root| request.cwd.is_within(root)) {
+        return; // Denied anyway: the host is not looked at.
+    }
+    let real = std::fs::canonicalize(request.cwd.as_str()).ok();
+    if let Some(Ok(real)) = real.as_deref().and_then(std::path::Path::to_str).map(AbsPath::parse) {
+        request.cwd = real;
     }
 }
 

@@ -60,7 +60,7 @@ struct Parsed {
     candidates: Vec<CString>,
     argv: Vec<CString>,
     env: Vec<CString>,
-    cwd: CString,
+    cwd: Vec<CString>,
     rlimits: Vec<(u32, Limit)>,
     leaf_name: CString,
     limits: LeafLimits,
@@ -270,7 +270,7 @@ fn parse(request: &Spawn) -> Result<Parsed, Errno> {
         candidates: candidates(&request.program, &request.path)?,
         argv: strings(&request.argv)?,
         env: strings(&request.env)?,
-        cwd: string(request.cwd.as_str())?,
+        cwd: folder_names(&request.cwd)?,
         rlimits: rlimits(&limits),
         leaf_name: string(format!("t-{suffix}"))?,
         limits: LeafLimits {
@@ -304,6 +304,13 @@ fn strings(values: &[impl AsRef<[u8]>]) -> Result<Vec<CString>, Errno> {
 
 fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
     CString::new(value).map_err(|_| Errno::EINVAL)
+}
+
+/// The names on the way from the root to a folder. The gateway sends absolute paths without "..".
+fn folder_names(path: &str) -> Result<Vec<CString>, Errno> {
+    let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
+    let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");
+    names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { string(name) }).collect()
 }
 
 /// Which end of a pipe is ours.
