@@ -1,0 +1,115 @@
+//! Set-up steps that fail: the command does not run, and the refusal names the stage and the errno.
+
+use std::{path::PathBuf, process::Command};
+
+use tonic::Code;
+
+use crate::support::{Gateway, Refusal, Session, in_session, is_root, skip};
+
+fn must_be_unavailable(refusal: &Refusal, stage: &str) {
+    assert_eq!(
+        (refusal.code, refusal.reason.as_str()),
+        (Code::FailedPrecondition, "CONFINEMENT_UNAVAILABLE"),
+        "{refusal:?}"
+    );
+    assert!(refusal.meta("stage").to_lowercase().contains(stage), "not the stage {stage}: {refusal:?}");
+    assert!(!refusal.meta("stage").is_empty(), "no stage: {refusal:?}");
+}
+
+/// A file system that is taken down again.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_root_whose_ids_cannot_be_mapped_runs_nothing_and_names_the_stage() {
+    if !is_root() {
+        return skip("only root can mount, and only root's gateway maps ids of mounts");
+    }
+    let gateway = Gateway::start();
+    let session = Session::open(&gateway).await;
+    session.close().await;
+    // ramfs knows no id-mapped mounts; a workspace on it cannot be given to a sandbox's identity.
+    let place = crate::support::new_workspace(&gateway, None);
+    let mounted = Command::new("mount").args(["-t", "ramfs", "none"]).arg(&place).status();
+    if !mounted.is_ok_and(|s| s.success()) {
+        return skip("ramfs cannot be mounted here");
+    }
+    let _mounted = Mounted(place.clone());
+    let session = Session::open_with(&gateway, gateway.caller().await, None, |request| {
+        request.roots = vec![place.display().to_string()];
+    })
+    .await;
+    let refusal = session.sh("echo ran > ran").refusal().await;
+    must_be_unavailable(&refusal, "");
+    assert!(!place.join("ran").exists(), "the command has run");
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_resource_limit_that_cannot_be_set_runs_nothing_and_names_the_stage() {
+    let gateway = Gateway::with_policy(|policy| {
+        for (_, profile) in policy["profile"].as_table_mut().expect("profiles").iter_mut() {
+            let limits = profile["limits"].as_table_mut().expect("limits");
+            // Above the gateway's own hard limit, and nobody here may raise one.
+            let rlimits: toml::Table = "nofile = 1000000000".parse().expect("TOML");
+            limits.insert("rlimits".into(), rlimits.into());
+        }
+    });
+    in_session(&gateway, async |session| {
+        let refusal = session.sh("echo ran > ran").refusal().await;
+        must_be_unavailable(&refusal, "rlimit");
+        assert!(!session.workspace.join("ran").exists(), "the command has run");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_folder_that_the_profile_demands_and_the_host_has_not_runs_nothing() {
+    let gateway = Gateway::with_policy(|policy| {
+        for (_, profile) in policy["profile"].as_table_mut().expect("profiles").iter_mut() {
+            let files: toml::Table = "read_only = [\"/no/such/toolchain\"]".parse().expect("TOML");
+            profile.as_table_mut().expect("a table").insert("filesystem".into(), files.into());
+        }
+    });
+    in_session(&gateway, async |session| {
+        let refusal = session.command("true").refusal().await;
+        assert_eq!(
+            (refusal.code, refusal.reason.as_str()),
+            (Code::FailedPrecondition, "CONFINEMENT_UNAVAILABLE"),
+            "{refusal:?}"
+        );
+        assert!(
+            refusal.meta("path").contains("/no/such/toolchain")
+                || refusal.message.contains("/no/such/toolchain"),
+            "{refusal:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_failed_set_up_leaves_nothing_behind() {
+    let gateway = Gateway::with_policy(|policy| {
+        for (_, profile) in policy["profile"].as_table_mut().expect("profiles").iter_mut() {
+            let files: toml::Table = "read_only = [\"/no/such/toolchain\"]".parse().expect("TOML");
+            profile.as_table_mut().expect("a table").insert("filesystem".into(), files.into());
+        }
+    });
+    in_session(&gateway, async |session| {
+        session.command("true").refusal().await;
+        let before = gateway.footprint();
+        for _ in 0..20 {
+            session.command("true").refusal().await;
+        }
+        crate::support::eventually("the footprint of before", || {
+            (gateway.footprint() == before).then_some(())
+        })
+        .await;
+    })
+    .await;
+}

@@ -1,0 +1,13 @@
+//! Confinement (S4): what a command is, down to the last flag, and what it cannot do, each thing by its errno.
+//!
+//! A refusal is only believed after the same program has done the same thing outside.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod failures;
+mod files;
+mod neighbours;
+mod network;
+mod posture;
+mod refusals;

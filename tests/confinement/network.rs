@@ -1,0 +1,104 @@
+//! The network of a command: its own loopback and nothing else, unless the host's was asked for.
+
+use std::{
+    net::TcpListener,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    },
+};
+
+use crate::support::{Attack, Gateway, in_session, run_outside};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_hosts_loopback_and_the_metadata_address_cannot_be_reached() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_tcp", "127.0.0.1", &port]);
+    assert_eq!(outside, "connect_tcp OK\n");
+    in_session(&Gateway::shared(), async |session| {
+        for (address, port, errno) in [
+            ("127.0.0.1", port.as_str(), "ECONNREFUSED"),
+            ("169.254.169.254", "80", "ENETUNREACH"),
+            ("10.0.0.1", "80", "ENETUNREACH"),
+            ("1.1.1.1", "53", "ENETUNREACH"),
+        ] {
+            let done = session.attack("attack").args(["connect_tcp", address, port]).finish().await;
+            assert_eq!(done.text(), format!("connect_tcp {errno}\n"), "{address}");
+        }
+        let done = session.attack("attack").args(["send_udp", "8.8.8.8", "53"]).finish().await;
+        assert_eq!(done.text(), "send_udp ENETUNREACH\n");
+        let done = session.sh("cat /proc/net/dev | tail -n +3 | cut -d: -f1").finish().await;
+        assert_eq!(done.text().trim(), "lo", "one interface, the loopback");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_of_one_session_reach_each_other_over_their_loopback_and_another_session_does_not() {
+    let gateway = Gateway::shared();
+    in_session(&gateway, async |one| {
+        in_session(&gateway, async |other| {
+            let server = "import socket\ns = socket.create_server(('127.0.0.1', 4711))\nprint('listening', flush=True)\nwhile True:\n c, _ = s.accept()\n c.close()";
+            let held = one.command("python3").args(["-c", server]).create().await;
+            held.until("listening").await;
+            let reach = ["connect_tcp", "127.0.0.1", "4711"];
+            assert_eq!(one.attack("attack").args(reach).finish().await.text(), "connect_tcp OK\n");
+            assert_eq!(other.attack("attack").args(reach).finish().await.text(), "connect_tcp ECONNREFUSED\n");
+            let (_, host) = run_outside(&Attack::compiled("attack"), &reach);
+            assert_eq!(host, "connect_tcp ECONNREFUSED\n", "nor does the host");
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn unix_sockets_of_the_host_cannot_be_reached_by_name_with_either_network() {
+    let name = format!("provost-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let _abstract_listener = UnixListener::bind_addr(&address).expect("an abstract socket");
+    let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_abstract", &name]);
+    assert_eq!(outside, "connect_abstract OK\n");
+    let gateway = Gateway::shared();
+    let path = gateway.folder().join("host.sock");
+    let _path_listener = UnixListener::bind(&path).expect("a path socket");
+    in_session(&gateway, async |session| {
+        let none = session.attack("attack").args(["connect_abstract", &name]).finish().await;
+        assert_eq!(none.text(), "connect_abstract ECONNREFUSED\n", "another network namespace");
+        for network in [1, 2] {
+            let with = |verb: &str, to: &str| {
+                session.attack("attack").args([verb, to]).with(|r| r.network = network).finish()
+            };
+            let done = with("connect_abstract", &name).await;
+            assert_ne!(done.text(), "connect_abstract OK\n", "network {network}");
+            let done = with("connect_path", &path.display().to_string()).await;
+            assert_eq!(done.text(), "connect_path ENOENT\n", "network {network}");
+        }
+        // With the host's network it is landlock's scope that refuses.
+        let host =
+            session.attack("attack").args(["connect_abstract", &name]).with(|r| r.network = 2).finish().await;
+        assert_eq!(host.text(), "connect_abstract EPERM\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_hosts_network_is_there_when_it_is_asked_for_and_allowed() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port().to_string();
+    in_session(&Gateway::shared(), async |session| {
+        let terminal = session
+            .attack("attack")
+            .args(["connect_tcp", "127.0.0.1", &port])
+            .with(|r| r.network = 2)
+            .create()
+            .await;
+        terminal.wait().await;
+        assert_eq!(terminal.output().await.data, &b"connect_tcp OK\n"[..]);
+        let receipt = terminal.info.receipt.clone().expect("a receipt");
+        assert_eq!(receipt.network, "host");
+        assert!(!receipt.namespaces.iter().any(|n| n == "net"), "{receipt:?}");
+    })
+    .await;
+}

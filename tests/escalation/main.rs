@@ -1,0 +1,8 @@
+//! Escape from kill: whatever a command does to outlive its end, it and all that it made are gone afterwards.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod escapes;
+mod grace;
+mod orphans;

@@ -1,0 +1,14 @@
+//! The life of a session and of a terminal, requirement by requirement (T1 to T5 and T8 to T16).
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod create;
+mod ends;
+mod identity;
+mod input;
+mod reaping;
+mod refusals;
+mod spawn_errors;
+mod stopping;
+mod watching;

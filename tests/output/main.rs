@@ -1,0 +1,10 @@
+//! Output (T6, T7): every byte arrives or is counted as lost, in order, at the edge of characters, at any speed.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ends;
+mod limits;
+mod order;
+mod streams;
+mod volume;

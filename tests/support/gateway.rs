@@ -1,0 +1,312 @@
+//! The real binary, `provost serve`, in a folder and a cgroup of its own.
+//!
+//! Every gateway is looked over when it ends: no process, no cgroup, no mount may be left. It ends only what it
+//! has started, by id.
+
+use std::{
+    fs,
+    io::{Read, Seek, SeekFrom},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, Weak},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use super::{Caller, Footprint, Process, TestGroup};
+
+/// How long a gateway may take to listen, and to end, on a loaded machine.
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const STOP_DEADLINE: Duration = Duration::from_secs(40);
+
+/// How a gateway under test differs from the shipped one.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Changes the shipped policy, given as a TOML table.
+    pub policy: Option<fn(&mut toml::Table)>,
+    /// The content of a configuration file.
+    pub config: Option<String>,
+    /// More environment for the gateway.
+    pub env: Vec<(String, String)>,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    child: Mutex<Option<Child>>,
+    /// Its process id.
+    pub pid: u32,
+    /// Its unix socket.
+    pub socket: PathBuf,
+    /// Its state folder.
+    pub state: PathBuf,
+    /// Its cgroup.
+    pub group: TestGroup,
+    folder: TempDir,
+    log: PathBuf,
+}
+
+static SHARED: Mutex<Weak<Gateway>> = Mutex::new(Weak::new());
+
+impl Gateway {
+    /// The gateway that the tests of a suite share; started by the first, ended and looked over by the last.
+    pub fn shared() -> Arc<Self> {
+        let mut shared = SHARED.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(running) = shared.upgrade() {
+            return running;
+        }
+        let started = Self::start();
+        *shared = Arc::downgrade(&started);
+        started
+    }
+
+    /// A gateway of the test's own, as shipped.
+    pub fn start() -> Arc<Self> {
+        Self::start_with(Options::default())
+    }
+
+    /// A gateway of the test's own, with a changed policy.
+    pub fn with_policy(change: fn(&mut toml::Table)) -> Arc<Self> {
+        Self::start_with(Options { policy: Some(change), ..Options::default() })
+    }
+
+    /// A gateway of the test's own.
+    pub fn start_with(options: Options) -> Arc<Self> {
+        let folder = tempfile::Builder::new().prefix("provost-test-").tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name);
+        // Other principals must be able to reach the socket; nothing else in here is theirs.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        fs::write(at("host-marker"), MARKER).expect("the marker can be written");
+        fs::create_dir(at("policies")).expect("a folder can be made");
+        fs::write(at("policies").join("default.toml"), policy(&options)).expect("the policy can be written");
+        fs::create_dir(at("run")).expect("a folder can be made");
+        fs::set_permissions(at("run"), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        let (socket, state, log) = (at("run").join("provost.sock"), at("state"), at("log"));
+        fs::create_dir(&state).expect("a folder can be made");
+
+        let group = TestGroup::new();
+        let log_file = fs::File::create(&log).expect("the log can be made");
+        let mut command = Command::new("/bin/sh");
+        command
+            .arg("-c")
+            .arg(format!("{}exec \"$0\" \"$@\"", group.entry_script()))
+            .arg(env!("CARGO_BIN_EXE_provost"))
+            .arg("serve")
+            .arg("--listen")
+            .arg(format!("unix:{}", socket.display()))
+            .arg("--state")
+            .arg(&state)
+            .arg("--policies")
+            .arg(at("policies"));
+        if let Some(config) = &options.config {
+            fs::write(at("config.toml"), config).expect("the configuration can be written");
+            command.arg("--config").arg(at("config.toml"));
+        }
+        let child = command
+            .envs(options.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+            // What must never be seen by a command.
+            .env("PROVOST_TEST_SECRET", "the gateway's own secret")
+            .stdin(Stdio::null())
+            .stdout(log_file.try_clone().expect("a descriptor can be copied"))
+            .stderr(log_file)
+            .spawn()
+            .expect("the gateway can be started");
+        let pid = child.id();
+        let gateway = Self { child: Mutex::new(Some(child)), pid, socket, state, group, folder, log };
+        gateway.await_readiness();
+        Arc::new(gateway)
+    }
+
+    fn await_readiness(&self) {
+        let begun = Instant::now();
+        loop {
+            if UnixStream::connect(&self.socket).is_ok() {
+                break;
+            }
+            if let Some(status) = self.try_wait() {
+                panic!("the gateway ended with {status} before it listened\n{}", self.log_tail());
+            }
+            assert!(begun.elapsed() < START_DEADLINE, "the gateway does not listen\n{}", self.log_tail());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if super::is_root() {
+            // Other principals are told apart by their credentials, not kept out by the socket's mode.
+            let _ = fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o666));
+        }
+    }
+
+    /// A connection as this process.
+    pub async fn caller(&self) -> Caller {
+        Caller::connect(&self.socket).await
+    }
+
+    /// A connection as another user.
+    pub async fn caller_as(&self, uid: u32) -> Caller {
+        Caller::connect_as(&self.socket, uid, self.folder.path()).await
+    }
+
+    /// A folder on the host, for workspaces and what must not be seen. Removed with the gateway.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The gateway's process, as the host sees it.
+    pub fn process(&self) -> Process {
+        Process::read(self.pid).unwrap_or_else(|| panic!("the gateway is gone\n{}", self.log_tail()))
+    }
+
+    /// What the gateway and its sandboxes take up now.
+    pub fn footprint(&self) -> Footprint {
+        Footprint::take(self.pid, &self.group, &self.state)
+    }
+
+    /// Fails, at the deadline, unless all is back to `before` (invariant L). Fewer descriptors are no leak.
+    pub async fn comes_back_to(&self, before: &Footprint) {
+        let begun = Instant::now();
+        loop {
+            let now = self.footprint();
+            let fewer = now.descriptors <= before.descriptors;
+            if fewer && (Footprint { descriptors: before.descriptors, ..now.clone() }) == *before {
+                return;
+            }
+            assert!(
+                begun.elapsed() < super::DEADLINE,
+                "not back to {before:?} but {now:?}\n{}",
+                self.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The last lines of the gateway's log.
+    pub fn log_tail(&self) -> String {
+        let mut text = String::new();
+        if let Ok(mut file) = fs::File::open(&self.log) {
+            let length = file.metadata().map(|m| m.len()).unwrap_or(0);
+            let _ = file.seek(SeekFrom::Start(length.saturating_sub(6000)));
+            let mut bytes = Vec::new();
+            let _ = file.read_to_end(&mut bytes);
+            text = String::from_utf8_lossy(&bytes).into_owned();
+        }
+        format!("---- the gateway's log ----\n{text}\n--------")
+    }
+
+    /// Sends a signal to the gateway.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid as i32), signal).expect("the gateway is ours");
+    }
+
+    /// Its exit status, when it has ended.
+    pub fn try_wait(&self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(|e| e.into_inner());
+        child.as_mut().and_then(|child| child.try_wait().ok().flatten())
+    }
+
+    /// Waits for its end, up to the deadline.
+    pub fn wait(&self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.try_wait() {
+                return status;
+            }
+            assert!(begun.elapsed() < STOP_DEADLINE, "the gateway does not end\n{}", self.log_tail());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks it to end, waits, and fails if it has left anything.
+    pub fn stop(&self) {
+        if self.try_wait().is_none() {
+            self.signal(Signal::SIGTERM);
+        }
+        let status = self.wait();
+        assert!(status.success(), "the gateway ended with {status}\n{}", self.log_tail());
+        self.must_have_left_nothing();
+    }
+
+    /// Fails, at the deadline, unless no process, cgroup or mount of the gateway is left.
+    pub fn must_have_left_nothing(&self) {
+        let begun = Instant::now();
+        loop {
+            let (processes, groups) = (self.group.processes(), self.group.groups());
+            let mounts = own_mounts(self.folder.path());
+            if processes.is_empty() && groups.is_empty() && mounts == 0 {
+                break;
+            }
+            if begun.elapsed() > STOP_DEADLINE {
+                let lines: Vec<_> =
+                    processes.iter().filter_map(|&p| Process::read(p)).map(|p| p.command_line()).collect();
+                panic!("left behind: {lines:?}, {groups:?}, {mounts} mounts\n{}", self.log_tail());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.marker_must_be_untouched();
+    }
+
+    /// Invariant H: the host's marker file is as it was.
+    pub fn marker_must_be_untouched(&self) {
+        let marker = fs::read_to_string(self.marker()).expect("the host's marker is there");
+        assert_eq!(marker, MARKER, "the host's marker was changed");
+        let folder = self.folder.path();
+        let names = ["host-marker", "policies", "run", "state", "log"];
+        for name in names {
+            assert!(folder.join(name).exists(), "{name} is gone from the host");
+        }
+    }
+
+    /// A file of the host that no command may see or change.
+    pub fn marker(&self) -> PathBuf {
+        self.folder.path().join("host-marker")
+    }
+}
+
+const MARKER: &str = "this is the host\n";
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", self.log_tail());
+        } else if self.try_wait().is_none() {
+            // A failure in here must not leave the gateway running.
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.stop()));
+            if let Err(failure) = ended {
+                self.end_by_force();
+                std::panic::resume_unwind(failure);
+            }
+        }
+        self.end_by_force();
+    }
+}
+
+impl Gateway {
+    fn end_by_force(&self) {
+        if self.try_wait().is_none() {
+            self.signal(Signal::SIGKILL);
+            let _ = self.child.lock().unwrap_or_else(|e| e.into_inner()).as_mut().map(Child::wait);
+        }
+        self.group.destroy();
+    }
+}
+
+fn policy(options: &Options) -> String {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/default.toml");
+    let text = fs::read_to_string(&shipped).unwrap_or_else(|e| panic!("{}: {e}", shipped.display()));
+    let Some(change) = options.policy else { return text };
+    let mut table: toml::Table = text.parse().expect("the shipped policy is TOML");
+    change(&mut table);
+    toml::to_string(&table).expect("a table can be written as TOML")
+}
+
+fn own_mounts(folder: &Path) -> usize {
+    let folder = folder.display().to_string();
+    fs::read_to_string("/proc/self/mountinfo")
+        .unwrap_or_default()
+        .lines()
+        .filter(|l| l.contains(&folder))
+        .count()
+}

@@ -1,0 +1,138 @@
+//! A cgroup of its own for each gateway under test, so that what is left behind can be told from what other
+//! tests are doing at the same time.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// One folder in each hierarchy that can be written.
+#[derive(Debug)]
+pub struct TestGroup {
+    folders: Vec<PathBuf>,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+impl TestGroup {
+    /// Makes the folders below the ones that this process is in. None on a host without writable trees.
+    pub fn new() -> Self {
+        let name = format!("provost-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folders = own_folders()
+            .into_iter()
+            .map(|at| at.join(&name))
+            .filter(|folder| fs::create_dir(folder).is_ok())
+            .collect();
+        Self { folders }
+    }
+
+    /// The folders, the unified hierarchy's first where there is one.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+
+    /// Lines for sh(1) that move the shell into the group. v1 by `tasks`, which is cheap for a single thread.
+    pub fn entry_script(&self) -> String {
+        self.folders
+            .iter()
+            .map(|folder| {
+                let file = if folder.join("tasks").exists() { "tasks" } else { "cgroup.procs" };
+                format!("echo 0 > '{}' || exit 99\n", folder.join(file).display())
+            })
+            .collect()
+    }
+
+    /// Ids of all processes in the group and below, in any hierarchy, each once.
+    pub fn processes(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.folders.iter().flat_map(|folder| processes_below(folder)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// All cgroups below the group.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let mut all = Vec::new();
+        for folder in &self.folders {
+            walk(folder, &mut all);
+        }
+        all
+    }
+
+    /// Kills what is in the group and removes it; for the end of a test that has failed.
+    pub fn destroy(&self) {
+        for pid in self.processes() {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::SIGKILL);
+        }
+        for _ in 0..200 {
+            for group in self.groups().iter().rev().chain(&self.folders) {
+                let _ = fs::remove_dir(group);
+            }
+            if self.folders.iter().all(|folder| !folder.exists()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// This process's folder in every mounted hierarchy that can be written.
+fn own_folders() -> Vec<PathBuf> {
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut found = Vec::new();
+    for line in membership.lines().rev() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        // Named hierarchies (systemd's) carry no limits; a group of cpuset takes nobody in before it is configured.
+        if controllers.starts_with("name=") || controllers.contains("cpuset") {
+            continue;
+        }
+        for mount in mounts.lines() {
+            let Some((before, after)) = mount.split_once(" - ") else { continue };
+            let fields: Vec<&str> = before.split(' ').collect();
+            let kinds: Vec<&str> = after.split(' ').collect();
+            let fits = match (kinds.first().copied(), controllers) {
+                (Some("cgroup2"), "") => true,
+                (Some("cgroup"), c) if !c.is_empty() => {
+                    kinds.get(2).is_some_and(|o| c.split(',').all(|c| o.split(',').any(|o| o == c)))
+                }
+                _ => false,
+            };
+            if !fits || fields.len() < 5 {
+                continue;
+            }
+            let below = path.strip_prefix(fields[3].trim_end_matches('/')).unwrap_or(path);
+            let folder = Path::new(fields[4]).join(below.trim_start_matches('/'));
+            if folder.join("cgroup.procs").exists() {
+                found.push(folder);
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn walk(folder: &Path, all: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            all.push(entry.path());
+            walk(&entry.path(), all);
+        }
+    }
+}
+
+fn processes_below(folder: &Path) -> Vec<u32> {
+    let mut groups = vec![folder.to_owned()];
+    walk(folder, &mut groups);
+    groups
+        .iter()
+        .filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok())
+        .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<u32>>())
+        .filter(|&pid| pid != 0)
+        .collect()
+}

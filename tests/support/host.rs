@@ -1,0 +1,122 @@
+//! The host's view: processes, descriptors, mounts, memory, as /proc shows them to somebody outside.
+
+use std::{fs, path::Path};
+
+/// One process, as the host sees it.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its id on the host.
+    pub pid: u32,
+    /// /proc/PID/status.
+    pub status: String,
+}
+
+impl Process {
+    /// Reads a process; None when it is gone.
+    pub fn read(pid: u32) -> Option<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        Some(Self { pid, status })
+    }
+
+    /// A field of /proc/PID/status.
+    pub fn field(&self, name: &str) -> &str {
+        self.status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+            .unwrap_or_default()
+    }
+
+    /// Whether it has ended and only waits to be reaped.
+    pub fn is_zombie(&self) -> bool {
+        self.field("State").starts_with(['Z', 'X'])
+    }
+
+    /// Whether it is stopped by a signal.
+    pub fn is_stopped(&self) -> bool {
+        self.field("State").starts_with('T')
+    }
+
+    /// Its command line, with spaces between the arguments.
+    pub fn command_line(&self) -> String {
+        fs::read(format!("/proc/{}/cmdline", self.pid))
+            .map(|b| String::from_utf8_lossy(&b).trim_end_matches('\0').replace('\0', " "))
+            .unwrap_or_default()
+    }
+
+    /// Its memory in bytes: what is resident.
+    pub fn resident_bytes(&self) -> u64 {
+        self.field("VmRSS").trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) * 1024
+    }
+
+    /// Links of its descriptors.
+    pub fn descriptors(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return Vec::new() };
+        let mut all: Vec<String> = entries
+            .flatten()
+            .map(|e| fs::read_link(e.path()).map(|l| l.display().to_string()).unwrap_or_default())
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The target of /proc/PID/ns/KIND.
+    pub fn namespace(&self, kind: &str) -> String {
+        fs::read_link(format!("/proc/{}/ns/{kind}", self.pid))
+            .map(|l| l.display().to_string())
+            .unwrap_or_default()
+    }
+
+    /// The living processes whose command line contains `marker`. Zombies are not alive.
+    pub fn all_marked(marker: &str) -> Vec<Self> {
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter_map(Self::read)
+            .filter(|process| !process.is_zombie() && process.command_line().contains(marker))
+            .collect()
+    }
+}
+
+/// What a gateway and its sandboxes take up: the baseline to which everything must come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Footprint {
+    /// Processes in the gateway's cgroup, itself and supervisors included.
+    pub processes: usize,
+    /// Cgroups below the gateway's.
+    pub groups: usize,
+    /// Mounts of the host.
+    pub mounts: usize,
+    /// Descriptors of the gateway and of all its supervisors.
+    pub descriptors: usize,
+    /// Entries in the state folder, at any depth.
+    pub state_entries: usize,
+}
+
+impl Footprint {
+    /// Takes it now. `pid` is the gateway's.
+    pub fn take(pid: u32, group: &super::TestGroup, state: &Path) -> Self {
+        let processes = group.processes();
+        Self {
+            processes: processes.len(),
+            groups: group.groups().len(),
+            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().count(),
+            descriptors: processes
+                .iter()
+                .chain(if processes.contains(&pid) { None } else { Some(&pid) })
+                .filter_map(|&pid| Process::read(pid))
+                .map(|process| process.descriptors().len())
+                .sum(),
+            state_entries: entries_below(state),
+        }
+    }
+}
+
+fn entries_below(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|e| 1 + if e.file_type().is_ok_and(|t| t.is_dir()) { entries_below(&e.path()) } else { 0 })
+        .sum()
+}
