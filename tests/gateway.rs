@@ -602,7 +602,7 @@ async fn what_a_killed_gateway_left_is_ended_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_owners_process_when_asked_to() {
+async fn a_repeated_request_for_a_session_answers_with_the_first() {
     let gateway = Gateway::start("").await;
     let mut session = gateway.session().await;
     let request = CreateSessionRequest {

@@ -116,6 +116,8 @@ fn nothing_inside_a_sandbox_needs_a_runtime() {
     let wrong: Vec<String> = sources()
         .iter()
         .filter(|file| WITHOUT_RUNTIME.contains(&file.module.as_str()))
+        // The gateway's own: registering a descriptor with the reactor is unsafe, and unsafe code has one place.
+        .filter(|file| file.name != "src/sys/watched.rs")
         .filter(|file| ["tokio", "tonic"].iter().any(|root| !names_below(root, &file.code).is_empty()))
         .map(|file| file.name.clone())
         .collect();

@@ -8,12 +8,11 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
-use nix::errno::Errno;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::watch,
@@ -21,10 +20,10 @@ use tokio::{
 };
 
 use super::{
-    cgroup::SandboxCgroup,
     control::{ConnectError, Control, ControlError, Event},
     host::Host,
     launch::{self, LaunchError, Launched},
+    remains::Remains,
     spawn_error::SpawnFailure,
     spawn_request,
     spec::{SandboxSpec, Shortfall},
@@ -42,8 +41,6 @@ use crate::{
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
-/// How long the kernel may take to end a killed sandbox, before the log says that it has not.
-const KILL_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a terminal is told by the sandbox that it runs in. Called on the sandbox's task: must not wait.
 pub trait Listener: Send + Sync + std::fmt::Debug {
@@ -137,13 +134,6 @@ pub struct Sandbox {
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
     life: watch::Sender<Life>,
     supervisor: AsyncFd<OwnedFd>,
-}
-
-/// What is left on the host when a sandbox has ended.
-#[derive(Debug)]
-struct Remains {
-    cgroup: SandboxCgroup,
-    folder: Option<PathBuf>,
 }
 
 impl Sandbox {
@@ -372,47 +362,6 @@ impl Sandbox {
 
     fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
-    }
-}
-
-impl Remains {
-    async fn take_away(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
-        self.end(id, supervisor).await;
-        self.remove(id).await;
-    }
-
-    /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
-    /// one can be reaped; the group's kill is for what may have been outside of the namespace.
-    async fn end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
-        match namespace::kill(supervisor.get_ref().as_fd()) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot kill the supervisor"),
-        }
-        if timeout(KILL_LIMIT, supervisor.readable()).await.is_err() {
-            tracing::error!(sandbox.id = %id, "supervisor does not end");
-            return;
-        }
-        match launch::reap(supervisor.get_ref().as_fd()) {
-            // Not our child: another gateway launched it.
-            Ok(()) | Err(Errno::ECHILD) => {}
-            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
-        }
-        if let Err(error) = self.cgroup.kill() {
-            tracing::error!(sandbox.id = %id, error = %error, "cannot kill the sandbox's group");
-        }
-    }
-
-    async fn remove(&self, id: &str) {
-        if let Err(error) = self.cgroup.remove(KILL_LIMIT).await {
-            tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
-        }
-        if let Some(folder) = &self.folder {
-            match std::fs::remove_dir_all(folder) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => tracing::error!(sandbox.id = %id, error = %error, "cannot remove its folder"),
-            }
-        }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod launch;
 pub mod launch_error;
 pub mod leftover;
 mod prepare;
+mod remains;
 pub mod roots;
 pub mod seccomp;
 pub mod spawn_error;

@@ -6,6 +6,7 @@ mod caps;
 pub mod closing;
 mod counters;
 mod driver;
+mod errors;
 mod id;
 pub mod outcome;
 mod quota;
@@ -20,7 +21,8 @@ mod uninterrupted;
 
 pub use caps::Caps;
 pub use counters::Counted;
+pub use errors::{AskError, CreateError, Gone};
 pub use id::TerminalId;
 pub use quota::{Counts, Kind, QuotaReached, Scope};
 pub use terminal::{Live, Stage, Summary, Terminal};
-pub use terminals::{AskError, CreateError, EndOfInput, Gone, NewRequest, Terminals};
+pub use terminals::{EndOfInput, NewRequest, Terminals};

@@ -5,9 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    AskError,
     reader::{Channel, Cursor, Piece, ReadError},
     terminal::{Stage, Terminal},
-    terminals::{AskError, Terminals},
+    terminals::Terminals,
 };
 use crate::proto::supervisor::StopCause;
 

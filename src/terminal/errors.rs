@@ -1,0 +1,67 @@
+//! Why something asked of terminals was not done.
+
+use super::{driver::AuthorizeError, quota::QuotaReached};
+use crate::{
+    policy::Denial,
+    sandbox::{
+        control::ControlError,
+        handle::{SpawnRefused, StartError},
+    },
+};
+
+/// Why there is no terminal.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The gateway is going down.
+    #[error("the gateway is draining")]
+    Draining,
+    /// The session is being closed.
+    #[error("the session is being closed")]
+    SessionClosing,
+    /// Policy refuses it.
+    #[error(transparent)]
+    Denied(Denial),
+    /// A cap is reached.
+    #[error(transparent)]
+    Quota(QuotaReached),
+    /// There is no sandbox for it.
+    #[error(transparent)]
+    Sandbox(#[from] StartError),
+    /// It could not be started in its sandbox.
+    #[error(transparent)]
+    Spawn(#[from] SpawnRefused),
+}
+
+impl From<AuthorizeError> for CreateError {
+    fn from(error: AuthorizeError) -> Self {
+        match error {
+            AuthorizeError::Denied(denial) => Self::Denied(denial),
+            AuthorizeError::Quota(quota) => Self::Quota(quota),
+        }
+    }
+}
+
+/// The terminal has been released, or somebody is releasing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the terminal is gone")]
+pub struct Gone;
+
+/// Why something asked of a terminal was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// It is not there any more, or never started.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// Its command has ended.
+    #[error("the command has ended")]
+    Ended,
+    /// Its sandbox did not answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Its stdin is closed.
+    #[error("stdin is closed")]
+    StdinClosed,
+    /// The supervisor could not do it: errno(3).
+    #[error("the supervisor answered errno {0}")]
+    Errno(i32),
+}
