@@ -211,7 +211,7 @@ async fn a_terminal_lives_from_create_to_release_and_then_is_not_found() {
     let gateway = Gateway::start("").await;
     let mut session = gateway.session().await;
     let terminal = session.create(session.line("echo hi; exit 7")).await.unwrap();
-    assert_eq!(terminal.state(), State::Running);
+    assert!(matches!(terminal.state(), State::Running | State::Finished), "{terminal:?}");
     let ended = session.wait(&terminal).await;
     assert_eq!(ended.state(), State::Finished);
     assert_eq!(exit_code(ended.outcome.as_ref().unwrap()), Some(7));
