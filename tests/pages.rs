@@ -1,0 +1,156 @@
+//! Holds what the pages say about the code: tests that promises name, constants that limits name, files that pages
+//! point to.
+//!
+//! Reads text and runs nothing. It cannot know whether a test holds its promise, only that it is there.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The requirements, by their letters: T terminals, P interactive terminals, S security, A ACP, O operations.
+const REQUIREMENTS: [(char, usize); 5] = [('T', 16), ('P', 7), ('S', 10), ('A', 5), ('O', 7)];
+
+#[test]
+fn every_requirement_has_its_row() {
+    let page = read("docs/promises.md");
+    for (letter, count) in REQUIREMENTS {
+        for number in 1..=count {
+            let row = format!("| {letter}{number} |");
+            let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&row)).collect();
+            assert_eq!(rows.len(), 1, "docs/promises.md has {} rows for {letter}{number}", rows.len());
+            let says = rows[0].contains('`') || rows[0].contains("Not yet") || rows[0].contains("Not built");
+            assert!(says, "names neither a test nor what is missing: {}", rows[0]);
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_promise_names_is_there() {
+    let page = read("docs/promises.md");
+    let named: Vec<&str> =
+        quoted(&page).filter(|word| word.contains("::") && !word.starts_with("src/")).collect();
+    assert!(named.len() > 20, "the names were not found");
+    for name in named {
+        let (suite, test) = name.split_once("::").expect("it has a suite");
+        let test = test.rsplit("::").next().unwrap_or(test);
+        let files = match suite {
+            // Unit tests, beside the code.
+            "unit" => rust_files(&root().join("src")),
+            suite => {
+                let mut files = rust_files(&root().join("tests").join(suite));
+                files.push(root().join("tests").join(format!("{suite}.rs")));
+                files
+            }
+        };
+        let is_there = files
+            .iter()
+            .filter_map(|file| fs::read_to_string(file).ok())
+            // A name before a colon is a test that a macro makes.
+            .any(|code| code.contains(&format!("fn {test}(")) || code.contains(&format!("    {test}: [")));
+        assert!(is_there, "docs/promises.md names {name}, which is no test");
+    }
+}
+
+#[test]
+fn every_constant_that_a_limit_names_is_there() {
+    let page = read("docs/limits.md");
+    let named: Vec<&str> =
+        quoted(&page).filter(|word| word.starts_with("src/") && word.contains("::")).collect();
+    assert!(named.len() > 10, "the names were not found");
+    for name in named {
+        let (file, constant) = name.split_once("::").expect("it has a name");
+        let code = fs::read_to_string(root().join(file)).unwrap_or_default();
+        assert!(code.contains(constant), "docs/limits.md names {name}, which is not there");
+    }
+}
+
+#[test]
+fn every_file_that_a_page_points_to_is_there() {
+    let mut pages = vec!["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md"]
+        .into_iter()
+        .map(PathBuf::from)
+        .collect::<Vec<_>>();
+    for folder in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(folder)).expect("the folder is there").flatten();
+        let inside = entries.map(|entry| Path::new(folder).join(entry.file_name()));
+        pages.extend(inside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    let mut wrong = Vec::new();
+    for page in pages {
+        let text = read(&page.display().to_string());
+        for word in quoted(&text).filter(|word| is_path(word)) {
+            // `tests/lifecycle` is a suite, in a folder or in one file.
+            let is_there = root().join(word).exists() || root().join(format!("{word}.rs")).exists();
+            if !is_there {
+                wrong.push(format!("{} points to {word}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_have_numbers_of_their_own() {
+    let mut numbers = BTreeSet::new();
+    for entry in fs::read_dir(root().join("docs/decisions")).expect("the folder is there").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let number = name.split('-').next().unwrap_or_default().to_owned();
+        assert!(number.len() == 4 && number.chars().all(|c| c.is_ascii_digit()), "{name} has no number");
+        let text = read(&format!("docs/decisions/{name}"));
+        assert!(text.starts_with(&format!("# {number}")), "{name} does not open with its number");
+        assert!(numbers.insert(number), "{name} has another's number");
+    }
+}
+
+#[test]
+fn every_option_that_the_readme_shows_is_in_the_help() {
+    let help = ["serve", "run", "ps", "logs", "kill", "wait", "release", "doctor"].map(|command| {
+        let output =
+            std::process::Command::new(env!("CARGO_BIN_EXE_provost")).args([command, "--help"]).output();
+        String::from_utf8_lossy(&output.expect("provost starts").stdout).into_owned()
+    });
+    let readme = read("README.md");
+    let lines = readme.lines().filter(|line| line.contains("provost ") || line.contains("-- run "));
+    for line in lines {
+        // What follows a lone "--" is the command's, and what stands before is cargo's.
+        let ours = line.split(" -- run ").last().unwrap_or(line).split(" -- ").next().unwrap_or(line);
+        for word in ours.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+            let option = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-');
+            assert!(help.iter().any(|help| help.contains(option)), "README.md shows {option}, no help does");
+        }
+    }
+}
+
+/// What stands between backticks, on one line.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Whether a quoted word is meant as a file of this repository.
+fn is_path(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let starts = ["src/", "docs/", "tests/", "policies/", "proto/", "benches/", ".ci/", "deploy/"];
+    let is_page = word.ends_with(".md") && !word.contains('/');
+    plain && !word.contains("NNNN") && (is_page || starts.iter().any(|start| word.starts_with(start)))
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    entries
+        .flatten()
+        .flat_map(|entry| {
+            let path = entry.path();
+            if path.is_dir() { rust_files(&path) } else { vec![path] }
+        })
+        .collect()
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
