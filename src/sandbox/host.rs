@@ -154,7 +154,7 @@ impl Host {
             name: "identity",
             standing: Standing::Weaker,
             why: format!("commands run as uid {}, in a user namespace of their own", self.uid),
-            remedy: "run the gateway as root (see deploy/), so that each sandbox gets ids of its own".into(),
+            remedy: "run the gateway as root, so that each sandbox gets ids of its own".into(),
         }
     }
 
