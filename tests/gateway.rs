@@ -471,12 +471,15 @@ async fn a_lost_sandbox_ends_its_terminals_without_a_code_and_the_next_command_g
     session.release(&terminal).await.unwrap();
 }
 
+/// Without the launcher that waits for the next launch, which is in no sandbox.
 fn children_of(pid: u32) -> Vec<i32> {
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let mut children = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
         let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         children.extend(text.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()));
     }
+    children.retain(|child| namespace(*child) != namespace(pid.cast_signed()));
     children
 }
 

@@ -151,6 +151,8 @@ impl Gateway {
             state: state.folder.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
         };
+        // While the rest of the gateway is being opened.
+        site.host.expect_launch(&site.state);
         let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
         Ok(Self {
             terminals: Terminals::new(site, policy, config.caps),

@@ -13,7 +13,9 @@ use caps::{CapSet, Capability};
 use super::{
     cgroup::{self, GatewayGroups},
     identity::IdRange,
+    launch,
     seccomp::Machine,
+    spare::Spare,
 };
 use crate::{
     cgroup::{Hierarchy, folder, hierarchy::OwnGroup},
@@ -54,6 +56,7 @@ pub struct Host {
     landlock_abi: u32,
     own_groups: Vec<OwnGroup>,
     launcher: PathBuf,
+    spare: Arc<Spare>,
     gateway_groups: Mutex<Vec<(PathBuf, Arc<GatewayGroups>)>>,
 }
 
@@ -71,6 +74,7 @@ impl Host {
             // Without /proc there are no groups to find, and nothing else would work either.
             own_groups: cgroup::find_own().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
+            spare: Arc::default(),
             gateway_groups: Mutex::default(),
         }
     }
@@ -91,6 +95,17 @@ impl Host {
 
     pub(super) fn launcher(&self) -> &Path {
         &self.launcher
+    }
+
+    pub(super) fn spare(&self) -> &Arc<Spare> {
+        &self.spare
+    }
+
+    /// Starts the launcher of the first launch ahead, and makes the gateway's cgroups, in which it is to live. Of use to
+    /// a gateway that begins; never necessary.
+    pub fn expect_launch(&self, state: &Path) {
+        self.gateway_groups(state);
+        self.spare.refill(&self.launcher, launch::DEADLINE);
     }
 
     /// Whether sandboxes get host ids of their own and id-mapped roots.

@@ -4,12 +4,9 @@
 //! that nothing runs. Does not talk to the supervisor afterwards.
 
 use std::{
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::{net::UnixStream, process::CommandExt},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,6 +21,7 @@ use super::{
     host::Host,
     launch_error::explain,
     prepare::{Keep, Prepared, prepare},
+    spare::Launcher,
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
@@ -32,11 +30,11 @@ use crate::{
         fdpass::{self, FrameReceiver},
         namespace,
     },
-    wire::{self, launch::PROCESS_NAME},
+    wire,
 };
 
 /// How long a launch may take before it is given up.
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A sandbox that is up.
 #[derive(Debug)]
@@ -62,9 +60,21 @@ pub struct Launched {
 /// # Errors
 /// [`LaunchError`].
 pub async fn launch(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Launched, LaunchError> {
+    let (spare, program) = (Arc::clone(host.spare()), host.launcher().to_owned());
+    // An embedded gateway launches once or twice: nothing is started ahead for it here.
+    let goes_on = !spec.die_with_gateway;
     let prepared = prepare(host, state, spec)?;
-    // The launcher is started and heard from on a thread that may block; a launch takes some milliseconds.
-    tokio::task::spawn_blocking(move || start(prepared)).await.map_err(LaunchError::Wait)?
+    // The launcher is heard from on a thread that may block; a launch takes some milliseconds.
+    let (launched, launcher) =
+        tokio::task::spawn_blocking(move || start(prepared)).await.map_err(LaunchError::Wait)??;
+    // The caller has its sandbox and does not wait for this.
+    tokio::task::spawn_blocking(move || {
+        launcher.reap();
+        if goes_on {
+            spare.refill(&program, DEADLINE);
+        }
+    });
+    Ok(launched)
 }
 
 /// As [`launch`], for a thread that may block.
@@ -72,10 +82,12 @@ pub async fn launch(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Laun
 /// # Errors
 /// [`LaunchError`].
 pub fn launch_blocking(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Launched, LaunchError> {
-    start(prepare(host, state, spec)?)
+    let (launched, launcher) = start(prepare(host, state, spec)?)?;
+    launcher.reap();
+    Ok(launched)
 }
 
-fn start(prepared: Prepared) -> Result<Launched, LaunchError> {
+fn start(prepared: Prepared) -> Result<(Launched, Launcher), LaunchError> {
     let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(prepared.listener.as_fd())
         .chain(prepared.groups.iter().map(AsFd::as_fd))
         .chain(prepared.sources.iter().map(AsFd::as_fd))
@@ -83,34 +95,20 @@ fn start(prepared: Prepared) -> Result<Launched, LaunchError> {
         .collect();
     let frame = wire::encode(&prepared.plan, descriptors.len())?;
 
-    let (ours, theirs) = UnixStream::pair().map_err(LaunchError::Start)?;
-    ours.set_read_timeout(Some(LAUNCH_DEADLINE)).map_err(LaunchError::Start)?;
-    ours.set_write_timeout(Some(LAUNCH_DEADLINE)).map_err(LaunchError::Start)?;
-    let mut launcher = Command::new(&prepared.launcher)
-        .arg0(PROCESS_NAME)
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(LaunchError::Start)?;
-
-    let heard = fdpass::send(ours.as_fd(), &frame, &descriptors)
+    let launcher = match prepared.spare.take() {
+        Some(waiting) => waiting,
+        None => Launcher::start(&prepared.launcher, DEADLINE).map_err(LaunchError::Start)?,
+    };
+    let heard = fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(LaunchError::Send)
-        .and_then(|()| receive_answer(&ours));
-    if heard.is_err() {
-        // It may hang. A launcher that has ended is not harmed, because it is not reaped yet.
-        let _ = launcher.kill();
-    }
-    // It ends right after its answer.
-    let _ = launcher.wait();
-    conclude(heard?, prepared)
+        .and_then(|()| receive_answer(launcher.socket()));
+    // One that was not heard from may hang: it is killed where it is dropped.
+    Ok((conclude(heard?, prepared)?, launcher))
 }
 
-fn receive_answer(socket: &UnixStream) -> Result<(Answer, Option<OwnedFd>), LaunchError> {
-    let frame = FrameReceiver::new()
-        .receive(socket.as_fd())
-        .map_err(LaunchError::Receive)?
-        .ok_or(LaunchError::Silent)?;
+fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Option<OwnedFd>), LaunchError> {
+    let frame =
+        FrameReceiver::new().receive(socket).map_err(LaunchError::Receive)?.ok_or(LaunchError::Silent)?;
     let result = LaunchResult::decode(frame.message.as_slice()).map_err(|_| LaunchError::Answer)?;
     Ok((result.result.ok_or(LaunchError::Answer)?, frame.descriptors.into_iter().next()))
 }

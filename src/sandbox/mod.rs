@@ -12,6 +12,7 @@ mod prepare;
 mod remains;
 pub mod roots;
 pub mod seccomp;
+mod spare;
 pub mod spawn_error;
 mod spawn_request;
 pub mod spec;

@@ -13,6 +13,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,6 +25,7 @@ use super::{
     identity::Claim,
     launch_error::LaunchError,
     seccomp::{self, Machine},
+    spare::Spare,
     spec::{SandboxSpec, Shortfall},
     view,
 };
@@ -47,6 +49,7 @@ pub(super) struct Prepared {
     pub(super) claim: Option<OwnedFd>,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) launcher: PathBuf,
+    pub(super) spare: Arc<Spare>,
     pub(super) left: Leftovers,
 }
 
@@ -115,6 +118,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         claim,
         shortfalls,
         launcher,
+        spare: Arc::clone(host.spare()),
         left,
     })
 }

@@ -6,7 +6,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::exit,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     },
     sys::{
         fdpass::{self, FrameReceiver},
-        file,
+        file, loopback,
         namespace::{self, Cloned, IdPair, Parent},
     },
     wire::{self, launch::PLAN_VERSION},
@@ -29,8 +29,9 @@ use crate::{
 /// Serves one launch and ends. The new supervisor never returns from here either.
 pub fn main() -> ! {
     let Some(socket) = file::take_stdin() else { exit(EXIT_NO_SOCKET) };
+    let network = NetworkAhead::make();
     let result = receive_plan(&socket)
-        .and_then(|(plan, descriptors)| launch(&plan, descriptors))
+        .and_then(|(plan, descriptors)| launch(&plan, descriptors, network))
         .unwrap_or_else(|failure| Launch { answer: Answer::Failure(failure.into()), supervisor: None });
     exit(answer(&socket, result))
 }
@@ -38,6 +39,7 @@ pub fn main() -> ! {
 const EXIT_ANSWERED: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
 const EXIT_NOT_ANSWERED: i32 = 71;
+const EXIT_NO_NETWORK: i32 = 73;
 
 /// The answer, and the supervisor whenever one was made: even a failed one must be reaped by the gateway.
 struct Launch {
@@ -59,7 +61,11 @@ fn receive_plan(socket: &OwnedFd) -> Result<(SandboxPlan, Vec<OwnedFd>), StageEr
 }
 
 /// In the launcher: makes the supervisor and waits for it to be ready. In the supervisor: does not return.
-fn launch(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Launch, StageError> {
+fn launch(
+    plan: &SandboxPlan,
+    descriptors: Vec<OwnedFd>,
+    network: Option<NetworkAhead>,
+) -> Result<Launch, StageError> {
     let identity = plan.identity.as_ref().ok_or(StageError::new(Stage::Plan, Errno::EINVAL))?;
     let mut descriptors = Descriptors::sort(plan, descriptors)?;
     if identity.privileged {
@@ -69,7 +75,7 @@ fn launch(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Launch, Stage
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
-    match clone_supervisor(plan, &descriptors)? {
+    match clone_supervisor(plan, &descriptors, network)? {
         Cloned::Child => {
             drop((permit, outcome));
             setup::run(plan, identity, descriptors, &permission, report)
@@ -90,19 +96,54 @@ fn launch(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Launch, Stage
     }
 }
 
+/// A network namespace with its loopback up, made while the launcher waits for its plan, because it takes as long
+/// as all else of a sandbox together. It belongs to the host's user namespace: nobody inside has power over it.
+struct NetworkAhead {
+    host: OwnedFd,
+}
+
+impl NetworkAhead {
+    /// Enters a new one. `None`, and still in the host's, without the privilege to make it.
+    fn make() -> Option<Self> {
+        let host = file::open_read(Path::new("/proc/self/ns/net")).ok()?;
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET).ok()?;
+        let made = Self { host };
+        if loopback::bring_up().is_ok() {
+            return Some(made);
+        }
+        match made.go_back() {
+            Ok(()) => None,
+            // In no known network there is nothing to launch from.
+            Err(_) => exit(EXIT_NO_NETWORK),
+        }
+    }
+
+    /// Back into the host's.
+    fn go_back(self) -> Result<(), StageError> {
+        nix::sched::setns(self.host, CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
+    }
+}
+
 fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
         .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
 }
 
-fn clone_supervisor(plan: &SandboxPlan, descriptors: &Descriptors) -> Result<Cloned, StageError> {
+fn clone_supervisor(
+    plan: &SandboxPlan,
+    descriptors: &Descriptors,
+    network: Option<NetworkAhead>,
+) -> Result<Cloned, StageError> {
     let mut namespaces = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS;
-    if plan.own_network {
-        namespaces |= CloneFlags::CLONE_NEWNET;
+    match (plan.own_network, network) {
+        (true, Some(_)) | (false, None) => {}
+        (true, None) => namespaces |= CloneFlags::CLONE_NEWNET,
+        (false, Some(network)) => network.go_back()?,
     }
     namespace::clone_into(namespaces, setup::cgroups::birthplace(descriptors), Parent::CallersParent)
         .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
