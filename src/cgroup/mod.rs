@@ -6,7 +6,6 @@
 pub mod folder;
 pub mod hierarchy;
 pub mod leaf;
-pub mod limits;
 pub mod usage;
 
 use std::os::fd::OwnedFd;

@@ -13,8 +13,7 @@ use std::{
 use crate::{
     cgroup::{
         Hierarchy,
-        folder::{self, FolderError, Presence},
-        limits::{self, FolderLimits},
+        folder::{self, FolderError, FolderLimits, Presence},
         hierarchy::{self, GATEWAY_LEAF, OwnGroup},
     },
     proto::supervisor::{CgroupFolder, cgroup_folder},
@@ -100,7 +99,7 @@ impl GatewayGroups {
             });
         }
         let prepared = made.folders.iter().try_for_each(|one| {
-            limits::set(&one.path, one.hierarchy, &one.controllers, limits)?;
+            folder::limit(&one.path, one.hierarchy, &one.controllers, limits)?;
             folder::give(&one.path, one.hierarchy, owner.0, owner.1)
         });
         if let Err(error) = prepared {

@@ -81,7 +81,7 @@ impl Session {
             network: order.network(),
             owner: self.owner,
             die_with_gateway: site.die_with_gateway,
-            fail_at: None,
+            fail_at: fail_at(),
         };
         Sandbox::start(&site.host, &site.state, spec).await
     }
@@ -92,6 +92,18 @@ impl Session {
             .map(|root| Ok(Root { path: root.path.clone(), descriptor: root.descriptor.try_clone()? }))
             .collect()
     }
+}
+
+/// The stage of set-up that is to fail, by its name in the supervisor's protocol.
+#[cfg(feature = "failpoints")]
+fn fail_at() -> Option<String> {
+    std::env::var("PROVOST_FAIL_AT").ok()
+}
+
+/// None: this build has no failpoints.
+#[cfg(not(feature = "failpoints"))]
+fn fail_at() -> Option<String> {
+    None
 }
 
 impl Sandboxes {

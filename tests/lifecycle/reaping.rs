@@ -132,3 +132,29 @@ async fn a_draining_gateway_ends_although_clients_hold_streams_open() {
     tokio::task::block_in_place(|| gateway.stop());
     drop((stream, watch));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_supervisor_takes_its_commands_along_and_the_outcome_is_lost_and_never_zero() {
+    let gateway = Gateway::start();
+    let session = Session::open(&gateway).await;
+    let marker = session.marker();
+    let terminal = session.idle(&marker).create().await;
+    terminal.until("ready").await;
+    let command = Process::all_marked(&marker).into_iter().next().expect("it runs");
+    let supervisor: i32 = command.field("PPid").parse().expect("a number");
+    if !is_root() {
+        return skip("the supervisor of an ordinary user's gateway is looked up otherwise");
+    }
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor), Signal::SIGKILL).expect("root may");
+    let outcome = terminal.wait().await;
+    assert_eq!((outcome.end.clone(), outcome.cause()), (None, Cause::SandboxLost), "{outcome:?}");
+    eventually("no orphan", || Process::all_marked(&marker).is_empty().then_some(())).await;
+    assert_eq!(terminal.output().await.data, &b"ready\n"[..], "what it said is kept");
+    terminal.release().await;
+    // The next command gets a new sandbox, or is told that the old one is lost; never silence.
+    match session.command("true").try_create().await {
+        Ok(next) => assert_eq!(crate::support::code(&next.wait().await), 0),
+        Err(refusal) => assert_eq!((refusal.code, refusal.reason.as_str()), (Code::Aborted, "SANDBOX_LOST")),
+    }
+    session.close().await;
+}
