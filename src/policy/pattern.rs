@@ -1,0 +1,375 @@
+//! Patterns of rules: single words, argument vectors, flags.
+//!
+//! Matching has three answers, because parts of a command may not be known before it runs: yes, no, perhaps.
+//! What an answer means for a decision is not decided here.
+
+use regex::Regex;
+use serde::Deserialize;
+
+use super::shell::Word;
+
+/// Whether something matches, when parts of it may be unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Match {
+    /// Whatever the unknown parts turn out to be, it does not.
+    No,
+    /// It depends on the unknown parts.
+    Perhaps,
+    /// Whatever the unknown parts turn out to be, it does.
+    Yes,
+}
+
+impl Match {
+    /// Both hold.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.min(other)
+    }
+
+    /// One of them holds.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// From something that is known.
+    pub fn of(known: bool) -> Self {
+        if known { Self::Yes } else { Self::No }
+    }
+}
+
+/// Why a pattern is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// The argument vector is empty, or an alternative has no words.
+    #[error("a pattern needs at least one word")]
+    Empty,
+    /// Not a regular expression of the regex crate's syntax.
+    #[error("{pattern:?} is not a regular expression: {cause}")]
+    Regex {
+        /// As written.
+        pattern: String,
+        /// What the parser said.
+        cause: String,
+    },
+    /// `**` among alternatives or inside a word.
+    #[error("\"**\" stands for any number of words, so it must be a word of its own: {0:?}")]
+    Rest(String),
+    /// A flag that does not begin with a dash.
+    #[error("a flag begins with a dash: {0:?}")]
+    Flag(String),
+}
+
+/// One word of a pattern, as a policy file writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum WordSource {
+    /// A literal or a glob; `"**"` for any number of words.
+    Text(String),
+    /// Alternatives.
+    OneOf(Vec<String>),
+    /// A regular expression that must match the whole word.
+    Regex(RegexSource),
+}
+
+/// `{ regex = "..." }`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegexSource {
+    /// In the syntax of the `regex` crate.
+    pub regex: String,
+}
+
+/// A compiled pattern for one word.
+#[derive(Debug, Clone)]
+pub enum Text {
+    /// Exactly this.
+    Literal(String),
+    /// What a glob or a regular expression accepts, over the whole word.
+    Expression(Regex),
+}
+
+impl Text {
+    /// Compiles a literal or glob: `*` any text, `?` one character, `[...]` one of several, `\` the next as it is.
+    pub fn compile(source: &str) -> Result<Self, PatternError> {
+        if source.contains("**") {
+            return Err(PatternError::Rest(source.to_owned()));
+        }
+        let mut literal = String::new();
+        let mut expression = String::from("(?s)^");
+        let mut is_glob = false;
+        let mut chars = source.chars().peekable();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => {
+                    let c = chars.next().unwrap_or('\\');
+                    literal.push(c);
+                    expression.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
+                }
+                '*' => {
+                    is_glob = true;
+                    expression.push_str(".*");
+                }
+                '?' => {
+                    is_glob = true;
+                    expression.push('.');
+                }
+                '[' if chars.clone().any(|c| c == ']') && source != "[" => {
+                    is_glob = true;
+                    expression.push('[');
+                    if chars.peek() == Some(&'!') {
+                        chars.next();
+                        expression.push('^');
+                    }
+                    for c in chars.by_ref().take_while(|c| *c != ']') {
+                        if matches!(c, '[' | '\\' | '&' | '~' | '^') {
+                            expression.push('\\');
+                        }
+                        expression.push(c);
+                    }
+                    expression.push(']');
+                }
+                c => {
+                    literal.push(c);
+                    expression.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
+                }
+            }
+        }
+        if !is_glob {
+            return Ok(Self::Literal(literal));
+        }
+        expression.push('$');
+        compile_regex(&expression, source).map(Self::Expression)
+    }
+
+    /// Whether the text matches.
+    pub fn accepts(&self, text: &str) -> bool {
+        match self {
+            Self::Literal(literal) => literal == text,
+            Self::Expression(regex) => regex.is_match(text),
+        }
+    }
+
+    /// Whether a word matches. Only the pattern for any text at all surely matches an unknown word.
+    pub fn matches(&self, word: &Word) -> Match {
+        match (word, self) {
+            (Word::Literal(text), _) => Match::of(self.accepts(text)),
+            (Word::Opaque { .. }, Self::Expression(regex)) if regex.as_str() == "(?s)^.*$" => Match::Yes,
+            (Word::Opaque { .. }, _) => Match::Perhaps,
+        }
+    }
+}
+
+fn compile_regex(expression: &str, source: &str) -> Result<Regex, PatternError> {
+    regex::RegexBuilder::new(expression)
+        .size_limit(1 << 20)
+        .build()
+        .map_err(|cause| PatternError::Regex { pattern: source.to_owned(), cause: cause.to_string() })
+}
+
+/// A compiled word of an argument pattern.
+#[derive(Debug, Clone)]
+pub enum Element {
+    /// One word that one of these accepts.
+    OneOf(Vec<Text>),
+    /// Any number of words.
+    Rest,
+}
+
+impl Element {
+    /// Compiles one word of a pattern.
+    pub fn compile(source: &WordSource) -> Result<Self, PatternError> {
+        match source {
+            WordSource::Text(text) if text == "**" => Ok(Self::Rest),
+            WordSource::Text(text) => Ok(Self::OneOf(vec![Text::compile(text)?])),
+            WordSource::OneOf(texts) if texts.is_empty() => Err(PatternError::Empty),
+            WordSource::OneOf(texts) => {
+                texts.iter().map(|t| Text::compile(t)).collect::<Result<_, _>>().map(Self::OneOf)
+            }
+            WordSource::Regex(RegexSource { regex }) => {
+                let whole = format!("(?s)^(?:{regex})$");
+                Ok(Self::OneOf(vec![Text::Expression(compile_regex(&whole, regex)?)]))
+            }
+        }
+    }
+}
+
+/// Matches arguments (without the program) against the elements behind the program's.
+pub fn match_arguments(elements: &[Element], words: &[Word]) -> Match {
+    // One row of the usual table for patterns with gaps: what holds for elements[..i] against words[..j].
+    let mut row = vec![Match::No; words.len() + 1];
+    row[0] = Match::Yes;
+    for element in elements {
+        match element {
+            Element::Rest => {
+                for at in 1..row.len() {
+                    row[at] = row[at].or(row[at - 1]);
+                }
+            }
+            Element::OneOf(texts) => {
+                for at in (1..row.len()).rev() {
+                    let word = &words[at - 1];
+                    let here = texts.iter().fold(Match::No, |m, text| m.or(text.matches(word)));
+                    // An unknown word may also turn out to be none or several.
+                    row[at] = row[at - 1].and(here);
+                }
+                row[0] = Match::No;
+            }
+        }
+    }
+    let answer = row[words.len()];
+    let may_split = words.iter().any(|w| w.literal().is_none());
+    if may_split && answer == Match::No && could_match(elements, words) { Match::Perhaps } else { answer }
+}
+
+/// Whether a match is possible when each unknown word may become any number of words.
+fn could_match(elements: &[Element], words: &[Word]) -> bool {
+    let mut row = vec![false; words.len() + 1];
+    row[0] = true;
+    let spread = |row: &mut Vec<bool>| {
+        for at in 1..row.len() {
+            row[at] |= row[at - 1] && words[at - 1].literal().is_none();
+        }
+    };
+    spread(&mut row);
+    for element in elements {
+        match element {
+            Element::Rest => {
+                for at in 1..row.len() {
+                    row[at] |= row[at - 1];
+                }
+            }
+            Element::OneOf(texts) => {
+                let before = row.clone();
+                for at in 0..row.len() {
+                    let taken = at > 0
+                        && before[at - 1]
+                        && texts.iter().any(|t| t.matches(&words[at - 1]) != Match::No);
+                    let within = at > 0 && before[at] && words[at - 1].literal().is_none();
+                    row[at] = taken || within;
+                }
+                spread(&mut row);
+            }
+        }
+    }
+    row[words.len()]
+}
+
+/// Options that a rule looks for wherever they stand before `--`.
+#[derive(Debug, Clone)]
+pub struct Flags(Vec<String>);
+
+impl Flags {
+    /// Compiles flags as "-f" or "--force".
+    pub fn compile(sources: &[String]) -> Result<Self, PatternError> {
+        match sources.iter().find(|s| !s.starts_with('-') || s.len() < 2 || *s == "--") {
+            Some(bad) => Err(PatternError::Flag(bad.clone())),
+            None => Ok(Self(sources.to_vec())),
+        }
+    }
+
+    /// Whether one of the flags is among the arguments: alone, with `=VALUE`, or in a cluster of short ones.
+    pub fn any(&self, words: &[Word]) -> Match {
+        let mut answer = Match::No;
+        for word in words {
+            match word.literal() {
+                Some("--") => break,
+                Some(text) if self.0.iter().any(|flag| is_flag(flag, text)) => return Match::Yes,
+                Some(_) => {}
+                None => answer = Match::Perhaps,
+            }
+        }
+        answer
+    }
+}
+
+fn is_flag(flag: &str, text: &str) -> bool {
+    if text == flag {
+        return true;
+    }
+    if flag.starts_with("--") {
+        return text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
+    }
+    let short = flag.strip_prefix('-').filter(|f| f.chars().count() == 1);
+    let cluster = text.strip_prefix('-').filter(|t| !t.starts_with('-'));
+    matches!((short, cluster), (Some(flag), Some(cluster)) if cluster.contains(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::shell::OpaqueReason;
+
+    fn words(texts: &[&str]) -> Vec<Word> {
+        let word = |t: &&str| match *t {
+            "$" => Word::Opaque { text: "$".into(), reason: OpaqueReason::Expansion },
+            text => Word::Literal(text.into()),
+        };
+        texts.iter().map(word).collect()
+    }
+
+    fn matched(pattern: &[&str], given: &[&str]) -> Match {
+        let elements: Result<Vec<_>, _> =
+            pattern.iter().map(|p| Element::compile(&WordSource::Text((*p).into()))).collect();
+        match_arguments(&elements.unwrap_or_else(|e| panic!("{e}")), &words(given))
+    }
+
+    #[test]
+    fn words_match_one_by_one_and_a_rest_takes_any_number() {
+        assert_eq!(matched(&["a"], &["a"]), Match::Yes);
+        assert_eq!(matched(&["a"], &["a", "b"]), Match::No);
+        assert_eq!(matched(&["a", "**"], &["a"]), Match::Yes);
+        assert_eq!(matched(&["a", "**"], &["a", "b", "c"]), Match::Yes);
+        assert_eq!(matched(&["**", "c"], &["a", "b", "c"]), Match::Yes);
+        assert_eq!(matched(&["**", "x", "**"], &["a", "b", "c"]), Match::No);
+        assert_eq!(matched(&["a*", "?"], &["abc", "d"]), Match::Yes);
+        assert_eq!(matched(&["[ab]c"], &["bc"]), Match::Yes);
+        assert_eq!(matched(&["[!ab]c"], &["bc"]), Match::No);
+        assert_eq!(matched(&["\\*"], &["*"]), Match::Yes);
+        assert_eq!(matched(&["\\*"], &["x"]), Match::No);
+        assert_eq!(matched(&["*"], &["a\nb"]), Match::Yes);
+        assert_eq!(matched(&[], &[]), Match::Yes);
+    }
+
+    #[test]
+    fn an_unknown_word_matches_perhaps_and_surely_only_what_takes_anything() {
+        assert_eq!(matched(&["a"], &["$"]), Match::Perhaps);
+        assert_eq!(matched(&["**"], &["$"]), Match::Yes);
+        assert_eq!(matched(&["a", "**"], &["a", "$"]), Match::Yes);
+        assert_eq!(matched(&["a", "**"], &["b", "$"]), Match::No);
+        assert_eq!(matched(&["-rf", "/"], &["$"]), Match::Perhaps);
+        assert_eq!(matched(&["-rf"], &["-rf", "$"]), Match::Perhaps);
+        assert_eq!(matched(&["-rf"], &["-x", "$"]), Match::No);
+    }
+
+    #[test]
+    fn a_flag_is_found_wherever_it_stands() {
+        let flags = Flags::compile(&["-f".into(), "--force".into()]).unwrap_or_else(|e| panic!("{e}"));
+        for given in [&["x", "-f"][..], &["-rf"], &["--force"], &["--force=yes"], &["a", "b", "-xfz"]] {
+            assert_eq!(flags.any(&words(given)), Match::Yes, "{given:?}");
+        }
+        for given in [&["x"][..], &["--", "-f"], &["--forced"], &["--no-f"]] {
+            assert_eq!(flags.any(&words(given)), Match::No, "{given:?}");
+        }
+        assert_eq!(flags.any(&words(&["$"])), Match::Perhaps);
+    }
+
+    proptest! {
+        #[test]
+        fn no_pattern_panics(pattern: String, text: String) {
+            if let Ok(pattern) = Text::compile(&pattern) {
+                let _ = pattern.accepts(&text);
+            }
+        }
+
+        #[test]
+        fn an_escaped_text_matches_itself_only(text in "[^*]{0,12}", other: String) {
+            let escaped: String = text.chars().flat_map(|c| ['\\', c]).collect();
+            let pattern = Text::compile(&escaped).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            prop_assert!(pattern.accepts(&text));
+            prop_assert_eq!(pattern.accepts(&other), text == other);
+        }
+    }
+}

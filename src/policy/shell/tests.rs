@@ -1,0 +1,124 @@
+//! What lines are seen to run.
+
+use super::*;
+
+fn argvs(line: &str) -> Vec<String> {
+    parse(line)
+        .commands
+        .iter()
+        .filter(|c| !c.words.is_empty())
+        .map(|c| {
+            let words = c.words.iter().map(|w| match w {
+                Word::Literal(text) => format!("[{text}]"),
+                Word::Opaque { reason, .. } => format!("<{reason:?}>"),
+            });
+            words.collect::<String>()
+        })
+        .collect()
+}
+
+#[test]
+fn quoting_is_undone() {
+    for line in [
+        "git push",
+        "g'i't push",
+        "\"git\" push",
+        "g\\it \\\n push",
+        "$'\\x67it' push",
+        "$'\\147it' pu\"sh\"",
+        "''git '''push'",
+        "\\g\\i\\t pus$'h'",
+    ] {
+        assert_eq!(argvs(line), ["[git][push]"], "{line:?}");
+    }
+}
+
+#[test]
+fn every_command_of_a_line_is_seen() {
+    let cases: &[(&str, &[&str])] = &[
+        ("a; b && c || d | e & f", &["[a]", "[b]", "[c]", "[d]", "[e]", "[f]"]),
+        ("a\nb", &["[a]", "[b]"]),
+        ("echo $(rm x)", &["[rm][x]", "[echo]<Substitution>"]),
+        ("echo `rm x`", &["[rm][x]", "[echo]<Substitution>"]),
+        ("echo \"a $(rm x) b\"", &["[rm][x]", "[echo]<Substitution>"]),
+        ("cat <(rm x)", &["[rm][x]", "[cat]<Substitution>"]),
+        ("if a; then b; else c; fi", &["[a]", "[b]", "[c]"]),
+        ("while a; do b; done", &["[a]", "[b]"]),
+        ("for i in 1; do b; done", &["[b]"]),
+        ("case x in y) b;; esac", &["[b]"]),
+        ("(a; b)", &["[a]", "[b]"]),
+        ("{ a; b; }", &["[a]", "[b]"]),
+        ("! a", &["[a]"]),
+        ("f() { rm x; }; f", &["[rm][x]", "[f]"]),
+        ("x=$(rm y)", &["[rm][y]"]),
+        ("export X=$(rm y)", &["[rm][y]", "[export]"]),
+        ("a > $(rm x)", &["[a]", "[rm][x]"]),
+        ("[[ -f $(rm x) ]]", &["[rm][x]"]),
+        ("cat <<E\n$(rm x)\nE", &["[cat]", "[rm][x]"]),
+        ("${x:-$(rm y)}", &["[rm][y]", "<Expansion>"]),
+        ("echo $(($(rm x)))", &["[rm][x]", "[echo]<Expansion>"]),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(argvs(line), *expected, "{line:?}");
+        assert_eq!(parse(line).opaque, [], "{line:?}");
+    }
+}
+
+#[test]
+fn text_that_is_only_data_is_no_command() {
+    for line in
+        ["cat <<'E'\nrm -rf /\n$(rm x)\nE", "cat <<E\nrm -rf /\nE", "echo 'rm x; $(rm y)'", "# rm x\necho a"]
+    {
+        assert!(argvs(line).iter().all(|c| !c.contains("rm]")), "{line:?}: {:?}", argvs(line));
+    }
+}
+
+#[test]
+fn what_is_known_only_at_run_time_is_opaque() {
+    for line in ["$X", "${X}", "a$X", "\"$X\"", "$(x)", "`x`", "g*t", "~/x"] {
+        let parsed = parse(line);
+        let last = parsed.commands.last().unwrap_or_else(|| panic!("{line:?}"));
+        assert!(last.words[0].literal().is_none(), "{line:?}: {last:?}");
+    }
+    for line in ["{}", "a{}", "\"*\"", "'~'", "a~", "\\*", "a=b", "[", "{a}"] {
+        let parsed = parse(&format!("x {line}"));
+        assert!(parsed.commands[0].words[1].literal().is_some(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_line_that_no_shell_accepts_is_opaque_as_a_whole() {
+    for line in
+        ["if then", "a &&", "(a", "echo \"a", "{a,b}", "[ab]c", "p\\\nush", "a\rb", "a\0b", "a \u{1b}[1m"]
+    {
+        assert!(!parse(line).opaque.is_empty(), "{line:?}");
+    }
+    assert!(!parse(&"a;".repeat(MOST_COMMANDS + 1)).opaque.is_empty());
+    assert!(!parse(&"a".repeat(LONGEST_LINE + 1)).opaque.is_empty());
+    assert!(!parse(&"$(".repeat(5000)).opaque.is_empty());
+}
+
+#[test]
+fn the_working_folder_is_followed_where_it_can_be_seen() {
+    let place = |line: &str| parse(line).commands.last().map(|c| c.place.clone());
+    assert_eq!(place("x"), Some(Place::Start));
+    assert_eq!(place("cd /a && x"), Some(Place::After("/a".into())));
+    assert_eq!(place("cd '/a b'; cd c; x"), Some(Place::After("/a b/c".into())));
+    assert_eq!(place("cd -- a; x"), Some(Place::After("a".into())));
+    assert_eq!(place("(cd /a); x"), Some(Place::Start));
+    assert_eq!(place("cd /a | y; x"), Some(Place::Start));
+    for line in
+        ["cd $X; x", "cd; x", "cd -; x", "pushd /a; x", "cd /a || cd /b; x", "if a; then cd /b; fi; x"]
+    {
+        assert_eq!(place(line), Some(Place::Unknown), "{line:?}");
+    }
+}
+
+#[test]
+fn only_a_definition_that_surely_happens_makes_a_function() {
+    let named = |line: &str| parse(line).commands.last().map(|c| c.of_function);
+    assert_eq!(named("f() { a; }; f"), Some(Named::Function));
+    assert_eq!(named("false && f() { a; }; f"), Some(Named::Program));
+    assert_eq!(named("if a; then f() { b; }; fi; f"), Some(Named::Program));
+    assert_eq!(named("f; f() { a; }; f"), Some(Named::Function));
+}

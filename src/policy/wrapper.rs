@@ -1,0 +1,451 @@
+//! Wrappers: programs that run the command given in their arguments (`env`, `sudo`, `xargs`, `sh -c`, ...).
+//!
+//! A judge must see through them: what a wrapper runs is judged as if it stood alone. Only what the wrapper's own
+//! manual says is followed; an option that is not known hides the inner command, and that is said, not guessed.
+//! Programs that run *configured* commands (`git`, `make`, `npm`) are no wrappers: nothing in their arguments
+//! tells what they run.
+
+use super::shell::{OpaqueReason, Word};
+
+/// What a wrapper runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inner {
+    /// A command by its argument vector, with the environment that the wrapper gives it.
+    Argv {
+        /// Assignments by the wrapper (`env NAME=VALUE`).
+        assignments: Vec<(String, Word)>,
+        /// The inner argument vector; never empty.
+        words: Vec<Word>,
+    },
+    /// A line for a shell.
+    ShellLine(String),
+    /// Something that can't be seen.
+    Opaque(OpaqueReason),
+}
+
+/// How the options of a wrapper are written.
+struct Options {
+    /// Short options that take a value, attached or as the next word.
+    short_with_value: &'static str,
+    /// Short options that take none.
+    short: &'static str,
+    /// Long options that take a value, attached by `=` or as the next word.
+    long_with_value: &'static [&'static str],
+    /// Long options that take none (or one attached by `=` only).
+    long: &'static [&'static str],
+    /// Words between the options and the inner command (`timeout DURATION`).
+    operands: usize,
+}
+
+const PLAIN: Options = Options {
+    short_with_value: "",
+    short: "",
+    long_with_value: &[],
+    long: &["help", "version"],
+    operands: 0,
+};
+
+/// What `words` runs besides itself. Empty for a program that is no wrapper, or that has no inner command.
+///
+/// `name` is the program's base name.
+pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
+    let args = words.get(1..).unwrap_or(&[]);
+    match name {
+        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" => shell(args),
+        "env" => env(args),
+        "nohup" | "coproc" => after(args, &PLAIN),
+        "setsid" => after(args, &Options { short: "cfw", long: &["ctty", "fork", "wait"], ..PLAIN }),
+        "command" | "builtin" => command_builtin(args),
+        "exec" => after(args, &Options { short: "cl", short_with_value: "a", ..PLAIN }),
+        "time" => after(
+            args,
+            &Options {
+                short: "pvaq",
+                short_with_value: "fo",
+                long_with_value: &["format", "output"],
+                long: &["append", "verbose", "quiet", "portability"],
+                ..PLAIN
+            },
+        ),
+        "nice" => after(args, &Options { short_with_value: "n", long_with_value: &["adjustment"], ..PLAIN }),
+        "ionice" => after(
+            args,
+            &Options {
+                short: "t",
+                short_with_value: "cnpPu",
+                long_with_value: &["class", "classdata", "pid", "pgid", "uid"],
+                long: &["ignore"],
+                ..PLAIN
+            },
+        ),
+        "chrt" => after(args, &Options { short: "abdfiorRvm", operands: 1, ..PLAIN }),
+        "taskset" => {
+            after(args, &Options { short: "ac", long: &["all-tasks", "cpu-list"], operands: 1, ..PLAIN })
+        }
+        "timeout" => after(
+            args,
+            &Options {
+                short: "vfp",
+                short_with_value: "ks",
+                long_with_value: &["kill-after", "signal"],
+                long: &["foreground", "preserve-status", "verbose"],
+                operands: 1,
+                ..PLAIN
+            },
+        ),
+        "stdbuf" => after(
+            args,
+            &Options { short_with_value: "ioe", long_with_value: &["input", "output", "error"], ..PLAIN },
+        ),
+        "sudo" | "doas" => sudo(args),
+        "xargs" => xargs(args),
+        "find" => find(args),
+        "busybox" | "toybox" => applet(args),
+        "watch" => joined(after(
+            args,
+            &Options {
+                short: "bcdegtx",
+                short_with_value: "nq",
+                long_with_value: &["interval", "equexit"],
+                long: &["beep", "color", "differences", "errexit", "chgexit", "no-title", "exec"],
+                ..PLAIN
+            },
+        )),
+        "eval" => joined(after(args, &PLAIN)),
+        "trap" => trap(args),
+        "flock" => flock(args),
+        "chroot" => after(
+            args,
+            &Options {
+                long_with_value: &["groups", "userspec"],
+                long: &["skip-chdir"],
+                operands: 1,
+                ..PLAIN
+            },
+        ),
+        "source" | "." => vec![Inner::Opaque(OpaqueReason::Script)],
+        "enable" | "alias" => vec![Inner::Opaque(OpaqueReason::Assignment)],
+        "unshare" | "nsenter" | "strace" | "ltrace" | "gdb" | "script" | "su" | "runuser" | "parallel"
+        | "entr" | "systemd-run" | "setpriv" | "capsh" | "proot" | "fakeroot" | "linux32" | "linux64"
+        | "setarch" | "i386" | "x86_64" | "prlimit" | "numactl" | "unbuffer" | "expect" | "pkexec"
+        | "start-stop-daemon" | "rlwrap"
+            if !args.is_empty() =>
+        {
+            vec![Inner::Opaque(OpaqueReason::Wrapper)]
+        }
+        _ if is_dynamic_loader(name) && !args.is_empty() => loader(args),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).
+pub fn is_dynamic_loader(name: &str) -> bool {
+    name == "ld.so" || (name.starts_with("ld-") && name.contains(".so"))
+}
+
+fn opaque(reason: OpaqueReason) -> Vec<Inner> {
+    vec![Inner::Opaque(reason)]
+}
+
+fn argv(words: &[Word]) -> Vec<Inner> {
+    if words.is_empty() {
+        return Vec::new();
+    }
+    vec![Inner::Argv { assignments: Vec::new(), words: words.to_vec() }]
+}
+
+/// The words after a wrapper's own options and operands. `Err` where an option is not known or not visible.
+fn skip<'a>(args: &'a [Word], options: &Options) -> Result<&'a [Word], OpaqueReason> {
+    let mut at = 0;
+    while let Some(word) = args.get(at) {
+        let Some(text) = word.literal() else { return Err(OpaqueReason::Wrapper) };
+        if text == "--" {
+            at += 1;
+            break;
+        }
+        if let Some(long) = text.strip_prefix("--") {
+            let (name, attached) = match long.split_once('=') {
+                Some((name, _)) => (name, true),
+                None => (long, false),
+            };
+            if options.long_with_value.contains(&name) {
+                at += if attached { 1 } else { 2 };
+            } else if options.long.contains(&name) {
+                at += 1;
+            } else {
+                return Err(OpaqueReason::Wrapper);
+            }
+        } else if text.len() > 1 && text.starts_with('-') {
+            at += 1 + short_values(&text[1..], options)?;
+        } else {
+            break;
+        }
+    }
+    let rest = args.get(at..).unwrap_or(&[]);
+    Ok(rest.get(options.operands..).unwrap_or(&[]))
+}
+
+/// How many of the next words a cluster of short options takes for its value.
+fn short_values(cluster: &str, options: &Options) -> Result<usize, OpaqueReason> {
+    let mut chars = cluster.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if options.short_with_value.contains(c) {
+            let attached = at + c.len_utf8() < cluster.len();
+            return Ok(usize::from(!attached));
+        }
+        // `nice -10`, `ionice -c3`: a number is a value by itself.
+        if !options.short.contains(c) && !c.is_ascii_digit() {
+            return Err(OpaqueReason::Wrapper);
+        }
+    }
+    Ok(0)
+}
+
+fn after(args: &[Word], options: &Options) -> Vec<Inner> {
+    match skip(args, options) {
+        Ok(rest) => argv(rest),
+        Err(reason) => opaque(reason),
+    }
+}
+
+/// `command -v NAME` only asks; `command NAME ...` runs.
+fn command_builtin(args: &[Word]) -> Vec<Inner> {
+    match args.first().and_then(Word::literal) {
+        Some("-v" | "-V") => Vec::new(),
+        _ => after(args, &Options { short: "p", ..PLAIN }),
+    }
+}
+
+/// Inner words joined to one line, as `eval` and `watch` do.
+fn joined(inner: Vec<Inner>) -> Vec<Inner> {
+    inner
+        .into_iter()
+        .map(|inner| match inner {
+            Inner::Argv { words, .. } => {
+                let texts: Option<Vec<&str>> = words.iter().map(Word::literal).collect();
+                match texts {
+                    Some(texts) => Inner::ShellLine(texts.join(" ")),
+                    None => Inner::Opaque(OpaqueReason::Expansion),
+                }
+            }
+            other => other,
+        })
+        .collect()
+}
+
+fn shell(args: &[Word]) -> Vec<Inner> {
+    let mut at = 0;
+    let mut line_follows = false;
+    while let Some(word) = args.get(at) {
+        let Some(text) = word.literal() else { return opaque(OpaqueReason::Expansion) };
+        match text {
+            "--" | "-" => {
+                at += 1;
+                break;
+            }
+            "--help" | "--version" => return Vec::new(),
+            "--rcfile" | "--init-file" => return opaque(OpaqueReason::Script),
+            "--login" | "--norc" | "--noprofile" | "--posix" | "--restricted" | "--verbose"
+            | "--noediting" => {
+                at += 1;
+            }
+            _ if text.starts_with("--") => return opaque(OpaqueReason::Wrapper),
+            _ if text.len() > 1 && (text.starts_with('-') || text.starts_with('+')) => {
+                line_follows |= text.starts_with('-') && text.contains('c');
+                if text.contains('s') {
+                    return opaque(OpaqueReason::Input);
+                }
+                at += if text.contains('o') || text.contains('O') { 2 } else { 1 };
+            }
+            _ => break,
+        }
+    }
+    match (line_follows, args.get(at)) {
+        (true, Some(Word::Literal(line))) => vec![Inner::ShellLine(line.clone())],
+        (true, Some(Word::Opaque { reason, .. })) => opaque(*reason),
+        (true, None) => Vec::new(),
+        (false, Some(_)) => opaque(OpaqueReason::Script),
+        (false, None) => opaque(OpaqueReason::Input),
+    }
+}
+
+fn env(args: &[Word]) -> Vec<Inner> {
+    let options = Options {
+        short: "iv0",
+        short_with_value: "uC",
+        long_with_value: &["unset", "chdir"],
+        long: &["ignore-environment", "debug", "null", "default-signal", "ignore-signal", "block-signal"],
+        ..PLAIN
+    };
+    // `-` alone means `-i`; `-S` splits its value into words by rules of its own.
+    let args = match args.first().and_then(Word::literal) {
+        Some("-") => &args[1..],
+        _ => args,
+    };
+    with_assignments(args, &options)
+}
+
+fn sudo(args: &[Word]) -> Vec<Inner> {
+    let options = Options {
+        short: "AbEeHKkLlnPSsVv",
+        short_with_value: "aCcDghpRrtTUu",
+        long_with_value: &[
+            "user",
+            "group",
+            "host",
+            "prompt",
+            "chdir",
+            "chroot",
+            "role",
+            "type",
+            "close-from",
+        ],
+        long: &[
+            "non-interactive",
+            "preserve-env",
+            "set-home",
+            "stdin",
+            "background",
+            "askpass",
+            "login",
+            "shell",
+        ],
+        ..PLAIN
+    };
+    let shell = args
+        .iter()
+        .map_while(Word::literal)
+        .take_while(|w| w.starts_with('-'))
+        .any(|w| matches!(w, "-s" | "-i" | "--shell" | "--login" | "-e"));
+    if shell {
+        return opaque(OpaqueReason::Wrapper);
+    }
+    with_assignments(args, &options)
+}
+
+fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
+    let rest = match skip(args, options) {
+        Ok(rest) => rest,
+        Err(reason) => return opaque(reason),
+    };
+    let mut assignments = Vec::new();
+    for (at, word) in rest.iter().enumerate() {
+        match word.literal().map(|text| text.split_once('=')) {
+            Some(Some((name, value))) if !name.is_empty() => {
+                assignments.push((name.to_owned(), Word::Literal(value.to_owned())));
+            }
+            Some(_) => return vec![Inner::Argv { assignments, words: rest[at..].to_vec() }],
+            None => return opaque(OpaqueReason::Wrapper),
+        }
+    }
+    Vec::new()
+}
+
+fn xargs(args: &[Word]) -> Vec<Inner> {
+    let options = Options {
+        short: "0oprtx",
+        short_with_value: "aEdIiLlnPs",
+        long_with_value: &["arg-file", "delimiter", "max-lines", "max-args", "max-procs", "max-chars", "eof"],
+        long: &[
+            "null",
+            "open-tty",
+            "interactive",
+            "no-run-if-empty",
+            "verbose",
+            "exit",
+            "replace",
+            "show-limits",
+        ],
+        ..PLAIN
+    };
+    match skip(args, &options) {
+        // Without a command it runs echo.
+        Ok([]) => Vec::new(),
+        Ok(rest) => {
+            let mut words = rest.to_vec();
+            words.push(Word::Opaque { text: "...".into(), reason: OpaqueReason::Input });
+            argv(&words)
+        }
+        Err(reason) => opaque(reason),
+    }
+}
+
+fn find(args: &[Word]) -> Vec<Inner> {
+    let mut found = Vec::new();
+    let mut rest = args;
+    while let Some(at) =
+        rest.iter().position(|w| matches!(w.literal(), Some("-exec" | "-execdir" | "-ok" | "-okdir")))
+    {
+        let inner = &rest[at + 1..];
+        let end = inner.iter().position(|w| matches!(w.literal(), Some(";" | "+"))).unwrap_or(inner.len());
+        let words: Vec<Word> = inner[..end]
+            .iter()
+            .map(|word| match word.literal() {
+                Some(text) if text.contains("{}") => {
+                    Word::Opaque { text: text.to_owned(), reason: OpaqueReason::Pattern }
+                }
+                _ => word.clone(),
+            })
+            .collect();
+        found.extend(argv(&words));
+        rest = &inner[end..];
+    }
+    found
+}
+
+fn applet(args: &[Word]) -> Vec<Inner> {
+    match args.first().map(Word::literal) {
+        Some(Some(name)) if !name.starts_with('-') => argv(args),
+        Some(Some(_)) | None => Vec::new(),
+        Some(None) => opaque(OpaqueReason::Wrapper),
+    }
+}
+
+fn trap(args: &[Word]) -> Vec<Inner> {
+    match args.first() {
+        None => Vec::new(),
+        Some(Word::Literal(text)) if text == "-" || text == "-l" || text == "-p" || text.is_empty() => {
+            Vec::new()
+        }
+        Some(Word::Literal(line)) => vec![Inner::ShellLine(line.clone())],
+        Some(Word::Opaque { reason, .. }) => opaque(*reason),
+    }
+}
+
+fn flock(args: &[Word]) -> Vec<Inner> {
+    let options = Options {
+        short: "sxeunoFv",
+        short_with_value: "wE",
+        long_with_value: &["timeout", "wait", "conflict-exit-code"],
+        long: &["shared", "exclusive", "unlock", "nonblock", "nb", "close", "no-fork", "verbose"],
+        operands: 1,
+        ..PLAIN
+    };
+    match skip(args, &options) {
+        Ok([Word::Literal(flag), Word::Literal(line), ..]) if flag == "-c" || flag == "--command" => {
+            vec![Inner::ShellLine(line.clone())]
+        }
+        Ok([first, ..]) if first.literal().is_none_or(|w| w.starts_with('-')) => {
+            opaque(OpaqueReason::Wrapper)
+        }
+        Ok(rest) => argv(rest),
+        Err(reason) => opaque(reason),
+    }
+}
+
+/// `ld.so [OPTION]... PROGRAM [ARG]...`
+fn loader(args: &[Word]) -> Vec<Inner> {
+    let options = Options {
+        long_with_value: &[
+            "library-path",
+            "inhibit-rpath",
+            "audit",
+            "preload",
+            "argv0",
+            "glibc-hwcaps-prepend",
+        ],
+        long: &["list", "verify", "inhibit-cache", "list-tunables", "list-diagnostics", "help", "version"],
+        ..PLAIN
+    };
+    after(args, &options)
+}
