@@ -1,0 +1,100 @@
+//! Programs: which file a command word names, as far as a judge needs to know.
+//!
+//! Policy does no input or output: whoever asks for a verdict says which files there are, by this trait.
+
+use super::shell::Place;
+
+/// The file that a command word names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// This one.
+    File(FileId),
+    /// A builtin of the shell that reads the line; no file is run.
+    Builtin,
+    /// None.
+    Missing,
+    /// It can't be known before the command runs.
+    Unknown,
+}
+
+/// A file, with its identity, so that one file under two names is known to be one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileId {
+    /// The path after all links.
+    pub path: String,
+    /// `st_dev` of stat(2).
+    pub device: u64,
+    /// `st_ino` of stat(2).
+    pub inode: u64,
+}
+
+impl Found {
+    /// Whether both are the one and same existing file.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(a), Self::File(b)) => (a.device, a.inode) == (b.device, b.inode),
+            _ => false,
+        }
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::File(file) => Some(&file.path),
+            Self::Builtin | Self::Missing | Self::Unknown => None,
+        }
+    }
+}
+
+/// Which files there are, in the view that the command will have.
+pub trait Programs {
+    /// What a name without a slash means on the trusted path.
+    fn trusted(&self, name: &str) -> Found;
+
+    /// What a path means, relative to `cwd` (absolute) when it is relative.
+    fn at(&self, path: &str, cwd: &str) -> Found;
+}
+
+/// The file that a command word names at a place.
+pub fn find(programs: &dyn Programs, given: &str, cwd: &str, place: &Place) -> Found {
+    if given.is_empty() {
+        return Found::Missing;
+    }
+    if !given.contains('/') {
+        return programs.trusted(given);
+    }
+    match super::rule::resolve_place(cwd, place) {
+        Some(cwd) => programs.at(given, &cwd),
+        None if given.starts_with('/') => programs.at(given, "/"),
+        None => Found::Unknown,
+    }
+}
+
+/// Every name is a file of its own in `/usr/bin`, and every path is itself: for checking rules without a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nominal;
+
+impl Programs for Nominal {
+    fn trusted(&self, name: &str) -> Found {
+        nominal(&format!("/usr/bin/{name}"))
+    }
+
+    fn at(&self, path: &str, cwd: &str) -> Found {
+        let whole = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
+        let parts: Vec<&str> = whole.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        let plain = format!("/{}", parts.join("/"));
+        let usual = ["/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
+        match usual.iter().find_map(|folder| plain.strip_prefix(folder)) {
+            Some(name) if !name.contains('/') => self.trusted(name),
+            _ => nominal(&plain),
+        }
+    }
+}
+
+fn nominal(path: &str) -> Found {
+    // FNV-1a: a stable number for each path is all that is asked of it.
+    let inode = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Found::File(FileId { path: path.to_owned(), device: 0, inode })
+}

@@ -1,0 +1,368 @@
+//! Verdicts on commands of every shape, against a small set of rules.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::{super::program::Nominal, *};
+
+#[derive(serde::Deserialize)]
+struct File {
+    rule: Vec<RuleSource>,
+}
+
+const RULES: &str = r#"
+[[rule]]
+id = "git-read"
+decision = "allow"
+argv = ["git", ["status", "log", "diff"], "**"]
+skip = { with_value = ["-C"], flags = ["--no-pager"] }
+matches = ["git status", "git -C x log", "git --no-pager diff a b"]
+rejects = ["git push", "git -c alias.x=y status"]
+
+[[rule]]
+id = "git-publish"
+decision = "ask"
+argv = ["git", ["push", "tag"], "**"]
+reason = "publishing needs a person"
+matches = ["git push origin main"]
+
+[[rule]]
+id = "no-force"
+decision = "deny"
+argv = ["git", "push", "**"]
+flags = ["-f", "--force"]
+matches = ["git push -f", "git push origin main --force"]
+rejects = ["git push"]
+
+[[rule]]
+id = "read"
+decision = "allow"
+argv = [["ls", "cat", "grep", "head"], "**"]
+
+[[rule]]
+id = "no-rm"
+decision = "deny"
+argv = ["rm", "**"]
+
+[[rule]]
+id = "python"
+decision = "allow"
+argv = [{ regex = "python3?" }, "**"]
+when = { cwd = ["/work"] }
+
+[[rule]]
+id = "watch-head"
+decision = "deny"
+mode = "observe"
+argv = ["head", "**"]
+"#;
+
+fn rules() -> Vec<Rule> {
+    let file: File = toml::from_str(RULES).unwrap_or_else(|e| panic!("{e}"));
+    file.rule
+        .iter()
+        .map(|source| {
+            let rule = Rule::compile(source, Mode::Enforce).unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            check_examples(source, &rule).unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            rule
+        })
+        .collect()
+}
+
+/// `git` and its friends in /usr/bin; a copy, a link and a stranger in the workspace.
+struct Host;
+
+impl Programs for Host {
+    fn trusted(&self, name: &str) -> Found {
+        match name {
+            "git" | "ls" | "cat" | "grep" | "head" | "rm" | "python3" | "env" | "sudo" | "xargs" | "find"
+            | "sh" | "bash" | "timeout" | "nice" | "busybox" | "nohup" => Nominal.trusted(name),
+            _ => Found::Missing,
+        }
+    }
+
+    fn at(&self, path: &str, cwd: &str) -> Found {
+        match Nominal.at(path, cwd) {
+            Found::File(file) if file.path == "/work/link-to-rm" => self.trusted("rm"),
+            Found::File(file) if file.path == "/work/link-to-ls" => self.trusted("ls"),
+            Found::File(file) if file.path.starts_with("/usr/bin/") => self.trusted(base_name(&file.path)),
+            found => found,
+        }
+    }
+}
+
+fn verdict(form: Form<'_>, rules: &[Rule]) -> Verdict {
+    let circumstances = Circumstances { cwd: "/work".into(), ..Circumstances::default() };
+    judge(
+        form,
+        Bench {
+            rules,
+            programs: &Host,
+            circumstances: &circumstances,
+            denies_variable: &|name| name.starts_with("LD_") || name == "GIT_SSH_COMMAND",
+        },
+    )
+}
+
+#[test]
+fn every_line_gets_the_verdict_of_its_strictest_command() {
+    use Decision::{Allow, Ask, Deny};
+    let rules = rules();
+    let cases: &[(&str, Decision)] = &[
+        ("git status", Allow),
+        ("git -C /x status", Allow),
+        ("/usr/bin/git status", Allow),
+        ("//usr/bin/git status", Allow),
+        ("/usr/./bin/git log", Allow),
+        ("g'i't status", Allow),
+        ("git status && ls | grep x", Allow),
+        ("cd sub && git log", Allow),
+        ("echo hi; true; ls", Allow),
+        ("cat <<'E'\nrm -rf /\nE", Allow),
+        ("echo 'rm -rf /'", Allow),
+        ("ls *.c", Allow),
+        ("ls $HOME", Allow),
+        ("env git status", Allow),
+        ("env A=b git status", Allow),
+        ("timeout 5 git status", Allow),
+        ("nice -n 5 timeout -k 1 5 env X=y git log", Allow),
+        ("sh -c 'git status'", Allow),
+        ("bash -lc 'cd x && git status'", Allow),
+        ("bash -c \"sh -c 'git status'\"", Allow),
+        ("xargs ls", Allow),
+        ("find . -name x -exec ls {} \\;", Allow),
+        ("busybox ls", Allow),
+        ("f() { ls; }; f", Allow),
+        ("python3 x.py", Allow),
+        ("git push", Ask),
+        ("git tag v1", Ask),
+        ("git $X", Ask),
+        ("$X status", Ask),
+        ("ls; $X", Ask),
+        ("eval \"$X\"", Ask),
+        ("sh script.sh", Ask),
+        ("bash", Ask),
+        ("cat x | sh", Ask),
+        ("sh -c \"$X\"", Ask),
+        ("source x", Ask),
+        (". x", Ask),
+        ("PATH=/x ls", Ask),
+        ("export PATH=/x; ls", Ask),
+        ("cd $X && ./tool", Ask),
+        ("if then", Ask),
+        ("cd /elsewhere && python3 x.py", Deny),
+        ("cd $X && python3 x.py", Deny),
+        ("git push --force", Deny),
+        ("git push origin -f main", Deny),
+        ("git push origin main --force=yes", Deny),
+        ("git checkout x", Deny),
+        ("git -c alias.status=!sh status", Deny),
+        ("rm x", Deny),
+        ("ls; rm x", Deny),
+        ("ls && ls && ls || rm x", Deny),
+        ("ls\nrm x", Deny),
+        ("ls & rm x", Deny),
+        ("echo $(rm x)", Deny),
+        ("echo `rm x`", Deny),
+        ("cat <(rm x)", Deny),
+        ("cat <<E\n$(rm x)\nE", Deny),
+        ("$(rm x)", Deny),
+        ("r\\m x", Deny),
+        ("$'\\x72m' x", Deny),
+        ("'r'\"m\" x", Deny),
+        ("env rm x", Deny),
+        ("env -i A=b rm x", Deny),
+        ("sudo rm x", Deny),
+        ("sudo -u root rm x", Deny),
+        ("nice rm x", Deny),
+        ("nohup rm x &", Deny),
+        ("timeout 5 rm x", Deny),
+        ("xargs rm", Deny),
+        ("xargs -n 1 -I{} rm {}", Deny),
+        ("find . -exec rm {} +", Deny),
+        ("find . -exec ls {} \\; -exec rm {} \\;", Deny),
+        ("busybox rm x", Deny),
+        ("sh -c 'rm x'", Deny),
+        ("bash -lc 'ls; rm x'", Deny),
+        ("bash -ec 'sh -c \"rm x\"'", Deny),
+        ("eval 'rm x'", Deny),
+        ("eval rm x", Deny),
+        ("exec rm x", Deny),
+        ("command rm x", Deny),
+        ("trap 'rm x' EXIT", Deny),
+        ("f() { rm x; }; f", Deny),
+        ("if false; then rm x; fi", Deny),
+        ("false && f() { ls; }; unknown", Deny),
+        ("./rm x", Deny),
+        ("/work/rm x", Deny),
+        ("./link-to-rm x", Deny),
+        ("./git status", Deny),
+        ("./link-to-ls", Deny),
+        ("./env git status", Deny),
+        ("/lib64/ld-linux-x86-64.so.2 /usr/bin/rm x", Deny),
+        ("LD_PRELOAD=./x ls", Deny),
+        ("export LD_PRELOAD=./x; ls", Deny),
+        ("env LD_PRELOAD=./x ls", Deny),
+        ("GIT_SSH_COMMAND=x git status", Deny),
+        ("unknown", Deny),
+        ("gіt status", Deny),
+        ("git\u{200b} status", Deny),
+        ("GIT status", Deny),
+        ("", Deny),
+        ("# only a comment", Deny),
+    ];
+    for (line, expected) in cases {
+        let verdict = verdict(Form::Line(line), &rules);
+        assert_eq!(verdict.decision, *expected, "{line:?}: {verdict:#?}");
+    }
+}
+
+#[test]
+fn an_argument_vector_is_no_line() {
+    let rules = rules();
+    let argv = |words: &[&str]| {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        verdict(Form::Argv(&words), &rules).decision
+    };
+    assert_eq!(argv(&["ls", "; rm x"]), Decision::Allow);
+    assert_eq!(argv(&["ls; rm x"]), Decision::Deny);
+    assert_eq!(argv(&["echo", "x"]), Decision::Deny);
+    assert_eq!(argv(&["sh", "-c", "ls"]), Decision::Allow);
+    assert_eq!(argv(&["sh", "-c", "rm x"]), Decision::Deny);
+    assert_eq!(argv(&["env", "sh", "-lc", "cd /x && rm y"]), Decision::Deny);
+    assert_eq!(argv(&[]), Decision::Deny);
+    assert_eq!(argv(&[""]), Decision::Deny);
+}
+
+#[test]
+fn a_rule_that_observes_decides_nothing() {
+    let verdict = verdict(Form::Line("head x"), &rules());
+    assert_eq!(verdict.decision, Decision::Allow);
+    assert_eq!(verdict.observed, [("watch-head".to_owned(), Decision::Deny)]);
+}
+
+#[test]
+fn the_cause_names_the_rule_and_the_command() {
+    let verdict = verdict(Form::Line("ls && env git push"), &rules());
+    let cause = verdict.cause().unwrap_or_else(|| panic!("no cause"));
+    assert_eq!(cause.ground, Ground::Rule("git-publish".into()));
+    assert_eq!(cause.within, ["env"]);
+}
+
+#[test]
+fn effects_that_exclude_one_another_are_refused() {
+    let text = r#"
+[[rule]]
+id = "a"
+decision = "allow"
+argv = ["ls", "**"]
+effects = { profile = "one", time_limit = "10s", environment = { A = "1" } }
+[[rule]]
+id = "b"
+decision = "allow"
+argv = ["cat", "**"]
+effects = { time_limit = "5s" }
+[[rule]]
+id = "c"
+decision = "allow"
+argv = ["grep", "**"]
+effects = { profile = "two" }
+"#;
+    let file: File = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
+    let rules: Vec<Rule> = file.rule.iter().filter_map(|s| Rule::compile(s, Mode::Enforce).ok()).collect();
+    let both = verdict(Form::Line("ls | cat"), &rules);
+    assert_eq!(both.decision, Decision::Allow);
+    assert_eq!(both.effects.profile.as_deref(), Some("one"));
+    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
+    assert_eq!(both.effects.environment, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
+    let conflict = verdict(Form::Line("ls | grep x"), &rules);
+    assert_eq!(conflict.decision, Decision::Deny);
+}
+
+#[test]
+fn a_rule_that_misses_its_own_examples_does_not_compile() {
+    let source = |text: &str| -> RuleSource { toml::from_str(text).unwrap_or_else(|e| panic!("{e}")) };
+    let missed = source("id='a'\ndecision='deny'\nargv=['ls']\nmatches=['ls x']");
+    let rule = Rule::compile(&missed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(check_examples(&missed, &rule), Err(RuleError::ExampleMissed("ls x".into())));
+    let caught = source("id='a'\ndecision='deny'\nargv=['ls', '**']\nrejects=['ls x']");
+    let rule = Rule::compile(&caught, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(check_examples(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
+}
+
+fn line() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(vec![
+        "ls",
+        "rm",
+        "git",
+        "push",
+        "status",
+        "env",
+        "sh",
+        "-c",
+        "'ls; rm x'",
+        "$X",
+        "$(",
+        ")",
+        "`",
+        "|",
+        ";",
+        "&&",
+        "\n",
+        "<<E",
+        "E",
+        "\"",
+        "'",
+        "(",
+        "{",
+        "}",
+        "cd",
+        "/x",
+        "if",
+        "then",
+        "fi",
+        "xargs",
+        "find",
+        "-exec",
+        "A=b",
+        "sudo",
+        "-u",
+        "timeout",
+        "5",
+        "\\",
+        "eval",
+        "-f",
+    ]);
+    prop::collection::vec(word, 0..14).prop_map(|words| words.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn no_line_panics(line: String) {
+        let _ = verdict(Form::Line(&line), &rules());
+    }
+
+    #[test]
+    fn adding_a_deny_never_allows_more(line in line(), at in 0usize..7) {
+        let rules = rules();
+        let before = verdict(Form::Line(&line), &rules).decision;
+        let mut more = rules.clone();
+        let mut deny = rules[at].clone();
+        deny.id = "added".into();
+        deny.decision = Decision::Deny;
+        deny.mode = Mode::Enforce;
+        deny.effects = Effects::default();
+        more.push(deny);
+        let after = verdict(Form::Line(&line), &more).decision;
+        prop_assert!(after >= before, "{before:?} became {after:?}");
+    }
+
+    #[test]
+    fn the_order_of_rules_means_nothing(line in line(), order in Just((0..7).collect::<Vec<_>>()).prop_shuffle()) {
+        let rules = rules();
+        let shuffled: Vec<Rule> = order.iter().map(|at| rules[*at].clone()).collect();
+        let (a, b) = (verdict(Form::Line(&line), &rules), verdict(Form::Line(&line), &shuffled));
+        prop_assert_eq!(a, b);
+    }
+}
