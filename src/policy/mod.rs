@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod command;
 pub mod duration;
 pub mod environment;
 mod file_error;

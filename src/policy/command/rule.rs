@@ -7,10 +7,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
+use super::super::{duration, profile::CgroupLimits};
 use super::{
-    duration,
     pattern::{Element, Flags, Match, PatternError, Text, WordSource, match_arguments},
-    profile::CgroupLimits,
     program::{Found, Programs},
     shell::{Place, Word},
 };
@@ -203,7 +202,7 @@ struct When {
 }
 
 impl Rule {
-    /// Compiles a rule. Its examples are checked by [`super::verdict::check_examples`], which needs the judge.
+    /// Compiles a rule. Its examples are checked by [`super::examples::check`], which needs the judge.
     pub fn compile(source: &RuleSource, file_mode: Mode) -> Result<Self, RuleError> {
         let id_is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if source.id.is_empty() || !source.id.chars().all(id_is_plain) {

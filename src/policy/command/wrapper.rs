@@ -5,7 +5,10 @@
 //! Programs that run *configured* commands (`git`, `make`, `npm`) are no wrappers: nothing in their arguments
 //! tells what they run.
 
-use super::shell::{OpaqueReason, Word};
+use super::{
+    options::{Options, PLAIN, skip},
+    shell::{OpaqueReason, Word},
+};
 
 /// What a wrapper runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,28 +25,6 @@ pub enum Inner {
     /// Something that can't be seen.
     Opaque(OpaqueReason),
 }
-
-/// How the options of a wrapper are written.
-struct Options {
-    /// Short options that take a value, attached or as the next word.
-    short_with_value: &'static str,
-    /// Short options that take none.
-    short: &'static str,
-    /// Long options that take a value, attached by `=` or as the next word.
-    long_with_value: &'static [&'static str],
-    /// Long options that take none (or one attached by `=` only).
-    long: &'static [&'static str],
-    /// Words between the options and the inner command (`timeout DURATION`).
-    operands: usize,
-}
-
-const PLAIN: Options = Options {
-    short_with_value: "",
-    short: "",
-    long_with_value: &[],
-    long: &["help", "version"],
-    operands: 0,
-};
 
 /// What `words` runs besides itself. Empty for a program that is no wrapper, or that has no inner command.
 ///
@@ -64,7 +45,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 short_with_value: "fo",
                 long_with_value: &["format", "output"],
                 long: &["append", "verbose", "quiet", "portability"],
-                ..PLAIN
+                operands: 0,
             },
         ),
         "nice" => after(args, &Options { short_with_value: "n", long_with_value: &["adjustment"], ..PLAIN }),
@@ -90,7 +71,6 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 long_with_value: &["kill-after", "signal"],
                 long: &["foreground", "preserve-status", "verbose"],
                 operands: 1,
-                ..PLAIN
             },
         ),
         "stdbuf" => after(
@@ -152,53 +132,6 @@ fn argv(words: &[Word]) -> Vec<Inner> {
         return Vec::new();
     }
     vec![Inner::Argv { assignments: Vec::new(), words: words.to_vec() }]
-}
-
-/// The words after a wrapper's own options and operands. `Err` where an option is not known or not visible.
-fn skip<'a>(args: &'a [Word], options: &Options) -> Result<&'a [Word], OpaqueReason> {
-    let mut at = 0;
-    while let Some(word) = args.get(at) {
-        let Some(text) = word.literal() else { return Err(OpaqueReason::Wrapper) };
-        if text == "--" {
-            at += 1;
-            break;
-        }
-        if let Some(long) = text.strip_prefix("--") {
-            let (name, attached) = match long.split_once('=') {
-                Some((name, _)) => (name, true),
-                None => (long, false),
-            };
-            if options.long_with_value.contains(&name) {
-                at += if attached { 1 } else { 2 };
-            } else if options.long.contains(&name) {
-                at += 1;
-            } else {
-                return Err(OpaqueReason::Wrapper);
-            }
-        } else if text.len() > 1 && text.starts_with('-') {
-            at += 1 + short_values(&text[1..], options)?;
-        } else {
-            break;
-        }
-    }
-    let rest = args.get(at..).unwrap_or(&[]);
-    Ok(rest.get(options.operands..).unwrap_or(&[]))
-}
-
-/// How many of the next words a cluster of short options takes for its value.
-fn short_values(cluster: &str, options: &Options) -> Result<usize, OpaqueReason> {
-    let mut chars = cluster.char_indices();
-    while let Some((at, c)) = chars.next() {
-        if options.short_with_value.contains(c) {
-            let attached = at + c.len_utf8() < cluster.len();
-            return Ok(usize::from(!attached));
-        }
-        // `nice -10`, `ionice -c3`: a number is a value by itself.
-        if !options.short.contains(c) && !c.is_ascii_digit() {
-            return Err(OpaqueReason::Wrapper);
-        }
-    }
-    Ok(0)
 }
 
 fn after(args: &[Word], options: &Options) -> Vec<Inner> {
@@ -419,7 +352,6 @@ fn flock(args: &[Word]) -> Vec<Inner> {
         long_with_value: &["timeout", "wait", "conflict-exit-code"],
         long: &["shared", "exclusive", "unlock", "nonblock", "nb", "close", "no-fork", "verbose"],
         operands: 1,
-        ..PLAIN
     };
     match skip(args, &options) {
         Ok([Word::Literal(flag), Word::Literal(line), ..]) if flag == "-c" || flag == "--command" => {

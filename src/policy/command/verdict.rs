@@ -4,9 +4,11 @@
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
 use super::{
+    builtin::{changes_lookup, is_builtin, runs_a_file},
+    effects::{Excluded, merge},
     pattern::Match,
     program::{self, Found, Programs},
-    rule::{Circumstances, Decision, Effects, Mode, Rule, RuleError, RuleSource, Subject, base_name},
+    rule::{Circumstances, Decision, Effects, Mode, Rule, Subject, base_name},
     shell::{self, Named, OpaqueReason, Place, Word},
     wrapper::{self, Inner},
 };
@@ -306,7 +308,7 @@ impl Hearing<'_> {
         self.effects.sort_by(|a, b| a.0.cmp(&b.0));
         let mut by: Option<String> = None;
         for (id, more) in std::mem::take(&mut self.effects) {
-            if let Err(()) = merge(&mut effects, &more) {
+            if let Err(Excluded) = merge(&mut effects, &more) {
                 let other = by.clone().unwrap_or_default();
                 self.units.push(Unit {
                     words: Vec::new(),
@@ -328,33 +330,6 @@ impl Hearing<'_> {
     }
 }
 
-/// Adds effects; `Err` where both name a profile, or a value of one variable, and they differ.
-fn merge(effects: &mut Effects, more: &Effects) -> Result<(), ()> {
-    match (&effects.profile, &more.profile) {
-        (Some(a), Some(b)) if a != b => return Err(()),
-        (None, Some(b)) => effects.profile = Some(b.clone()),
-        _ => {}
-    }
-    for (name, value) in &more.environment {
-        if effects.environment.insert(name.clone(), value.clone()).is_some_and(|before| before != *value) {
-            return Err(());
-        }
-    }
-    fn lower<T: Ord + Copy>(a: Option<T>, b: Option<T>) -> Option<T> {
-        match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-    effects.time_limit = lower(effects.time_limit, more.time_limit);
-    effects.idle_limit = lower(effects.idle_limit, more.idle_limit);
-    effects.limits.memory_bytes = lower(effects.limits.memory_bytes, more.limits.memory_bytes);
-    effects.limits.swap_bytes = lower(effects.limits.swap_bytes, more.limits.swap_bytes);
-    effects.limits.pids = lower(effects.limits.pids, more.limits.pids);
-    effects.limits.cpu_millis = lower(effects.limits.cpu_millis, more.limits.cpu_millis);
-    Ok(())
-}
-
 fn join(outer: &Place, inner: &Place) -> Place {
     match (outer, inner) {
         (outer, Place::Start) => outer.clone(),
@@ -363,114 +338,6 @@ fn join(outer: &Place, inner: &Place) -> Place {
         (Place::After(base), Place::After(target)) => Place::After(format!("{base}/{target}")),
         (Place::Unknown, _) | (_, Place::Unknown) => Place::Unknown,
     }
-}
-
-/// Variables that change which file a name means, or how a shell reads a line.
-fn changes_lookup(name: &str) -> bool {
-    matches!(
-        name,
-        "PATH" | "IFS" | "CDPATH" | "BASH_ENV" | "ENV" | "SHELLOPTS" | "BASHOPTS" | "POSIXLY_CORRECT"
-    )
-}
-
-/// Names that every one of the known shells takes for itself, so that no file is run.
-fn is_builtin(name: &str) -> bool {
-    matches!(
-        name,
-        ":" | "."
-            | "["
-            | "alias"
-            | "bg"
-            | "break"
-            | "builtin"
-            | "cd"
-            | "command"
-            | "continue"
-            | "declare"
-            | "echo"
-            | "enable"
-            | "eval"
-            | "exec"
-            | "exit"
-            | "export"
-            | "false"
-            | "fg"
-            | "getopts"
-            | "hash"
-            | "jobs"
-            | "kill"
-            | "let"
-            | "local"
-            | "popd"
-            | "printf"
-            | "pushd"
-            | "pwd"
-            | "read"
-            | "readonly"
-            | "return"
-            | "set"
-            | "shift"
-            | "shopt"
-            | "source"
-            | "test"
-            | "time"
-            | "times"
-            | "trap"
-            | "true"
-            | "type"
-            | "typeset"
-            | "ulimit"
-            | "umask"
-            | "unalias"
-            | "unset"
-            | "wait"
-            | "coproc"
-    )
-}
-
-/// Builtins that do something outside of the shell by themselves; they need a rule as a program does.
-fn runs_a_file(name: &str) -> bool {
-    matches!(name, "kill")
-}
-
-/// Checks a rule against its own examples, without a host.
-pub fn check_examples(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
-    let circumstances = Circumstances {
-        principal: example_of(&source.when.principal),
-        labels: source.when.labels.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
-        cwd: match source.when.cwd.first() {
-            Some(cwd) => plain(cwd),
-            None => "/workspace".into(),
-        },
-        env: source.when.env.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
-    };
-    let alone = [rule.clone()];
-    let catches = |line: &str| {
-        let bench = Bench {
-            rules: &alone,
-            programs: &program::Nominal,
-            circumstances: &circumstances,
-            denies_variable: &|_| false,
-        };
-        let verdict = judge(Form::Line(line), bench);
-        verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))
-    };
-    if let Some(missed) = source.matches.iter().find(|line| !catches(line)) {
-        return Err(RuleError::ExampleMissed(missed.clone()));
-    }
-    match source.rejects.iter().find(|line| catches(line)) {
-        Some(caught) => Err(RuleError::ExampleCaught(caught.clone())),
-        None => Ok(()),
-    }
-}
-
-fn example_of(patterns: &[String]) -> String {
-    patterns.first().map(|pattern| plain(pattern)).unwrap_or_default()
-}
-
-/// A text that a simple glob accepts.
-fn plain(pattern: &str) -> String {
-    pattern.replace('\\', "").replace(['*', '?'], "x")
 }
 
 #[cfg(test)]

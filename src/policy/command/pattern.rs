@@ -298,8 +298,8 @@ fn is_flag(flag: &str, text: &str) -> bool {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::shell::OpaqueReason;
     use super::*;
-    use crate::policy::shell::OpaqueReason;
 
     fn words(texts: &[&str]) -> Vec<Word> {
         let word = |t: &&str| match *t {

@@ -4,7 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{super::program::Nominal, *};
+use super::{
+    super::{
+        examples,
+        program::Nominal,
+        rule::{RuleError, RuleSource},
+    },
+    *,
+};
 
 #[derive(serde::Deserialize)]
 struct File {
@@ -64,7 +71,7 @@ fn rules() -> Vec<Rule> {
         .iter()
         .map(|source| {
             let rule = Rule::compile(source, Mode::Enforce).unwrap_or_else(|e| panic!("{}: {e}", source.id));
-            check_examples(source, &rule).unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            examples::check(source, &rule).unwrap_or_else(|e| panic!("{}: {e}", source.id));
             rule
         })
         .collect()
@@ -285,10 +292,10 @@ fn a_rule_that_misses_its_own_examples_does_not_compile() {
     let source = |text: &str| -> RuleSource { toml::from_str(text).unwrap_or_else(|e| panic!("{e}")) };
     let missed = source("id='a'\ndecision='deny'\nargv=['ls']\nmatches=['ls x']");
     let rule = Rule::compile(&missed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(check_examples(&missed, &rule), Err(RuleError::ExampleMissed("ls x".into())));
+    assert_eq!(examples::check(&missed, &rule), Err(RuleError::ExampleMissed("ls x".into())));
     let caught = source("id='a'\ndecision='deny'\nargv=['ls', '**']\nrejects=['ls x']");
     let rule = Rule::compile(&caught, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(check_examples(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
+    assert_eq!(examples::check(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
 }
 
 fn line() -> impl Strategy<Value = String> {

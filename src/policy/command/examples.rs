@@ -1,0 +1,50 @@
+//! A rule's own examples: a rule that does not hold on them is not accepted.
+//!
+//! Checked without a host: every name is a file of its own.
+
+use super::{
+    pattern::Match,
+    program,
+    rule::{Circumstances, Rule, RuleError, RuleSource},
+    verdict::{Bench, Form, judge},
+};
+
+/// Checks a rule against its own examples, without a host.
+pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
+    let circumstances = Circumstances {
+        principal: example_of(&source.when.principal),
+        labels: source.when.labels.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
+        cwd: match source.when.cwd.first() {
+            Some(cwd) => plain(cwd),
+            None => "/workspace".into(),
+        },
+        env: source.when.env.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
+    };
+    let alone = [rule.clone()];
+    let catches = |line: &str| {
+        let bench = Bench {
+            rules: &alone,
+            programs: &program::Nominal,
+            circumstances: &circumstances,
+            denies_variable: &|_| false,
+        };
+        let verdict = judge(Form::Line(line), bench);
+        verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))
+    };
+    if let Some(missed) = source.matches.iter().find(|line| !catches(line)) {
+        return Err(RuleError::ExampleMissed(missed.clone()));
+    }
+    match source.rejects.iter().find(|line| catches(line)) {
+        Some(caught) => Err(RuleError::ExampleCaught(caught.clone())),
+        None => Ok(()),
+    }
+}
+
+fn example_of(patterns: &[String]) -> String {
+    patterns.first().map(|pattern| plain(pattern)).unwrap_or_default()
+}
+
+/// A text that a simple glob accepts.
+fn plain(pattern: &str) -> String {
+    pattern.replace('\\', "").replace(['*', '?'], "x")
+}

@@ -1,0 +1,12 @@
+//! The judge of commands: what a command line would run, and what the rules say of it. Pure.
+
+mod builtin;
+mod effects;
+pub mod examples;
+mod options;
+pub mod pattern;
+pub mod program;
+pub mod rule;
+pub mod shell;
+pub mod verdict;
+pub mod wrapper;
