@@ -1,10 +1,28 @@
 //! What a shell does by itself: names that it takes for builtins, variables that change what a name means.
 
+use super::shell::Word;
+
 /// Variables that change which file a name means, or how a shell reads a line.
 pub(super) fn changes_lookup(name: &str) -> bool {
     matches!(
         name,
-        "PATH" | "IFS" | "CDPATH" | "BASH_ENV" | "ENV" | "SHELLOPTS" | "BASHOPTS" | "POSIXLY_CORRECT"
+        "PATH"
+            | "path"
+            | "IFS"
+            | "CDPATH"
+            | "cdpath"
+            | "BASH_ENV"
+            | "ENV"
+            | "SHELLOPTS"
+            | "BASHOPTS"
+            | "POSIXLY_CORRECT"
+            | "BASH_CMDS"
+            | "BASH_ALIASES"
+            | "aliases"
+            | "commands"
+            | "functions"
+            | "PS4"
+            | "PROMPT_COMMAND"
     )
 }
 
@@ -66,4 +84,25 @@ pub(super) fn is_builtin(name: &str) -> bool {
 /// Builtins that do something outside of the shell by themselves; they need a rule as a program does.
 pub(super) fn runs_a_file(name: &str) -> bool {
     matches!(name, "kill")
+}
+
+/// Which arguments of a builtin name variables that it sets. None: it sets none.
+pub(super) fn variables_set<'a>(name: &str, args: &'a [Word]) -> Vec<&'a Word> {
+    let is_option = |word: &&Word| word.literal().is_some_and(|text| text.starts_with(['-', '+']));
+    match name {
+        "export" | "declare" | "typeset" | "readonly" | "local" | "unset" | "read" | "getopts" | "let" => {
+            args.iter().filter(|word| !is_option(word)).collect()
+        }
+        "printf" => match args {
+            [flag, name, ..] if flag.literal() == Some("-v") => vec![name],
+            [flag, ..] if flag.literal().is_none_or(|flag| flag.starts_with("-v")) => vec![flag],
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Builtins whose arguments are data and nothing else.
+pub(super) fn takes_data(name: &str) -> bool {
+    matches!(name, "echo" | "printf" | "true" | "false" | ":" | "cd" | "exit" | "return" | "kill" | "pwd" | "type")
 }

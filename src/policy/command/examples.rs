@@ -5,6 +5,7 @@
 use super::{
     pattern::Match,
     program,
+    shell::Dialect,
     rule::{Circumstances, Rule, RuleError, RuleSource},
     verdict::{Bench, Form, judge},
 };
@@ -28,7 +29,7 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
             circumstances: &circumstances,
             denies_variable: &|_| false,
         };
-        let verdict = judge(Form::Line(line), bench);
+        let verdict = judge(Form::Line(line, Dialect::Posix), bench);
         verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))
     };
     if let Some(missed) = source.matches.iter().find(|line| !catches(line)) {

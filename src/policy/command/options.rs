@@ -9,6 +9,8 @@ use super::shell::{OpaqueReason, Word};
 pub(super) struct Options {
     /// Short options that take a value, attached or as the next word.
     pub(super) short_with_value: &'static str,
+    /// Short options whose value, if there is one, is the rest of the same word.
+    pub(super) short_attached: &'static str,
     /// Short options that take none.
     pub(super) short: &'static str,
     /// Long options that take a value, attached by `=` or as the next word.
@@ -22,6 +24,7 @@ pub(super) struct Options {
 /// No options of its own.
 pub(super) const PLAIN: Options = Options {
     short_with_value: "",
+    short_attached: "",
     short: "",
     long_with_value: &[],
     long: &["help", "version"],
@@ -65,6 +68,9 @@ fn short_values(cluster: &str, options: &Options) -> Result<usize, OpaqueReason>
         if options.short_with_value.contains(c) {
             let attached = at + c.len_utf8() < cluster.len();
             return Ok(usize::from(!attached));
+        }
+        if options.short_attached.contains(c) {
+            return Ok(0);
         }
         // `nice -10`, `ionice -c3`: a number is a value by itself.
         if !options.short.contains(c) && !c.is_ascii_digit() {

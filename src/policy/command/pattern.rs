@@ -268,14 +268,33 @@ impl Flags {
     }
 
     /// Whether one of the flags is among the arguments: alone, with `=VALUE`, or in a cluster of short ones.
+    /// A long option that is cut short is one perhaps.
     pub fn any(&self, words: &[Word]) -> Match {
+        self.find(words, |flag, text| {
+            if is_flag(flag, text) || is_in_cluster(flag, text) {
+                Match::Yes
+            } else if is_cut_short(flag, text) {
+                Match::Perhaps
+            } else {
+                Match::No
+            }
+        })
+    }
+
+    /// As [`Self::any`], but only as it is written in the rule: what stands in a cluster may be another option's value.
+    pub fn surely_any(&self, words: &[Word]) -> Match {
+        self.find(words, |flag, text| Match::of(is_flag(flag, text)))
+    }
+
+    fn find(&self, words: &[Word], is: impl Fn(&str, &str) -> Match) -> Match {
         let mut answer = Match::No;
         for word in words {
             match word.literal() {
                 Some("--") => break,
-                Some(text) if self.0.iter().any(|flag| is_flag(flag, text)) => return Match::Yes,
-                Some(_) => {}
-                None => answer = Match::Perhaps,
+                Some(text) => {
+                    answer = self.0.iter().fold(answer, |answer, flag| answer.or(is(flag, text)));
+                }
+                None => answer = answer.or(Match::Perhaps),
             }
         }
         answer
@@ -283,15 +302,20 @@ impl Flags {
 }
 
 fn is_flag(flag: &str, text: &str) -> bool {
-    if text == flag {
-        return true;
-    }
-    if flag.starts_with("--") {
-        return text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
-    }
-    let short = flag.strip_prefix('-').filter(|f| f.chars().count() == 1);
+    text == flag
+        || (flag.starts_with("--") && text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+}
+
+fn is_in_cluster(flag: &str, text: &str) -> bool {
+    let short = flag.strip_prefix('-').filter(|f| f.chars().count() == 1 && *f != "-");
     let cluster = text.strip_prefix('-').filter(|t| !t.starts_with('-'));
     matches!((short, cluster), (Some(flag), Some(cluster)) if cluster.contains(flag))
+}
+
+/// getopt_long(3) takes a long option for another that it begins.
+fn is_cut_short(flag: &str, text: &str) -> bool {
+    let name = text.split_once('=').map_or(text, |(name, _)| name);
+    flag.starts_with("--") && name.starts_with("--") && name.len() > 2 && flag.starts_with(name)
 }
 
 #[cfg(test)]

@@ -51,6 +51,11 @@ pub trait Programs {
     /// What a name without a slash means on the trusted path.
     fn trusted(&self, name: &str) -> Found;
 
+    /// Whether the trusted path gives a file this name, too.
+    fn is_named(&self, file: &Found, name: &str) -> bool {
+        file.is_same(&self.trusted(name))
+    }
+
     /// What a path means, relative to `cwd` (absolute) when it is relative.
     fn at(&self, path: &str, cwd: &str) -> Found;
 }
@@ -77,6 +82,10 @@ pub struct Nominal;
 impl Programs for Nominal {
     fn trusted(&self, name: &str) -> Found {
         nominal(&format!("/usr/bin/{name}"))
+    }
+
+    fn is_named(&self, file: &Found, name: &str) -> bool {
+        file.path().and_then(|path| path.strip_prefix("/usr/bin/")) == Some(name)
     }
 
     fn at(&self, path: &str, cwd: &str) -> Found {

@@ -148,6 +148,8 @@ pub struct Subject<'a> {
     pub words: &'a [Word],
     /// The file that the command word names.
     pub file: &'a Found,
+    /// The file is what the trusted path says of its name, or a builtin of the shell.
+    pub is_itself: bool,
     /// Where it runs, relative to `circumstances.cwd`.
     pub place: &'a Place,
     /// What it runs in.
@@ -248,46 +250,77 @@ impl Rule {
     /// Whether the rule matches a command.
     pub fn matches(&self, subject: &Subject<'_>, programs: &dyn Programs) -> Match {
         let Some((command, arguments)) = subject.words.split_first() else { return Match::No };
-        let program = self.match_program(command, subject.file, programs);
+        let program = self.match_program(command, subject, programs);
         if program == Match::No {
             return Match::No;
         }
-        let kept = self.without_skipped(arguments);
-        let flags = self.flags.as_ref().map_or(Match::Yes, |flags| flags.any(arguments));
-        program
-            .and(flags)
-            .and(match_arguments(&self.arguments, &kept))
-            .and(self.when.holds(subject.circumstances, subject.place))
+        let flags = match (&self.flags, self.decision) {
+            (None, _) => Match::Yes,
+            (Some(flags), Decision::Allow) => flags.surely_any(arguments),
+            (Some(flags), Decision::Ask | Decision::Deny) => flags.any(arguments),
+        };
+        if flags == Match::No {
+            return Match::No;
+        }
+        let arguments = match self.skip == SkipSource::default() {
+            true => match_arguments(&self.arguments, arguments),
+            false => match_arguments(&self.arguments, &self.without_skipped(arguments)),
+        };
+        // How many words there are is not known either when the command word is not.
+        let arguments = match command.literal() {
+            None if self.arguments_take_anything() => Match::Yes,
+            None => Match::Perhaps,
+            Some(_) => arguments,
+        };
+        program.and(flags).and(arguments).and(self.when.holds(subject.circumstances, subject.place))
+    }
+
+    /// Whether the rule is about every command there is.
+    pub fn is_about_everything(&self) -> bool {
+        matches!(self.program, ProgramPattern::Any) && self.arguments_take_anything()
+    }
+
+    fn arguments_take_anything(&self) -> bool {
+        self.flags.is_none() && self.arguments.iter().all(|element| matches!(element, Element::Rest))
     }
 
     /// A rule that allows means the very file that the trusted path names. One that denies or asks also means
     /// whatever calls itself so, and the trusted file under another name.
-    fn match_program(&self, command: &Word, file: &Found, programs: &dyn Programs) -> Match {
+    fn match_program(&self, command: &Word, subject: &Subject<'_>, programs: &dyn Programs) -> Match {
         let texts = match &self.program {
             ProgramPattern::Any => return Match::Yes,
             ProgramPattern::OneOf(texts) => texts,
         };
         let Some(given) = command.literal() else { return Match::Perhaps };
         let base = base_name(given);
-        let is_trusted_itself = file.is_same(&programs.trusted(base));
-        let one = |text: &Text| {
-            if is_about_paths(text) {
-                let by_file = file.path().is_some_and(|path| text.accepts(path));
-                return match self.decision {
-                    Decision::Allow => by_file,
-                    Decision::Ask | Decision::Deny => by_file || text.accepts(given),
-                };
+        let file = subject.file;
+        let allows = |text: &Text| {
+            if !is_about_paths(text) {
+                // What does not exist does not run, and then the caller hears just that.
+                let is_nothing = *file == Found::Missing && base == given;
+                return text.accepts(base) && (subject.is_itself || is_nothing);
             }
-            match self.decision {
-                Decision::Allow => text.accepts(base) && (is_trusted_itself || *file == Found::Builtin),
-                Decision::Ask | Decision::Deny => {
-                    text.accepts(base)
-                        || matches!(text, Text::Literal(name)
-                            if !is_trusted_itself && file.is_same(&programs.trusted(name)))
-                }
-            }
+            file.path().is_some_and(|path| text.accepts(path))
+                || (is_relative(text) && text.accepts(given) && matches!(file, Found::File(_)))
         };
-        Match::of(texts.iter().any(one))
+        let catches = |text: &Text| {
+            let real = file.path().filter(|path| !is_many_programs(base_name(path)));
+            if is_about_paths(text) {
+                return text.accepts(given) || file.path().is_some_and(|path| text.accepts(path));
+            }
+            text.accepts(base)
+                || real.is_some_and(|path| {
+                    text.accepts(base_name(path))
+                        || matches!(text, Text::Literal(name) if programs.is_named(file, name))
+                })
+        };
+        match self.decision {
+            Decision::Allow => Match::of(texts.iter().any(allows)),
+            Decision::Ask | Decision::Deny if texts.iter().any(catches) => Match::Yes,
+            // It may be a link to anything.
+            Decision::Ask | Decision::Deny if *file == Found::Unknown => Match::Perhaps,
+            Decision::Ask | Decision::Deny => Match::No,
+        }
     }
 
     fn without_skipped(&self, arguments: &[Word]) -> Vec<Word> {
@@ -301,7 +334,8 @@ impl Rule {
                 }
                 Some(text) if self.skip.flags.iter().any(|flag| flag == text) => {}
                 Some(text) if self.skip.with_value.iter().any(|flag| flag == text) => {
-                    words.next();
+                    // A value that is not known may turn out to be several words.
+                    kept.extend(words.next().filter(|value| value.literal().is_none()).cloned());
                 }
                 Some(text)
                     if self.skip.with_value.iter().any(|flag| {
@@ -326,6 +360,18 @@ fn is_about_paths(text: &Text) -> bool {
         Text::Literal(literal) => literal.contains('/'),
         Text::Expression(regex) => regex.as_str().contains('/'),
     }
+}
+
+fn is_relative(text: &Text) -> bool {
+    match text {
+        Text::Literal(literal) => literal.starts_with("./") || literal.starts_with("../"),
+        Text::Expression(regex) => regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./"),
+    }
+}
+
+/// Files that are many programs, and choose by the name they are run under.
+fn is_many_programs(real_name: &str) -> bool {
+    matches!(real_name, "busybox" | "toybox" | "coreutils" | "rustup" | "systemctl")
 }
 
 impl When {

@@ -4,12 +4,12 @@
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
 use super::{
-    builtin::{changes_lookup, is_builtin, runs_a_file},
+    builtin::{changes_lookup, is_builtin, runs_a_file, takes_data, variables_set},
     effects::{Excluded, merge},
     pattern::Match,
     program::{self, Found, Programs},
     rule::{Circumstances, Decision, Effects, Mode, Rule, Subject, base_name},
-    shell::{self, Named, OpaqueReason, Place, Word},
+    shell::{self, Dialect, Named, OpaqueReason, Place, Word},
     wrapper::{self, Inner},
 };
 
@@ -25,7 +25,7 @@ pub enum Form<'a> {
     /// An argument vector.
     Argv(&'a [String]),
     /// A line for a shell.
-    Line(&'a str),
+    Line(&'a str, Dialect),
 }
 
 /// Why a unit got its decision.
@@ -109,9 +109,9 @@ pub fn judge(form: Form<'_>, bench: Bench<'_>) -> Verdict {
     match form {
         Form::Argv(argv) => {
             let words: Vec<Word> = argv.iter().cloned().map(Word::Literal).collect();
-            hearing.command(&words, &[], &Place::Start, Seen::FromArgv, &mut Vec::new());
+            hearing.command(&words, &Place::Start, Seen::FromArgv, &mut Vec::new());
         }
-        Form::Line(line) => hearing.line(line, &Place::Start, &mut Vec::new()),
+        Form::Line(line, dialect) => hearing.line(line, dialect, &Place::Start, &mut Vec::new()),
     }
     hearing.close()
 }
@@ -122,9 +122,18 @@ enum Seen {
     /// As an argument vector: names mean files.
     FromArgv,
     /// In a line for a shell: names may mean builtins.
-    InShell,
+    InShell(Dialect),
     /// In a line, and its name is a function of the line.
-    AsFunction,
+    AsFunction(Dialect),
+}
+
+/// How the rules came to their decision on a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    /// A rule that is about this program, and not about everything, allows it.
+    AllowedByName,
+    /// Otherwise.
+    Otherwise,
 }
 
 struct Hearing<'a> {
@@ -135,101 +144,152 @@ struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    fn line(&mut self, line: &str, place: &Place, within: &mut Vec<String>) {
-        let parsed = shell::parse(line);
+    fn line(&mut self, line: &str, dialect: Dialect, place: &Place, within: &mut Vec<String>) {
+        let parsed = shell::parse(line, dialect);
         for part in &parsed.opaque {
-            self.hide(Vec::new(), part.reason, within);
+            self.hide(&part.text, part.reason, within);
         }
-        let mut path_is_changed = false;
+        let mut lookup_is_changed = false;
         for command in &parsed.commands {
             if self.units.len() >= MOST_UNITS {
-                return self.hide(Vec::new(), OpaqueReason::TooMany, within);
+                return self.hide(line, OpaqueReason::TooMany, within);
             }
             let place = join(place, &command.place);
             let seen = match command.of_function {
-                Named::Function => Seen::AsFunction,
-                Named::Program => Seen::InShell,
+                Named::Function => Seen::AsFunction(dialect),
+                Named::Program => Seen::InShell(dialect),
             };
-            self.assignments(&command.assignments, within);
-            path_is_changed |= command.assignments.iter().any(|(name, _)| changes_lookup(name));
+            let changes = self.assignments(&command.assignments, within)
+                | self.variables(&command.words, within);
+            lookup_is_changed |= changes;
             if command.words.is_empty() {
                 continue;
             }
-            if path_is_changed {
-                self.hide(command.words.clone(), OpaqueReason::Assignment, within);
+            if lookup_is_changed {
+                self.hide_words(&command.words, OpaqueReason::Assignment, within);
             }
-            self.command(&command.words, &[], &place, seen, within);
+            self.command(&command.words, &place, seen, within);
         }
     }
 
-    fn assignments(&mut self, assignments: &[(String, Word)], within: &[String]) {
-        for (name, _) in assignments {
-            if (self.bench.denies_variable)(name) {
-                self.units.push(Unit {
-                    words: vec![Word::Literal(format!("{name}=..."))],
-                    file: Found::Builtin,
-                    within: within.to_vec(),
-                    decision: Decision::Deny,
-                    ground: Ground::Variable(name.clone()),
-                    matched: Vec::new(),
-                });
+    /// Judges assignments; says whether one changes what names mean.
+    fn assignments(&mut self, assignments: &[(String, Word)], within: &[String]) -> bool {
+        for (name, value) in assignments {
+            self.variable(name, within);
+            // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
+            if let Some(text) = value.literal().filter(|text| shell::holds_substitution(text)) {
+                self.hide(text, OpaqueReason::Assignment, within);
             }
+        }
+        assignments.iter().any(|(name, _)| changes_lookup(name))
+    }
+
+    /// Judges the variables that a builtin sets; says whether one changes what names mean.
+    fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
+        let words = match words.split_first() {
+            // `command export`, `builtin read`.
+            Some((first, rest)) if matches!(first.literal(), Some("command" | "builtin")) => rest,
+            _ => words,
+        };
+        let Some((Some(builtin), args)) = words.split_first().map(|(w, rest)| (w.literal(), rest)) else {
+            return false;
+        };
+        if !is_builtin(builtin) {
+            return false;
+        }
+        let mut changes = false;
+        for word in variables_set(builtin, args) {
+            let Some(text) = word.literal() else {
+                self.hide_words(words, OpaqueReason::Assignment, within);
+                continue;
+            };
+            let name = text.split(['=', '[', '+']).next().unwrap_or(text);
+            self.variable(name, within);
+            changes |= changes_lookup(name);
+        }
+        let hidden = args.iter().filter_map(Word::literal).find(|text| shell::holds_substitution(text));
+        if let Some(text) = hidden.filter(|_| !takes_data(builtin) && !wrapper::runs_its_text(builtin)) {
+            self.hide(text, OpaqueReason::Assignment, within);
+        }
+        changes
+    }
+
+    fn variable(&mut self, name: &str, within: &[String]) {
+        if (self.bench.denies_variable)(name) {
+            self.units.push(Unit {
+                words: vec![Word::Literal(format!("{name}=..."))],
+                file: Found::Builtin,
+                within: within.to_vec(),
+                decision: Decision::Deny,
+                ground: Ground::Variable(name.to_owned()),
+                matched: Vec::new(),
+            });
         }
     }
 
-    fn command(
-        &mut self,
-        words: &[Word],
-        assignments: &[(String, Word)],
-        place: &Place,
-        seen: Seen,
-        within: &mut Vec<String>,
-    ) {
-        self.assignments(assignments, within);
-        if assignments.iter().any(|(name, _)| changes_lookup(name)) {
-            self.hide(words.to_vec(), OpaqueReason::Assignment, within);
-        }
+    fn command(&mut self, words: &[Word], place: &Place, seen: Seen, within: &mut Vec<String>) {
         let Some(command) = words.first() else { return };
         let Some(given) = command.literal() else {
             let reason = match command {
                 Word::Opaque { reason, .. } => *reason,
                 Word::Literal(_) => OpaqueReason::Expansion,
             };
-            self.rules(words, Found::Unknown, place, within, Some(Ground::Opaque(reason)));
+            self.rules(words, Found::Unknown, false, place, within, Some(Ground::Opaque(reason)));
             return;
         };
         let cwd = &self.bench.circumstances.cwd;
+        let programs = self.bench.programs;
         let is_builtin = seen != Seen::FromArgv && is_builtin(given);
-        let file =
-            if is_builtin { Found::Builtin } else { program::find(self.bench.programs, given, cwd, place) };
+        let file = if is_builtin { Found::Builtin } else { program::find(programs, given, cwd, place) };
         let base = base_name(given);
-        let is_itself = is_builtin
-            || file.is_same(&self.bench.programs.trusted(base))
-            || wrapper::is_dynamic_loader(base);
+        let is_itself =
+            is_builtin || matches!(file, Found::File(_)) && (given == base || programs.is_named(&file, base));
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
-        let inner = if is_itself { wrapper::unwrap(base, words) } else { Vec::new() };
-        let transparent =
-            (is_builtin && !runs_a_file(given)) || !inner.is_empty() || seen == Seen::AsFunction;
+        let is_wrapper = is_itself
+            || wrapper::is_dynamic_loader(base)
+            || (base.starts_with("git-") && programs.is_named(&file, "git"));
+        let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
+        let is_function = matches!(seen, Seen::AsFunction(_));
+        let transparent = (is_builtin && !runs_a_file(given))
+            || (!inner.is_empty() && wrapper::is_transparent(base))
+            || is_function;
         let otherwise = match &file {
             Found::Unknown => Some(Ground::Opaque(OpaqueReason::Place)),
             _ if transparent => Some(Ground::Transparent),
             _ => None,
         };
-        self.rules(words, file, place, within, otherwise);
+        let answered = self.rules(words, file, is_itself || is_function, place, within, otherwise);
         within.push(base.to_owned());
         for inner in inner {
             if within.len() > DEEPEST || self.units.len() >= MOST_UNITS {
-                self.hide(words.to_vec(), OpaqueReason::TooMany, within);
+                self.hide_words(words, OpaqueReason::TooMany, within);
                 break;
             }
             match inner {
                 // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
                 Inner::Argv { assignments, words } => {
-                    let seen = if is_builtin { Seen::InShell } else { Seen::FromArgv };
-                    self.command(&words, &assignments, place, seen, within);
+                    let seen = match seen {
+                        Seen::InShell(dialect) | Seen::AsFunction(dialect) if is_builtin => {
+                            Seen::InShell(dialect)
+                        }
+                        _ => Seen::FromArgv,
+                    };
+                    if self.assignments(&assignments, within) {
+                        self.hide_words(&words, OpaqueReason::Assignment, within);
+                    }
+                    self.command(&words, place, seen, within);
                 }
-                Inner::ShellLine(line) => self.line(&line, place, within),
-                Inner::Opaque(reason) => self.hide(words.to_vec(), reason, within),
+                Inner::ShellLine(line, dialect) => {
+                    let outer = match seen {
+                        Seen::InShell(dialect) | Seen::AsFunction(dialect) => dialect,
+                        Seen::FromArgv => Dialect::Posix,
+                    };
+                    self.line(&line, dialect.unwrap_or(outer), place, within);
+                }
+                // Who allows `bash build.sh` by name has read build.sh.
+                Inner::Opaque(OpaqueReason::Script | OpaqueReason::Wrapper)
+                    if answered == Answered::AllowedByName => {}
+                Inner::Opaque(reason) => self.hide_words(words, reason, within),
             }
         }
         within.pop();
@@ -240,13 +300,14 @@ impl Hearing<'_> {
         &mut self,
         words: &[Word],
         file: Found,
+        is_itself: bool,
         place: &Place,
         within: &[String],
         otherwise: Option<Ground>,
-    ) {
-        let subject = Subject { words, file: &file, place, circumstances: self.bench.circumstances };
+    ) -> Answered {
+        let subject = Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
         let mut matched = Vec::new();
-        let mut strictest: Option<(Decision, &Rule, Match)> = None;
+        let mut strictest: Option<(Decision, &Rule)> = None;
         for rule in self.bench.rules {
             let answer = rule.matches(&subject, self.bench.programs);
             if answer == Match::No {
@@ -267,19 +328,21 @@ impl Hearing<'_> {
                 self.effects.push((rule.id.clone(), rule.effects.clone()));
             }
             let wins = strictest
-                .is_none_or(|(so_far, by, _)| decision > so_far || (decision == so_far && rule.id < by.id));
+                .is_none_or(|(so_far, by)| decision > so_far || (decision == so_far && rule.id < by.id));
             if wins {
-                strictest = Some((decision, rule, answer));
+                strictest = Some((decision, rule));
             }
         }
-        let (decision, ground) = match (strictest, otherwise) {
-            // A command word that can't be seen is not allowed by a rule for any program.
-            (Some((Decision::Allow, ..)) | None, Some(Ground::Opaque(reason))) => {
-                (Decision::Ask, Ground::Opaque(reason))
+        let (decision, ground, answered) = match (strictest, otherwise) {
+            (Some((Decision::Allow, rule)), _) if !rule.is_about_everything() => {
+                (Decision::Allow, Ground::Rule(rule.id.clone()), Answered::AllowedByName)
             }
-            (Some((decision, rule, _)), _) => (decision, Ground::Rule(rule.id.clone())),
-            (None, Some(ground)) => (Decision::Allow, ground),
-            (None, None) => (Decision::Deny, Ground::Default),
+            (Some((decision, rule)), _) => (decision, Ground::Rule(rule.id.clone()), Answered::Otherwise),
+            (None, Some(Ground::Opaque(reason))) => {
+                (Decision::Ask, Ground::Opaque(reason), Answered::Otherwise)
+            }
+            (None, Some(ground)) => (Decision::Allow, ground, Answered::Otherwise),
+            (None, None) => (Decision::Deny, Ground::Default, Answered::Otherwise),
         };
         matched.sort_unstable();
         self.units.push(Unit {
@@ -290,17 +353,17 @@ impl Hearing<'_> {
             ground,
             matched,
         });
+        answered
     }
 
-    fn hide(&mut self, words: Vec<Word>, reason: OpaqueReason, within: &[String]) {
-        self.units.push(Unit {
-            words,
-            file: Found::Unknown,
-            within: within.to_vec(),
-            decision: Decision::Ask,
-            ground: Ground::Opaque(reason),
-            matched: Vec::new(),
-        });
+    fn hide_words(&mut self, words: &[Word], reason: OpaqueReason, within: &[String]) {
+        self.hide(&shell::print(words), reason, within);
+    }
+
+    /// Judges a part that can't be seen, as what it is: any command whatever.
+    fn hide(&mut self, text: &str, reason: OpaqueReason, within: &[String]) {
+        let words = [Word::Opaque { text: text.to_owned(), reason }];
+        self.rules(&words, Found::Unknown, false, &Place::Unknown, within, Some(Ground::Opaque(reason)));
     }
 
     fn close(mut self) -> Verdict {

@@ -7,7 +7,7 @@
 
 use super::{
     options::{Options, PLAIN, skip},
-    shell::{OpaqueReason, Word},
+    shell::{Dialect, OpaqueReason, Word},
 };
 
 /// What a wrapper runs.
@@ -20,8 +20,8 @@ pub enum Inner {
         /// The inner argument vector; never empty.
         words: Vec<Word>,
     },
-    /// A line for a shell.
-    ShellLine(String),
+    /// A line for a shell; for the one that reads the wrapper itself where none is named.
+    ShellLine(String, Option<Dialect>),
     /// Something that can't be seen.
     Opaque(OpaqueReason),
 }
@@ -32,12 +32,14 @@ pub enum Inner {
 pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
     let args = words.get(1..).unwrap_or(&[]);
     match name {
-        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" => shell(args),
+        "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" => shell(name, args),
         "env" => env(args),
-        "nohup" | "coproc" => after(args, &PLAIN),
+        "nohup" | "coproc" | "noglob" | "nocorrect" | "-" => after(args, &PLAIN),
+        "repeat" => after(args, &Options { operands: 1, ..PLAIN }),
         "setsid" => after(args, &Options { short: "cfw", long: &["ctty", "fork", "wait"], ..PLAIN }),
         "command" | "builtin" => command_builtin(args),
-        "exec" => after(args, &Options { short: "cl", short_with_value: "a", ..PLAIN }),
+        // `-a` gives another name, by which some programs choose what they do.
+        "exec" => after(args, &Options { short: "cl", ..PLAIN }),
         "time" => after(
             args,
             &Options {
@@ -45,7 +47,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 short_with_value: "fo",
                 long_with_value: &["format", "output"],
                 long: &["append", "verbose", "quiet", "portability"],
-                operands: 0,
+                ..PLAIN
             },
         ),
         "nice" => after(args, &Options { short_with_value: "n", long_with_value: &["adjustment"], ..PLAIN }),
@@ -71,6 +73,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 long_with_value: &["kill-after", "signal"],
                 long: &["foreground", "preserve-status", "verbose"],
                 operands: 1,
+                ..PLAIN
             },
         ),
         "stdbuf" => after(
@@ -94,28 +97,119 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "eval" => joined(after(args, &PLAIN)),
         "trap" => trap(args),
         "flock" => flock(args),
-        "chroot" => after(
-            args,
-            &Options {
-                long_with_value: &["groups", "userspec"],
-                long: &["skip-chdir"],
-                operands: 1,
-                ..PLAIN
-            },
-        ),
-        "source" | "." => vec![Inner::Opaque(OpaqueReason::Script)],
-        "enable" | "alias" => vec![Inner::Opaque(OpaqueReason::Assignment)],
-        "unshare" | "nsenter" | "strace" | "ltrace" | "gdb" | "script" | "su" | "runuser" | "parallel"
-        | "entr" | "systemd-run" | "setpriv" | "capsh" | "proot" | "fakeroot" | "linux32" | "linux64"
-        | "setarch" | "i386" | "x86_64" | "prlimit" | "numactl" | "unbuffer" | "expect" | "pkexec"
-        | "start-stop-daemon" | "rlwrap"
-            if !args.is_empty() =>
-        {
-            vec![Inner::Opaque(OpaqueReason::Wrapper)]
+        "source" | "." => opaque(OpaqueReason::Script),
+        "enable" | "alias" | "hash" if !args.is_empty() => opaque(OpaqueReason::Assignment),
+        "compgen" | "complete" | "mapfile" | "readarray" | "bind" | "fc" if !args.is_empty() => {
+            opaque(OpaqueReason::Wrapper)
+        }
+        _ if HIDING.contains(&name) && !asks_only(args) => opaque(OpaqueReason::Wrapper),
+        // git(1) is installed under one name for each of its commands, too.
+        _ if name.starts_with("git-") => {
+            let mut words = vec![Word::Literal("git".into()), Word::Literal(name[4..].into())];
+            words.extend_from_slice(args);
+            argv(&words)
         }
         _ if is_dynamic_loader(name) && !args.is_empty() => loader(args),
         _ => Vec::new(),
     }
+}
+
+/// Programs that run others in ways that are not followed.
+const HIDING: [&str; 58] = [
+    "at",
+    "batch",
+    "bwrap",
+    "capsh",
+    "catchsegv",
+    "cgexec",
+    "choom",
+    "chpst",
+    "chroot",
+    "crontab",
+    "daemon",
+    "daemonize",
+    "dbus-launch",
+    "dbus-run-session",
+    "dumb-init",
+    "eatmydata",
+    "entr",
+    "expect",
+    "fakechroot",
+    "fakeroot",
+    "faketime",
+    "firejail",
+    "gdb",
+    "gosu",
+    "i386",
+    "linux32",
+    "linux64",
+    "lldb",
+    "ltrace",
+    "newgrp",
+    "nsenter",
+    "numactl",
+    "parallel",
+    "perf",
+    "pkexec",
+    "prlimit",
+    "proot",
+    "rlwrap",
+    "run-parts",
+    "runcon",
+    "runuser",
+    "screen",
+    "script",
+    "setarch",
+    "setpriv",
+    "sg",
+    "ssh-agent",
+    "start-stop-daemon",
+    "strace",
+    "su",
+    "su-exec",
+    "systemd-run",
+    "tini",
+    "tmux",
+    "unbuffer",
+    "unshare",
+    "valgrind",
+    "xvfb-run",
+];
+
+/// Whether a program is only asked about itself.
+fn asks_only(args: &[Word]) -> bool {
+    matches!(args, [only] if matches!(only.literal(), Some("--help" | "--version" | "-V")))
+}
+
+/// Wrappers that do nothing by themselves: what they run is judged, and they need no rule of their own.
+pub fn is_transparent(name: &str) -> bool {
+    matches!(
+        name,
+        "env"
+            | "nohup"
+            | "setsid"
+            | "nice"
+            | "ionice"
+            | "chrt"
+            | "taskset"
+            | "timeout"
+            | "stdbuf"
+            | "time"
+            | "xargs"
+            | "busybox"
+            | "toybox"
+    ) || is_shell(name)
+        || name.starts_with("git-")
+}
+
+/// Whether a builtin's text is unwrapped, so that what it would run is judged as such.
+pub fn runs_its_text(name: &str) -> bool {
+    matches!(name, "eval" | "trap" | "command" | "builtin" | "exec" | "time" | "coproc" | "alias" | "enable")
+}
+
+/// Whether a base name is that of a shell.
+pub fn is_shell(name: &str) -> bool {
+    matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash")
 }
 
 /// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).
@@ -157,7 +251,7 @@ fn joined(inner: Vec<Inner>) -> Vec<Inner> {
             Inner::Argv { words, .. } => {
                 let texts: Option<Vec<&str>> = words.iter().map(Word::literal).collect();
                 match texts {
-                    Some(texts) => Inner::ShellLine(texts.join(" ")),
+                    Some(texts) => Inner::ShellLine(texts.join(" "), None),
                     None => Inner::Opaque(OpaqueReason::Expansion),
                 }
             }
@@ -166,7 +260,7 @@ fn joined(inner: Vec<Inner>) -> Vec<Inner> {
         .collect()
 }
 
-fn shell(args: &[Word]) -> Vec<Inner> {
+fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
     let mut at = 0;
     let mut line_follows = false;
     while let Some(word) = args.get(at) {
@@ -194,7 +288,7 @@ fn shell(args: &[Word]) -> Vec<Inner> {
         }
     }
     match (line_follows, args.get(at)) {
-        (true, Some(Word::Literal(line))) => vec![Inner::ShellLine(line.clone())],
+        (true, Some(Word::Literal(line))) => vec![Inner::ShellLine(line.clone(), Some(Dialect::of(name)))],
         (true, Some(Word::Opaque { reason, .. })) => opaque(*reason),
         (true, None) => Vec::new(),
         (false, Some(_)) => opaque(OpaqueReason::Script),
@@ -205,12 +299,12 @@ fn shell(args: &[Word]) -> Vec<Inner> {
 fn env(args: &[Word]) -> Vec<Inner> {
     let options = Options {
         short: "iv0",
-        short_with_value: "uC",
-        long_with_value: &["unset", "chdir"],
+        short_with_value: "u",
+        long_with_value: &["unset"],
         long: &["ignore-environment", "debug", "null", "default-signal", "ignore-signal", "block-signal"],
         ..PLAIN
     };
-    // `-` alone means `-i`; `-S` splits its value into words by rules of its own.
+    // `-` alone means `-i`; `-S` splits its value into words by rules of its own, and `-C` goes elsewhere: both hide.
     let args = match args.first().and_then(Word::literal) {
         Some("-") => &args[1..],
         _ => args,
@@ -219,40 +313,14 @@ fn env(args: &[Word]) -> Vec<Inner> {
 }
 
 fn sudo(args: &[Word]) -> Vec<Inner> {
+    // What starts a shell or goes elsewhere (`-s`, `-i`, `-e`, `-D`, `-R`) is not known here, and so hides.
     let options = Options {
-        short: "AbEeHKkLlnPSsVv",
-        short_with_value: "aCcDghpRrtTUu",
-        long_with_value: &[
-            "user",
-            "group",
-            "host",
-            "prompt",
-            "chdir",
-            "chroot",
-            "role",
-            "type",
-            "close-from",
-        ],
-        long: &[
-            "non-interactive",
-            "preserve-env",
-            "set-home",
-            "stdin",
-            "background",
-            "askpass",
-            "login",
-            "shell",
-        ],
+        short: "AbBEHKklLnPSVv",
+        short_with_value: "aCcghprTtUu",
+        long_with_value: &["user", "group", "host", "prompt", "role", "type", "close-from"],
+        long: &["non-interactive", "preserve-env", "set-home", "stdin", "background", "askpass"],
         ..PLAIN
     };
-    let shell = args
-        .iter()
-        .map_while(Word::literal)
-        .take_while(|w| w.starts_with('-'))
-        .any(|w| matches!(w, "-s" | "-i" | "--shell" | "--login" | "-e"));
-    if shell {
-        return opaque(OpaqueReason::Wrapper);
-    }
     with_assignments(args, &options)
 }
 
@@ -277,8 +345,9 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
 fn xargs(args: &[Word]) -> Vec<Inner> {
     let options = Options {
         short: "0oprtx",
-        short_with_value: "aEdIiLlnPs",
-        long_with_value: &["arg-file", "delimiter", "max-lines", "max-args", "max-procs", "max-chars", "eof"],
+        short_with_value: "aEdILnPs",
+        short_attached: "eil",
+        long_with_value: &["arg-file", "delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"],
         long: &[
             "null",
             "open-tty",
@@ -286,6 +355,8 @@ fn xargs(args: &[Word]) -> Vec<Inner> {
             "no-run-if-empty",
             "verbose",
             "exit",
+            "eof",
+            "max-lines",
             "replace",
             "show-limits",
         ],
@@ -295,11 +366,45 @@ fn xargs(args: &[Word]) -> Vec<Inner> {
         // Without a command it runs echo.
         Ok([]) => Vec::new(),
         Ok(rest) => {
-            let mut words = rest.to_vec();
+            let own = &args[..args.len() - rest.len()];
+            let mut words: Vec<Word> = match replaced_by_xargs(own) {
+                Some(mark) => rest.iter().map(|word| unknown_where(word, &mark)).collect(),
+                None => rest.to_vec(),
+            };
             words.push(Word::Opaque { text: "...".into(), reason: OpaqueReason::Input });
             argv(&words)
         }
         Err(reason) => opaque(reason),
+    }
+}
+
+/// The text that xargs replaces by its input, in every word of its command.
+fn replaced_by_xargs(own: &[Word]) -> Option<String> {
+    let mut words = own.iter().filter_map(Word::literal);
+    let mut mark = None;
+    while let Some(word) = words.next() {
+        let or_braces = |text: &str| if text.is_empty() { "{}".to_owned() } else { text.to_owned() };
+        if let Some(rest) = word.strip_prefix("--replace") {
+            mark = Some(or_braces(rest.trim_start_matches('=')));
+        } else if word.starts_with("--") {
+        } else if let Some(at) = word.find('I').filter(|_| word.starts_with('-')) {
+            mark = Some(match &word[at + 1..] {
+                "" => words.next().unwrap_or("{}").to_owned(),
+                rest => rest.to_owned(),
+            });
+        } else if let Some(at) = word.find('i').filter(|_| word.starts_with('-')) {
+            mark = Some(or_braces(&word[at + 1..]));
+        }
+    }
+    mark
+}
+
+fn unknown_where(word: &Word, mark: &str) -> Word {
+    match word.literal() {
+        Some(text) if text.contains(mark) => {
+            Word::Opaque { text: text.to_owned(), reason: OpaqueReason::Input }
+        }
+        _ => word.clone(),
     }
 }
 
@@ -313,12 +418,7 @@ fn find(args: &[Word]) -> Vec<Inner> {
         let end = inner.iter().position(|w| matches!(w.literal(), Some(";" | "+"))).unwrap_or(inner.len());
         let words: Vec<Word> = inner[..end]
             .iter()
-            .map(|word| match word.literal() {
-                Some(text) if text.contains("{}") => {
-                    Word::Opaque { text: text.to_owned(), reason: OpaqueReason::Pattern }
-                }
-                _ => word.clone(),
-            })
+            .map(|word| unknown_where(word, "{}"))
             .collect();
         found.extend(argv(&words));
         rest = &inner[end..];
@@ -335,12 +435,16 @@ fn applet(args: &[Word]) -> Vec<Inner> {
 }
 
 fn trap(args: &[Word]) -> Vec<Inner> {
+    let args = match args.first().and_then(Word::literal) {
+        Some("--") => &args[1..],
+        _ => args,
+    };
     match args.first() {
         None => Vec::new(),
         Some(Word::Literal(text)) if text == "-" || text == "-l" || text == "-p" || text.is_empty() => {
             Vec::new()
         }
-        Some(Word::Literal(line)) => vec![Inner::ShellLine(line.clone())],
+        Some(Word::Literal(line)) => vec![Inner::ShellLine(line.clone(), None)],
         Some(Word::Opaque { reason, .. }) => opaque(*reason),
     }
 }
@@ -352,10 +456,11 @@ fn flock(args: &[Word]) -> Vec<Inner> {
         long_with_value: &["timeout", "wait", "conflict-exit-code"],
         long: &["shared", "exclusive", "unlock", "nonblock", "nb", "close", "no-fork", "verbose"],
         operands: 1,
+        ..PLAIN
     };
     match skip(args, &options) {
         Ok([Word::Literal(flag), Word::Literal(line), ..]) if flag == "-c" || flag == "--command" => {
-            vec![Inner::ShellLine(line.clone())]
+            vec![Inner::ShellLine(line.clone(), Some(Dialect::Posix))]
         }
         Ok([first, ..]) if first.literal().is_none_or(|w| w.starts_with('-')) => {
             opaque(OpaqueReason::Wrapper)
@@ -368,14 +473,7 @@ fn flock(args: &[Word]) -> Vec<Inner> {
 /// `ld.so [OPTION]... PROGRAM [ARG]...`
 fn loader(args: &[Word]) -> Vec<Inner> {
     let options = Options {
-        long_with_value: &[
-            "library-path",
-            "inhibit-rpath",
-            "audit",
-            "preload",
-            "argv0",
-            "glibc-hwcaps-prepend",
-        ],
+        // What loads other code (`--preload`, `--library-path`, `--audit`), or names the program otherwise, hides.
         long: &["list", "verify", "inhibit-cache", "list-tunables", "list-diagnostics", "help", "version"],
         ..PLAIN
     };

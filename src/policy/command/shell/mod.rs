@@ -10,13 +10,35 @@ mod word;
 #[cfg(test)]
 mod tests;
 
-pub use word::{OpaqueReason, Word};
+pub use word::{OpaqueReason, Word, holds_substitution};
 
 /// The longest line that is parsed, in bytes. A longer one is opaque as a whole.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
 /// The most simple commands that one line may hold. A line with more is opaque as a whole.
 pub const MOST_COMMANDS: usize = 256;
+
+/// Which shell reads a line: where they differ, a line is judged by the reading of the one that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `sh`, whichever shell that is. What bash and dash read differently is opaque.
+    Posix,
+    /// `bash`.
+    Bash,
+    /// `zsh`. What it reads unlike bash is opaque.
+    Zsh,
+}
+
+impl Dialect {
+    /// Of a shell, by its base name.
+    pub fn of(shell: &str) -> Self {
+        match shell {
+            "bash" | "rbash" => Self::Bash,
+            "zsh" => Self::Zsh,
+            _ => Self::Posix,
+        }
+    }
+}
 
 /// One simple command of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +92,7 @@ pub struct Line {
 }
 
 /// Parses a line. Never fails: what can't be understood is in [`Line::opaque`].
-pub fn parse(line: &str) -> Line {
+pub fn parse(line: &str, dialect: Dialect) -> Line {
     let whole = |reason| Line {
         commands: Vec::new(),
         opaque: vec![Opaque { text: line.chars().take(120).collect(), reason }],
@@ -79,8 +101,11 @@ pub fn parse(line: &str) -> Line {
         return whole(OpaqueReason::TooLong);
     }
     // The grammar takes a carriage return for a blank; a shell takes it for a letter of the word.
-    if line.chars().any(|c| c.is_control() && c != '\n' && c != '\t') {
+    if line.chars().any(is_unseen) {
         return whole(OpaqueReason::ControlCharacter);
+    }
+    if dialect == Dialect::Zsh && line.match_indices('(').any(|(at, _)| !line[..at].ends_with('$')) {
+        return whole(OpaqueReason::Dialect);
     }
     if splits_a_word(line) {
         return whole(OpaqueReason::Continuation);
@@ -90,9 +115,30 @@ pub fn parse(line: &str) -> Line {
         return whole(OpaqueReason::Syntax);
     }
     match parser.parse(line, None) {
-        Some(tree) => walk::walk(line, &tree),
+        Some(tree) => walk::walk(line, &tree, dialect),
         None => whole(OpaqueReason::Syntax),
     }
+}
+
+/// Words as a line that means the same: quoted where they must be, and as written where they are not known.
+pub fn print(words: &[Word]) -> String {
+    let quote = |word: &Word| match word {
+        Word::Opaque { text, .. } => text.clone(),
+        Word::Literal(text) => {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+".contains(c);
+            match !text.is_empty() && text.chars().all(plain) {
+                true => text.clone(),
+                false => format!("'{}'", text.replace('\'', "'\\''")),
+            }
+        }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// Characters that a reader of the line takes for nothing or for a blank, and a shell for a letter.
+fn is_unseen(c: char) -> bool {
+    let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    invisible || (c.is_control() && c != '\n' && c != '\t') || (!c.is_ascii() && c.is_whitespace())
 }
 
 /// Whether an escaped newline stands in the middle of a word. A shell joins its halves; the grammar does not.

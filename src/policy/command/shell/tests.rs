@@ -3,7 +3,7 @@
 use super::*;
 
 fn argvs(line: &str) -> Vec<String> {
-    parse(line)
+    parse(line, Dialect::Bash)
         .commands
         .iter()
         .filter(|c| !c.words.is_empty())
@@ -60,7 +60,7 @@ fn every_command_of_a_line_is_seen() {
     ];
     for (line, expected) in cases {
         assert_eq!(argvs(line), *expected, "{line:?}");
-        assert_eq!(parse(line).opaque, [], "{line:?}");
+        assert_eq!(parse(line, Dialect::Bash).opaque, [], "{line:?}");
     }
 }
 
@@ -76,12 +76,12 @@ fn text_that_is_only_data_is_no_command() {
 #[test]
 fn what_is_known_only_at_run_time_is_opaque() {
     for line in ["$X", "${X}", "a$X", "\"$X\"", "$(x)", "`x`", "g*t", "~/x"] {
-        let parsed = parse(line);
+        let parsed = parse(line, Dialect::Bash);
         let last = parsed.commands.last().unwrap_or_else(|| panic!("{line:?}"));
         assert!(last.words[0].literal().is_none(), "{line:?}: {last:?}");
     }
     for line in ["{}", "a{}", "\"*\"", "'~'", "a~", "\\*", "a=b", "[", "{a}"] {
-        let parsed = parse(&format!("x {line}"));
+        let parsed = parse(&format!("x {line}"), Dialect::Bash);
         assert!(parsed.commands[0].words[1].literal().is_some(), "{line:?}");
     }
 }
@@ -91,16 +91,16 @@ fn a_line_that_no_shell_accepts_is_opaque_as_a_whole() {
     for line in
         ["if then", "a &&", "(a", "echo \"a", "{a,b}", "[ab]c", "p\\\nush", "a\rb", "a\0b", "a \u{1b}[1m"]
     {
-        assert!(!parse(line).opaque.is_empty(), "{line:?}");
+        assert!(!parse(line, Dialect::Bash).opaque.is_empty(), "{line:?}");
     }
-    assert!(!parse(&"a;".repeat(MOST_COMMANDS + 1)).opaque.is_empty());
-    assert!(!parse(&"a".repeat(LONGEST_LINE + 1)).opaque.is_empty());
-    assert!(!parse(&"$(".repeat(5000)).opaque.is_empty());
+    assert!(!parse(&"a;".repeat(MOST_COMMANDS + 1), Dialect::Bash).opaque.is_empty());
+    assert!(!parse(&"a".repeat(LONGEST_LINE + 1), Dialect::Bash).opaque.is_empty());
+    assert!(!parse(&"$(".repeat(5000), Dialect::Bash).opaque.is_empty());
 }
 
 #[test]
 fn the_working_folder_is_followed_where_it_can_be_seen() {
-    let place = |line: &str| parse(line).commands.last().map(|c| c.place.clone());
+    let place = |line: &str| parse(line, Dialect::Bash).commands.last().map(|c| c.place.clone());
     assert_eq!(place("x"), Some(Place::Start));
     assert_eq!(place("cd /a && x"), Some(Place::After("/a".into())));
     assert_eq!(place("cd '/a b'; cd c; x"), Some(Place::After("/a b/c".into())));
@@ -116,7 +116,7 @@ fn the_working_folder_is_followed_where_it_can_be_seen() {
 
 #[test]
 fn only_a_definition_that_surely_happens_makes_a_function() {
-    let named = |line: &str| parse(line).commands.last().map(|c| c.of_function);
+    let named = |line: &str| parse(line, Dialect::Bash).commands.last().map(|c| c.of_function);
     assert_eq!(named("f() { a; }; f"), Some(Named::Function));
     assert_eq!(named("false && f() { a; }; f"), Some(Named::Program));
     assert_eq!(named("if a; then f() { b; }; fi; f"), Some(Named::Program));

@@ -44,9 +44,12 @@ pub enum OpaqueReason {
     /// Not a line of the grammar.
     #[error("a line that the shell grammar does not accept")]
     Syntax,
-    /// A control character other than newline and tab.
-    #[error("a control character in the line")]
+    /// A control character other than newline and tab, or another that cannot be seen.
+    #[error("a character that cannot be seen")]
     ControlCharacter,
+    /// Read differently by different shells.
+    #[error("a construct that shells read differently")]
+    Dialect,
     /// A word over two lines.
     #[error("a word that goes on after an escaped newline")]
     Continuation,
@@ -187,16 +190,44 @@ fn is_pattern(bare: &str, value: &str) -> bool {
         let rest = &bare[open..];
         rest.contains('}') && (rest.contains(',') || rest.contains(".."))
     });
-    let home = bare.starts_with('~') && value.starts_with('~');
+    let home = bare.starts_with('~') && value.starts_with('~') || bare.contains("=~") || bare.contains(":~");
+    // zsh(1): `=git` is the file that `git` names.
+    let equals = bare.starts_with('=') && value.starts_with('=');
     // `[` alone is the name of a builtin; a bracket expression needs both ends.
     let bracket = bare.contains('[') && bare.contains(']') && bare != "[" && bare != "]";
-    brace || home || bracket || bare.contains(['*', '?'])
+    brace || home || equals || bracket || bare.contains(['*', '?'])
 }
 
 /// The text between an opening quote of `start` bytes and the closing one.
 fn inside(text: &str, start: usize, quote: char) -> &str {
     let text = text.get(start..).unwrap_or("");
     text.strip_suffix(quote).unwrap_or(text)
+}
+
+/// Whether text that the grammar took for plain holds something that a shell would run.
+pub fn holds_substitution(text: &str) -> bool {
+    holds(text, &['$', '<', '>', '='])
+}
+
+/// As [`holds_substitution`], for text inside double quotes or of a here-document.
+pub(super) fn holds_quoted_substitution(text: &str) -> bool {
+    holds(text, &['$'])
+}
+
+fn holds(text: &str, before_parenthesis: &[char]) -> bool {
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                chars.next();
+            }
+            '`' => return true,
+            c if before_parenthesis.contains(&c) && chars.peek() == Some(&'(') => return true,
+            '$' if matches!(chars.peek(), Some('{' | '[')) => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Undoes `$'...'` as bash(1) describes under QUOTING. None: a NUL, or no Unicode character.

@@ -138,7 +138,6 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("bash -lc 'cd x && git status'", Allow),
         ("bash -c \"sh -c 'git status'\"", Allow),
         ("xargs ls", Allow),
-        ("find . -name x -exec ls {} \\;", Allow),
         ("busybox ls", Allow),
         ("f() { ls; }; f", Allow),
         ("python3 x.py", Allow),
@@ -188,6 +187,43 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("xargs rm", Deny),
         ("xargs -n 1 -I{} rm {}", Deny),
         ("find . -exec rm {} +", Deny),
+        // find writes and deletes by itself, too: it needs a rule of its own.
+        ("find . -name x -exec ls {} \\;", Deny),
+        ("git > x push --force", Deny),
+        ("git 2>&1 push -f", Deny),
+        ("git <<X push -f\nX", Deny),
+        ("ls <<X\n`rm x`\nX", Ask),
+        ("ls <<-X\n\t$(rm x)\n\tX", Ask),
+        ("x=${y:-`rm z`} ls", Ask),
+        ("xargs -i rm {}", Deny),
+        ("xargs --eof rm x", Deny),
+        ("xargs -I{} {} x", Ask),
+        ("xargs -I % sh -c %", Ask),
+        ("trap -- 'rm x' EXIT", Deny),
+        ("export \"LD_PRELOAD=x\"; ls", Deny),
+        ("read LD_PRELOAD; ls", Deny),
+        ("export 'PATH=/x'; ls", Ask),
+        ("read PATH; ls", Ask),
+        ("printf -v PATH /x; ls", Ask),
+        ("for PATH in /x; do ls; done", Ask),
+        ("unset PATH; ls", Ask),
+        ("hash -p ./x ls; ls", Ask),
+        ("BASH_CMDS[ls]=./x; ls", Ask),
+        ("x='a[$(rm y)]'; : $((x))", Ask),
+        ("test -v 'a[$(rm y)]'", Ask),
+        ("f() { ls; } & f", Deny),
+        ("f() { ls; }; unset -f f; f", Deny),
+        ("exec -a rm ls", Ask),
+        ("sudo -s", Deny),
+        ("env -C /x ls", Ask),
+        ("=rm x", Ask),
+        ("[[ x || rm y ]]", Ask),
+        ("echo $'\\'; rm x #'", Ask),
+        ("ls &> x rm y", Ask),
+        ("git push --forc", Ask),
+        ("/usr/lib/git-core/git-push -f", Deny),
+        ("ld-linux-x86-64.so.2 --preload ./x /usr/bin/ls", Deny),
+        ("ls\u{a0}x", Ask),
         ("find . -exec ls {} \\; -exec rm {} \\;", Deny),
         ("busybox rm x", Deny),
         ("sh -c 'rm x'", Deny),
@@ -214,13 +250,13 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("GIT_SSH_COMMAND=x git status", Deny),
         ("unknown", Deny),
         ("gіt status", Deny),
-        ("git\u{200b} status", Deny),
+        ("git\u{200b} status", Ask),
         ("GIT status", Deny),
         ("", Deny),
         ("# only a comment", Deny),
     ];
     for (line, expected) in cases {
-        let verdict = verdict(Form::Line(line), &rules);
+        let verdict = verdict(Form::Line(line, Dialect::Posix), &rules);
         assert_eq!(verdict.decision, *expected, "{line:?}: {verdict:#?}");
     }
 }
@@ -244,14 +280,14 @@ fn an_argument_vector_is_no_line() {
 
 #[test]
 fn a_rule_that_observes_decides_nothing() {
-    let verdict = verdict(Form::Line("head x"), &rules());
+    let verdict = verdict(Form::Line("head x", Dialect::Posix), &rules());
     assert_eq!(verdict.decision, Decision::Allow);
     assert_eq!(verdict.observed, [("watch-head".to_owned(), Decision::Deny)]);
 }
 
 #[test]
 fn the_cause_names_the_rule_and_the_command() {
-    let verdict = verdict(Form::Line("ls && env git push"), &rules());
+    let verdict = verdict(Form::Line("ls && env git push", Dialect::Posix), &rules());
     let cause = verdict.cause().unwrap_or_else(|| panic!("no cause"));
     assert_eq!(cause.ground, Ground::Rule("git-publish".into()));
     assert_eq!(cause.within, ["env"]);
@@ -278,12 +314,12 @@ effects = { profile = "two" }
 "#;
     let file: File = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
     let rules: Vec<Rule> = file.rule.iter().filter_map(|s| Rule::compile(s, Mode::Enforce).ok()).collect();
-    let both = verdict(Form::Line("ls | cat"), &rules);
+    let both = verdict(Form::Line("ls | cat", Dialect::Posix), &rules);
     assert_eq!(both.decision, Decision::Allow);
     assert_eq!(both.effects.profile.as_deref(), Some("one"));
     assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
     assert_eq!(both.effects.environment, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
-    let conflict = verdict(Form::Line("ls | grep x"), &rules);
+    let conflict = verdict(Form::Line("ls | grep x", Dialect::Posix), &rules);
     assert_eq!(conflict.decision, Decision::Deny);
 }
 
@@ -347,13 +383,13 @@ fn line() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_line_panics(line: String) {
-        let _ = verdict(Form::Line(&line), &rules());
+        let _ = verdict(Form::Line(&line, Dialect::Posix), &rules());
     }
 
     #[test]
     fn adding_a_deny_never_allows_more(line in line(), at in 0usize..7) {
         let rules = rules();
-        let before = verdict(Form::Line(&line), &rules).decision;
+        let before = verdict(Form::Line(&line, Dialect::Posix), &rules).decision;
         let mut more = rules.clone();
         let mut deny = rules[at].clone();
         deny.id = "added".into();
@@ -361,7 +397,7 @@ proptest! {
         deny.mode = Mode::Enforce;
         deny.effects = Effects::default();
         more.push(deny);
-        let after = verdict(Form::Line(&line), &more).decision;
+        let after = verdict(Form::Line(&line, Dialect::Posix), &more).decision;
         prop_assert!(after >= before, "{before:?} became {after:?}");
     }
 
@@ -369,7 +405,7 @@ proptest! {
     fn the_order_of_rules_means_nothing(line in line(), order in Just((0..7).collect::<Vec<_>>()).prop_shuffle()) {
         let rules = rules();
         let shuffled: Vec<Rule> = order.iter().map(|at| rules[*at].clone()).collect();
-        let (a, b) = (verdict(Form::Line(&line), &rules), verdict(Form::Line(&line), &shuffled));
+        let (a, b) = (verdict(Form::Line(&line, Dialect::Posix), &rules), verdict(Form::Line(&line, Dialect::Posix), &shuffled));
         prop_assert_eq!(a, b);
     }
 }

@@ -1,0 +1,3 @@
+//! The policy suite: what the judge of commands makes of attacks and of their honest twins.
+
+mod shells;

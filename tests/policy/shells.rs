@@ -1,0 +1,188 @@
+//! The judge's reading of a line, held against what bash and dash really run.
+//!
+//! Lines are made by a seeded generator out of parts that are known to be hard. Each is run by a real shell in
+//! an empty folder with nothing on its path but recorders; whatever was run must be among what the judge saw,
+//! unless the judge said that there was something that it could not see.
+
+use std::{
+    env, fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use provost::policy::command::shell::{self, Dialect, Line, Word};
+
+/// A seeded generator, so that a failure can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % below as u64).expect("below a usize")
+    }
+}
+
+const PARTS: &[&str] = &[
+    "aa", "bb", "cc", "aa x", "bb -f 'y z'", "c'c'", "\"aa\"", "\\bb", "$'\\x61a'", "$'\\'; cc #'", "a\\\na",
+    " ", " ", " ", " ", "; ", " && ", " || ", " | ", " |& ", " & ", "\n", "\\\n", "\t", "$(bb)", "`cc`",
+    "\"$(aa)\"", "\"`bb`\"", "\"a\\`b\"", "<(aa)", "${x:-$(bb)}", "${x:-`cc`}", "$((1))", "$X", "\"$X\"",
+    "> f", " > f ", " 2>&1 ", " 2>/dev/null ", " &> f ", " >&- ", " < /dev/null ", "(aa)", "{ bb; }", "(",
+    ")", "{ ", "; }", "if aa; then bb; fi", "while aa; do break; done", "until aa; do cc; done",
+    "for i in 1 2; do bb; done", "case x in x) aa;; *) bb;; esac", "! ", "#", " # ", "a#b", "'#'",
+    "f() { aa; }; f", "f() (bb)", "f ", "function g { cc; }; g", "<<E\naa\nE\n", "<<'E'\n$(bb)\nE\n",
+    "<<E\n$(cc)\nE\n", "<<-E\n\t`aa`\n\tE\n", "<<E | bb\nx\nE\n", "<<E bb\nx\nE\n", "<<\"E F\"\naa\nE F\n",
+    "<<E\nE\n", "<<< aa", "A=1 ", "A=1 B=2 ", "A=$(aa) ", "A=`bb` ", "A=(aa bb) ", "A+=x ", "export A=1",
+    "[[ x || bb ]]", "[ x ]", "((1))", "((aa))", "((cc); aa)", "!(bb)", "@(aa)", "eval aa", "eval 'bb x'",
+    "exec cc", "command aa", "builtin echo", "time bb", "coproc cc", "\\", "'", "\"", "`", "$", "$(", "${",
+    "''", "\"\"", "{aa,bb}", "{a,a}a", "*", "?", "[a]a", "~", "=aa", "-", "--", "aa$'\\t'bb", "$\"aa\"",
+    "\\'", "\\\"", "\"\\\"; aa #\"", "'\\'; bb #'", "trap 'aa' EXIT", "cd . && bb", "\u{e9}", "\u{a0}",
+    "aa\u{a0}bb", ";;", "&", "|", "<", ">", "then", "do", "fi", "done", "esac", "case aa in aa", ") ",
+    "select i in 1; do aa; done <<E\n1\nE\n", "a=b", "x[0]=`aa`", "x[$(bb)]=1", "declare x=$(aa)", "let x=1",
+    "echo", "echo aa", "printf x", "env aa", "sh -c 'bb; cc'", "sh -c \"aa\"", "nohup cc",
+    "xargs aa </dev/null", "true", "false", ":", "\r", "$((`cc`))", "$(( $(aa) ))", "\"${x:-\"$(bb)\"}\"",
+    "\"a $(cc \"b\") d\"", "`aa \\`bb\\``", "\"`aa \"bb\"`\"", "$(aa # )\n)", "$(cat <<E\naa\nE\n)",
+    "$(case x in x) bb;; esac)", "{", "}", "{ aa }", "aa;bb", "aa&&cc", "aa|bb", "(aa;bb)", "(aa)|cc",
+];
+
+/// The argument vectors that one run of a shell started, in order.
+fn run(shell: &str, line: &str, folder: &Path, number: usize) -> Vec<Vec<String>> {
+    // What an earlier line left in the background writes to the log of that line.
+    let log = folder.join(format!("log{number}"));
+    let work = folder.join("work");
+    let _ = fs::remove_dir_all(&work);
+    fs::create_dir(&work).expect("a folder can be made");
+    let mut child = Command::new(shell)
+        .args(["-c", line])
+        .env_clear()
+        .env("PATH", folder.join("bin"))
+        .env("LOG", &log)
+        .env("LC_ALL", "C.UTF-8")
+        .current_dir(&work)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the shell starts");
+    let deadline = Instant::now() + Duration::from_secs(2);
+    // A line may wait for a pipe that nobody closes: it is stopped at a deadline.
+    while child.try_wait().expect("a child can be waited for").is_none() {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    text.split("\u{1}\n")
+        .filter(|one| !one.is_empty())
+        .map(|one| one.split('\u{2}').map(str::to_owned).collect())
+        .collect()
+}
+
+/// Whether the judge saw this argument vector, where a word that it could not know stands for any words.
+fn saw(line: &Line, argv: &[String]) -> bool {
+    line.commands.iter().any(|command| {
+        // What builtins and wrappers run is unwrapped by the judge, not by the parser.
+        let texts: Vec<&str> = command.words.iter().filter_map(Word::literal).collect();
+        let is_unknown = command.words.first().is_some_and(|word| word.literal().is_none());
+        is_unknown
+            || covers(&command.words, argv)
+            || match texts.as_slice() {
+                [
+                    "eval" | "exec" | "command" | "time" | "coproc" | "env" | "nohup" | "xargs" | "builtin",
+                    rest @ ..,
+                ] => {
+                    (1..command.words.len()).any(|at| {
+                        let words = &command.words[at..];
+                        // xargs adds what it reads.
+                        covers(words, &argv[..argv.len().min(words.len())])
+                    })
+                        || rest.len() + 1 < command.words.len()
+                        || saw(&shell::parse(&rest.join(" "), Dialect::Bash), argv)
+                        || !shell::parse(&rest.join(" "), Dialect::Bash).opaque.is_empty()
+                }
+                ["sh", rest @ ..] => rest.len() + 1 < command.words.len() || rest.iter().any(|text| {
+                    let inner = shell::parse(text, Dialect::Posix);
+                    saw(&inner, argv) || !inner.opaque.is_empty()
+                }),
+                ["trap", inner, ..] => saw(&shell::parse(inner, Dialect::Bash), argv),
+                _ => false,
+            }
+    })
+}
+
+fn covers(words: &[Word], argv: &[String]) -> bool {
+    match (words.split_first(), argv.split_first()) {
+        (None, None) => true,
+        (Some((Word::Literal(word), rest)), Some((arg, more))) => word == arg && covers(rest, more),
+        (Some((Word::Opaque { .. }, rest)), _) => {
+            covers(rest, argv) || argv.split_first().is_some_and(|(_, more)| covers(words, more))
+        }
+        _ => false,
+    }
+}
+
+fn make_recorders(folder: &Path) {
+    let bin = folder.join("bin");
+    fs::create_dir(&bin).expect("a folder can be made");
+    // One write, so that two at a time do not mix.
+    let recorder = "#!/bin/bash\nt=${0##*/}; for a in \"$@\"; do t+=$'\\x02'$a; done\nprintf '%s\\x01\\n' \"$t\" >> \"$LOG\"\n";
+    for name in ["aa", "bb", "cc", "x", "a#b", "aabb", "aaa", "[[", "aa\u{a0}bb"] {
+        let path = bin.join(name);
+        fs::write(&path, recorder).expect("a recorder can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a recorder can be made to run");
+    }
+    for name in ["sh", "env", "nohup", "xargs"] {
+        let real = ["/usr/bin", "/bin"].iter().map(|f| Path::new(f).join(name)).find(|p| p.exists());
+        symlink(real.expect("the system has it"), bin.join(name)).expect("a link can be made");
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn whatever_a_shell_runs_of_a_line_the_judge_has_seen() {
+    let folder = tempfile::tempdir().expect("a folder");
+    make_recorders(folder.path());
+    let rounds = number("PROVOST_SHELL_ROUNDS", 250);
+    let mut dice = Dice(number("PROVOST_SHELL_SEED", 0x5eed));
+    let (mut ran, mut readings) = (0, 0);
+    let mut missed = Vec::new();
+    for _ in 0..rounds {
+        let line: String = (0..1 + dice.roll(6)).map(|_| PARTS[dice.roll(PARTS.len())]).collect();
+        for (program, dialects) in
+            [("/bin/bash", &[Dialect::Bash, Dialect::Posix][..]), ("/bin/dash", &[Dialect::Posix])]
+        {
+            if !Path::new(program).exists() {
+                println!("SKIPPED: {program} is not installed");
+                assert!(env::var_os("CI").is_none(), "CI has {program}");
+                continue;
+            }
+            let whole: Vec<_> =
+                dialects.iter().map(|d| shell::parse(&line, *d)).filter(|l| l.opaque.is_empty()).collect();
+            // A line that nobody can see through is asked about: there is nothing to compare.
+            if whole.is_empty() {
+                continue;
+            }
+            readings += whole.len();
+            let argvs = run(program, &line, folder.path(), readings);
+            ran += argvs.len();
+            for parsed in &whole {
+                if let Some(argv) = argvs.iter().find(|argv| !saw(parsed, argv)) {
+                    let seen: Vec<_> = parsed.commands.iter().map(|c| shell::print(&c.words)).collect();
+                    missed.push(format!("{program} ran {argv:?} of {line:?}; seen: {seen:?}"));
+                }
+            }
+        }
+    }
+    println!("{rounds} lines, {readings} readings without an opaque part, {ran} commands run");
+    assert!(missed.is_empty(), "{} missed:\n{}", missed.len(), missed.join("\n"));
+    assert!(ran as u64 > rounds / 10, "the generator makes lines that run: {ran}");
+}
