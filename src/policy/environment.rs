@@ -116,20 +116,28 @@ pub fn judge_name<'a>(rule: &'a EnvironmentRule, name: &str) -> Result<(), Refus
     Ok(())
 }
 
-/// The environment of one command, as `NAME=value` in the order of the names: what the profile's other fields
-/// imply, its fixed values, then the session's, then the caller's.
-pub fn merge(profile: &Profile, session: &[Entry], caller: &[Entry]) -> Vec<bytes::Bytes> {
+/// The environment of one command, in the order of the names: what the profile's other fields imply, its fixed
+/// values, then the session's, then the caller's.
+pub fn merged(profile: &Profile, session: &[Entry], caller: &[Entry]) -> BTreeMap<String, String> {
     let path = profile.path.iter().map(|folder| folder.to_string_lossy()).collect::<Vec<_>>().join(":");
-    let home = profile.identity.home.to_string_lossy();
-    let mut merged: BTreeMap<&str, &str> = BTreeMap::from([
-        ("PATH", path.as_str()),
-        ("HOME", &*home),
-        ("USER", profile.identity.user.as_str()),
-        ("LOGNAME", profile.identity.user.as_str()),
-    ]);
-    merged.extend(profile.environment.set.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    merged.extend(session.iter().chain(caller).map(|entry| (entry.name(), entry.value())));
-    merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
+    let user = &profile.identity.user;
+    let implied = [
+        ("PATH", path),
+        ("HOME", profile.identity.home.to_string_lossy().into_owned()),
+        ("USER", user.clone()),
+        ("LOGNAME", user.clone()),
+    ];
+    let mut merged: BTreeMap<String, String> =
+        implied.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    merged.extend(profile.environment.set.clone());
+    let given = session.iter().chain(caller);
+    merged.extend(given.map(|entry| (entry.name.clone(), entry.value.clone())));
+    merged
+}
+
+/// As [`merged`], each as `NAME=value`.
+pub fn merge(profile: &Profile, session: &[Entry], caller: &[Entry]) -> Vec<bytes::Bytes> {
+    merged(profile, session, caller).into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
 }
 
 #[cfg(test)]

@@ -1,90 +1,102 @@
 //! Judging: a complete request against a policy. The only place where a [`Permit`] is made.
 //!
-//! Decides by what the request and the policy say and by nothing else: no clock, no file system. A request is
-//! allowed as a whole or refused with the one rule that refused it; it is never changed into something that the
-//! caller did not ask for, but for what the ceilings cut.
+//! Decides by what the request and the policy say, and by which files there are, which the caller brings as
+//! [`Programs`]: no clock, no file system. A request is allowed as a whole or refused with the one rule that
+//! refused it; it is never changed into something that the caller did not ask for, but for what ceilings cut
+//! and what the rules that allow it say.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sha2::Digest as _;
 
 use super::{
-    AbsPath, Digest, Order, Permit, PolicySet, ProfileName, Program, Request,
+    AbsPath, Approval, Denial, Digest, Order, Permit, PolicySet, ProfileName, Program, Question, Request,
+    command::{
+        program::{Found, Programs},
+        rule::{Circumstances, Decision, Effects},
+        shell::Dialect,
+        verdict::{self, Bench, Form, Verdict},
+    },
     environment::{self, Entry, Refused},
     profile::{Network, Profile},
 };
 
-/// A refusal, with the rule that made it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denial {
-    /// There is no such profile.
-    #[error("there is no profile {0:?}")]
-    Profile(String),
-    /// The profile does not offer this network.
-    #[error("profile {profile:?} does not offer the network {network:?}")]
-    Network {
-        /// The profile.
-        profile: ProfileName,
-        /// What was asked for.
-        network: Network,
-    },
-    /// A pattern denies this variable.
-    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}")]
-    EnvironmentDenied {
-        /// The profile.
-        profile: ProfileName,
-        /// The variable.
-        name: String,
-        /// The pattern that denies it.
-        pattern: String,
-    },
-    /// The profile lists what may be passed, and this is not among it.
-    #[error("environment variable {name:?} is not among those that profile {profile:?} allows")]
-    EnvironmentNotAllowed {
-        /// The profile.
-        profile: ProfileName,
-        /// The variable.
-        name: String,
-    },
-    /// The working folder lies outside the session's roots.
-    #[error("working folder {0} lies outside the session's roots")]
-    Cwd(AbsPath),
+/// A request with everything that was found out about it: for judging, and for explaining.
+#[derive(Debug)]
+pub struct Hearing {
+    /// The profile that it would run under.
+    pub profile_name: ProfileName,
+    /// What the rules say.
+    pub verdict: Verdict,
+    /// What exactly would be run.
+    pub order: Order,
 }
 
-impl Denial {
-    /// The rule that refused, by name: stable, for people and programs.
-    pub fn rule(&self) -> String {
-        match self {
-            Self::Profile(_) => "profile.exists".to_owned(),
-            Self::Network { profile, .. } => format!("profile.{profile}.network.choices"),
-            Self::EnvironmentDenied { profile, pattern, .. } => {
-                format!("profile.{profile}.environment.deny:{pattern}")
+/// Judges a request. The permit holds for this request and this generation of the policy only. An `approval`
+/// answers the question of a rule that asks, if it was given for the very same request and policy.
+pub fn judge(
+    policy: &PolicySet,
+    request: &Request,
+    programs: &dyn Programs,
+    approval: Option<Approval>,
+) -> Result<Permit, Denial> {
+    let Hearing { verdict, order, .. } = hear(policy, request, programs)?;
+    let (digest, generation) = (digest(&request.principal, &order), policy.generation());
+    match verdict.decision {
+        Decision::Allow => {}
+        Decision::Deny => return Err(Denial::of(policy, &order.profile_name, &verdict)),
+        Decision::Ask => match approval {
+            Some(approval) if approval.answers(digest, generation, &request.principal) => {}
+            _ => {
+                let question = Question::of(policy, &verdict, digest, generation);
+                return Err(Denial::NeedsApproval(Box::new(question)));
             }
-            Self::EnvironmentNotAllowed { profile, .. } => format!("profile.{profile}.environment.allow"),
-            Self::Cwd(_) => "session.roots".to_owned(),
-        }
+        },
     }
+    let observed = verdict.observed;
+    Ok(Permit { digest, generation, rule: verdict.cause_rule, observed, order })
 }
 
-/// Judges a request. The permit holds for this request and this generation of the policy only.
-pub fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
-    let (name, profile) = policy
+/// Finds out everything about a request, without deciding. An error where even that cannot be done: the profile
+/// does not exist, does not offer the network, denies a variable; the folder is outside.
+pub fn hear(policy: &PolicySet, request: &Request, programs: &dyn Programs) -> Result<Hearing, Denial> {
+    let asked = policy
         .profile(request.profile.as_deref())
         .ok_or_else(|| Denial::Profile(request.profile.clone().unwrap_or_default()))?;
+    let (verdict, (name, profile)) = match ask_rules(policy, request, asked, programs)? {
+        // A rule names another profile: what it changes (variables, folders) is judged again.
+        verdict if wants_other(&verdict, asked.0) => {
+            let wanted = verdict.effects.profile.clone().unwrap_or_default();
+            let other = policy.profile(Some(&wanted)).ok_or(Denial::Profile(wanted))?;
+            let again = ask_rules(policy, request, other, programs)?;
+            if wants_other(&again, other.0) {
+                return Err(Denial::Profiles(asked.0.clone(), other.0.clone()));
+            }
+            (again, other)
+        }
+        verdict => (verdict, asked),
+    };
     let network = judge_network(name, profile, request)?;
-    judge_environment(name, profile, request.session_env.iter().chain(&request.env))?;
-    judge_cwd(&request.roots, &request.cwd)?;
-    judge_command(policy, request)?;
-
+    let effects = &verdict.effects;
+    let set: Vec<Entry> = effects
+        .environment
+        .iter()
+        .filter_map(|(name, value)| Entry::new(name.clone(), value.clone()).ok())
+        .collect();
+    let caller: Vec<Entry> = request.env.iter().chain(&set).cloned().collect();
     let (program, argv) = command_line(profile, &request.program);
     let order = Order {
         profile_name: name.clone(),
-        profile: profile.clone(),
+        profile: limited(profile, effects),
         network,
+        judged: match programs_file(programs, &program, request) {
+            Found::File(file) => Some(file),
+            Found::Builtin | Found::Missing | Found::Unknown => None,
+        },
         program,
         argv,
-        env: environment::merge(profile, &request.session_env, &request.env),
+        env: environment::merge(profile, &request.session_env, &caller),
         cwd: request.cwd.clone(),
         output_limit_bytes: request
             .output_limit_bytes
@@ -93,11 +105,80 @@ pub fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
         streams: request.streams,
         stdin: request.stdin,
         overflow: request.overflow,
-        time_limit: time_limit(profile, request.time_limit),
-        idle_limit: tighter(profile.times.idle, request.idle_limit),
+        time_limit: tighter(time_limit(profile, request.time_limit), effects.time_limit),
+        idle_limit: tighter(tighter(profile.times.idle, request.idle_limit), effects.idle_limit),
         kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
     };
-    Ok(Permit { digest: digest(&order), generation: policy.generation(), order })
+    Ok(Hearing { profile_name: name.clone(), verdict, order })
+}
+
+fn wants_other(verdict: &Verdict, name: &ProfileName) -> bool {
+    verdict.effects.profile.as_deref().is_some_and(|wanted| wanted != name.as_str())
+}
+
+/// Lets the profile's own rules and the command rules speak.
+fn ask_rules(
+    policy: &PolicySet,
+    request: &Request,
+    (name, profile): (&ProfileName, &Arc<Profile>),
+    programs: &dyn Programs,
+) -> Result<Verdict, Denial> {
+    judge_environment(name, profile, request.session_env.iter().chain(&request.env))?;
+    judge_cwd(&request.roots, &request.cwd)?;
+    let env = environment::merged(profile, &request.session_env, &request.env);
+    let circumstances = Circumstances {
+        principal: request.principal.clone(),
+        labels: (*request.labels).clone(),
+        cwd: request.cwd.as_str().to_owned(),
+        env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+    };
+    let bench = Bench {
+        rules: policy.rules(),
+        programs,
+        circumstances: &circumstances,
+        denies_variable: &|name| environment::judge_name(&profile.environment, name).is_err(),
+    };
+    Ok(match &request.program {
+        Program::Command { command, args } => {
+            let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
+            verdict::judge(Form::Argv(&argv), bench)
+        }
+        Program::ShellLine(line) => {
+            let shell = profile.shell.file_name().and_then(|name| name.to_str()).unwrap_or("sh");
+            verdict::judge(Form::Line(line, Dialect::of(shell)), bench)
+        }
+    })
+}
+
+fn programs_file(programs: &dyn Programs, program: &str, request: &Request) -> Found {
+    match program.contains('/') {
+        true => programs.at(program, request.cwd.as_str()),
+        false => programs.trusted(program),
+    }
+}
+
+/// The profile, with the terminal's limits as low as the rules say.
+fn limited(profile: &Arc<Profile>, effects: &Effects) -> Arc<Profile> {
+    let (own, more) = (profile.limits.terminal, effects.limits);
+    let terminal = super::profile::CgroupLimits {
+        memory_bytes: lower(own.memory_bytes, more.memory_bytes),
+        swap_bytes: lower(own.swap_bytes, more.swap_bytes),
+        pids: lower(own.pids, more.pids),
+        cpu_millis: lower(own.cpu_millis, more.cpu_millis),
+    };
+    if terminal == own {
+        return profile.clone();
+    }
+    let mut profile = Profile::clone(profile);
+    profile.limits.terminal = terminal;
+    Arc::new(profile)
+}
+
+fn lower(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
 }
 
 /// Judges what a session brings for all of its terminals, so that a mistake is told at once. Each terminal's
@@ -151,13 +232,6 @@ fn judge_cwd(roots: &[AbsPath], cwd: &AbsPath) -> Result<(), Denial> {
     if roots.iter().any(|root| cwd.is_within(root)) { Ok(()) } else { Err(Denial::Cwd(cwd.clone())) }
 }
 
-/// The place of the command rules. There are none yet: which programs may run is not policy's to say so far, and
-/// every command that the other steps let through is allowed. No rule file can pretend otherwise, because
-/// `[[rule]]` is an unknown key.
-fn judge_command(_policy: &PolicySet, _request: &Request) -> Result<(), Denial> {
-    Ok(())
-}
-
 fn command_line(profile: &Profile, program: &Program) -> (String, Vec<Bytes>) {
     match program {
         Program::Command { command, args } => {
@@ -186,13 +260,14 @@ fn tighter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
 }
 
 /// Of every field that says what will run. Each part goes in with its length, so that no two orders share a text.
-fn digest(order: &Order) -> Digest {
+fn digest(principal: &str, order: &Order) -> Digest {
     let mut hash = sha2::Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    part(b"provost.order.v1");
+    part(b"provost.order.v2");
+    part(principal.as_bytes());
     part(order.profile_name.as_str().as_bytes());
     part(order.program.as_bytes());
     part(order.cwd.as_str().as_bytes());
@@ -201,6 +276,11 @@ fn digest(order: &Order) -> Digest {
         list.iter().for_each(|item| part(item));
     }
     let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
+    let judged = order.judged.as_ref().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
+    let limits = order.profile.limits.terminal;
+    for number in judged.into_iter().chain([limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis].map(|limit| limit.unwrap_or(u64::MAX))) {
+        part(&number.to_le_bytes());
+    }
     for number in [
         order.network as u64,
         order.streams as u64,
@@ -221,9 +301,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::{
-        super::{Overflow, Stdin, Streams},
+        super::{Overflow, Stdin, Streams, command::program::Nominal},
         *,
     };
+
+    fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
+        super::judge(policy, request, &Nominal, None)
+    }
 
     fn policy() -> PolicySet {
         PolicySet::parse(
@@ -237,6 +321,25 @@ mod tests {
             [profile.listed]
             environment.allow = ["MY_*"]
             network = { default = "host", choices = ["host", "none"] }
+            [[rule]]
+            id = "anything"
+            decision = "allow"
+            argv = ["**"]
+            [[rule]]
+            id = "no-shred"
+            decision = "deny"
+            argv = ["shred", "**"]
+            reason = "disks are not yours"
+            [[rule]]
+            id = "publish"
+            decision = "ask"
+            argv = ["git", "push", "**"]
+            reason = "publishing needs a person"
+            [[rule]]
+            id = "make-small"
+            decision = "allow"
+            argv = ["make", "**"]
+            effects = { time_limit = "5s", environment = { J = "1" }, limits = { pids = 9 }, profile = "listed" }
             "#,
         )
         .unwrap()
@@ -244,6 +347,8 @@ mod tests {
 
     fn request() -> Request {
         Request {
+            principal: "uid:1000".into(),
+            labels: Arc::default(),
             roots: Arc::from([AbsPath::parse("/work").unwrap()]),
             session_env: Arc::from([]),
             program: Program::Command { command: "true".into(), args: vec![] },
@@ -351,5 +456,65 @@ mod tests {
         assert_ne!(digest(command("a", &[])), digest(command("a", &[""])));
         assert_ne!(digest(request()), digest(Request { env: with_env("A"), ..request() }));
         assert_ne!(digest(request()), digest(Request { stdin: Stdin::Open, ..request() }));
+    }
+
+    fn command(command: &str, args: &[&str]) -> Request {
+        let args = args.iter().map(|&arg| arg.into()).collect();
+        Request { program: Program::Command { command: command.into(), args }, ..request() }
+    }
+
+    #[test]
+    fn a_denial_names_the_rule_and_gives_its_reason_word_for_word() {
+        for request in [
+            command("shred", &["x"]),
+            Request { program: Program::ShellLine("ls; env shred x".into()), ..request() },
+        ] {
+            let denial = judge(&policy(), &request).unwrap_err();
+            assert_eq!(denial.rule(), "no-shred");
+            assert!(denial.to_string().contains("disks are not yours"), "{denial}");
+            assert!(denial.to_string().contains("shred x"), "{denial}");
+        }
+        let nothing = PolicySet::parse("p", "default_profile = 'a'\n[profile.a]").unwrap();
+        assert_eq!(judge(&nothing, &request()).unwrap_err().rule(), "default");
+    }
+
+    #[test]
+    fn an_approval_answers_its_own_question_only() {
+        let push = command("git", &["push"]);
+        let Err(Denial::NeedsApproval(question)) = judge(&policy(), &push) else { panic!("it asks") };
+        assert_eq!(question.rule, "publish");
+        let approval = || Approval::grant(&question, "uid:1000".into(), "uid:0".into());
+        assert!(super::judge(&policy(), &push, &Nominal, Some(approval())).is_ok());
+        let other = [
+            command("git", &["push", "-f"]),
+            Request { principal: "uid:1001".into(), ..push.clone() },
+            Request { env: with_env("A"), ..push.clone() },
+        ];
+        for request in other {
+            assert!(super::judge(&policy(), &request, &Nominal, Some(approval())).is_err());
+        }
+        let reloaded = policy().with_generation(2);
+        assert!(super::judge(&reloaded, &push, &Nominal, Some(approval())).is_err());
+        // No approval lets through what is denied.
+        assert!(super::judge(&policy(), &command("shred", &[]), &Nominal, Some(approval())).is_err());
+    }
+
+    #[test]
+    fn effects_of_the_rule_that_allows_are_in_the_order() {
+        let order = judge(&policy(), &command("make", &["all"])).unwrap().redeem();
+        assert_eq!(order.profile_name().as_str(), "listed");
+        assert_eq!(order.network(), Network::Host);
+        assert_eq!(order.time_limit(), Some(Duration::from_secs(5)));
+        assert_eq!(order.profile().limits.terminal.pids, Some(9));
+        assert!(order.env().contains(&Bytes::from("J=1")));
+        // The profile that the rule names denies what the one that was asked for allows.
+        let denied = judge(&policy(), &Request { env: with_env("OTHER"), ..command("make", &[]) });
+        assert_eq!(denied.unwrap_err().rule(), "profile.listed.environment.allow");
+    }
+
+    #[test]
+    fn a_line_cannot_set_what_the_profile_denies() {
+        let line = Request { program: Program::ShellLine("LD_PRELOAD=./x ls".into()), ..request() };
+        assert_eq!(judge(&policy(), &line).unwrap_err().rule(), "profile.workspace.environment");
     }
 }

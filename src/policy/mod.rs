@@ -5,11 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod approval;
+mod check;
 pub mod command;
+mod denial;
 pub mod duration;
 pub mod environment;
 mod file_error;
 mod judge;
+mod load;
 mod path;
 mod permit;
 pub mod profile;
@@ -17,8 +21,11 @@ mod request;
 mod set;
 
 pub use file_error::PolicyFileError;
-pub use judge::{Denial, judge, judge_session};
+pub use approval::{Approval, Question};
+pub use denial::Denial;
+pub use judge::{Hearing, hear, judge, judge_session};
 pub use path::{AbsPath, PathError};
 pub use permit::{Digest, Order, Permit};
 pub use request::{Overflow, Program, Request, Stdin, Streams};
-pub use set::{PolicySet, ProfileName};
+pub use load::MOST_RULES;
+pub use set::{Origin, PolicySet, ProfileName};

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::{
     AbsPath, ProfileName,
+    command::{program::FileId, rule::Decision},
     profile::{Network, Profile},
     request::{Overflow, Stdin, Streams},
 };
@@ -35,6 +36,8 @@ impl fmt::Debug for Digest {
 pub struct Permit {
     pub(super) digest: Digest,
     pub(super) generation: u64,
+    pub(super) rule: Option<String>,
+    pub(super) observed: Vec<(String, Decision)>,
     pub(super) order: Order,
 }
 
@@ -47,6 +50,16 @@ impl Permit {
     /// The generation of the policy that judged.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The rule that allowed it; absent where nothing in it needed one.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+
+    /// Rules that only watch, and what they would have decided.
+    pub fn observed(&self) -> &[(String, Decision)] {
+        &self.observed
     }
 
     /// What was allowed, to look at: the sandbox is chosen by it.
@@ -67,6 +80,7 @@ pub struct Order {
     pub(super) profile: Arc<Profile>,
     pub(super) network: Network,
     pub(super) program: String,
+    pub(super) judged: Option<FileId>,
     pub(super) argv: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
     pub(super) cwd: AbsPath,
@@ -98,6 +112,11 @@ impl Order {
     /// The program: a bare name to look for in [`Self::search_path`], or a path.
     pub fn program(&self) -> &str {
         &self.program
+    }
+
+    /// The very file that was judged: nothing else may be executed. Absent where it could not be seen.
+    pub fn judged(&self) -> Option<&FileId> {
+        self.judged.as_ref()
     }
 
     /// The argument vector, with `argv[0]`.

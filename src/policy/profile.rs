@@ -24,6 +24,8 @@ pub enum Demand {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Profile {
+    /// The profile that this one is laid over: what it does not say, that one says.
+    pub extends: Option<String>,
     /// One line for people.
     pub description: String,
     /// One sandbox for all terminals of a session, or one each.
@@ -261,6 +263,7 @@ impl Default for OutputRule {
 impl Default for Profile {
     fn default() -> Self {
         Self {
+            extends: None,
             description: String::new(),
             isolation: Isolation::default(),
             filesystem: Filesystem::default(),

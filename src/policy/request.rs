@@ -2,7 +2,7 @@
 //!
 //! Everything in it has been checked for form. Nothing in it has been allowed.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{AbsPath, environment::Entry, profile::Network};
 
@@ -50,6 +50,10 @@ pub enum Stdin {
 /// A request, complete: the caller's own words and what its session adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
+    /// Who asks, as proven.
+    pub principal: String,
+    /// The session's labels.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// The session's folders; at least one.
     pub roots: Arc<[AbsPath]>,
     /// The session's environment.

@@ -26,6 +26,8 @@ pub struct FileId {
     pub device: u64,
     /// `st_ino` of stat(2).
     pub inode: u64,
+    /// `st_ctim` of stat(2) in nanoseconds: changes whenever the file does.
+    pub changed_nanos: i64,
 }
 
 impl Found {
@@ -105,5 +107,5 @@ fn nominal(path: &str) -> Found {
     let inode = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    Found::File(FileId { path: path.to_owned(), device: 0, inode })
+    Found::File(FileId { path: path.to_owned(), device: 0, inode, changed_nanos: 0 })
 }

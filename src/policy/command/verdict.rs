@@ -71,6 +71,8 @@ pub struct Verdict {
     pub decision: Decision,
     /// Every unit, in the order in which it stands. The first with the verdict's decision is its cause.
     pub units: Vec<Unit>,
+    /// The rule that made the decision.
+    pub cause_rule: Option<String>,
     /// What the allowing rules change.
     pub effects: Effects,
     /// Rules that only watch, and would have decided this way.
@@ -389,7 +391,12 @@ impl Hearing<'_> {
         let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         self.observed.sort();
         self.observed.dedup();
-        Verdict { decision, units: self.units, effects, observed: self.observed }
+        let cause = self.units.iter().find(|unit| unit.decision == decision);
+        let cause_rule = cause.and_then(|unit| match &unit.ground {
+            Ground::Rule(id) => Some(id.clone()),
+            _ => None,
+        });
+        Verdict { decision, units: self.units, cause_rule, effects, observed: self.observed }
     }
 }
 

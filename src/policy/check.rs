@@ -1,0 +1,152 @@
+//! Whether a profile's values can mean anything.
+//!
+//! Looks at one complete profile at a time; where a mistake stands in which file is for [`super::load`].
+
+use std::path::Path;
+
+use super::{environment::Entry, profile::Profile};
+
+/// The names of setrlimit(2) that a profile may set, without their prefix.
+const RLIMIT_NAMES: [&str; 11] =
+    ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
+
+/// A key of a profile whose value cannot mean anything.
+pub(super) struct Wrong {
+    /// The key.
+    pub(super) key: &'static str,
+    /// What is wrong with it.
+    pub(super) problem: String,
+}
+
+fn wrong(key: &'static str, problem: impl Into<String>) -> Result<(), Wrong> {
+    Err(Wrong { key, problem: problem.into() })
+}
+
+/// Checks a profile, and its name.
+pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Wrong> {
+    let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(named) {
+        return wrong(
+            "profile",
+            format!("the name {name:?} must be 1 to 64 of a-z, A-Z, 0-9, \"-\" and \"_\""),
+        );
+    }
+    check_paths(profile)?;
+    check_network(profile)?;
+    check_identity(profile)?;
+    check_limits(profile)?;
+    check_environment(profile)?;
+    check_times(profile)?;
+    if profile.output.default_bytes > profile.output.ceiling_bytes {
+        return wrong("default_bytes", "must not be above ceiling_bytes");
+    }
+    Ok(())
+}
+
+fn check_paths(profile: &Profile) -> Result<(), Wrong> {
+    let files = &profile.filesystem;
+    let lists = [
+        ("system", &files.system),
+        ("read_only", &files.read_only),
+        ("writable", &files.writable),
+        ("path", &profile.path),
+    ];
+    for (key, list) in lists {
+        if let Some(path) = list.iter().find(|path| !is_plain_absolute(path)) {
+            return wrong(key, format!("{} must be absolute, without \"..\"", path.display()));
+        }
+    }
+    for (key, path) in [("shell", &profile.shell), ("home", &profile.identity.home)] {
+        if !is_plain_absolute(path) {
+            return wrong(key, format!("{} must be absolute, without \"..\"", path.display()));
+        }
+    }
+    if let Some(path) = profile.path.iter().find(|path| path.to_string_lossy().contains(':')) {
+        return wrong("path", format!("{} must not hold \":\"", path.display()));
+    }
+    if profile.path.is_empty() {
+        return wrong("path", "must name at least one folder");
+    }
+    if files.tmp_bytes == 0 {
+        return wrong("tmp_bytes", "must not be 0");
+    }
+    if files.tmp_inodes == 0 {
+        return wrong("tmp_inodes", "must not be 0");
+    }
+    Ok(())
+}
+
+fn is_plain_absolute(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok())
+}
+
+fn check_network(profile: &Profile) -> Result<(), Wrong> {
+    if profile.network.choices.contains(&profile.network.default) {
+        Ok(())
+    } else {
+        wrong("network", "default must be one of choices")
+    }
+}
+
+fn check_identity(profile: &Profile) -> Result<(), Wrong> {
+    let identity = &profile.identity;
+    if identity.uid == 0 || identity.gid == 0 {
+        return wrong("identity", "uid and gid must not be 0: no command is ever root");
+    }
+    let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    if identity.user.is_empty() || identity.user.len() > 31 || !identity.user.chars().all(named) {
+        return wrong("user", "must be 1 to 31 of a-z, 0-9, \"-\" and \"_\"");
+    }
+    Ok(())
+}
+
+fn check_limits(profile: &Profile) -> Result<(), Wrong> {
+    for limits in [&profile.limits.terminal, &profile.limits.session] {
+        for (key, value) in
+            [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)]
+        {
+            if value == Some(0) {
+                return wrong(key, "must not be 0");
+            }
+        }
+    }
+    match profile.limits.rlimits.keys().find(|name| !RLIMIT_NAMES.contains(&name.as_str())) {
+        Some(name) => wrong("rlimits", format!("{name:?} is not one of {}", RLIMIT_NAMES.join(", "))),
+        None => Ok(()),
+    }
+}
+
+fn check_environment(profile: &Profile) -> Result<(), Wrong> {
+    let rule = &profile.environment;
+    for (name, value) in &rule.set {
+        if let Err(error) = Entry::new(name.clone(), value.clone()) {
+            return wrong("set", format!("{name:?}: {error}"));
+        }
+    }
+    for (key, patterns) in [("allow", &rule.allow), ("deny", &rule.deny)] {
+        let bad = |pattern: &&String| {
+            pattern.is_empty()
+                || pattern.trim_end_matches('*').contains(['*', '=', '\0'])
+                || pattern.ends_with("**")
+        };
+        if let Some(pattern) = patterns.iter().find(bad) {
+            return wrong(key, format!("{pattern:?} must be a name, or a beginning and one \"*\""));
+        }
+    }
+    Ok(())
+}
+
+fn check_times(profile: &Profile) -> Result<(), Wrong> {
+    let times = &profile.times;
+    for (key, value) in [("limit", times.limit), ("ceiling", times.ceiling), ("idle", times.idle)] {
+        if value.is_some_and(|value| value.is_zero()) {
+            return wrong(key, "must not be 0: leave it out for none");
+        }
+    }
+    if let (Some(limit), Some(ceiling)) = (times.limit, times.ceiling)
+        && limit > ceiling
+    {
+        return wrong("limit", "must not be above ceiling");
+    }
+    Ok(())
+}

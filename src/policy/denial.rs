@@ -1,0 +1,123 @@
+//! Refusals: why a request may not run, with the rule that says so.
+
+use super::{
+    AbsPath, PolicySet, ProfileName, Question,
+    command::{
+        rule::Decision,
+        shell,
+        verdict::{Ground, Verdict},
+    },
+    profile::Network,
+};
+
+/// A refusal, with the rule that made it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// There is no such profile.
+    #[error("there is no profile {0:?}")]
+    Profile(String),
+    /// The profile does not offer this network.
+    #[error("profile {profile:?} does not offer the network {network:?}")]
+    Network {
+        /// The profile.
+        profile: ProfileName,
+        /// What was asked for.
+        network: Network,
+    },
+    /// A pattern denies this variable.
+    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}")]
+    EnvironmentDenied {
+        /// The profile.
+        profile: ProfileName,
+        /// The variable.
+        name: String,
+        /// The pattern that denies it.
+        pattern: String,
+    },
+    /// The profile lists what may be passed, and this is not among it.
+    #[error("environment variable {name:?} is not among those that profile {profile:?} allows")]
+    EnvironmentNotAllowed {
+        /// The profile.
+        profile: ProfileName,
+        /// The variable.
+        name: String,
+    },
+    /// A rule denies the command, or none allows it.
+    #[error("{}", say_command(rule.as_deref(), command, reason.as_deref()))]
+    Command {
+        /// The rule; absent: none matched, and the default is to deny.
+        rule: Option<String>,
+        /// The part of the request that it is about, in its normal form.
+        command: String,
+        /// What the rule gives for its reason, word for word.
+        reason: Option<String>,
+    },
+    /// The line sets a variable that the profile denies.
+    #[error("profile {profile:?} denies the variable {name:?}, which the command line sets")]
+    Variable {
+        /// The profile.
+        profile: ProfileName,
+        /// The variable.
+        name: String,
+    },
+    /// Two rules that allow parts of the request want things that exclude one another.
+    #[error("rules {0:?} and {1:?} have effects that exclude one another")]
+    Conflict(String, String),
+    /// Rules lead from one profile to the next and on.
+    #[error("the rules of profile {0:?} want profile {1:?}, and those another")]
+    Profiles(ProfileName, ProfileName),
+    /// A person must say yes first.
+    #[error("{0}")]
+    NeedsApproval(Box<Question>),
+    /// The working folder lies outside the session's roots.
+    #[error("working folder {0} lies outside the session's roots")]
+    Cwd(AbsPath),
+}
+
+impl Denial {
+    /// The rule that refused, by name: stable, for people and programs.
+    pub fn rule(&self) -> String {
+        match self {
+            Self::Profile(_) => "profile.exists".to_owned(),
+            Self::Network { profile, .. } => format!("profile.{profile}.network.choices"),
+            Self::EnvironmentDenied { profile, pattern, .. } => {
+                format!("profile.{profile}.environment.deny:{pattern}")
+            }
+            Self::EnvironmentNotAllowed { profile, .. } => format!("profile.{profile}.environment.allow"),
+            Self::Command { rule, .. } => rule.clone().unwrap_or_else(|| "default".to_owned()),
+            Self::Variable { profile, .. } => format!("profile.{profile}.environment"),
+            Self::Conflict(rule, _) => rule.clone(),
+            Self::Profiles(..) => "effects.profile".to_owned(),
+            Self::NeedsApproval(question) => question.rule.clone(),
+            Self::Cwd(_) => "session.roots".to_owned(),
+        }
+    }
+
+    /// Of a verdict that denies.
+    pub(super) fn of(policy: &PolicySet, profile: &ProfileName, verdict: &Verdict) -> Self {
+        debug_assert_eq!(verdict.decision, Decision::Deny);
+        let Some(unit) = verdict.cause() else {
+            return Self::Command { rule: None, command: String::new(), reason: None };
+        };
+        let command = shell::print(&unit.words);
+        match &unit.ground {
+            Ground::Variable(name) => Self::Variable { profile: profile.clone(), name: name.clone() },
+            Ground::Conflict(a, b) => Self::Conflict(a.clone(), b.clone()),
+            Ground::Rule(id) => {
+                let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|r| r.reason.clone());
+                Self::Command { rule: Some(id.clone()), command, reason }
+            }
+            Ground::Default | Ground::Transparent | Ground::Opaque(_) => {
+                Self::Command { rule: None, command, reason: None }
+            }
+        }
+    }
+}
+
+fn say_command(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {
+    match (rule, reason) {
+        (Some(rule), Some(reason)) => format!("{reason} (rule {rule:?} denies: {command})"),
+        (Some(rule), None) => format!("rule {rule:?} denies: {command}"),
+        (None, _) => format!("no rule allows: {command}"),
+    }
+}

@@ -1,0 +1,416 @@
+//! From the texts of policy files to one policy: parse, put together, check, compile.
+//!
+//! A mistake anywhere refuses the whole, and says where it stands. Nothing is read here: who loads brings the texts.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use sha2::Digest as _;
+use toml::{Spanned, Table, Value};
+
+use super::{
+    Digest, PolicyFileError,
+    check::{Wrong, check_profile},
+    command::{
+        examples,
+        rule::{Mode, Rule, RuleError, RuleSource},
+    },
+    profile::Profile,
+    set::{Origin, PolicySet, ProfileName},
+};
+
+/// Rules that a policy may hold. More is refused.
+pub const MOST_RULES: usize = 10_000;
+
+/// Profiles of which one extends another, in a chain.
+const LONGEST_CHAIN: usize = 16;
+
+/// One policy file, as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PolicyFile {
+    #[serde(default)]
+    default_profile: Option<Spanned<String>>,
+    /// For the rules of this file that say nothing themselves.
+    #[serde(default)]
+    mode: Mode,
+    #[serde(default)]
+    profile: BTreeMap<String, Spanned<Profile>>,
+    #[serde(default)]
+    rule: Vec<Spanned<RuleSource>>,
+}
+
+struct Parsed<'a> {
+    name: &'a str,
+    text: &'a str,
+    file: PolicyFile,
+    raw: Table,
+}
+
+impl Parsed<'_> {
+    fn error(&self, range: Range<usize>, problem: impl Into<String>) -> PolicyFileError {
+        PolicyFileError::at(self.name, self.text, range, problem)
+    }
+}
+
+pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
+    let mut files: Vec<Parsed<'_>> =
+        files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
+    files.sort_by(|a, b| a.name.cmp(b.name));
+    let profiles = load_profiles(&files)?;
+    let default = choose_default(&files, &profiles)?;
+    let (rules, origins) = load_rules(&files, &profiles)?;
+    Ok(PolicySet {
+        generation: 1,
+        default,
+        profiles,
+        rules: rules.into(),
+        origins: Arc::new(origins),
+        digest: digest(&files),
+    })
+}
+
+fn parse<'a>(name: &'a str, text: &'a str) -> Result<Parsed<'a>, PolicyFileError> {
+    let at = |error: toml::de::Error| {
+        PolicyFileError::at(name, text, error.span().unwrap_or(0..0), error.message())
+    };
+    let file = toml::from_str(text).map_err(at)?;
+    let raw = toml::from_str(text).map_err(at)?;
+    Ok(Parsed { name, text, file, raw })
+}
+
+fn load_profiles(files: &[Parsed<'_>]) -> Result<BTreeMap<ProfileName, Arc<Profile>>, PolicyFileError> {
+    let mut owners: BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)> = BTreeMap::new();
+    for file in files {
+        for (name, profile) in &file.file.profile {
+            if let Some((other, _)) = owners.insert(name, (file, profile)) {
+                let problem = format!("profile: {name:?} is in {}, too", other.name);
+                return Err(file.error(profile.span(), problem));
+            }
+        }
+    }
+    let mut profiles = BTreeMap::new();
+    for (name, (file, spanned)) in &owners {
+        let table = spanned.span();
+        let problem_at = |Wrong { key, problem }: Wrong| {
+            file.error(find_key(file.text, table.clone(), key), format!("{key}: {problem}"))
+        };
+        let profile = match &spanned.get_ref().extends {
+            None => spanned.get_ref().clone(),
+            Some(_) => extend(name, &owners).map_err(problem_at)?,
+        };
+        check_profile(name, &profile).map_err(problem_at)?;
+        profiles.insert(ProfileName((*name).into()), Arc::new(profile));
+    }
+    Ok(profiles)
+}
+
+/// A profile laid over the one that it extends: tables are put together key by key, every other value replaces.
+fn extend(
+    name: &str,
+    owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>,
+) -> Result<Profile, Wrong> {
+    let wrong = |problem: String| Wrong { key: "extends", problem };
+    let mut chain = vec![name];
+    while let Some((_, profile)) = chain.last().and_then(|last| owners.get(last))
+        && let Some(base) = &profile.get_ref().extends
+    {
+        if !owners.contains_key(base.as_str()) {
+            return Err(wrong(format!("there is no [profile.{base}]")));
+        }
+        if chain.contains(&base.as_str()) {
+            return Err(wrong(format!("goes in a circle: {} -> {base}", chain.join(" -> "))));
+        }
+        if chain.len() >= LONGEST_CHAIN {
+            return Err(wrong(format!("a chain of more than {LONGEST_CHAIN} profiles")));
+        }
+        chain.push(base);
+    }
+    let mut merged = Table::new();
+    for link in chain.iter().rev() {
+        let table = owners
+            .get(link)
+            .and_then(|(file, _)| file.raw.get("profile")?.get(link)?.as_table())
+            .ok_or_else(|| wrong(format!("[profile.{link}] is no table")))?;
+        // One line for people says nothing of those who extend.
+        merged.remove("description");
+        lay_over(&mut merged, table);
+    }
+    Profile::deserialize(Value::Table(merged)).map_err(|error| wrong(error.message().to_owned()))
+}
+
+fn lay_over(under: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn choose_default(
+    files: &[Parsed<'_>],
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+) -> Result<ProfileName, PolicyFileError> {
+    let mut given = files.iter().filter_map(|file| Some((file, file.file.default_profile.as_ref()?)));
+    let Some((file, wanted)) = given.next() else {
+        let problem = "default_profile: no file says which profile is the default";
+        return Err(match files.first() {
+            Some(file) => file.error(0..0, problem),
+            None => PolicyFileError::at("policies", "", 0..0, "there is no policy file"),
+        });
+    };
+    if let Some((second, again)) = given.next() {
+        let problem = format!("default_profile: {} has said it already", file.name);
+        return Err(second.error(again.span(), problem));
+    }
+    let default = ProfileName(wanted.get_ref().as_str().into());
+    if !profiles.contains_key(&default) {
+        let problem = format!("default_profile: there is no [profile.{default}]");
+        return Err(file.error(wanted.span(), problem));
+    }
+    Ok(default)
+}
+
+fn load_rules(
+    files: &[Parsed<'_>],
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+) -> Result<(Vec<Rule>, BTreeMap<String, Origin>), PolicyFileError> {
+    let mut rules = Vec::new();
+    let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
+    for file in files {
+        for (at, spanned) in file.file.rule.iter().enumerate() {
+            let source = spanned.get_ref();
+            let end = file.file.rule.get(at + 1).map_or(file.text.len(), |next| next.span().start);
+            let span = spanned.span().start..end.max(spanned.span().start);
+            let wrong = |key: &str, problem: String| file.error(find_key(file.text, span.clone(), key), problem);
+            if let Some(origin) = origins.get(&source.id) {
+                let problem = format!("id: {:?} is taken by {}:{}", source.id, origin.file, origin.line);
+                return Err(wrong("id", problem));
+            }
+            if rules.len() >= MOST_RULES {
+                return Err(wrong("id", format!("more than {MOST_RULES} rules")));
+            }
+            let mistaken = |error: RuleError| match &error {
+                RuleError::Id(_) => wrong("id", error.to_string()),
+                RuleError::Pattern { field, .. } => wrong(last_key(field), error.to_string()),
+                RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
+                RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
+                    let written = find_text(file.text, span.clone(), line);
+                    let key = if matches!(error, RuleError::ExampleMissed(_)) { "matches" } else { "rejects" };
+                    match written {
+                        Some(range) => file.error(range, error.to_string()),
+                        None => wrong(key, error.to_string()),
+                    }
+                }
+            };
+            let rule = Rule::compile(source, file.file.mode).map_err(mistaken)?;
+            examples::check(source, &rule).map_err(mistaken)?;
+            check_effects(source, profiles).map_err(|(key, problem)| wrong(key, problem))?;
+            let line = file.text[..spanned.span().start.min(file.text.len())].matches('\n').count() + 1;
+            origins.insert(source.id.clone(), Origin { file: file.name.to_owned(), line });
+            rules.push(rule);
+        }
+    }
+    Ok((rules, origins))
+}
+
+fn check_effects(
+    source: &RuleSource,
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+) -> Result<(), (&'static str, String)> {
+    let effects = &source.effects;
+    if let Some(name) = &effects.profile
+        && !profiles.contains_key(&ProfileName(name.as_str().into()))
+    {
+        return Err(("profile", format!("effects.profile: there is no [profile.{name}]")));
+    }
+    for (name, value) in &effects.environment {
+        super::environment::Entry::new(name.clone(), value.clone())
+            .map_err(|error| ("environment", format!("effects.environment: {name:?}: {error}")))?;
+    }
+    for (key, time) in [("time_limit", effects.time_limit), ("idle_limit", effects.idle_limit)] {
+        if time.is_some_and(|time| time.is_zero()) {
+            return Err((key, format!("effects.{key}: must not be 0")));
+        }
+    }
+    let limits = &effects.limits;
+    let numbers = [
+        ("memory_bytes", limits.memory_bytes),
+        ("pids", limits.pids),
+        ("cpu_millis", limits.cpu_millis),
+    ];
+    match numbers.into_iter().find(|(_, value)| *value == Some(0)) {
+        Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
+        None => Ok(()),
+    }
+}
+
+fn last_key(field: &'static str) -> &'static str {
+    field.rsplit('.').next().unwrap_or(field)
+}
+
+fn digest(files: &[Parsed<'_>]) -> Digest {
+    let mut hash = sha2::Sha256::new();
+    for part in files.iter().flat_map(|file| [file.name, file.text]) {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    Digest(hash.finalize().into())
+}
+
+/// Where a text stands as a TOML string, in a part of a file.
+fn find_text(text: &str, part: Range<usize>, wanted: &str) -> Option<Range<usize>> {
+    let within = text.get(part.clone())?;
+    let basic = format!("{wanted:?}");
+    let literal = format!("'{wanted}'");
+    [basic, literal].iter().find_map(|quoted| {
+        within.rfind(quoted.as_str()).map(|at| part.start + at..part.start + at + quoted.len())
+    })
+}
+
+/// Where a key stands, in the part of the text that begins with its table. The parser keeps the places of syntax,
+/// not those of meaning, so that this looks for the key's word; it falls back to the table's head.
+fn find_key(text: &str, table: Range<usize>, key: &str) -> Range<usize> {
+    let start = table.start.min(text.len());
+    let rest = text.get(start..).unwrap_or_default();
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut from = 0;
+    while let Some(at) = rest[from..].find(key).map(|at| from + at) {
+        let end = at + key.len();
+        let alone = !rest[..at].ends_with(word) && !rest[end..].starts_with(word);
+        let line = rest[..at].rsplit('\n').next().unwrap_or_default();
+        // Neither in a comment nor in a text.
+        let written = !line.contains('#') && line.matches('"').count() % 2 == 0;
+        if alone && written {
+            return start + at..start + end;
+        }
+        from = end;
+    }
+    let head = rest.find('\n').map_or(text.len(), |at| start + at);
+    start..table.end.min(head).max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::profile::Demand, *};
+
+    const HEAD: &str = "default_profile = \"a\"\n[profile.a]\n";
+
+    fn error(rest: &str) -> PolicyFileError {
+        PolicySet::parse("p.toml", &format!("{HEAD}{rest}")).expect_err(rest)
+    }
+
+    #[test]
+    fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
+        let policy = PolicySet::compiled_in();
+        let (_, profile) = policy.profile(None).unwrap();
+        for name in ["LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls%%", "NODE_OPTIONS", "GIT_SSH_COMMAND", "IFS"] {
+            assert!(super::super::environment::judge_name(&profile.environment, name).is_err(), "{name}");
+        }
+        assert_eq!(profile.limits.demand, Demand::Require);
+        let preferring = PolicySet::compiled_in().preferring_limits();
+        assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Demand::Prefer);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_place() {
+        let error = error("netwrok = { default = \"none\" }\n");
+        assert_eq!((error.file.as_str(), error.line, error.column), ("p.toml", 3, 1));
+        assert!(error.to_string().ends_with("^^^^^^^"), "{error}");
+    }
+
+    #[test]
+    fn a_default_profile_that_does_not_exist_is_refused() {
+        let error = PolicySet::parse("p.toml", "default_profile = \"b\"\n[profile.a]\n").unwrap_err();
+        assert_eq!((error.line, error.column), (1, 19));
+    }
+
+    #[test]
+    fn values_that_cannot_mean_anything_are_refused_where_they_stand() {
+        for (text, line) in [
+            ("shell = \"sh\"\n", 3),
+            ("\npath = [\"bin\"]\n", 4),
+            ("path = []\n", 3),
+            ("network = { default = \"host\", choices = [\"none\"] }\n", 3),
+            ("identity = { uid = 0 }\n", 3),
+            ("[profile.a.limits.terminal]\npids = 0\n", 4),
+            ("[profile.a.limits.rlimits]\nno_such = 1\n", 3),
+            ("environment.deny = [\"A*B\"]\n", 3),
+            ("environment.set = { \"A=\" = \"x\" }\n", 3),
+            ("times = { limit = \"2s\", ceiling = \"1s\" }\n", 3),
+            ("output = { default_bytes = 2, ceiling_bytes = 1 }\n", 3),
+            ("times = { grace = \"5\" }\n", 3),
+        ] {
+            assert_eq!(error(text).line, line, "{text}: {}", error(text));
+        }
+    }
+
+    fn rule_error(rules: &str) -> String {
+        PolicySet::load(&[("a.toml", HEAD), ("b.toml", rules)]).expect_err(rules).to_string()
+    }
+
+    #[test]
+    fn mistakes_of_meaning_in_rules_are_shown_where_they_stand() {
+        for (rule, place, says) in [
+            ("id = 'x y'\ndecision = 'deny'\nargv = ['a']", "b.toml:2:1", "id \"x y\""),
+            ("id = 'x'\ndecision = 'deny'\nargv = [{ regex = '(' }]", "b.toml:4:1", "regular expression"),
+            ("id = 'x'\ndecision = 'deny'\nargv = []", "b.toml:4:1", "at least one word"),
+            ("id = 'x'\ndecision = 'deny'\nargv = ['a**']", "b.toml:4:1", "\"**\""),
+            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nflags = ['f']", "b.toml:5:1", "a flag begins"),
+            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\neffects.profile = 'a'", "b.toml:5:1", "only an allowing"),
+            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.profile = 'b'", "b.toml:5:9", "no [profile.b]"),
+            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.time_limit = '0s'", "b.toml:5:9", "must not be 0"),
+            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\nmatches = ['a', 'b']", "b.toml:5:17", "own example"),
+            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\nrejects = ['b', 'a']", "b.toml:5:17", "says it rejects"),
+            ("id = 'x'\ndecision = 'maybe'\nargv = ['a']", "b.toml:3:12", "unknown variant"),
+            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nwhen.host = 'x'", "b.toml:5:6", "unknown field"),
+            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']", "b.toml:6:1", "taken by b.toml:1"),
+        ] {
+            let error = rule_error(&format!("[[rule]]\n{rule}\n"));
+            assert!(error.starts_with(place) && error.contains(says), "{rule}\n{error}");
+            assert!(error.contains('^'), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_are_one_whole_in_any_order() {
+        let (a, b) = (("a.toml", HEAD), ("b.toml", "mode = 'observe'\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']\n"));
+        let (one, two) = (PolicySet::load(&[a, b]), PolicySet::load(&[b, a]));
+        let (one, two) = (one.unwrap_or_else(|e| panic!("{e}")), two.unwrap_or_else(|e| panic!("{e}")));
+        assert_eq!(one.digest(), two.digest());
+        assert_eq!(one.rules()[0].mode, Mode::Observe);
+        assert_eq!(one.origin("x").map(|o| (o.file.as_str(), o.line)), Some(("b.toml", 2)));
+        assert!(PolicySet::load(&[]).is_err());
+        assert!(PolicySet::load(&[a, ("c.toml", "default_profile = 'a'")]).is_err());
+        assert!(PolicySet::load(&[a, ("c.toml", "[profile.a]")]).is_err());
+        assert!(PolicySet::load(&[("c.toml", "[profile.a]")]).is_err());
+    }
+
+    #[test]
+    fn a_profile_is_laid_over_the_one_that_it_extends() {
+        let text = "default_profile = 'c'\n\
+            [profile.a]\ndescription = 'A'\nnetwork = { default = 'host', choices = ['host', 'none'] }\n\
+            environment.set = { A = '1', B = '2' }\nlimits.terminal.pids = 5\n\
+            [profile.b]\nextends = 'a'\nlimits.terminal.memory_bytes = 7\nenvironment.set = { B = '3' }\n\
+            [profile.c]\nextends = 'b'\nnetwork = { default = 'none' }\n";
+        let set = PolicySet::parse("p.toml", text).unwrap_or_else(|e| panic!("{e}"));
+        let (_, c) = set.profile(None).expect("there is a default");
+        assert_eq!((c.limits.terminal.pids, c.limits.terminal.memory_bytes), (Some(5), Some(7)));
+        assert_eq!(c.environment.set.get("A").map(String::as_str), Some("1"));
+        assert_eq!(c.environment.set.get("B").map(String::as_str), Some("3"));
+        assert_eq!(c.network.choices.len(), 2);
+        assert_eq!(c.description, "");
+        let circle = "default_profile='a'\n[profile.a]\nextends='b'\n[profile.b]\nextends='a'\n";
+        let error = PolicySet::parse("p.toml", circle).expect_err("a circle").to_string();
+        assert!(error.starts_with("p.toml:3:1") && error.contains("circle: a -> b -> a"), "{error}");
+        let unknown = "default_profile='a'\n[profile.a]\nextends='z'\n";
+        assert!(PolicySet::parse("p.toml", unknown).is_err());
+    }
+}
