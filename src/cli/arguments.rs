@@ -43,6 +43,9 @@ pub(super) enum Command {
     Release(ReleaseArguments),
     /// Say which protections this host offers, which are missing, and how to get them
     Doctor(DoctorArguments),
+    /// Check, test and explain policies
+    #[command(subcommand)]
+    Policy(super::policy::PolicyCommand),
 }
 
 /// `provost serve`.
@@ -244,7 +247,7 @@ fn gateway(text: &str) -> Result<String, &'static str> {
     parse_listen(text).map(|_| text.to_owned())
 }
 
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("the name before \"=\" is empty".to_owned()),
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),

@@ -15,6 +15,7 @@ mod failure;
 mod interrupts;
 mod json;
 mod logs;
+mod policy;
 mod receipt;
 mod report;
 mod run;
@@ -58,6 +59,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Wait(arguments) => terminals::wait(arguments).await,
         Command::Release(arguments) => terminals::release(arguments).await,
         Command::Doctor(arguments) => doctor::examine(&arguments),
+        Command::Policy(command) => policy::perform(command),
     }
 }
 

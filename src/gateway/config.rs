@@ -11,6 +11,8 @@ use std::{
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
+use super::policies;
+
 use crate::{
     policy::{PolicyFileError, PolicySet, duration},
     sandbox::identity,
@@ -92,6 +94,9 @@ pub enum ConfigError {
     /// The file is wrong; shown with its place.
     #[error("{0}")]
     File(PolicyFileError),
+    /// The policies folder is no policy.
+    #[error(transparent)]
+    Policies(policies::ReadError),
 }
 
 impl Default for Config {
@@ -156,12 +161,7 @@ impl PolicySource {
         match self {
             Self::CompiledIn => Ok(PolicySet::compiled_in()),
             Self::CompiledInPreferringLimits => Ok(PolicySet::compiled_in().preferring_limits()),
-            Self::Folder(folder) => {
-                let path = folder.join("default.toml");
-                let text = fs::read_to_string(&path)
-                    .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-                PolicySet::parse(&path.display().to_string(), &text).map_err(ConfigError::File)
-            }
+            Self::Folder(folder) => policies::read(folder).map_err(ConfigError::Policies),
         }
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod listen;
 mod private;
 mod state;
+pub mod policies;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 

@@ -11,6 +11,7 @@ pub mod command;
 mod denial;
 pub mod duration;
 pub mod environment;
+pub mod explain;
 mod file_error;
 mod judge;
 mod load;
@@ -18,7 +19,9 @@ mod path;
 mod permit;
 pub mod profile;
 mod request;
+pub mod schema;
 mod set;
+pub mod suite;
 
 pub use file_error::PolicyFileError;
 pub use approval::{Approval, Question};

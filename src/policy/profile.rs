@@ -5,12 +5,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::duration;
 
 /// Whether a protection must be had, or may be missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Demand {
     /// Without it nothing runs.
@@ -21,7 +22,7 @@ pub enum Demand {
 }
 
 /// A named description of confinement.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Profile {
     /// The profile that this one is laid over: what it does not say, that one says.
@@ -55,7 +56,7 @@ pub struct Profile {
 }
 
 /// How terminals of one session share kernel objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
     /// One sandbox for the (session, profile).
@@ -66,7 +67,7 @@ pub enum Isolation {
 }
 
 /// A layer that is on or off, and required or preferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Layer {
     /// On or off.
@@ -82,7 +83,7 @@ impl Default for Layer {
 }
 
 /// The commands' view of the file system: nothing but what is listed, plus the session's roots.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filesystem {
     /// Host folders and files shown read-only at the same place; absent ones are left out. Links are shown as links.
@@ -115,7 +116,7 @@ impl Default for Filesystem {
 }
 
 /// Read or write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Read-only.
@@ -126,7 +127,7 @@ pub enum Access {
 }
 
 /// Which network a command has, and which a caller may ask for.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkRule {
     /// When the caller says nothing.
@@ -142,7 +143,7 @@ impl Default for NetworkRule {
 }
 
 /// A kind of network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// A network of its own, with a loopback only.
@@ -152,7 +153,7 @@ pub enum Network {
 }
 
 /// Who the commands are. Never the host's root.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityRule {
     /// The id that the commands see themselves as, where the host can map ids.
@@ -172,7 +173,7 @@ impl Default for IdentityRule {
 }
 
 /// Bounds by the kernel's resource control.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitRules {
     /// Whether cgroup limits must be had.
@@ -186,7 +187,7 @@ pub struct LimitRules {
 }
 
 /// Limits of a cgroup; absent ones are not set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct CgroupLimits {
     /// Bytes of memory.
@@ -200,7 +201,7 @@ pub struct CgroupLimits {
 }
 
 /// The commands' environment: nothing is inherited from the gateway.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvironmentRule {
     /// Fixed values; a caller's or session's value of the same name replaces one unless it is denied.
@@ -212,23 +213,28 @@ pub struct EnvironmentRule {
 }
 
 /// Times. Each a number with a unit: "500ms", "5s", "10m", "2h".
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeRules {
     /// The time limit when the caller gives none.
-    #[serde(with = "duration::optional")]
+    #[serde(deserialize_with = "duration::optional::deserialize")]
+    #[schemars(with = "Option<String>")]
     pub limit: Option<Duration>,
     /// The highest time limit that a caller may ask for.
-    #[serde(with = "duration::optional")]
+    #[serde(deserialize_with = "duration::optional::deserialize")]
+    #[schemars(with = "Option<String>")]
     pub ceiling: Option<Duration>,
     /// The idle limit when the caller gives none.
-    #[serde(with = "duration::optional")]
+    #[serde(deserialize_with = "duration::optional::deserialize")]
+    #[schemars(with = "Option<String>")]
     pub idle: Option<Duration>,
     /// Between TERM and KILL.
-    #[serde(with = "duration")]
+    #[serde(deserialize_with = "duration::deserialize")]
+    #[schemars(with = "String")]
     pub grace: Duration,
     /// How long what outlives the main process may go on.
-    #[serde(with = "duration")]
+    #[serde(deserialize_with = "duration::deserialize")]
+    #[schemars(with = "String")]
     pub linger: Duration,
 }
 
@@ -245,7 +251,7 @@ impl Default for TimeRules {
 }
 
 /// How much output is retained for a terminal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputRule {
     /// Bytes, when the caller says nothing.

@@ -10,6 +10,7 @@ pub mod launch_error;
 pub mod leftover;
 mod prepare;
 mod remains;
+pub mod programs;
 pub mod roots;
 pub mod seccomp;
 mod spare;

@@ -4,6 +4,7 @@
 //! What an answer means for a decision is not decided here.
 
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shell::Word;
@@ -61,7 +62,7 @@ pub enum PatternError {
 }
 
 /// One word of a pattern, as a policy file writes it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum WordSource {
     /// A literal or a glob; `"**"` for any number of words.
@@ -73,7 +74,7 @@ pub enum WordSource {
 }
 
 /// `{ regex = "..." }`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegexSource {
     /// In the syntax of the `regex` crate.

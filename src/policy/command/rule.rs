@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::{duration, profile::CgroupLimits};
@@ -15,7 +16,7 @@ use super::{
 };
 
 /// What a rule decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
     /// It may run.
@@ -26,8 +27,18 @@ pub enum Decision {
     Deny,
 }
 
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        })
+    }
+}
+
 /// Whether a rule decides or only watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// It decides.
@@ -38,7 +49,7 @@ pub enum Mode {
 }
 
 /// A rule as a policy file writes it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSource {
     /// Unique among all files.
@@ -74,7 +85,7 @@ pub struct RuleSource {
 }
 
 /// Options that stand between the words that a rule is about: `git -C DIR push`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SkipSource {
     /// Options without a value.
@@ -84,7 +95,7 @@ pub struct SkipSource {
 }
 
 /// Conditions; all that are given must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WhenSource {
     /// Patterns, one of which the principal must match.
@@ -98,7 +109,7 @@ pub struct WhenSource {
 }
 
 /// What an allowing rule changes about the command.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Effects {
     /// The profile to run under.
@@ -106,10 +117,12 @@ pub struct Effects {
     /// Variables to set.
     pub environment: BTreeMap<String, String>,
     /// A time limit, if it is shorter than the command's.
-    #[serde(with = "duration::optional")]
+    #[serde(deserialize_with = "duration::optional::deserialize")]
+    #[schemars(with = "Option<String>")]
     pub time_limit: Option<Duration>,
     /// An idle limit, likewise.
-    #[serde(with = "duration::optional")]
+    #[serde(deserialize_with = "duration::optional::deserialize")]
+    #[schemars(with = "Option<String>")]
     pub idle_limit: Option<Duration>,
     /// Limits, where they are lower than the profile's.
     pub limits: CgroupLimits,
@@ -182,6 +195,8 @@ pub struct Rule {
     pub reason: Option<String>,
     /// What it changes about a command that it lets run.
     pub effects: Effects,
+    /// Lines that it says it matches, and does.
+    pub examples: Vec<String>,
     program: ProgramPattern,
     arguments: Vec<Element>,
     flags: Option<Flags>,
@@ -239,6 +254,7 @@ impl Rule {
             mode: source.mode.unwrap_or(file_mode),
             reason: source.reason.clone(),
             effects: source.effects.clone(),
+            examples: source.matches.clone(),
             program,
             arguments,
             flags,

@@ -210,7 +210,9 @@ impl Hearing<'_> {
             changes |= changes_lookup(name);
         }
         let hidden = args.iter().filter_map(Word::literal).find(|text| shell::holds_substitution(text));
-        if let Some(text) = hidden.filter(|_| !takes_data(builtin) && !wrapper::runs_its_text(builtin)) {
+        let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
+        let is_data = (takes_data(builtin) && !names_variable) || wrapper::runs_its_text(builtin);
+        if let Some(text) = hidden.filter(|_| !is_data) {
             self.hide(text, OpaqueReason::Assignment, within);
         }
         changes

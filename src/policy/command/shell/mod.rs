@@ -114,7 +114,7 @@ pub fn parse(line: &str, dialect: Dialect) -> Line {
     if parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_err() {
         return whole(OpaqueReason::Syntax);
     }
-    match parser.parse(line, None) {
+    match parser.parse(only_ascii(line), None) {
         Some(tree) => walk::walk(line, &tree, dialect),
         None => whole(OpaqueReason::Syntax),
     }
@@ -139,6 +139,22 @@ pub fn print(words: &[Word]) -> String {
 fn is_unseen(c: char) -> bool {
     let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     invisible || (c.is_control() && c != '\n' && c != '\t') || (!c.is_ascii() && c.is_whitespace())
+}
+
+/// The line with every other character replaced by as many letters as it has bytes, so that places stay the same.
+///
+/// To a shell they are letters like others. The parser is C, and a `{` before a character of four bytes is known
+/// to make it read where nothing is: it never gets to see one.
+fn only_ascii(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c.is_ascii() {
+            true => plain.push(c),
+            // A letter of words, but not of names: `\u{e9}=1` is no assignment.
+            false => plain.extend(std::iter::repeat_n('%', c.len_utf8())),
+        }
+    }
+    plain
 }
 
 /// Whether an escaped newline stands in the middle of a word. A shell joins its halves; the grammar does not.

@@ -122,3 +122,12 @@ fn only_a_definition_that_surely_happens_makes_a_function() {
     assert_eq!(named("if a; then f() { b; }; fi; f"), Some(Named::Program));
     assert_eq!(named("f; f() { a; }; f"), Some(Named::Function));
 }
+
+#[test]
+fn characters_of_four_bytes_do_not_bring_the_parser_down() {
+    for line in ["{\u{31860}", "{ x\u{1f600}; }", "${\u{10102}}", "a{\u{1f8c1}", "echo \u{1f600} \u{e9}"] {
+        let _ = parse(line, Dialect::Bash);
+    }
+    assert_eq!(argvs("echo '\u{1f600}' \u{e9}x"), ["[echo][\u{1f600}][\u{e9}x]"]);
+    assert_eq!(argvs("\u{e9}=1 rm"), ["[\u{e9}=1][rm]"]);
+}

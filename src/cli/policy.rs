@@ -1,0 +1,262 @@
+//! `provost policy`: check, test and explain policies.
+//!
+//! Works on files, without a gateway: what would be decided is computed here by the very code that decides there.
+//! It runs no command.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use clap::{Args, Subcommand};
+
+use super::{failure::Failure, streams};
+use crate::{
+    gateway::{PolicySource, policies},
+    policy::{
+        AbsPath, Overflow, PolicySet, Program, Request, Stdin, Streams,
+        environment::Entry,
+        explain::Explanation,
+        hear, schema,
+        suite::{Corpus, Suite},
+    },
+    sandbox::programs::{Remembered, View},
+};
+
+/// `provost policy`.
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Check a folder of policy files, or one file
+    Check(CheckArguments),
+    /// Run test files against a policy, or try the ways round a policy that are known
+    Test(TestArguments),
+    /// Say what would happen to a command, and why
+    Explain(ExplainArguments),
+    /// Print the JSON schema of policy files, for editors
+    Schema,
+}
+
+/// `provost policy check`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 when the policy is valid, 1 when it is not")]
+pub(super) struct CheckArguments {
+    /// The folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// `provost policy test`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 when everything is as expected, 1 when it is not\n\n\
+                        Example:\n  provost policy test --policies policies --corpus policies/tests/cases.toml")]
+pub(super) struct TestArguments {
+    /// The policy. Without it: the one that is compiled in
+    #[arg(long, value_name = "DIR")]
+    policies: Option<PathBuf>,
+    /// Try every known way round a policy with every example of a rule that denies or asks
+    #[arg(long)]
+    corpus: bool,
+    /// Test files
+    #[arg(value_name = "FILE", required_unless_present = "corpus")]
+    files: Vec<PathBuf>,
+}
+
+/// `provost policy explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "One argument that holds a blank is taken for a shell line.\n\n\
+                        Exit status: 0 allowed, 3 asks for approval, 1 denied\n\n\
+                        Examples:\n  provost policy explain -- git push --force\n  \
+                        provost policy explain --json -- 'cd x && make install'")]
+pub(super) struct ExplainArguments {
+    /// The policy. Without it: the one that is compiled in
+    #[arg(long, value_name = "DIR")]
+    policies: Option<PathBuf>,
+    /// Who asks; without it you
+    #[arg(long = "as", value_name = "PRINCIPAL")]
+    principal: Option<String>,
+    /// The working folder, and the workspace; without it the current folder
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// A variable that the caller passes; may be given many times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::variable)]
+    env: Vec<(String, String)>,
+    /// A label of the session; may be given many times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::variable)]
+    label: Vec<(String, String)>,
+    /// The profile; without it the policy's default
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments, or one shell line
+    #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
+    command: Vec<String>,
+}
+
+/// Does what is asked; answers with the exit status.
+pub(super) fn perform(command: PolicyCommand) -> Result<u8, Failure> {
+    match command {
+        PolicyCommand::Check(arguments) => check(&arguments),
+        PolicyCommand::Test(arguments) => test(&arguments),
+        PolicyCommand::Explain(arguments) => explain(arguments),
+        PolicyCommand::Schema => {
+            print(&serde_json::to_string_pretty(&schema::of_files()).map_err(|e| Failure::own("schema", e))?)?;
+            Ok(0)
+        }
+    }
+}
+
+fn load(folder: Option<&Path>) -> Result<PolicySet, Failure> {
+    let source = folder.map_or(PolicySource::CompiledIn, |folder| PolicySource::Folder(folder.to_owned()));
+    source.load().map_err(|error| Failure::own("policy", error))
+}
+
+fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
+    match policies::read(&arguments.folder) {
+        Ok(policy) => {
+            let (profiles, rules) = (policy.profiles().count(), policy.rules().len());
+            print(&format!("valid: {profiles} profiles, {rules} rules; {}", policy.digest()))?;
+            if rules == 0 {
+                streams::note("there is no rule, and what no rule allows is denied: nothing would run");
+            }
+            Ok(0)
+        }
+        Err(error) => {
+            streams::note(&format!("{:#}", anyhow::Error::from(error)));
+            Ok(1)
+        }
+    }
+}
+
+fn test(arguments: &TestArguments) -> Result<u8, Failure> {
+    let policy = load(arguments.policies.as_deref())?;
+    let mut failures = 0;
+    for path in &arguments.files {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| Failure::own(format!("cannot read {name}"), error))?;
+        let suite = Suite::parse(&name, &text).map_err(|error| Failure::plain(error.to_string()))?;
+        let failed = suite.run(&policy, &text);
+        for case in &failed {
+            print(&format!("{name}:{}: {:?}: {}", case.line, case.command, case.problem))?;
+        }
+        print(&format!("{name}: {} of {} cases as expected", suite.cases.len() - failed.len(), suite.cases.len()))?;
+        failures += failed.len();
+    }
+    if arguments.corpus {
+        let findings = Corpus::compiled_in().run(&policy);
+        for found in &findings.bypasses {
+            let by = found.by.as_deref().unwrap_or("no rule");
+            print(&format!("way round {:?}: {:?} is allowed by {by}", found.rule, found.line))?;
+        }
+        for found in &findings.mistaken {
+            print(&format!("{:?} catches {:?}, which only mentions {:?}", found.rule, found.line, found.plain))?;
+        }
+        let wrong = findings.bypasses.len() + findings.mistaken.len();
+        print(&format!("corpus: {} of {} lines as expected", findings.judged - wrong, findings.judged))?;
+        if findings.judged == 0 {
+            streams::note("no rule that denies or asks has examples (`matches`), so that nothing could be tried");
+        }
+        failures += wrong;
+    }
+    Ok(u8::from(failures > 0))
+}
+
+fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
+    let policy = load(arguments.policies.as_deref())?;
+    let request = request(&arguments)?;
+    let profile = policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone()).unwrap_or_default();
+    let remembered = Remembered::default();
+    let roots = request.roots.iter().map(|root| root.as_path().to_owned());
+    let view = View::new(&profile, roots, &remembered);
+    let explanation = Explanation::of(&policy, &hear(&policy, &request, &view));
+    if arguments.json {
+        print(&serde_json::to_string_pretty(&explanation).map_err(|e| Failure::own("explanation", e))?)?;
+    } else {
+        print(&say(&explanation))?;
+    }
+    Ok(match explanation.decision.as_str() {
+        "allow" => 0,
+        "ask" => 3,
+        _ => 1,
+    })
+}
+
+fn request(arguments: &ExplainArguments) -> Result<Request, Failure> {
+    let cwd = match &arguments.cwd {
+        Some(cwd) => cwd.clone(),
+        None => std::env::current_dir().map_err(|error| Failure::own("the current folder", error))?,
+    };
+    let cwd = AbsPath::parse(&cwd.to_string_lossy()).map_err(|error| Failure::own("cwd", error))?;
+    let entry = |(name, value): &(String, String)| Entry::new(name.clone(), value.clone());
+    let env: Result<Vec<Entry>, _> = arguments.env.iter().map(entry).collect();
+    let program = match arguments.command.as_slice() {
+        [line] if line.contains(char::is_whitespace) => Program::ShellLine(line.clone()),
+        [command, args @ ..] => Program::Command { command: command.clone(), args: args.to_vec() },
+        [] => return Err(Failure::plain("a command is needed".to_owned())),
+    };
+    let principal = || format!("uid:{}", nix::unistd::geteuid());
+    Ok(Request {
+        principal: arguments.principal.clone().unwrap_or_else(principal),
+        labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
+        roots: Arc::from([cwd.clone()]),
+        session_env: Arc::from([]),
+        program,
+        env: env.map_err(|error| Failure::own("--env", error))?,
+        cwd,
+        profile: arguments.profile.clone(),
+        network: None,
+        output_limit_bytes: None,
+        streams: Streams::Merged,
+        stdin: Stdin::Closed,
+        overflow: Overflow::DropOldest,
+        time_limit: None,
+        idle_limit: None,
+        kill_grace: None,
+    })
+}
+
+/// For people.
+fn say(explanation: &Explanation) -> String {
+    let mut lines = vec![format!("{}: {}", explanation.decision, explanation.because)];
+    for command in &explanation.commands {
+        let within = match command.within.as_slice() {
+            [] => String::new(),
+            within => format!(" (in {})", within.join(", ")),
+        };
+        lines.push(format!("\n  {}{within}", command.normal_form));
+        if let Some(file) = &command.file {
+            lines.push(format!("    file     {file}"));
+        }
+        lines.push(format!("    {:8} {}", command.decision, command.because));
+        for matched in &command.matched {
+            let surely = if matched.surely { "matches" } else { "may match" };
+            let place = matched.place.as_deref().unwrap_or("?");
+            lines.push(format!("    {surely:8} {} ({}, {place})", matched.rule, matched.decision));
+        }
+    }
+    for observed in &explanation.observed {
+        lines.push(format!("\n  observed: rule {:?} would say {}", observed.rule, observed.decision));
+    }
+    if let Some(run) = &explanation.run {
+        let file = run.file.as_deref().unwrap_or("found when it runs");
+        lines.push(format!("\n  profile  {}\n  network  {}\n  executes {file}", run.profile, run.network));
+        lines.push(format!("  cwd      {}", run.cwd));
+        lines.extend(run.environment.iter().map(|(name, value)| format!("  env      {name}={value}")));
+        if let Some(limit) = run.time_limit_ms {
+            lines.push(format!("  limit    {limit} ms"));
+        }
+    }
+    lines.push(format!("\n  policy   generation {}, {}", explanation.generation, explanation.policy));
+    lines.join("\n")
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    // A reader that has gone away wants no more.
+    match streams::print(&format!("{text}\n")) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::own("stdout", error)),
+    }
+}

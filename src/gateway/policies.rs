@@ -1,0 +1,101 @@
+//! The policies folder: every `*.toml` in it, as one policy.
+//!
+//! Reads; what the texts mean is for [`PolicySet`]. Folders in it are not looked into, so that examples and tests
+//! of policies can lie beside them.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::policy::{PolicyFileError, PolicySet};
+
+/// Files that a folder may hold. More is refused.
+const MOST_FILES: usize = 256;
+
+/// Bytes that one file may hold. More is refused.
+const LARGEST_FILE_BYTES: u64 = 4 << 20;
+
+/// Why a folder is no policy.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// There is no policy in it.
+    #[error("there is no *.toml in {}", .0.display())]
+    Empty(PathBuf),
+    /// More files, or larger, than are read.
+    #[error("{}: more than {MOST_FILES} files, or a file of more than {LARGEST_FILE_BYTES} bytes", .0.display())]
+    TooMuch(PathBuf),
+    /// What they say is wrong.
+    #[error("{0}")]
+    File(#[from] PolicyFileError),
+}
+
+/// Reads a folder, or a single file.
+pub fn read(path: &Path) -> Result<PolicySet, ReadError> {
+    let files = read_texts(path)?;
+    let borrowed: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    Ok(PolicySet::load(&borrowed)?)
+}
+
+/// The names and texts, in the order of the names.
+fn read_texts(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReadError::Read { path, source }
+    };
+    let mut paths = Vec::new();
+    if path.is_file() {
+        paths.push(path.to_owned());
+    } else {
+        for entry in fs::read_dir(path).map_err(failed(path))? {
+            let file = entry.map_err(failed(path))?.path();
+            if file.extension().is_some_and(|extension| extension == "toml") && !file.is_dir() {
+                paths.push(file);
+            }
+        }
+        paths.sort();
+    }
+    if paths.is_empty() {
+        return Err(ReadError::Empty(path.to_owned()));
+    }
+    if paths.len() > MOST_FILES {
+        return Err(ReadError::TooMuch(path.to_owned()));
+    }
+    let text = |file: PathBuf| {
+        if fs::metadata(&file).map_err(failed(&file))?.len() > LARGEST_FILE_BYTES {
+            return Err(ReadError::TooMuch(file));
+        }
+        let text = fs::read_to_string(&file).map_err(failed(&file))?;
+        Ok((file.display().to_string(), text))
+    };
+    paths.into_iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_all_its_toml_files_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(read(folder.path()), Err(ReadError::Empty(_))));
+        assert!(matches!(read(&folder.path().join("none")), Err(ReadError::Read { .. })));
+        fs::write(folder.path().join("b.toml"), "default_profile = 'a'\n[profile.a]\n").unwrap();
+        fs::write(folder.path().join("a.toml"), "[[rule]]\nid='x'\ndecision='allow'\nargv=['ls']\n").unwrap();
+        fs::write(folder.path().join("notes.txt"), "not toml").unwrap();
+        fs::create_dir(folder.path().join("examples.toml")).unwrap();
+        assert_eq!(read(folder.path()).unwrap().rules().len(), 1);
+        fs::write(folder.path().join("c.toml"), "nonsense").unwrap();
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("c.toml:1:"), "{error}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Why a command may run or not, in full: for people, and as JSON for programs.
+//!
+//! Copies out of a hearing what it found; it decides nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{
+    Denial, Hearing, PolicySet, ProfileName,
+    command::{
+        pattern::Match,
+        program::Found,
+        rule::Decision,
+        shell,
+        verdict::{Ground, Unit},
+    },
+};
+
+/// Everything about one decision.
+#[derive(Debug, Serialize)]
+pub struct Explanation {
+    /// "allow", "ask" or "deny".
+    pub decision: String,
+    /// The rule that made it, if one did.
+    pub rule: Option<String>,
+    /// One sentence.
+    pub because: String,
+    /// The policy's generation.
+    pub generation: u64,
+    /// The policy's digest.
+    pub policy: String,
+    /// Every command that the request would run, as far as it can be seen.
+    pub commands: Vec<Command>,
+    /// What the rules that only watch would have decided.
+    pub observed: Vec<Observed>,
+    /// What would run, if it may.
+    pub run: Option<Run>,
+}
+
+/// One command of the request.
+#[derive(Debug, Serialize)]
+pub struct Command {
+    /// Its normal form: quoting undone where it says nothing.
+    pub normal_form: String,
+    /// Wrappers and shells around it, outermost first.
+    pub within: Vec<String>,
+    /// The file that its name means, all links followed.
+    pub file: Option<String>,
+    /// What was decided about it.
+    pub decision: String,
+    /// Why.
+    pub because: String,
+    /// Every rule that matches it.
+    pub matched: Vec<Matched>,
+}
+
+/// A rule that matches a command.
+#[derive(Debug, Serialize)]
+pub struct Matched {
+    /// The rule.
+    pub rule: String,
+    /// What it decides.
+    pub decision: String,
+    /// Whether it surely matches; otherwise it depends on what cannot be seen.
+    pub surely: bool,
+    /// Where it stands: file and line.
+    pub place: Option<String>,
+}
+
+/// What a rule that only watches would have decided.
+#[derive(Debug, Serialize)]
+pub struct Observed {
+    /// The rule.
+    pub rule: String,
+    /// What it would have decided.
+    pub decision: String,
+}
+
+/// How the command would run.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    /// The profile.
+    pub profile: String,
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The file that would be executed.
+    pub file: Option<String>,
+    /// The working folder.
+    pub cwd: String,
+    /// The network.
+    pub network: String,
+    /// The whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// Milliseconds.
+    pub time_limit_ms: Option<u64>,
+    /// Milliseconds.
+    pub idle_limit_ms: Option<u64>,
+}
+
+impl Explanation {
+    /// Of what was heard.
+    pub fn of(policy: &PolicySet, heard: &Result<Hearing, Denial>) -> Self {
+        let Hearing { profile_name, verdict, order } = match heard {
+            Ok(hearing) => hearing,
+            Err(denial) => return Self::refused(policy, denial),
+        };
+        let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let millis =
+            |time: Option<std::time::Duration>| time.and_then(|time| u64::try_from(time.as_millis()).ok());
+        let environment = order.env().iter().filter_map(|entry| {
+            let entry = text(entry);
+            entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+        });
+        Self {
+            decision: verdict.decision.to_string(),
+            rule: verdict.cause_rule.clone(),
+            because: verdict.cause().map_or_else(
+                || "there is nothing to run".to_owned(),
+                |unit| because(policy, profile_name, unit),
+            ),
+            generation: policy.generation(),
+            policy: policy.digest().to_string(),
+            commands: verdict.units.iter().map(|unit| command(policy, profile_name, unit)).collect(),
+            observed: verdict
+                .observed
+                .iter()
+                .map(|(rule, decision)| Observed { rule: rule.clone(), decision: decision.to_string() })
+                .collect(),
+            run: (verdict.decision != Decision::Deny).then(|| Run {
+                profile: profile_name.to_string(),
+                argv: order.argv().iter().map(text).collect(),
+                file: order.judged().map(|file| file.path.clone()),
+                cwd: order.cwd().to_string(),
+                network: format!("{:?}", order.network()).to_lowercase(),
+                environment: environment.collect(),
+                time_limit_ms: millis(order.time_limit()),
+                idle_limit_ms: millis(order.idle_limit()),
+            }),
+        }
+    }
+
+    fn refused(policy: &PolicySet, denial: &Denial) -> Self {
+        Self {
+            decision: Decision::Deny.to_string(),
+            rule: Some(denial.rule()),
+            because: denial.to_string(),
+            generation: policy.generation(),
+            policy: policy.digest().to_string(),
+            commands: Vec::new(),
+            observed: Vec::new(),
+            run: None,
+        }
+    }
+}
+
+fn command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> Command {
+    let matched = unit.matched.iter().map(|(id, answer)| Matched {
+        rule: id.clone(),
+        decision: policy.rules().iter().find(|rule| rule.id == *id).map_or_else(String::new, |rule| rule.decision.to_string()),
+        surely: *answer == Match::Yes,
+        place: place(policy, id),
+    });
+    Command {
+        normal_form: shell::print(&unit.words),
+        within: unit.within.clone(),
+        file: unit.file.path().map(str::to_owned),
+        decision: unit.decision.to_string(),
+        because: because(policy, profile, unit),
+        matched: matched.collect(),
+    }
+}
+
+fn place(policy: &PolicySet, rule: &str) -> Option<String> {
+    policy.origin(rule).map(|origin| format!("{}:{}", origin.file, origin.line))
+}
+
+fn because(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> String {
+    match &unit.ground {
+        Ground::Rule(id) => {
+            let at = place(policy, id).map(|place| format!(" ({place})")).unwrap_or_default();
+            let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|rule| rule.reason.clone());
+            let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+            match unit.words.first() {
+                Some(shell::Word::Opaque { reason: hidden, .. }) => {
+                    format!("{hidden}: it cannot be seen, and rule {id:?}{at} may be about it{reason}")
+                }
+                _ => format!("rule {id:?}{at}{reason}"),
+            }
+        }
+        Ground::Default if unit.file == Found::Missing => {
+            "no rule allows it, and there is no such program in the sandbox".to_owned()
+        }
+        Ground::Default => "no rule allows it".to_owned(),
+        Ground::Transparent => "it runs nothing by itself but what is judged beside it".to_owned(),
+        Ground::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
+        Ground::Variable(name) => format!("profile {:?} denies the variable {name:?}", profile.as_str()),
+        Ground::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude one another"),
+    }
+}

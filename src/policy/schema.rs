@@ -1,0 +1,47 @@
+//! The JSON schema of policy files, for editors: made from the types that read them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+
+use super::{
+    command::rule::{Mode, RuleSource},
+    profile::Profile,
+};
+
+/// A policy file. Every `*.toml` of a policies folder is one, and together they are the policy.
+#[derive(JsonSchema)]
+#[allow(dead_code, reason = "read by the schema only; `load` has the same with the places of its parts")]
+#[schemars(deny_unknown_fields, rename = "PolicyFile")]
+struct PolicyFile {
+    /// The profile of those who name none. Exactly one file says it.
+    default_profile: Option<String>,
+    /// For the rules of this file that say nothing themselves.
+    #[schemars(default)]
+    mode: Mode,
+    /// Descriptions of confinement, by name.
+    #[schemars(default)]
+    profile: BTreeMap<String, Profile>,
+    /// What may run. Their order means nothing: deny beats ask beats allow, and what none matches is denied.
+    #[schemars(default)]
+    rule: Vec<RuleSource>,
+}
+
+/// The schema.
+pub fn of_files() -> schemars::Schema {
+    schemars::schema_for!(PolicyFile)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_schema_names_every_key_of_a_rule_and_refuses_others() {
+        let schema = serde_json::to_value(super::of_files()).unwrap();
+        let rule = &schema["$defs"]["RuleSource"];
+        for key in ["id", "decision", "argv", "flags", "skip", "when", "effects", "reason", "matches", "rejects", "mode"] {
+            assert!(rule["properties"][key].is_object(), "{key}");
+        }
+        assert_eq!(rule["additionalProperties"], false);
+        assert_eq!(schema["$defs"]["Profile"]["additionalProperties"], false);
+    }
+}

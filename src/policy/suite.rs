@@ -1,0 +1,360 @@
+//! Tests of policies, as data: what a policy is expected to say, and ways round a policy that must not work.
+//!
+//! A suite's cases are judged without a host: every bare name is a program of its own in `/usr/bin`, and links are
+//! what the suite says. Reads no file and prints nothing.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    PolicyFileError, PolicySet,
+    command::{
+        pattern::Match,
+        program::{Found, Nominal, Programs},
+        rule::{Circumstances, Decision},
+        shell::{self, Dialect},
+        verdict::{Bench, Form, Verdict, judge},
+    },
+    environment,
+};
+
+/// A test file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suite {
+    /// What holds for all cases that say nothing else.
+    #[serde(default)]
+    pub defaults: Circumstance,
+    /// Links: the path, and the path that it leads to.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
+    /// The cases.
+    #[serde(default, rename = "case")]
+    pub cases: Vec<Spanned<Case>>,
+}
+
+/// One expectation.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// A line for the profile's shell.
+    #[serde(default)]
+    pub line: Option<String>,
+    /// Or an argument vector.
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    /// What should be decided.
+    pub expect: Decision,
+    /// And by which rule.
+    #[serde(default)]
+    pub rule: Option<String>,
+    /// Who, where, in what.
+    #[serde(default)]
+    pub given: Circumstance,
+}
+
+/// Who, where, in what.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Circumstance {
+    /// The principal.
+    pub principal: Option<String>,
+    /// The working folder.
+    pub cwd: Option<String>,
+    /// Labels of the session.
+    pub labels: BTreeMap<String, String>,
+    /// The caller's variables.
+    pub env: BTreeMap<String, String>,
+    /// The profile.
+    pub profile: Option<String>,
+}
+
+/// A case that came out otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// In the test file, 1-based.
+    pub line: usize,
+    /// What was judged.
+    pub command: String,
+    /// What was expected, and what came.
+    pub problem: String,
+}
+
+impl Suite {
+    /// Reads a test file.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyFileError> {
+        let suite: Self = toml::from_str(text)
+            .map_err(|error| PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message()))?;
+        let odd = suite.cases.iter().find(|case| case.get_ref().line.is_some() == case.get_ref().command.is_some());
+        match odd {
+            Some(case) => {
+                let problem = "a case has either a line or a command";
+                Err(PolicyFileError::at(file, text, case.span(), problem))
+            }
+            None => Ok(suite),
+        }
+    }
+
+    /// Judges every case. `text` is the file's, to say where a case stands.
+    pub fn run(&self, policy: &PolicySet, text: &str) -> Vec<Failed> {
+        self.cases.iter().filter_map(|case| self.fails(policy, text, case)).collect()
+    }
+
+    fn fails(&self, policy: &PolicySet, text: &str, case: &Spanned<Case>) -> Option<Failed> {
+        let line = text.get(..case.span().start).unwrap_or("").matches('\n').count() + 1;
+        let case = case.get_ref();
+        let command = match (&case.line, &case.command) {
+            (Some(line), _) => line.clone(),
+            (None, Some(words)) => words.join(" "),
+            (None, None) => String::new(),
+        };
+        let failed = |problem: String| Some(Failed { line, command: command.clone(), problem });
+        let verdict = match self.judge(policy, case) {
+            Ok(verdict) => verdict,
+            Err(problem) => return failed(problem),
+        };
+        let by = verdict.cause_rule.as_deref().unwrap_or("none");
+        if verdict.decision != case.expect {
+            return failed(format!("expected {}, got {} (rule {by})", case.expect, verdict.decision));
+        }
+        match &case.rule {
+            Some(rule) if rule != by => failed(format!("expected rule {rule}, got rule {by}")),
+            _ => None,
+        }
+    }
+
+    fn judge(&self, policy: &PolicySet, case: &Case) -> Result<Verdict, String> {
+        let (own, other) = (&case.given, &self.defaults);
+        let profile = own.profile.as_deref().or(other.profile.as_deref());
+        let (_, profile) = policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
+        let mut env = environment::merged(profile, &[], &[]);
+        env.extend(other.env.clone());
+        env.extend(own.env.clone());
+        let circumstances = Circumstances {
+            principal: own.principal.clone().or(other.principal.clone()).unwrap_or_default(),
+            labels: other.labels.clone().into_iter().chain(own.labels.clone()).collect(),
+            cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
+            env,
+        };
+        let shell = profile.shell.file_name().and_then(|name| name.to_str()).unwrap_or("sh");
+        let form = match (&case.line, &case.command) {
+            (Some(line), _) => Form::Line(line, Dialect::of(shell)),
+            (None, words) => Form::Argv(words.as_deref().unwrap_or_default()),
+        };
+        Ok(judge(
+            form,
+            Bench {
+                rules: policy.rules(),
+                programs: &Linked { links: &self.links },
+                circumstances: &circumstances,
+                denies_variable: &|name| environment::judge_name(&profile.environment, name).is_err(),
+            },
+        ))
+    }
+}
+
+/// The nominal files, with links.
+struct Linked<'a> {
+    links: &'a BTreeMap<String, String>,
+}
+
+impl Programs for Linked<'_> {
+    fn trusted(&self, name: &str) -> Found {
+        self.at(&format!("/usr/bin/{name}"), "/")
+    }
+
+    fn at(&self, path: &str, cwd: &str) -> Found {
+        let found = Nominal.at(path, cwd);
+        match found.path().and_then(|path| self.links.get(path)) {
+            Some(target) => Nominal.at(target, "/"),
+            None => found,
+        }
+    }
+}
+
+/// Ways round a policy, as data.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corpus {
+    /// Lines that hide a command.
+    attack: Vec<Template>,
+    /// Lines that only mention it.
+    honest: Vec<Template>,
+}
+
+/// A line with a command in it: `{line}` as it is, `{quoted}` as one word, `{name}` its program, `{rest}` the rest.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Template {
+    line: String,
+}
+
+/// A way round a policy that works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bypass {
+    /// The rule that is got round, or that catches what it should not.
+    pub rule: String,
+    /// The command that the rule catches.
+    pub plain: String,
+    /// The line that hides or mentions it.
+    pub line: String,
+    /// What is decided about the line.
+    pub decision: Decision,
+    /// By which rule.
+    pub by: Option<String>,
+}
+
+/// What a corpus found out about a policy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Lines that were judged.
+    pub judged: usize,
+    /// Attacks that get more than the plain command would.
+    pub bypasses: Vec<Bypass>,
+    /// Mentions that a rule takes for the command.
+    pub mistaken: Vec<Bypass>,
+}
+
+impl Corpus {
+    /// The corpus that is compiled in: `policies/tests/corpus.toml`.
+    pub fn compiled_in() -> Self {
+        toml::from_str(include_str!("../../policies/tests/corpus.toml"))
+            .expect("the corpus that is compiled in is valid: a unit test loads it")
+    }
+
+    /// Tries every attack with every command that the policy's own rules give as an example of what they deny or
+    /// ask about.
+    pub fn run(&self, policy: &PolicySet) -> Findings {
+        let mut findings = Findings::default();
+        for rule in policy.rules().iter().filter(|rule| rule.decision != Decision::Allow) {
+            for plain in &rule.examples {
+                self.try_command(policy, &rule.id, plain, &mut findings);
+            }
+        }
+        findings
+    }
+
+    fn try_command(&self, policy: &PolicySet, rule: &str, plain: &str, findings: &mut Findings) {
+        let words: Option<Vec<String>> = match shell::parse(plain, Dialect::Posix) {
+            parsed if parsed.opaque.is_empty() && parsed.commands.len() == 1 => {
+                parsed.commands[0].words.iter().map(|word| word.literal().map(str::to_owned)).collect()
+            }
+            // Only single commands can be put into the templates.
+            _ => None,
+        };
+        let Some(words) = words.filter(|words| !words.is_empty()) else { return };
+        let say = |line: &str| verdict_on(policy, line);
+        let limit = say(plain).decision;
+        if limit == Decision::Allow {
+            // It observes, or holds under conditions that are not met here.
+            return;
+        }
+        for template in &self.attack {
+            let Some(line) = template.fill(plain, &words) else { continue };
+            let verdict = say(&line);
+            findings.judged += 1;
+            // What hides a command may be asked about instead of denied.
+            if verdict.decision == Decision::Allow {
+                findings.bypasses.push(Bypass {
+                    rule: rule.to_owned(),
+                    plain: plain.to_owned(),
+                    line,
+                    decision: verdict.decision,
+                    by: verdict.cause_rule,
+                });
+            }
+        }
+        for template in &self.honest {
+            let Some(line) = template.fill(plain, &words) else { continue };
+            let verdict = say(&line);
+            findings.judged += 1;
+            let takes = |unit: &super::command::verdict::Unit| {
+                unit.matched.iter().any(|(id, answer)| id == rule && *answer == Match::Yes)
+            };
+            if verdict.units.iter().any(takes) {
+                findings.mistaken.push(Bypass {
+                    rule: rule.to_owned(),
+                    plain: plain.to_owned(),
+                    line,
+                    decision: verdict.decision,
+                    by: verdict.cause_rule,
+                });
+            }
+        }
+    }
+}
+
+fn verdict_on(policy: &PolicySet, line: &str) -> Verdict {
+    let profile = policy.profile(None).map(|(_, profile)| profile.clone());
+    let circumstances = Circumstances { cwd: "/workspace".to_owned(), ..Circumstances::default() };
+    judge(
+        Form::Line(line, Dialect::Posix),
+        Bench {
+            rules: policy.rules(),
+            programs: &Nominal,
+            circumstances: &circumstances,
+            denies_variable: &|name| {
+                profile.as_ref().is_some_and(|p| environment::judge_name(&p.environment, name).is_err())
+            },
+        },
+    )
+}
+
+impl Template {
+    /// None: the template needs more words than the command has.
+    fn fill(&self, plain: &str, words: &[String]) -> Option<String> {
+        let (name, rest) = words.split_first()?;
+        let literal = |words: &[String]| {
+            shell::print(&words.iter().cloned().map(shell::Word::Literal).collect::<Vec<_>>())
+        };
+        let line = literal(words);
+        let mut scattered = String::new();
+        for (at, c) in name.chars().enumerate() {
+            if at == 1 {
+                scattered.push_str("''");
+            }
+            scattered.push(c);
+        }
+        let filled = self
+            .line
+            .replace("{line}", plain)
+            .replace("{quoted}", &literal(&[line.clone()]))
+            .replace("{twice}", &literal(&[literal(&["sh".into(), "-c".into(), line])]))
+            .replace("{name}", name)
+            .replace("{scattered}", &scattered)
+            .replace("{escaped}", &name.chars().flat_map(|c| ['\\', c]).collect::<String>())
+            .replace("{rest}", &literal(rest));
+        Some(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_finds_no_way_round_a_plain_deny() {
+        let text = "default_profile='a'\n[profile.a]\n\
+            [[rule]]\nid='all'\ndecision='allow'\nargv=['**']\n\
+            [[rule]]\nid='no-rm'\ndecision='deny'\nargv=['rm','**']\nmatches=['rm -rf x']\n\
+            [[rule]]\nid='push'\ndecision='ask'\nargv=['git','**','push','**']\nmatches=['git push origin main']\n";
+        let policy = PolicySet::parse("p", text).unwrap_or_else(|e| panic!("{e}"));
+        let findings = Corpus::compiled_in().run(&policy);
+        assert_eq!(findings.bypasses, []);
+        assert_eq!(findings.mistaken, []);
+        assert!(findings.judged > 150, "{}", findings.judged);
+    }
+
+    #[test]
+    fn a_case_that_comes_out_otherwise_is_named_with_its_line() {
+        let policy = PolicySet::compiled_in();
+        let text = "[[case]]\nline = 'ls'\nexpect = 'deny'\n[[case]]\ncommand = ['ls']\nexpect = 'allow'\nrule = 'anything'\n";
+        let suite = Suite::parse("t", text).unwrap_or_else(|e| panic!("{e}"));
+        let failed = suite.run(&policy, text);
+        assert_eq!(failed.len(), 1);
+        assert_eq!((failed[0].line, failed[0].command.as_str()), (1, "ls"));
+        assert!(Suite::parse("t", "[[case]]\nexpect='deny'").is_err());
+    }
+}
