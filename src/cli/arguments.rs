@@ -44,7 +44,7 @@ pub(super) enum Command {
     /// Say which protections this host offers, which are missing, and how to get them
     Doctor(DoctorArguments),
     /// Check, test and explain policies
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(super::policy::PolicyCommand),
 }
 

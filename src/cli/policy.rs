@@ -35,12 +35,14 @@ pub(super) enum PolicyCommand {
     /// Say what would happen to a command, and why
     Explain(ExplainArguments),
     /// Print the JSON schema of policy files, for editors
+    #[command(after_help = "Example:\n  provost policy schema > policy.schema.json")]
     Schema,
 }
 
 /// `provost policy check`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 when the policy is valid, 1 when it is not")]
+#[command(after_help = "Exit status: 0 when the policy is valid, 1 when it is not\n\n\
+                        Example:\n  provost policy check /etc/provost/policies")]
 pub(super) struct CheckArguments {
     /// The folder
     #[arg(value_name = "DIR")]
@@ -103,7 +105,9 @@ pub(super) fn perform(command: PolicyCommand) -> Result<u8, Failure> {
         PolicyCommand::Test(arguments) => test(&arguments),
         PolicyCommand::Explain(arguments) => explain(arguments),
         PolicyCommand::Schema => {
-            print(&serde_json::to_string_pretty(&schema::of_files()).map_err(|e| Failure::own("schema", e))?)?;
+            print(
+                &serde_json::to_string_pretty(&schema::of_files()).map_err(|e| Failure::own("schema", e))?,
+            )?;
             Ok(0)
         }
     }
@@ -136,13 +140,18 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
     let mut failures = 0;
     for path in &arguments.files {
         let name = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| Failure::own(format!("cannot read {name}"), error))?;
+        let text =
+            fs::read_to_string(path).map_err(|error| Failure::own(format!("cannot read {name}"), error))?;
         let suite = Suite::parse(&name, &text).map_err(|error| Failure::plain(error.to_string()))?;
         let failed = suite.run(&policy, &text);
         for case in &failed {
             print(&format!("{name}:{}: {:?}: {}", case.line, case.command, case.problem))?;
         }
-        print(&format!("{name}: {} of {} cases as expected", suite.cases.len() - failed.len(), suite.cases.len()))?;
+        print(&format!(
+            "{name}: {} of {} cases as expected",
+            suite.cases.len() - failed.len(),
+            suite.cases.len()
+        ))?;
         failures += failed.len();
     }
     if arguments.corpus {
@@ -152,12 +161,17 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
             print(&format!("way round {:?}: {:?} is allowed by {by}", found.rule, found.line))?;
         }
         for found in &findings.mistaken {
-            print(&format!("{:?} catches {:?}, which only mentions {:?}", found.rule, found.line, found.plain))?;
+            print(&format!(
+                "{:?} catches {:?}, which only mentions {:?}",
+                found.rule, found.line, found.plain
+            ))?;
         }
         let wrong = findings.bypasses.len() + findings.mistaken.len();
         print(&format!("corpus: {} of {} lines as expected", findings.judged - wrong, findings.judged))?;
         if findings.judged == 0 {
-            streams::note("no rule that denies or asks has examples (`matches`), so that nothing could be tried");
+            streams::note(
+                "no rule that denies or asks has examples (`matches`), so that nothing could be tried",
+            );
         }
         failures += wrong;
     }
@@ -167,7 +181,8 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
 fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
     let policy = load(arguments.policies.as_deref())?;
     let request = request(&arguments)?;
-    let profile = policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone()).unwrap_or_default();
+    let profile =
+        policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone()).unwrap_or_default();
     let remembered = Remembered::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned());
     let view = View::new(&profile, roots, &remembered);

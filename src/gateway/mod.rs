@@ -7,9 +7,9 @@
 
 mod config;
 mod listen;
+pub mod policies;
 mod private;
 mod state;
-pub mod policies;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 

@@ -42,7 +42,8 @@ pub enum ReadError {
 /// Reads a folder, or a single file.
 pub fn read(path: &Path) -> Result<PolicySet, ReadError> {
     let files = read_texts(path)?;
-    let borrowed: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let borrowed: Vec<(&str, &str)> =
+        files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     Ok(PolicySet::load(&borrowed)?)
 }
 

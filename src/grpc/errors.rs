@@ -125,7 +125,19 @@ pub fn run(error: &RunError) -> Status {
 }
 
 fn denied(denial: &Denial) -> Status {
-    status(Code::PermissionDenied, denial.to_string(), "POLICY_DENIED", [("rule", denial.rule())])
+    let reason = match denial {
+        Denial::NeedsApproval(_) => "APPROVAL_REQUIRED",
+        Denial::Profile(_)
+        | Denial::Network { .. }
+        | Denial::EnvironmentDenied { .. }
+        | Denial::EnvironmentNotAllowed { .. }
+        | Denial::Command { .. }
+        | Denial::Variable { .. }
+        | Denial::Conflict(..)
+        | Denial::Profiles(..)
+        | Denial::Cwd(_) => "POLICY_DENIED",
+    };
+    status(Code::PermissionDenied, denial.to_string(), reason, [("rule", denial.rule())])
 }
 
 fn draining(message: String) -> Status {

@@ -109,6 +109,8 @@ pub fn new_terminal(
     };
     let profile = if request.profile.is_empty() { session.profile.clone() } else { request.profile };
     let parsed = Request {
+        principal: session.principal.to_string(),
+        labels: Arc::new(session.labels.clone()),
         roots: session.roots.clone(),
         session_env: session.env.clone(),
         program,

@@ -137,7 +137,10 @@ pub fn merged(profile: &Profile, session: &[Entry], caller: &[Entry]) -> BTreeMa
 
 /// As [`merged`], each as `NAME=value`.
 pub fn merge(profile: &Profile, session: &[Entry], caller: &[Entry]) -> Vec<bytes::Bytes> {
-    merged(profile, session, caller).into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
+    merged(profile, session, caller)
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}").into())
+        .collect()
 }
 
 #[cfg(test)]

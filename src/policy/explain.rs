@@ -157,7 +157,11 @@ impl Explanation {
 fn command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> Command {
     let matched = unit.matched.iter().map(|(id, answer)| Matched {
         rule: id.clone(),
-        decision: policy.rules().iter().find(|rule| rule.id == *id).map_or_else(String::new, |rule| rule.decision.to_string()),
+        decision: policy
+            .rules()
+            .iter()
+            .find(|rule| rule.id == *id)
+            .map_or_else(String::new, |rule| rule.decision.to_string()),
         surely: *answer == Match::Yes,
         place: place(policy, id),
     });
@@ -179,7 +183,8 @@ fn because(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> String {
     match &unit.ground {
         Ground::Rule(id) => {
             let at = place(policy, id).map(|place| format!(" ({place})")).unwrap_or_default();
-            let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|rule| rule.reason.clone());
+            let reason =
+                policy.rules().iter().find(|rule| rule.id == *id).and_then(|rule| rule.reason.clone());
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             match unit.words.first() {
                 Some(shell::Word::Opaque { reason: hidden, .. }) => {

@@ -276,9 +276,13 @@ fn digest(principal: &str, order: &Order) -> Digest {
         list.iter().for_each(|item| part(item));
     }
     let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
-    let judged = order.judged.as_ref().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
+    let judged =
+        order.judged.as_ref().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
     let limits = order.profile.limits.terminal;
-    for number in judged.into_iter().chain([limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis].map(|limit| limit.unwrap_or(u64::MAX))) {
+    for number in judged.into_iter().chain(
+        [limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis]
+            .map(|limit| limit.unwrap_or(u64::MAX)),
+    ) {
         part(&number.to_le_bytes());
     }
     for number in [

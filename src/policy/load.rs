@@ -2,11 +2,7 @@
 //!
 //! A mistake anywhere refuses the whole, and says where it stands. Nothing is read here: who loads brings the texts.
 
-use std::{
-    collections::BTreeMap,
-    ops::Range,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use serde::Deserialize;
 use sha2::Digest as _;
@@ -110,10 +106,7 @@ fn load_profiles(files: &[Parsed<'_>]) -> Result<BTreeMap<ProfileName, Arc<Profi
 }
 
 /// A profile laid over the one that it extends: tables are put together key by key, every other value replaces.
-fn extend(
-    name: &str,
-    owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>,
-) -> Result<Profile, Wrong> {
+fn extend(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>) -> Result<Profile, Wrong> {
     let wrong = |problem: String| Wrong { key: "extends", problem };
     let mut chain = vec![name];
     while let Some((_, profile)) = chain.last().and_then(|last| owners.get(last))
@@ -189,7 +182,8 @@ fn load_rules(
             let source = spanned.get_ref();
             let end = file.file.rule.get(at + 1).map_or(file.text.len(), |next| next.span().start);
             let span = spanned.span().start..end.max(spanned.span().start);
-            let wrong = |key: &str, problem: String| file.error(find_key(file.text, span.clone(), key), problem);
+            let wrong =
+                |key: &str, problem: String| file.error(find_key(file.text, span.clone(), key), problem);
             if let Some(origin) = origins.get(&source.id) {
                 let problem = format!("id: {:?} is taken by {}:{}", source.id, origin.file, origin.line);
                 return Err(wrong("id", problem));
@@ -203,7 +197,8 @@ fn load_rules(
                 RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
                 RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
                     let written = find_text(file.text, span.clone(), line);
-                    let key = if matches!(error, RuleError::ExampleMissed(_)) { "matches" } else { "rejects" };
+                    let key =
+                        if matches!(error, RuleError::ExampleMissed(_)) { "matches" } else { "rejects" };
                     match written {
                         Some(range) => file.error(range, error.to_string()),
                         None => wrong(key, error.to_string()),
@@ -241,11 +236,8 @@ fn check_effects(
         }
     }
     let limits = &effects.limits;
-    let numbers = [
-        ("memory_bytes", limits.memory_bytes),
-        ("pids", limits.pids),
-        ("cpu_millis", limits.cpu_millis),
-    ];
+    let numbers =
+        [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)];
     match numbers.into_iter().find(|(_, value)| *value == Some(0)) {
         Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
         None => Ok(()),
@@ -364,14 +356,38 @@ mod tests {
             ("id = 'x'\ndecision = 'deny'\nargv = []", "b.toml:4:1", "at least one word"),
             ("id = 'x'\ndecision = 'deny'\nargv = ['a**']", "b.toml:4:1", "\"**\""),
             ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nflags = ['f']", "b.toml:5:1", "a flag begins"),
-            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\neffects.profile = 'a'", "b.toml:5:1", "only an allowing"),
-            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.profile = 'b'", "b.toml:5:9", "no [profile.b]"),
-            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.time_limit = '0s'", "b.toml:5:9", "must not be 0"),
-            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\nmatches = ['a', 'b']", "b.toml:5:17", "own example"),
-            ("id = 'x'\ndecision = 'allow'\nargv = ['a']\nrejects = ['b', 'a']", "b.toml:5:17", "says it rejects"),
+            (
+                "id = 'x'\ndecision = 'deny'\nargv = ['a']\neffects.profile = 'a'",
+                "b.toml:5:1",
+                "only an allowing",
+            ),
+            (
+                "id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.profile = 'b'",
+                "b.toml:5:9",
+                "no [profile.b]",
+            ),
+            (
+                "id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.time_limit = '0s'",
+                "b.toml:5:9",
+                "must not be 0",
+            ),
+            (
+                "id = 'x'\ndecision = 'allow'\nargv = ['a']\nmatches = ['a', 'b']",
+                "b.toml:5:17",
+                "own example",
+            ),
+            (
+                "id = 'x'\ndecision = 'allow'\nargv = ['a']\nrejects = ['b', 'a']",
+                "b.toml:5:17",
+                "says it rejects",
+            ),
             ("id = 'x'\ndecision = 'maybe'\nargv = ['a']", "b.toml:3:12", "unknown variant"),
             ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nwhen.host = 'x'", "b.toml:5:6", "unknown field"),
-            ("id = 'x'\ndecision = 'deny'\nargv = ['a']\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']", "b.toml:6:1", "taken by b.toml:1"),
+            (
+                "id = 'x'\ndecision = 'deny'\nargv = ['a']\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']",
+                "b.toml:6:1",
+                "taken by b.toml:1",
+            ),
         ] {
             let error = rule_error(&format!("[[rule]]\n{rule}\n"));
             assert!(error.starts_with(place) && error.contains(says), "{rule}\n{error}");
@@ -381,7 +397,10 @@ mod tests {
 
     #[test]
     fn files_are_one_whole_in_any_order() {
-        let (a, b) = (("a.toml", HEAD), ("b.toml", "mode = 'observe'\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']\n"));
+        let (a, b) = (
+            ("a.toml", HEAD),
+            ("b.toml", "mode = 'observe'\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']\n"),
+        );
         let (one, two) = (PolicySet::load(&[a, b]), PolicySet::load(&[b, a]));
         let (one, two) = (one.unwrap_or_else(|e| panic!("{e}")), two.unwrap_or_else(|e| panic!("{e}")));
         assert_eq!(one.digest(), two.digest());

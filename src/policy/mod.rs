@@ -23,12 +23,12 @@ pub mod schema;
 mod set;
 pub mod suite;
 
-pub use file_error::PolicyFileError;
 pub use approval::{Approval, Question};
 pub use denial::Denial;
+pub use file_error::PolicyFileError;
 pub use judge::{Hearing, hear, judge, judge_session};
+pub use load::MOST_RULES;
 pub use path::{AbsPath, PathError};
 pub use permit::{Digest, Order, Permit};
 pub use request::{Overflow, Program, Request, Stdin, Streams};
-pub use load::MOST_RULES;
 pub use set::{Origin, PolicySet, ProfileName};

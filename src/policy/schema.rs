@@ -38,7 +38,10 @@ mod tests {
     fn the_schema_names_every_key_of_a_rule_and_refuses_others() {
         let schema = serde_json::to_value(super::of_files()).unwrap();
         let rule = &schema["$defs"]["RuleSource"];
-        for key in ["id", "decision", "argv", "flags", "skip", "when", "effects", "reason", "matches", "rejects", "mode"] {
+        for key in [
+            "id", "decision", "argv", "flags", "skip", "when", "effects", "reason", "matches", "rejects",
+            "mode",
+        ] {
             assert!(rule["properties"][key].is_object(), "{key}");
         }
         assert_eq!(rule["additionalProperties"], false);

@@ -85,9 +85,11 @@ pub struct Failed {
 impl Suite {
     /// Reads a test file.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyFileError> {
-        let suite: Self = toml::from_str(text)
-            .map_err(|error| PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message()))?;
-        let odd = suite.cases.iter().find(|case| case.get_ref().line.is_some() == case.get_ref().command.is_some());
+        let suite: Self = toml::from_str(text).map_err(|error| {
+            PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message())
+        })?;
+        let odd =
+            suite.cases.iter().find(|case| case.get_ref().line.is_some() == case.get_ref().command.is_some());
         match odd {
             Some(case) => {
                 let problem = "a case has either a line or a command";
@@ -128,7 +130,8 @@ impl Suite {
     fn judge(&self, policy: &PolicySet, case: &Case) -> Result<Verdict, String> {
         let (own, other) = (&case.given, &self.defaults);
         let profile = own.profile.as_deref().or(other.profile.as_deref());
-        let (_, profile) = policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
+        let (_, profile) =
+            policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
         let mut env = environment::merged(profile, &[], &[]);
         env.extend(other.env.clone());
         env.extend(own.env.clone());

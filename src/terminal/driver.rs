@@ -25,7 +25,10 @@ use super::{
 use crate::{
     policy::{self, AbsPath, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
     proto::{supervisor::Started, v1::Outcome},
-    sandbox::handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
+    sandbox::{
+        handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
+        programs::{Remembered, View},
+    },
     session::{Entered, Session, Site, Tenancy},
 };
 
@@ -55,12 +58,13 @@ impl Requested {
     pub(super) fn authorize(
         mut self,
         policy: &PolicySet,
+        remembered: &Remembered,
         ledger: &Arc<Ledger>,
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
     ) -> Result<Authorized, AuthorizeError> {
         follow_links(&mut self.request);
-        let permit = policy::judge(policy, &self.request)?;
+        let permit = judge(policy, &self.request, remembered)?;
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
         let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
@@ -77,6 +81,19 @@ impl Requested {
         });
         Ok(Authorized { terminal, permit, entered: self.entered })
     }
+}
+
+/// Names mean the files that the sandbox will show.
+fn judge(policy: &PolicySet, request: &Request, remembered: &Remembered) -> Result<Permit, Denial> {
+    // Without such a profile, judging ends before a file is looked for.
+    let profile = policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone());
+    let profile = profile.unwrap_or_default();
+    let roots = request.roots.iter().map(|root| root.as_path().to_owned());
+    let permit = policy::judge(policy, request, &View::new(&profile, roots, remembered), None)?;
+    for (rule, decision) in permit.observed() {
+        tracing::info!(rule, %decision, principal = request.principal, "a rule that observes would have decided");
+    }
+    Ok(permit)
 }
 
 /// A working folder below a root is judged by where it really is. What changes after this leads nowhere: the command

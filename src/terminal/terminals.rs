@@ -25,7 +25,7 @@ use super::{
 use crate::{
     policy::{PolicySet, Request},
     proto::supervisor::{StopCause, WriteStdin},
-    sandbox::{control::ControlError, handle::RequestError},
+    sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
     session::{Principal, Session, SessionId, Site},
 };
 
@@ -52,6 +52,7 @@ type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
 pub struct Terminals {
     site: Site,
     policy: Arc<PolicySet>,
+    remembered: Remembered,
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
@@ -66,6 +67,7 @@ impl Terminals {
         Arc::new(Self {
             site,
             policy,
+            remembered: Remembered::default(),
             ledger: Ledger::new(caps),
             counters: Arc::default(),
             changes: broadcast::Sender::new(CHANGES_HELD),
@@ -128,7 +130,7 @@ impl Terminals {
             request_id: new.request_id,
         };
         let authorized = requested
-            .authorize(&self.policy, &self.ledger, &self.counters, &self.changes)
+            .authorize(&self.policy, &self.remembered, &self.ledger, &self.counters, &self.changes)
             .inspect_err(|_| self.counters.refused())?;
         let terminal = authorized.terminal.clone();
         self.lock().insert(terminal.id, terminal.clone());

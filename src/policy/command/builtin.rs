@@ -104,5 +104,8 @@ pub(super) fn variables_set<'a>(name: &str, args: &'a [Word]) -> Vec<&'a Word> {
 
 /// Builtins whose arguments are data and nothing else.
 pub(super) fn takes_data(name: &str) -> bool {
-    matches!(name, "echo" | "printf" | "true" | "false" | ":" | "cd" | "exit" | "return" | "kill" | "pwd" | "type")
+    matches!(
+        name,
+        "echo" | "printf" | "true" | "false" | ":" | "cd" | "exit" | "return" | "kill" | "pwd" | "type"
+    )
 }

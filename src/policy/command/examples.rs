@@ -5,8 +5,8 @@
 use super::{
     pattern::Match,
     program,
-    shell::Dialect,
     rule::{Circumstances, Rule, RuleError, RuleSource},
+    shell::Dialect,
     verdict::{Bench, Form, judge},
 };
 

@@ -3,6 +3,7 @@
 mod builtin;
 mod effects;
 pub mod examples;
+mod kinds;
 mod options;
 pub mod pattern;
 pub mod program;

@@ -6,6 +6,7 @@
 use super::{
     builtin::{changes_lookup, is_builtin, runs_a_file, takes_data, variables_set},
     effects::{Excluded, merge},
+    kinds,
     pattern::Match,
     program::{self, Found, Programs},
     rule::{Circumstances, Decision, Effects, Mode, Rule, Subject, base_name},
@@ -161,8 +162,8 @@ impl Hearing<'_> {
                 Named::Function => Seen::AsFunction(dialect),
                 Named::Program => Seen::InShell(dialect),
             };
-            let changes = self.assignments(&command.assignments, within)
-                | self.variables(&command.words, within);
+            let changes =
+                self.assignments(&command.assignments, within) | self.variables(&command.words, within);
             lookup_is_changed |= changes;
             if command.words.is_empty() {
                 continue;
@@ -211,7 +212,7 @@ impl Hearing<'_> {
         }
         let hidden = args.iter().filter_map(Word::literal).find(|text| shell::holds_substitution(text));
         let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
-        let is_data = (takes_data(builtin) && !names_variable) || wrapper::runs_its_text(builtin);
+        let is_data = (takes_data(builtin) && !names_variable) || kinds::runs_its_text(builtin);
         if let Some(text) = hidden.filter(|_| !is_data) {
             self.hide(text, OpaqueReason::Assignment, within);
         }
@@ -250,12 +251,12 @@ impl Hearing<'_> {
             is_builtin || matches!(file, Found::File(_)) && (given == base || programs.is_named(&file, base));
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
         let is_wrapper = is_itself
-            || wrapper::is_dynamic_loader(base)
+            || kinds::is_dynamic_loader(base)
             || (base.starts_with("git-") && programs.is_named(&file, "git"));
         let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
         let is_function = matches!(seen, Seen::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
-            || (!inner.is_empty() && wrapper::is_transparent(base))
+            || (!inner.is_empty() && kinds::is_transparent(base))
             || is_function;
         let otherwise = match &file {
             Found::Unknown => Some(Ground::Opaque(OpaqueReason::Place)),
@@ -309,7 +310,8 @@ impl Hearing<'_> {
         within: &[String],
         otherwise: Option<Ground>,
     ) -> Answered {
-        let subject = Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
+        let subject =
+            Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
         let mut matched = Vec::new();
         let mut strictest: Option<(Decision, &Rule)> = None;
         for rule in self.bench.rules {

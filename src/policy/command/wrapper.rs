@@ -6,6 +6,7 @@
 //! tells what they run.
 
 use super::{
+    kinds::{HIDING, is_dynamic_loader},
     options::{Options, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
 };
@@ -114,107 +115,9 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
     }
 }
 
-/// Programs that run others in ways that are not followed.
-const HIDING: [&str; 58] = [
-    "at",
-    "batch",
-    "bwrap",
-    "capsh",
-    "catchsegv",
-    "cgexec",
-    "choom",
-    "chpst",
-    "chroot",
-    "crontab",
-    "daemon",
-    "daemonize",
-    "dbus-launch",
-    "dbus-run-session",
-    "dumb-init",
-    "eatmydata",
-    "entr",
-    "expect",
-    "fakechroot",
-    "fakeroot",
-    "faketime",
-    "firejail",
-    "gdb",
-    "gosu",
-    "i386",
-    "linux32",
-    "linux64",
-    "lldb",
-    "ltrace",
-    "newgrp",
-    "nsenter",
-    "numactl",
-    "parallel",
-    "perf",
-    "pkexec",
-    "prlimit",
-    "proot",
-    "rlwrap",
-    "run-parts",
-    "runcon",
-    "runuser",
-    "screen",
-    "script",
-    "setarch",
-    "setpriv",
-    "sg",
-    "ssh-agent",
-    "start-stop-daemon",
-    "strace",
-    "su",
-    "su-exec",
-    "systemd-run",
-    "tini",
-    "tmux",
-    "unbuffer",
-    "unshare",
-    "valgrind",
-    "xvfb-run",
-];
-
 /// Whether a program is only asked about itself.
 fn asks_only(args: &[Word]) -> bool {
     matches!(args, [only] if matches!(only.literal(), Some("--help" | "--version" | "-V")))
-}
-
-/// Wrappers that do nothing by themselves: what they run is judged, and they need no rule of their own.
-pub fn is_transparent(name: &str) -> bool {
-    matches!(
-        name,
-        "env"
-            | "nohup"
-            | "setsid"
-            | "nice"
-            | "ionice"
-            | "chrt"
-            | "taskset"
-            | "timeout"
-            | "stdbuf"
-            | "time"
-            | "xargs"
-            | "busybox"
-            | "toybox"
-    ) || is_shell(name)
-        || name.starts_with("git-")
-}
-
-/// Whether a builtin's text is unwrapped, so that what it would run is judged as such.
-pub fn runs_its_text(name: &str) -> bool {
-    matches!(name, "eval" | "trap" | "command" | "builtin" | "exec" | "time" | "coproc" | "alias" | "enable")
-}
-
-/// Whether a base name is that of a shell.
-pub fn is_shell(name: &str) -> bool {
-    matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash")
-}
-
-/// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).
-pub fn is_dynamic_loader(name: &str) -> bool {
-    name == "ld.so" || (name.starts_with("ld-") && name.contains(".so"))
 }
 
 fn opaque(reason: OpaqueReason) -> Vec<Inner> {
@@ -416,10 +319,7 @@ fn find(args: &[Word]) -> Vec<Inner> {
     {
         let inner = &rest[at + 1..];
         let end = inner.iter().position(|w| matches!(w.literal(), Some(";" | "+"))).unwrap_or(inner.len());
-        let words: Vec<Word> = inner[..end]
-            .iter()
-            .map(|word| unknown_where(word, "{}"))
-            .collect();
+        let words: Vec<Word> = inner[..end].iter().map(|word| unknown_where(word, "{}")).collect();
         found.extend(argv(&words));
         rest = &inner[end..];
     }

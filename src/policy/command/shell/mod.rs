@@ -137,7 +137,8 @@ pub fn print(words: &[Word]) -> String {
 
 /// Characters that a reader of the line takes for nothing or for a blank, and a shell for a letter.
 fn is_unseen(c: char) -> bool {
-    let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let invisible =
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     invisible || (c.is_control() && c != '\n' && c != '\t') || (!c.is_ascii() && c.is_whitespace())
 }
 

@@ -17,7 +17,8 @@ pub(super) fn walk(source: &str, tree: &Tree, dialect: Dialect) -> Line {
         Walker { source, dialect, line: Line::default(), place: Place::Start, functions: Vec::new() };
     walker.visit(tree.root_node(), 0);
     let root = tree.root_node();
-    if !is_blank(&source[..root.start_byte()]) || !is_blank(&source[root.end_byte()..]) {
+    let outside = [source.get(..root.start_byte()), source.get(root.end_byte()..)];
+    if outside.iter().any(|text| text.is_none_or(|text| !is_blank(text))) {
         walker.hide(root, OpaqueReason::Syntax);
     }
     if walker.line.commands.len() > MOST_COMMANDS {
@@ -40,7 +41,8 @@ impl Walker<'_> {
         if depth > DEEPEST {
             return self.hide(node, OpaqueReason::TooMany);
         }
-        if node.is_error() || node.is_missing() {
+        let is_cut = self.source.get(node.byte_range()).is_none();
+        if node.is_error() || node.is_missing() || is_cut {
             return self.hide(node, OpaqueReason::Syntax);
         }
         self.check_plain(node);
@@ -56,9 +58,7 @@ impl Walker<'_> {
             "test_command" if self.dialect == Dialect::Posix && !self.text(node).starts_with("[ ") => {
                 self.hide(node, OpaqueReason::Dialect);
             }
-            "compound_statement"
-                if self.dialect == Dialect::Posix && self.text(node).starts_with("((") =>
-            {
+            "compound_statement" if self.dialect == Dialect::Posix && self.text(node).starts_with("((") => {
                 self.hide(node, OpaqueReason::Dialect);
             }
             // bash and dash do not agree on what this string is, nor even where it ends.
@@ -102,7 +102,8 @@ impl Walker<'_> {
     fn check_plain(&mut self, node: Node<'_>) {
         let kind = node.kind();
         if node.child_count() == 0 {
-            let is_data = matches!(kind, "raw_string" | "ansi_c_string" | "comment" | "heredoc_start" | "heredoc_end");
+            let is_data =
+                matches!(kind, "raw_string" | "ansi_c_string" | "comment" | "heredoc_start" | "heredoc_end");
             let seen_through = match kind {
                 "string_content" | "heredoc_content" | "heredoc_body" => word::holds_quoted_substitution,
                 _ => word::holds_substitution,
@@ -118,12 +119,12 @@ impl Walker<'_> {
         let mut cursor = node.walk();
         let mut end = node.start_byte();
         for child in node.children(&mut cursor) {
-            if !is_plain(self.source.get(end..child.start_byte()).unwrap_or("")) {
+            if !is_plain(self.source.get(end..child.start_byte()).unwrap_or("`")) {
                 return self.hide(node, OpaqueReason::Syntax);
             }
             end = end.max(child.end_byte());
         }
-        if !is_plain(self.source.get(end..node.end_byte()).unwrap_or("")) {
+        if !is_plain(self.source.get(end..node.end_byte()).unwrap_or("`")) {
             self.hide(node, OpaqueReason::Syntax);
         }
     }
@@ -357,7 +358,7 @@ impl Walker<'_> {
     }
 
     fn text(&self, node: Node<'_>) -> &str {
-        &self.source[node.byte_range()]
+        word::text_of(self.source, node)
     }
 
     fn hide(&mut self, node: Node<'_>, reason: OpaqueReason) {

@@ -76,9 +76,14 @@ pub enum OpaqueReason {
     Place,
 }
 
+/// The text of a node; empty where the tree cuts a character in two.
+pub(super) fn text_of<'a>(source: &'a str, node: Node<'_>) -> &'a str {
+    source.get(node.byte_range()).unwrap_or("")
+}
+
 /// Undoes the quoting of the word at `node`.
 pub(super) fn read(source: &str, node: Node<'_>) -> Word {
-    let text = &source[node.byte_range()];
+    let text = text_of(source, node);
     let mut parts = Parts::default();
     parts.add(source, node);
     match parts.reason() {
@@ -97,7 +102,7 @@ struct Parts {
 
 impl Parts {
     fn add(&mut self, source: &str, node: Node<'_>) {
-        let text = &source[node.byte_range()];
+        let text = text_of(source, node);
         match node.kind() {
             "word" | "number" | "variable_name" | "test_operator" | "extglob_pattern" | "regex" => {
                 self.add_bare(text);
