@@ -1,4 +1,4 @@
-//! Folders of sandboxes in the hierarchies: made, owned, limited, killed, removed.
+//! Folders of sandboxes in the hierarchies: made, owned, killed, removed.
 //!
 //! By path, from the gateway's side, below its own group only. Leaves of terminals are the supervisor's.
 
@@ -43,6 +43,19 @@ pub enum FolderError {
         #[source]
         cause: io::Error,
     },
+    /// A limit on it could not be set.
+    #[error("set {limit} of cgroup {path} to {value}")]
+    Limit {
+        /// Which one.
+        path: PathBuf,
+        /// As profiles call it.
+        limit: &'static str,
+        /// To what.
+        value: u64,
+        /// Why.
+        #[source]
+        cause: cgroups_rs::error::Error,
+    },
     /// It could not be handed to the supervisor.
     #[error("give cgroup {path} to its supervisor")]
     Give {
@@ -70,19 +83,6 @@ pub enum FolderError {
         #[source]
         cause: io::Error,
     },
-}
-
-/// Limits on a sandbox as a whole; absent ones are not set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FolderLimits {
-    /// Bytes of memory.
-    pub memory_bytes: Option<u64>,
-    /// Bytes of swap beyond the memory.
-    pub swap_bytes: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
-    /// Thousandths of one processor.
-    pub cpu_millis: Option<u64>,
 }
 
 /// Makes a folder, and those above it up to a group that exists.
@@ -140,54 +140,6 @@ pub fn open(path: &Path) -> Result<OwnedFd, FolderError> {
         .map(OwnedFd::from)
         .map_err(|cause| FolderError::Open { path: path.to_owned(), cause })
 }
-
-/// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
-///
-/// # Errors
-/// [`FolderError::Set`].
-pub fn limit(
-    path: &Path,
-    hierarchy: Hierarchy,
-    controllers: &[String],
-    limits: &FolderLimits,
-) -> Result<Vec<&'static str>, FolderError> {
-    let has = |name: &str| controllers.iter().any(|one| one == name);
-    let mut done = Vec::new();
-    let mut put = |name: &'static str, file: &str, value: String| {
-        done.push(name);
-        set(&path.join(file), &value)
-    };
-    let v2 = hierarchy == Hierarchy::V2;
-    if let (Some(bytes), true) = (limits.memory_bytes, has("memory")) {
-        put("memory_bytes", if v2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes.to_string())?;
-    }
-    if let (Some(swap), true) = (limits.swap_bytes, has("memory")) {
-        let file = if v2 { "memory.swap.max" } else { "memory.memsw.limit_in_bytes" };
-        // Absent where the kernel has no accounting of swap: then there is none to limit.
-        if path.join(file).exists() {
-            let value = if v2 { swap } else { limits.memory_bytes.unwrap_or(0).saturating_add(swap) };
-            if v2 || limits.memory_bytes.is_some() {
-                put("swap_bytes", file, value.to_string())?;
-            }
-        }
-    }
-    if let (Some(pids), true) = (limits.pids, has("pids")) {
-        put("pids", "pids.max", pids.to_string())?;
-    }
-    if let (Some(millis), true) = (limits.cpu_millis, has("cpu")) {
-        let quota_us = millis.saturating_mul(CPU_PERIOD_US / 1000);
-        if v2 {
-            put("cpu_millis", "cpu.max", format!("{quota_us} {CPU_PERIOD_US}"))?;
-        } else {
-            put("cpu_millis", "cpu.cfs_period_us", CPU_PERIOD_US.to_string())?;
-            set(&path.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
-        }
-    }
-    Ok(done)
-}
-
-/// The period over which processor time is counted: the kernel's default.
-const CPU_PERIOD_US: u64 = 100_000;
 
 /// Kills everything in a v2 folder and below (`cgroup.kill`, Linux 5.14).
 ///

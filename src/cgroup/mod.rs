@@ -6,6 +6,7 @@
 pub mod folder;
 pub mod hierarchy;
 pub mod leaf;
+pub mod limits;
 pub mod usage;
 
 use std::os::fd::OwnedFd;

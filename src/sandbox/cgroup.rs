@@ -13,7 +13,8 @@ use std::{
 use crate::{
     cgroup::{
         Hierarchy,
-        folder::{self, FolderError, FolderLimits, Presence},
+        folder::{self, FolderError, Presence},
+        limits::{self, FolderLimits},
         hierarchy::{self, GATEWAY_LEAF, OwnGroup},
     },
     proto::supervisor::{CgroupFolder, cgroup_folder},
@@ -99,7 +100,7 @@ impl GatewayGroups {
             });
         }
         let prepared = made.folders.iter().try_for_each(|one| {
-            folder::limit(&one.path, one.hierarchy, &one.controllers, limits)?;
+            limits::set(&one.path, one.hierarchy, &one.controllers, limits)?;
             folder::give(&one.path, one.hierarchy, owner.0, owner.1)
         });
         if let Err(error) = prepared {

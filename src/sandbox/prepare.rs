@@ -30,7 +30,7 @@ use super::{
     view,
 };
 use crate::{
-    cgroup::folder::FolderLimits,
+    cgroup::limits::FolderLimits,
     policy::profile::{CgroupLimits, Demand, Network, Profile},
     proto::supervisor::{Identity, LandlockPlan, SandboxPlan, SeccompPlan},
     wire::launch::PLAN_VERSION,

@@ -1,0 +1,80 @@
+//! Limits on a sandbox as a whole, by whichever controllers its folder in one hierarchy has.
+//!
+//! The files' names and forms in version 1 and 2 are cgroups-rs' business; what is set and what a missing file means
+//! is decided here. Limits of single terminals are the leaf's, by descriptor.
+
+use std::path::Path;
+
+use cgroups_rs::{MaxValue, cpu::CpuController, error::Error, memory::MemController, pid::PidController};
+
+use super::{Hierarchy, folder::FolderError};
+
+/// Limits on a sandbox as a whole; absent ones are not set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FolderLimits {
+    /// Bytes of memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of swap beyond the memory.
+    pub swap_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+    /// Thousandths of one processor.
+    pub cpu_millis: Option<u64>,
+}
+
+/// The period over which processor time is counted: the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
+///
+/// # Errors
+/// [`FolderError::Limit`].
+pub fn set(
+    path: &Path,
+    hierarchy: Hierarchy,
+    controllers: &[String],
+    limits: &FolderLimits,
+) -> Result<Vec<&'static str>, FolderError> {
+    let v2 = hierarchy == Hierarchy::V2;
+    let has = |name: &str| controllers.iter().any(|one| one == name);
+    let mut done = Vec::new();
+    let mut put = |limit: &'static str, value: u64, result: Result<(), Error>| {
+        done.push(limit);
+        result.map_err(|cause| FolderError::Limit { path: path.to_owned(), limit, value, cause })
+    };
+    if has("memory") {
+        let memory = MemController::new(path.to_owned(), v2);
+        if let Some(bytes) = limits.memory_bytes {
+            put("memory_bytes", bytes, memory.set_limit(signed(bytes)))?;
+        }
+        if let Some(swap) = swap_value(path, v2, limits) {
+            put("swap_bytes", swap, memory.set_memswap_limit(signed(swap)))?;
+        }
+    }
+    if let (Some(pids), true) = (limits.pids, has("pids")) {
+        let controller = PidController::new(path.to_owned(), v2);
+        put("pids", pids, controller.set_pid_max(MaxValue::Value(signed(pids))))?;
+    }
+    if let (Some(millis), true) = (limits.cpu_millis, has("cpu")) {
+        let controller = CpuController::new(path.to_owned(), v2);
+        let quota_us = signed(millis.saturating_mul(CPU_PERIOD_US / 1000));
+        put("cpu_millis", millis, controller.set_cfs_quota_and_period(Some(quota_us), Some(CPU_PERIOD_US)))?;
+    }
+    Ok(done)
+}
+
+/// What the swap file wants: swap alone in version 2, memory and swap together in version 1. `None` where the kernel
+/// does not account for swap, so that there is none to limit, or where version 1 has no limit on memory to add to.
+fn swap_value(path: &Path, v2: bool, limits: &FolderLimits) -> Option<u64> {
+    let swap = limits.swap_bytes?;
+    let file = if v2 { "memory.swap.max" } else { "memory.memsw.limit_in_bytes" };
+    if !path.join(file).exists() {
+        return None;
+    }
+    if v2 { Some(swap) } else { limits.memory_bytes.map(|memory| memory.saturating_add(swap)) }
+}
+
+/// The crate counts with a sign, -1 meaning no limit. The highest number means no less to the kernel.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
