@@ -43,6 +43,8 @@ impl Gateway {
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // Its log, which it writes as it would to a service manager.
+            .stderr(Stdio::null())
             .spawn()
             .expect("the binary was built for this benchmark");
         let gateway = Self { process, folder };
