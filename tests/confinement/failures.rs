@@ -119,8 +119,21 @@ async fn a_failed_set_up_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn whichever_step_of_set_up_fails_the_command_does_not_run_and_the_step_is_named() {
     for stage in [
-        "ID_MAP", "IDENTITY", "KEYRING", "CGROUP_NAMESPACE", "SUPERVISOR_CGROUP", "HOSTNAME", "LOOPBACK", "MOUNT",
-        "PIVOT_ROOT", "NESTED_NAMESPACES", "CAPABILITIES", "NO_NEW_PRIVS", "LANDLOCK", "SECCOMP", "POSTURE",
+        "ID_MAP",
+        "IDENTITY",
+        "KEYRING",
+        "CGROUP_NAMESPACE",
+        "SUPERVISOR_CGROUP",
+        "HOSTNAME",
+        "LOOPBACK",
+        "MOUNT",
+        "PIVOT_ROOT",
+        "NESTED_NAMESPACES",
+        "CAPABILITIES",
+        "NO_NEW_PRIVS",
+        "LANDLOCK",
+        "SECCOMP",
+        "POSTURE",
     ] {
         let gateway = Gateway::start_with(crate::support::Options {
             env: vec![("PROVOST_FAIL_AT".into(), format!("STAGE_{stage}"))],
@@ -129,7 +142,11 @@ async fn whichever_step_of_set_up_fails_the_command_does_not_run_and_the_step_is
         in_session(&gateway, async |session| {
             let refusal = session.sh("echo ran > ran").refusal().await;
             must_be_unavailable(&refusal, &stage.to_lowercase());
-            assert_eq!(refusal.meta("errno"), (nix::errno::Errno::ECANCELED as i32).to_string(), "{refusal:?}");
+            assert_eq!(
+                refusal.meta("errno"),
+                (nix::errno::Errno::ECANCELED as i32).to_string(),
+                "{refusal:?}"
+            );
             assert!(!session.workspace.join("ran").exists(), "the command has run although {stage} failed");
         })
         .await;

@@ -254,7 +254,7 @@ async fn keyrings_sockets_and_cgroups_of_the_host_are_not_to_be_seen() {
         assert_eq!(posture.lines("unix").len(), 1, "only the heading: {}", posture.part("unix"));
         for line in posture.lines("cgroup") {
             let path = line.rsplit(':').next().unwrap_or_default();
-            assert!(!path.contains("provost-test"), "the host's place is told: {line}");
+            assert!(!path.contains("test-of-provost"), "the host's place is told: {line}");
         }
         assert_eq!(posture.part("run"), "!ENOENT");
     })
@@ -276,7 +276,7 @@ async fn limits_are_those_of_the_profile_inside_and_on_the_host() {
         let pid = Process::all_marked(&marker).first().expect("it runs").pid;
         let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its cgroups");
         // In every hierarchy in which it has a leaf, the leaf is below the gateway's own group.
-        let below = cgroups.lines().filter(|l| l.contains("provost-test-")).count();
+        let below = cgroups.lines().filter(|l| l.contains("test-of-provost-")).count();
         assert!(below >= 1, "{cgroups}");
         let receipt = held.info.receipt.clone().expect("a receipt");
         assert!(!receipt.limits.is_empty(), "{receipt:?}");

@@ -16,9 +16,9 @@ pub struct TestGroup {
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl TestGroup {
-    /// Makes the folders below the ones that this process is in. None on a host without writable trees.
+    /// Makes the folders below the ones that this process is in, under a name that no gateway takes for its own. None on a host without writable trees.
     pub fn new() -> Self {
-        let name = format!("provost-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("test-of-provost-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folders = own_folders()
             .into_iter()
             .map(|at| at.join(&name))
