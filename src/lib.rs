@@ -5,6 +5,8 @@ pub mod cli;
 pub mod client;
 pub mod gateway;
 pub mod grpc;
+pub mod journal;
+pub mod masking;
 pub mod output;
 pub mod policy;
 pub mod proto;

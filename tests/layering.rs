@@ -13,11 +13,11 @@ use std::{
 /// The most lines of code in a file: without its tests, comments and blank lines.
 const LONGEST_FILE_LINES: usize = 400;
 /// Modules without input and output, by promise.
-const PURE: [&str; 3] = ["policy", "output", "wire"];
+const PURE: [&str; 4] = ["policy", "output", "wire", "masking"];
 /// What a pure module may not name of the standard library.
 const IMPURE_STD: [&str; 6] = ["fs", "net", "process", "env", "thread", "io"];
 /// Modules that run where no runtime exists: in a sandbox, or before anything is started.
-const WITHOUT_RUNTIME: [&str; 5] = ["policy", "output", "wire", "supervisor", "cgroup"];
+const WITHOUT_RUNTIME: [&str; 7] = ["policy", "output", "wire", "supervisor", "cgroup", "journal", "masking"];
 /// Words that say nothing about what a thing is for.
 const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "helper", "helpers", "util", "utils", "common", "misc"];
 

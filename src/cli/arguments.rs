@@ -41,6 +41,8 @@ pub(super) enum Command {
     Wait(WaitArguments),
     /// Stop a terminal if it runs, and free everything that it holds
     Release(ReleaseArguments),
+    /// Read and check the journal
+    Audit(super::audit::AuditArguments),
     /// Say which protections this host offers, which are missing, and how to get them
     Doctor(DoctorArguments),
     /// Check, test and explain policies

@@ -8,6 +8,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Parser;
 
 mod arguments;
+mod audit;
 mod connection;
 mod doctor;
 mod exit;
@@ -58,6 +59,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Kill(arguments) => terminals::kill(arguments).await,
         Command::Wait(arguments) => terminals::wait(arguments).await,
         Command::Release(arguments) => terminals::release(arguments).await,
+        Command::Audit(arguments) => audit::audit(arguments),
         Command::Doctor(arguments) => doctor::examine(&arguments),
         Command::Policy(command) => policy::perform(command),
     }

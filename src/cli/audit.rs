@@ -1,0 +1,290 @@
+//! `provost audit`: reads and checks a journal's files, also while a gateway writes them, also without one.
+//!
+//! Needs leave to read the folder, and no gateway. Prints records as they were written; changes nothing.
+
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{
+    failure::Failure,
+    streams::{self, Written},
+    terminals::{as_json, printed},
+};
+use crate::{
+    gateway::Config,
+    journal::Clock as _,
+    journal::{
+        Entries, Entry, Filter, Folder, Follower, Integrity, JournalPublicKey, ReadError, Report,
+        SystemClock, Verdict, parse_utc, verify,
+    },
+    policy::duration,
+};
+
+/// The exit status for a journal that is not as it was written.
+const BROKEN: u8 = 1;
+/// The exit status for a last line that was not finished.
+const TORN: u8 = 3;
+/// How often a follower looks whether anybody still reads.
+const FOLLOW_WAIT: Duration = Duration::from_secs(3600);
+/// How many files `tail` looks into for the last records.
+const TAIL_FILES: usize = 2;
+
+/// `provost audit`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Reads the journal: one JSON object a line, each with the hash of the one before it. Works on the \
+                  files, with or without a gateway.",
+    after_help = "Examples:\n  \
+                  provost audit tail --follow\n  \
+                  provost audit query --decision deny --since 24h\n  \
+                  provost audit verify --key journal.pub"
+)]
+pub(super) struct AuditArguments {
+    /// The journal's folder. Without it: `journal` in the default state folder
+    #[arg(long, value_name = "DIR", global = true)]
+    journal: Option<PathBuf>,
+    #[command(subcommand)]
+    command: AuditCommand,
+}
+
+/// The commands of `provost audit`.
+#[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// Print the last records, and with --follow those to come
+    Tail {
+        /// How many
+        #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 10)]
+        lines: usize,
+        /// Go on with new records as they are written
+        #[arg(long, short = 'f')]
+        follow: bool,
+        #[command(flatten)]
+        filter: FilterArguments,
+    },
+    /// Print the records that are about something
+    Query {
+        #[command(flatten)]
+        filter: FilterArguments,
+    },
+    /// Prove that nothing was changed, removed, reordered, inserted or cut off, or say where
+    ///
+    /// Exit status: 0 intact; 1 not as it was written; 3 intact but for a last line that was not finished.
+    Verify {
+        /// Public key (Ed25519, PEM) that the signed checkpoints must be of
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which records, and how.
+#[derive(Debug, Args)]
+struct FilterArguments {
+    /// About this session
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// About this terminal
+    #[arg(long, value_name = "ID")]
+    terminal: Option<String>,
+    /// Decided by this rule
+    #[arg(long, value_name = "RULE")]
+    rule: Option<String>,
+    /// Decided so
+    #[arg(long, value_name = "DECISION")]
+    decision: Option<DecisionChoice>,
+    /// Written since: a time ago as 90s, 15m or 24h, a date as 2026-11-21, or with a time as 2026-11-21T10:26:27Z
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<u64>,
+    /// Print the records as they were written, one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DecisionChoice {
+    Allow,
+    Deny,
+    Ask,
+}
+
+/// Does what was asked.
+pub(super) fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
+    let folder = Folder::new(arguments.journal.unwrap_or_else(|| Config::default().state.join("journal")));
+    match arguments.command {
+        AuditCommand::Tail { lines, follow, filter } => {
+            tail(&folder, lines, follow.then_some(FOLLOW_WAIT), &filter)
+        }
+        AuditCommand::Query { filter } => query(&folder, &filter),
+        AuditCommand::Verify { key, json } => {
+            let key = key.map(|path| JournalPublicKey::load(&path)).transpose();
+            let key = key.map_err(|error| Failure::own("cannot use the key", error))?;
+            let report = verify(&folder, key.as_ref()).map_err(|error| unreadable(&folder, error))?;
+            printed(&if json { as_json(&report)? } else { page(&folder, &report) })?;
+            Ok(match report.verdict() {
+                Integrity::Intact => 0,
+                Integrity::Torn => TORN,
+                Integrity::Broken => BROKEN,
+            })
+        }
+    }
+}
+
+fn query(folder: &Folder, arguments: &FilterArguments) -> Result<u8, Failure> {
+    let entries = Entries::new(folder, arguments.filter()).map_err(|error| unreadable(folder, error))?;
+    let mut status = 0;
+    for entry in entries {
+        let Some(entry) = readable(folder, entry.map(Some), &mut status)? else { continue };
+        if print(&entry, arguments)? == Written::NobodyReads {
+            return Ok(super::exit::NOBODY_READS);
+        }
+    }
+    Ok(status)
+}
+
+fn tail(
+    folder: &Folder,
+    lines: usize,
+    follow: Option<Duration>,
+    arguments: &FilterArguments,
+) -> Result<u8, Failure> {
+    let mut status = 0;
+    let mut follower =
+        Follower::new(folder, arguments.filter(), TAIL_FILES).map_err(|error| unreadable(folder, error))?;
+    let mut last = VecDeque::new();
+    loop {
+        let mut bad = 0;
+        match readable(folder, follower.next(Duration::ZERO), &mut bad)? {
+            Some(entry) => last.push_back(entry),
+            None if bad != 0 => status = bad,
+            None => break,
+        }
+        if last.len() > lines {
+            last.pop_front();
+        }
+    }
+    for entry in last {
+        if print(&entry, arguments)? == Written::NobodyReads {
+            return Ok(super::exit::NOBODY_READS);
+        }
+    }
+    let Some(wait) = follow else { return Ok(status) };
+    loop {
+        if let Some(entry) = readable(folder, follower.next(wait), &mut status)?
+            && print(&entry, arguments)? == Written::NobodyReads
+        {
+            return Ok(super::exit::NOBODY_READS);
+        }
+    }
+}
+
+/// A line that is no record is said and passed over, and makes the status bad.
+fn readable(
+    folder: &Folder,
+    entry: Result<Option<Entry>, ReadError>,
+    status: &mut u8,
+) -> Result<Option<Entry>, Failure> {
+    match entry {
+        Ok(entry) => Ok(entry),
+        Err(error @ ReadError::BadLine { .. }) => {
+            *status = BROKEN;
+            streams::note(&format!("{:#}", anyhow::Error::new(error)));
+            Ok(None)
+        }
+        Err(ReadError::Io(error)) => Err(unreadable(folder, error)),
+    }
+}
+
+fn print(entry: &Entry, arguments: &FilterArguments) -> Result<Written, Failure> {
+    let text = if arguments.json { format!("{}\n", entry.text) } else { line_for_people(entry)? };
+    streams::print(&text).map_err(|error| Failure::own("cannot write to stdout", error))
+}
+
+/// Number, time, kind, then the fields that are not empty, as the record has them.
+fn line_for_people(entry: &Entry) -> Result<String, Failure> {
+    let record = serde_json::from_str::<serde_json::Value>(&entry.text)
+        .map_err(|error| Failure::own("cannot show a record", error))?;
+    let fields = record["record"].as_object().cloned().unwrap_or_default();
+    let kind = fields.get("kind").and_then(serde_json::Value::as_str).unwrap_or("?").to_owned();
+    let rest: Vec<String> = fields
+        .iter()
+        .filter(|(name, value)| *name != "kind" && !value.is_null())
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    Ok(format!("{:>8}  {}  {kind:<16}  {}\n", entry.line.sequence, entry.line.time, rest.join(" ")))
+}
+
+fn page(folder: &Folder, report: &Report) -> String {
+    let mut page = String::new();
+    let mut line = |text: String| page.extend([text.as_str(), "\n"]);
+    for fault in &report.faults {
+        line(format!(
+            "{}:{}: record {}: {}: {}",
+            fault.file,
+            fault.line,
+            fault.sequence,
+            as_word(&fault.kind),
+            fault.problem
+        ));
+    }
+    if report.more_faults > 0 {
+        line(format!("and {} more", report.more_faults));
+    }
+    if let Some(tear) = &report.tear {
+        line(format!("{}:{}: the last line was not finished", tear.file, tear.line));
+    }
+    for notice in &report.notices {
+        let said = serde_json::to_string(&notice.record).unwrap_or_default();
+        line(format!("note: record {}: {said}", notice.sequence));
+    }
+    let range = match (report.first_sequence, report.last) {
+        (Some(first), Some(last)) => {
+            format!("records {first} to {} in {} files", last.sequence, report.files)
+        }
+        _ => "no records".to_owned(),
+    };
+    line(format!("{}: {}: {range}", folder.path().display(), as_word(&report.verdict())));
+    if let Some(through) = report.signed_through {
+        line(format!("signed by the key up to record {through}"));
+    }
+    page
+}
+
+/// A word of the report, as `--json` has it.
+fn as_word(value: &impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().replace('_', " ")
+}
+
+fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
+    Failure::own(format!("cannot read the journal {}", folder.path().display()), error)
+        .advise("name its folder with --journal")
+}
+
+impl FilterArguments {
+    fn filter(&self) -> Filter {
+        Filter {
+            session: self.session.clone(),
+            terminal: self.terminal.clone(),
+            rule: self.rule.clone(),
+            verdict: self.decision.map(|decision| match decision {
+                DecisionChoice::Allow => Verdict::Allow,
+                DecisionChoice::Deny => Verdict::Deny,
+                DecisionChoice::Ask => Verdict::Ask,
+            }),
+            since_ns: self.since,
+        }
+    }
+}
+
+fn since(text: &str) -> Result<u64, String> {
+    if let Some(moment) = parse_utc(text) {
+        return Ok(moment);
+    }
+    let ago = duration::parse(text)
+        .map_err(|_| "neither a time ago as 24h nor a time in UTC as 2026-11-21T10:26:27Z".to_owned())?;
+    let ago_ns = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
+    Ok(SystemClock.now().wall_ns.saturating_sub(ago_ns))
+}

@@ -1,0 +1,126 @@
+//! The thread that makes written records durable and then says so in `head`, so that the writer need not wait.
+//!
+//! `head` is never ahead of what has been synced. A failure is handed to the writer, which begins a new file: after
+//! a failed fdatasync(2) the kernel may have dropped the pages and would call the next one a success.
+
+use std::{
+    fs::File,
+    io,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{SyncRule, folder::write_head, line::Link, queue::lock};
+
+/// How far `head` may be behind where nothing is synced by this thread.
+const HEAD_WITHIN: Duration = Duration::from_millis(50);
+
+/// The thread, ended when this is dropped.
+#[derive(Debug)]
+pub(super) struct Flusher {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    folder: PathBuf,
+    rule: SyncRule,
+}
+
+#[derive(Debug)]
+struct State {
+    written: Option<(Link, Arc<File>)>,
+    durable: Link,
+    failed: Option<io::Error>,
+    is_stopping: bool,
+}
+
+impl Flusher {
+    pub fn start(folder: PathBuf, rule: SyncRule, durable: Link) -> io::Result<Self> {
+        let state = State { written: None, durable, failed: None, is_stopping: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), folder, rule });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("journal-sync".to_owned()).spawn(move || of_thread.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Everything up to `link` is written to `file`.
+    pub fn written(&self, link: Link, file: &Arc<File>) {
+        let mut state = lock(&self.shared.state);
+        let was_idle = state.written.is_none();
+        state.written = Some((link, Arc::clone(file)));
+        drop(state);
+        if was_idle {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// The last record known to be durable by this thread's doing.
+    pub fn durable(&self) -> Link {
+        lock(&self.shared.state).durable
+    }
+
+    /// A failure since the last call, with the last record known to be durable.
+    pub fn take_failure(&self) -> Option<(Link, io::Error)> {
+        let mut state = lock(&self.shared.state);
+        let error = state.failed.take()?;
+        Some((state.durable, error))
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_stopping = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It has no panic of its own to hand on: whoever closes the journal syncs once more.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while let Some((link, file)) = self.next() {
+            let synced = match self.rule {
+                SyncRule::Batch { .. } => file.sync_data(),
+                SyncRule::Always | SyncRule::Off => Ok(()),
+            };
+            match synced {
+                Ok(()) => {
+                    lock(&self.state).durable = link;
+                    // A head that stays behind proves less, but nothing wrong; the next one makes up for it.
+                    let _ = write_head(&self.folder, link, self.rule);
+                }
+                Err(error) => lock(&self.state).failed = Some(error),
+            }
+        }
+    }
+
+    /// Waits until something is written, and then for more, as long as the rule allows.
+    fn next(&self) -> Option<(Link, Arc<File>)> {
+        let within = match self.rule {
+            SyncRule::Batch { within } => within,
+            SyncRule::Always | SyncRule::Off => HEAD_WITHIN,
+        };
+        let mut state = lock(&self.state);
+        while state.written.is_none() && !state.is_stopping {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let deadline = Instant::now() + within;
+        while !state.is_stopping {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        // Stopping: what is left is synced by whoever closes the file.
+        if state.is_stopping { None } else { state.written.take() }
+    }
+}

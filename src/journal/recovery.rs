@@ -1,0 +1,209 @@
+//! Taking up a journal where an earlier writer left it, whatever it left.
+//!
+//! A torn last line is moved to `quarantine`. Anything else that is wrong is left untouched as evidence, and a new
+//! file is begun that says so. Never repairs in silence, never refuses because of what it finds.
+
+use std::{fs::File, io, io::Seek as _, io::SeekFrom};
+
+use super::{
+    SyncRule,
+    folder::{HeldFolder, JournalFile},
+    line::{Hash, Line, Link},
+    maintenance::{FileOpened, Finding},
+    reading::{Ending, LineReader},
+    record::Record,
+};
+
+/// Where a journal is to be gone on with.
+#[derive(Debug)]
+pub(super) struct Resumption {
+    /// The last record.
+    pub link: Link,
+    /// The file to append to; absent: a new one is begun.
+    pub current: Option<Current>,
+    /// The file before a new one.
+    pub previous: Option<String>,
+    /// The journal's own name, where a file tells it.
+    pub journal: Option<String>,
+    /// What was wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// A file that can be appended to.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub file: JournalFile,
+    pub handle: File,
+    pub len: u64,
+    pub records: u64,
+}
+
+/// Looks at what there is, moves a torn line away, and says where to go on.
+pub(super) fn resume(held: &HeldFolder, sync: SyncRule) -> io::Result<Resumption> {
+    let mut findings = Vec::new();
+    let head = match held.folder().head() {
+        Ok(head) => head,
+        Err(error) => {
+            findings.push(Finding::HeadUnreadable { problem: error.to_string() });
+            None
+        }
+    };
+    let files = held.folder().files()?;
+    if head.is_none() && findings.is_empty() {
+        if files.is_empty() {
+            held.write_head(Link::START, sync)?;
+        } else {
+            findings.push(Finding::HeadUnreadable { problem: "the file head is missing".to_owned() });
+        }
+    }
+    let mut resumption =
+        Resumption { link: Link::START, current: None, previous: None, journal: None, findings };
+    for (at, file) in files.iter().enumerate().rev() {
+        let scan = scan(held, file, head)?;
+        let is_oldest = at == 0;
+        let usable = take_up(held, file, scan, is_oldest, head, &mut resumption)?;
+        if usable {
+            break;
+        }
+    }
+    compare_with_head(head, &mut resumption);
+    Ok(resumption)
+}
+
+/// Goes on from one file. False: it holds no record, and is gone; the file before it is the one to go on from.
+fn take_up(
+    held: &HeldFolder,
+    file: &JournalFile,
+    scan: Scan,
+    is_oldest: bool,
+    head: Option<Link>,
+    resumption: &mut Resumption,
+) -> io::Result<bool> {
+    resumption.journal = scan.journal;
+    resumption.previous = Some(file.name.clone());
+    if let Some(Bad { line, problem, is_torn: false, .. }) = &scan.bad {
+        let problem = problem.clone();
+        resumption.findings.push(Finding::Damaged { file: file.name.clone(), line: *line, problem });
+        resumption.link = scan.furthest;
+        return Ok(true);
+    }
+    let handle = held.open_to_append(file)?;
+    if let Some(Bad { offset, .. }) = scan.bad {
+        let bytes = handle.metadata()?.len() - offset;
+        let mut source = &handle;
+        source.seek(SeekFrom::Start(offset))?;
+        let quarantined_as = held.quarantine(file, offset, source)?;
+        handle.set_len(offset)?;
+        handle.sync_data()?;
+        let file = file.name.clone();
+        resumption.findings.push(Finding::TornTail { file, offset, bytes, quarantined_as });
+    }
+    let Some(last) = scan.last else {
+        held.remove(file)?;
+        resumption.previous = None;
+        // The files before it are gone: its name is all that is left of their count.
+        let before = file.first_sequence.saturating_sub(1);
+        let hash = head.filter(|head| head.sequence == before).map_or(Hash::ZERO, |head| head.hash);
+        resumption.link = Link { sequence: before, hash };
+        return Ok(is_oldest);
+    };
+    resumption.link = last.link();
+    if !matches!(last.record, Record::FileClosed(_)) {
+        let (len, records) = (scan.good_bytes, scan.records);
+        resumption.current = Some(Current { file: file.clone(), handle, len, records });
+    }
+    Ok(true)
+}
+
+/// What was once durable must be there.
+fn compare_with_head(head: Option<Link>, resumption: &mut Resumption) {
+    let Some(head) = head else { return };
+    if head.sequence > resumption.link.sequence {
+        resumption
+            .findings
+            .push(Finding::Lost { last_sequence: resumption.link.sequence, head_sequence: head.sequence });
+        // Their numbers are not given out again: the gap stays to be seen.
+        resumption.link.sequence = head.sequence;
+        resumption.current = None;
+    }
+}
+
+/// What the last file holds.
+struct Scan {
+    /// The last record of the unbroken chain.
+    last: Option<Line>,
+    /// The record with the highest number that can be read at all, or what the file's name says.
+    furthest: Link,
+    good_bytes: u64,
+    records: u64,
+    journal: Option<String>,
+    bad: Option<Bad>,
+}
+
+/// The first line that is not as it should be.
+struct Bad {
+    line: u64,
+    offset: u64,
+    problem: String,
+    /// It can be what an interrupted write leaves.
+    is_torn: bool,
+}
+
+fn scan(held: &HeldFolder, file: &JournalFile, head: Option<Link>) -> io::Result<Scan> {
+    let mut reader = LineReader::new(held.folder().open(file)?);
+    let before = Link { sequence: file.first_sequence.saturating_sub(1), hash: Hash::ZERO };
+    let mut scan = Scan { last: None, furthest: before, good_bytes: 0, records: 0, journal: None, bad: None };
+    while let Some(raw) = reader.next()? {
+        let parsed = match raw.ending {
+            Ending::Newline => Line::parse(raw.bytes).map_err(|error| error.to_string()),
+            Ending::EndOfFile => Err("it was not written to its end".to_owned()),
+            Ending::TooLong => Err("it is longer than a record can be".to_owned()),
+        };
+        if let Some(bad) = &mut scan.bad {
+            // An interrupted write leaves nothing behind it.
+            bad.is_torn = false;
+        }
+        let line = match parsed {
+            Ok(line) => line,
+            Err(problem) => {
+                // What was durable once was whole once.
+                let is_torn = head.is_none_or(|head| head.sequence <= scan.furthest.sequence);
+                let bad = Bad { line: raw.number, offset: raw.offset, problem, is_torn };
+                scan.bad.get_or_insert(bad);
+                continue;
+            }
+        };
+        if line.sequence > scan.furthest.sequence {
+            scan.furthest = line.link();
+        }
+        if scan.bad.is_some() {
+            continue;
+        }
+        if let Some(problem) = misplaced(&line, scan.last.as_ref(), file, head) {
+            scan.bad = Some(Bad { line: raw.number, offset: raw.offset, problem, is_torn: false });
+            continue;
+        }
+        if let Record::FileOpened(FileOpened { journal, .. }) = &line.record {
+            scan.journal = Some(journal.clone());
+        }
+        scan.good_bytes = raw.offset + raw.bytes.len() as u64 + 1;
+        scan.records += 1;
+        scan.last = Some(line);
+    }
+    Ok(scan)
+}
+
+/// Why a whole line cannot stand where it stands.
+fn misplaced(line: &Line, before: Option<&Line>, file: &JournalFile, head: Option<Link>) -> Option<String> {
+    let expected = before.map_or(file.first_sequence, |before| before.sequence + 1);
+    if line.sequence != expected {
+        return Some(format!("it has number {}, where {expected} must stand", line.sequence));
+    }
+    if before.is_some_and(|before| before.hash != line.previous) {
+        return Some("it does not continue the line before it".to_owned());
+    }
+    if head.is_some_and(|head| head.sequence == line.sequence && head.hash != line.hash) {
+        return Some("it is not the record that was once written under its number".to_owned());
+    }
+    None
+}

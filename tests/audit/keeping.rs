@@ -1,0 +1,193 @@
+//! Files are ended, deleted and read again, clocks step, and the chain holds.
+
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use provost::journal::{
+    AppendError, Clock, Command, Decision, Entries, FileClosed, Filter, Folder, Follower, Journal, Mode,
+    Moment, Record, Retention, SyncRule, Verdict,
+};
+
+use crate::{assert_intact, kill, options, written};
+
+/// A clock that shows what it is told.
+#[derive(Clone, Default)]
+struct GivenClock {
+    wall_ns: Arc<AtomicU64>,
+    boot_ns: Arc<AtomicU64>,
+}
+
+impl Clock for GivenClock {
+    fn now(&mut self) -> Moment {
+        Moment {
+            wall_ns: self.wall_ns.load(Ordering::Relaxed),
+            boot_ns: self.boot_ns.fetch_add(1000, Ordering::Relaxed),
+        }
+    }
+}
+
+#[test]
+fn rotation_and_deletion_keep_the_chain() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 4000;
+    options.retention.files = NonZeroU32::new(3);
+    for _ in 0..5 {
+        written(options.clone(), 50);
+        let report = assert_intact(&folder);
+        assert!(report.first_sequence.unwrap() > 1);
+        assert!(Folder::new(&folder).files().unwrap().len() <= 3);
+    }
+}
+
+#[test]
+fn a_clock_that_steps_by_ten_years_breaks_no_chain_and_deletes_no_journal() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let clock = GivenClock::default();
+    let now_ns =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let ten_years_ns = 10 * 365 * 86_400 * 1_000_000_000;
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    options.retention = Retention {
+        files: None,
+        age: Some(Duration::from_secs(30 * 86_400)),
+        files_at_least: NonZeroU32::new(4).unwrap(),
+    };
+    let journal = Journal::open_with_clock(options, Box::new(clock.clone())).unwrap();
+    for wall_ns in [now_ns, now_ns + 3_600_000_000_000, now_ns - 3_600_000_000_000, now_ns - ten_years_ns, 0]
+    {
+        clock.wall_ns.store(wall_ns, Ordering::Relaxed);
+        (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    }
+    assert_eq!(assert_intact(&folder).first_sequence, Some(1));
+    clock.wall_ns.store(now_ns + ten_years_ns, Ordering::Relaxed);
+    (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    journal.close();
+    assert!(assert_intact(&folder).first_sequence > Some(1));
+    assert!(Folder::new(&folder).files().unwrap().len() >= 4);
+}
+
+#[test]
+fn a_file_is_ended_when_it_is_old_by_the_boot_clock() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let clock = GivenClock::default();
+    let mut options = options(&folder);
+    options.rotate_after = Some(Duration::from_secs(3600));
+    let journal = Journal::open_with_clock(options, Box::new(clock.clone())).unwrap();
+    journal.append(&kill(1)).unwrap();
+    clock.wall_ns.fetch_add(86_400_000_000_000, Ordering::Relaxed);
+    journal.append(&kill(2)).unwrap();
+    assert_eq!(Folder::new(&folder).files().unwrap().len(), 1);
+    clock.boot_ns.fetch_add(3_600_000_000_000, Ordering::Relaxed);
+    journal.append(&kill(3)).unwrap();
+    assert_eq!(Folder::new(&folder).files().unwrap().len(), 2);
+    journal.close();
+    assert_intact(&folder);
+}
+
+#[test]
+fn every_rule_of_syncing_keeps_a_journal_that_verifies() {
+    for sync in [SyncRule::Always, SyncRule::Off] {
+        let root = tempfile::tempdir().unwrap();
+        let mut options = options(&root.path().join("journal"));
+        options.sync = sync;
+        written(options.clone(), 20);
+        assert_eq!(assert_intact(&options.folder).records, 21);
+    }
+}
+
+#[test]
+fn records_are_found_by_what_they_are_about() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let journal = Journal::open(options(&folder)).unwrap();
+    for (verdict, rule) in [(Verdict::Allow, "build"), (Verdict::Deny, "publish"), (Verdict::Deny, "build")] {
+        let decision = Decision {
+            principal: "uid:1000".to_owned(),
+            session: Some("sess_a".to_owned()),
+            terminal: None,
+            request_digest: "00".repeat(32),
+            verdict,
+            mode: Mode::Enforce,
+            rule: Some(rule.to_owned()),
+            generation: 1,
+            reason: String::new(),
+            command: Command::new(["make"]),
+            cwd: "/work".to_owned(),
+        };
+        journal.append(&Record::Decision(decision)).unwrap();
+    }
+    journal.append(&kill(1)).unwrap();
+    let count = |filter| Entries::new(journal.folder(), filter).unwrap().map(Result::unwrap).count();
+    let with = Filter::default;
+    assert_eq!(count(with()), 5);
+    assert_eq!(count(Filter { session: Some("sess_a".to_owned()), ..with() }), 4);
+    assert_eq!(count(Filter { rule: Some("build".to_owned()), ..with() }), 2);
+    assert_eq!(count(Filter { verdict: Some(Verdict::Deny), ..with() }), 2);
+    assert_eq!(count(Filter { verdict: Some(Verdict::Deny), rule: Some("build".to_owned()), ..with() }), 1);
+    assert_eq!(count(Filter { since_ns: Some(u64::MAX), ..with() }), 0);
+}
+
+#[test]
+fn a_follower_sees_every_record_once_across_files() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 3000;
+    let journal = Journal::open(options).unwrap();
+    let about = Filter { session: Some("sess_a".to_owned()), ..Filter::default() };
+    let mut follower = Follower::new(journal.folder(), about, 1).unwrap();
+    let writer = {
+        let journal = journal.clone();
+        std::thread::spawn(move || (0..300).for_each(|n| assert!(journal.append(&kill(n)).is_ok())))
+    };
+    for n in 0..300 {
+        let entry = follower.next(Duration::from_secs(20)).unwrap().expect("a record comes in time");
+        assert_eq!(entry.line.record, kill(n));
+    }
+    writer.join().unwrap();
+    assert!(follower.next(Duration::from_millis(20)).unwrap().is_none());
+}
+
+#[test]
+fn what_callers_must_not_write_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let journal = Journal::open(options(&root.path().join("journal"))).unwrap();
+    let closed = Record::FileClosed(FileClosed { records: 1, next: "x".to_owned() });
+    assert!(matches!(journal.append(&closed), Err(AppendError::Reserved)));
+    let long = Record::SessionClosed(provost::journal::SessionClosed {
+        session: "s".repeat(2 << 20),
+        cause: String::new(),
+    });
+    assert!(matches!(journal.append(&long), Err(AppendError::TooLong { .. })));
+    journal.close();
+    assert!(matches!(journal.append(&kill(1)), Err(AppendError::Stopped)));
+}
+
+#[tokio::test]
+async fn tasks_append_without_a_thread_of_their_own() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let journal = Journal::open(options(&folder)).unwrap();
+    let tasks: Vec<_> = (0..2000)
+        .map(|n| {
+            let journal = journal.clone();
+            tokio::spawn(async move { journal.append_async(&kill(n)).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    journal.close();
+    assert_eq!(assert_intact(&folder).records, 2001);
+}

@@ -1,0 +1,139 @@
+//! A writer that is killed: what it was told is written is there, and the next one goes on.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use provost::journal::{Entries, Filter, Folder, FolderError, Integrity, Journal, OpenError};
+
+use crate::{assert_intact, kill, options, report, written};
+
+const WRITER: &str = "PROVOST_TEST_JOURNAL_WRITER";
+
+/// Not a test by itself: what the test below kills.
+#[test]
+fn writer_process() {
+    let Some(folder) = std::env::var_os(WRITER) else { return };
+    let journal = Journal::open(options(Path::new(&folder))).unwrap();
+    let mut out = std::io::stdout().lock();
+    for n in 1..=10_000 {
+        let sequence = journal.append(&kill(n)).unwrap();
+        writeln!(out, "\nwritten {sequence}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9_and_the_next_start_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut acknowledged = 0;
+    for round in 1..=3_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tearing::writer_process", "--nocapture", "--test-threads=1"])
+            .env(WRITER, &folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut seen = 0;
+        for line in lines {
+            let line = line.unwrap();
+            let Some(sequence) = line.strip_prefix("written ") else { continue };
+            acknowledged = sequence.parse().unwrap();
+            seen += 1;
+            if seen == 2000 * round {
+                child.kill().unwrap();
+                break;
+            }
+        }
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        let report = report(&folder);
+        assert_ne!(report.verdict(), Integrity::Broken, "{report:#?}");
+        assert!(report.last.unwrap().sequence >= acknowledged, "{report:#?}");
+    }
+    written(options(&folder), 1);
+    let report = assert_intact(&folder);
+    assert!(report.records > 12_000);
+}
+
+#[test]
+fn a_torn_last_line_is_moved_away_and_said_wherever_it_is_torn() {
+    let root = tempfile::tempdir().unwrap();
+    let line_of_next = {
+        let folder = root.path().join("model");
+        written(options(&folder), 3);
+        let file = folder.join(&Folder::new(&folder).files().unwrap()[0].name);
+        fs::read_to_string(file).unwrap().lines().last().unwrap().to_owned()
+    };
+    for kept in (1..line_of_next.len()).step_by(37).chain([line_of_next.len()]) {
+        let folder = root.path().join(format!("torn-{kept}"));
+        written(options(&folder), 2);
+        let file = folder.join(&Folder::new(&folder).files().unwrap()[0].name);
+        let torn = &line_of_next.as_bytes()[..kept];
+        OpenOptions::new().append(true).open(&file).unwrap().write_all(torn).unwrap();
+        assert_eq!(report(&folder).verdict(), Integrity::Torn);
+        written(options(&folder), 1);
+        let report = assert_intact(&folder);
+        // The file's first, two, what was torn, one more.
+        assert_eq!(report.records, 5, "{report:#?}");
+        assert!(format!("{:?}", report.notices[0].record).contains("TornTail"));
+        let quarantined: Vec<_> =
+            fs::read_dir(folder.join("quarantine")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(quarantined.len(), 1);
+        assert_eq!(fs::read(&quarantined[0]).unwrap(), torn);
+    }
+}
+
+#[test]
+fn a_file_that_was_begun_and_not_written_is_begun_again() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    written(options(&folder), 2);
+    fs::write(folder.join("journal-00000000000000000004.jsonl"), b"").unwrap();
+    written(options(&folder), 2);
+    assert_eq!(assert_intact(&folder).records, 5);
+}
+
+#[test]
+fn two_writers_of_one_folder_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let first = Journal::open(options(&folder)).unwrap();
+    let second = Journal::open(options(&folder));
+    assert!(matches!(second, Err(OpenError::Folder(FolderError::Locked { .. }))), "{second:?}");
+    drop(first);
+    written(options(&folder), 1);
+}
+
+#[test]
+fn all_that_threads_append_at_once_is_there_in_the_order_of_the_answers() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let journal = Journal::open(options(&folder)).unwrap();
+    let threads: Vec<_> = (0..8)
+        .map(|thread| {
+            let journal = journal.clone();
+            std::thread::spawn(move || {
+                let mut last = 0;
+                for n in 0..500 {
+                    let sequence = journal.append(&kill(thread * 1000 + n)).unwrap();
+                    assert!(sequence > last);
+                    last = sequence;
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    journal.close();
+    assert_eq!(assert_intact(&folder).records, 4001);
+    let wanted = Filter { terminal: Some("term_3007".to_owned()), ..Filter::default() };
+    let found: Vec<_> = Entries::new(&Folder::new(&folder), wanted).unwrap().map(Result::unwrap).collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].line.record, kill(3007));
+}
