@@ -1,6 +1,7 @@
 //! What the journal promises, tried from outside: nothing is lost, nothing is changed unseen, nothing is written
 //! by halves.
 
+mod command;
 mod full_disk;
 mod keeping;
 mod speed;

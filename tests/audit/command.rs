@@ -1,0 +1,47 @@
+//! `provost audit` against the real binary.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use provost::journal::Folder;
+
+use crate::{options, written};
+
+fn audit(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["audit", "--journal"])
+        .arg(folder)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn lines(output: &Output) -> usize {
+    String::from_utf8_lossy(&output.stdout).lines().count()
+}
+
+#[test]
+fn records_are_printed_and_a_changed_one_is_named_by_file_line_and_number() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    written(options(&folder), 30);
+    assert_eq!(audit(&folder, &["verify"]).status.code(), Some(0));
+    assert_eq!(lines(&audit(&folder, &["tail"])), 10);
+    assert_eq!(lines(&audit(&folder, &["query", "--terminal", "term_7", "--json"])), 1);
+    assert_eq!(lines(&audit(&folder, &["query", "--since", "1h"])), 31);
+    assert_eq!(lines(&audit(&folder, &["query", "--decision", "deny"])), 0);
+    let name = Folder::new(&folder).files().unwrap()[0].name.clone();
+    let text = fs::read_to_string(folder.join(&name)).unwrap();
+    fs::write(folder.join(&name), text.replace("term_7\"", "term_8\"")).unwrap();
+    let broken = audit(&folder, &["verify"]);
+    assert_eq!(broken.status.code(), Some(1));
+    let said = String::from_utf8(broken.stdout).unwrap();
+    assert!(said.starts_with(&format!("{name}:8: record 8: changed: ")), "{said}");
+    let report: serde_json::Value =
+        serde_json::from_slice(&audit(&folder, &["verify", "--json"]).stdout).unwrap();
+    assert_eq!(report["faults"][0]["sequence"], 8);
+    assert_eq!(audit(&root.path().join("none"), &["verify"]).status.code(), Some(125));
+}
