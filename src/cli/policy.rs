@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 
 use super::{failure::Failure, streams};
 use crate::{
-    gateway::{PolicySource, policies},
+    gateway::{ConfigError, PolicySource, policies},
     policy::{
         AbsPath, Overflow, PolicySet, Program, Request, Stdin, Streams,
         environment::Entry,
@@ -115,7 +115,20 @@ pub(super) fn perform(command: PolicyCommand) -> Result<u8, Failure> {
 
 fn load(folder: Option<&Path>) -> Result<PolicySet, Failure> {
     let source = folder.map_or(PolicySource::CompiledIn, |folder| PolicySource::Folder(folder.to_owned()));
-    source.load().map_err(|error| Failure::own("policy", error))
+    source.load().map_err(|error| match &error {
+        ConfigError::Policies(error) => Failure::plain(say_error(error)),
+        ConfigError::Read { .. } | ConfigError::File(_) => Failure::own("policy", error),
+    })
+}
+
+/// A mistake in a file says all by itself, over several lines.
+fn say_error(error: &policies::ReadError) -> String {
+    match error {
+        policies::ReadError::Read { source, .. } => format!("{error}: {source}"),
+        policies::ReadError::File(_) | policies::ReadError::Empty(_) | policies::ReadError::TooMuch(_) => {
+            error.to_string()
+        }
+    }
 }
 
 fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
@@ -129,7 +142,7 @@ fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
             Ok(0)
         }
         Err(error) => {
-            streams::note(&format!("{:#}", anyhow::Error::from(error)));
+            streams::print_to_stderr(&format!("{}\n", say_error(&error)));
             Ok(1)
         }
     }

@@ -306,9 +306,13 @@ fn verdict_on(policy: &PolicySet, line: &str) -> Verdict {
 }
 
 impl Template {
-    /// None: the template needs more words than the command has.
+    /// None: the command cannot stand there, because it has quotes and would stand in quotes.
     fn fill(&self, plain: &str, words: &[String]) -> Option<String> {
         let (name, rest) = words.split_first()?;
+        let before = self.line.split("{line}").next().unwrap_or("");
+        if before.matches('\'').count() % 2 == 1 && plain.contains('\'') {
+            return None;
+        }
         let literal = |words: &[String]| {
             shell::print(&words.iter().cloned().map(shell::Word::Literal).collect::<Vec<_>>())
         };
@@ -323,7 +327,7 @@ impl Template {
         let filled = self
             .line
             .replace("{line}", plain)
-            .replace("{quoted}", &literal(&[line.clone()]))
+            .replace("{quoted}", &literal(std::slice::from_ref(&line)))
             .replace("{twice}", &literal(&[literal(&["sh".into(), "-c".into(), line])]))
             .replace("{name}", name)
             .replace("{scattered}", &scattered)

@@ -1,0 +1,94 @@
+//! The policies that are shipped, the cases they are held to, and the page that explains them.
+
+use std::{fs, path::PathBuf};
+
+use provost::{
+    gateway::policies,
+    policy::{
+        PolicySet,
+        suite::{Corpus, Suite},
+    },
+};
+
+fn at(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn examples() -> PolicySet {
+    policies::read(&at("policies/examples")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_examples_say_what_the_cases_expect() {
+    let name = "policies/tests/cases.toml";
+    let text = read(name);
+    let suite = Suite::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
+    let failed = suite.run(&examples(), &text);
+    let said: Vec<_> =
+        failed.iter().map(|f| format!("{name}:{}: {:?}: {}", f.line, f.command, f.problem)).collect();
+    assert!(failed.is_empty(), "{}", said.join("\n"));
+    assert!(suite.cases.len() >= 250, "{}", suite.cases.len());
+}
+
+#[test]
+fn no_known_way_round_gets_round_the_examples_and_no_mention_is_taken_for_the_deed() {
+    let findings = Corpus::compiled_in().run(&examples());
+    assert_eq!(findings.bypasses, []);
+    assert_eq!(findings.mistaken, []);
+    assert!(findings.judged >= 10_000, "{}", findings.judged);
+}
+
+#[test]
+fn the_default_policy_lets_anything_run() {
+    let text = "[[case]]\nline = 'unknown $X; eval \"$Y\"; bash ./x.sh'\nexpect = 'allow'\nrule = 'anything'\n\
+                [[case]]\nline = 'LD_PRELOAD=./x ls'\nexpect = 'deny'\n";
+    let suite = Suite::parse("default", text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(suite.run(&PolicySet::compiled_in(), text), []);
+}
+
+#[test]
+fn the_examples_profiles_deny_the_variables_that_the_default_denies() {
+    let (default, examples) = (PolicySet::compiled_in(), examples());
+    let denied =
+        |policy: &PolicySet| policy.profile(None).map(|(_, profile)| profile.environment.deny.clone());
+    assert_eq!(denied(&default), denied(&examples));
+    let names: Vec<_> = examples.profiles().map(|(name, _)| name.as_str().to_owned()).collect();
+    assert_eq!(names, ["build", "ci", "locked", "read-only", "workspace"]);
+}
+
+/// The fenced blocks of a page, by what stands behind the fence.
+fn blocks(page: &str, kind: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut block: Option<String> = None;
+    for line in page.lines() {
+        block = match (block, line) {
+            (None, line) => (line.strip_prefix("```") == Some(kind)).then(String::new),
+            (Some(text), "```") => {
+                found.push(text);
+                None
+            }
+            (Some(text), line) => Some(text + line + "\n"),
+        };
+    }
+    found
+}
+
+#[test]
+fn the_examples_of_the_page_are_policies_and_do_what_the_page_says() {
+    let page = read("docs/policies.md");
+    let policies = blocks(&page, "toml");
+    assert!(policies.len() >= 3, "{}", policies.len());
+    for text in &policies {
+        PolicySet::parse("docs/policies.md", text).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let rules = PolicySet::parse("docs/policies.md", &policies[1]).unwrap_or_else(|error| panic!("{error}"));
+    for text in blocks(&page, "toml test") {
+        let suite = Suite::parse("docs/policies.md", &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(suite.run(&rules, &text), []);
+        assert_eq!(suite.cases.len(), 3);
+    }
+}
