@@ -14,8 +14,8 @@ use crate::{
     cgroup::{
         Hierarchy,
         folder::{self, FolderError, Presence},
-        limits::{self, FolderLimits},
         hierarchy::{self, GATEWAY_LEAF, OwnGroup},
+        limits::{self, FolderLimits},
     },
     proto::supervisor::{CgroupFolder, cgroup_folder},
 };

@@ -2,6 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::{
     policy::{
         Order, Overflow, Stdin, Streams,
@@ -46,34 +48,32 @@ fn limits(rules: &LimitRules) -> Limits {
         swap_bytes: leaf.swap_bytes,
         pids: leaf.pids,
         cpu_millis: leaf.cpu_millis,
-        rlimits: rules
-            .rlimits
-            .iter()
-            .filter_map(|(name, value)| {
-                rlimit(name).map(|resource| Rlimit { resource, soft: *value, hard: *value })
-            })
-            .collect(),
+        rlimits: rules.rlimits.iter().filter_map(|(name, value)| rlimit(name, *value)).collect(),
         require: rules.demand == Demand::Require,
     }
 }
 
-/// The number of a limit of setrlimit(2). Policy has refused every other name.
-fn rlimit(name: &str) -> Option<u32> {
+/// A limit of setrlimit(2), no higher than the gateway's own hard one: nothing below it could be given more without
+/// privilege, and a tighter limit than the profile's is no shortfall. Policy has refused every other name.
+fn rlimit(name: &str, value: u64) -> Option<Rlimit> {
     let resource = match name {
-        "as" => libc::RLIMIT_AS,
-        "core" => libc::RLIMIT_CORE,
-        "cpu" => libc::RLIMIT_CPU,
-        "data" => libc::RLIMIT_DATA,
-        "fsize" => libc::RLIMIT_FSIZE,
-        "memlock" => libc::RLIMIT_MEMLOCK,
-        "msgqueue" => libc::RLIMIT_MSGQUEUE,
-        "nofile" => libc::RLIMIT_NOFILE,
-        "nproc" => libc::RLIMIT_NPROC,
-        "sigpending" => libc::RLIMIT_SIGPENDING,
-        "stack" => libc::RLIMIT_STACK,
+        "as" => Resource::RLIMIT_AS,
+        "core" => Resource::RLIMIT_CORE,
+        "cpu" => Resource::RLIMIT_CPU,
+        "data" => Resource::RLIMIT_DATA,
+        "fsize" => Resource::RLIMIT_FSIZE,
+        "memlock" => Resource::RLIMIT_MEMLOCK,
+        "msgqueue" => Resource::RLIMIT_MSGQUEUE,
+        "nofile" => Resource::RLIMIT_NOFILE,
+        "nproc" => Resource::RLIMIT_NPROC,
+        "sigpending" => Resource::RLIMIT_SIGPENDING,
+        "stack" => Resource::RLIMIT_STACK,
         _ => return None,
     };
-    Some(resource)
+    // A limit that can't be read is asked for as it is: setting it then fails with its stage and errno.
+    let hard = getrlimit(resource).map_or(u64::MAX, |(_, hard)| hard);
+    let value = value.min(hard);
+    Some(Rlimit { resource: resource as u32, soft: value, hard: value })
 }
 
 /// Zero means "none" in the protocol; a limit below a millisecond is one of a millisecond.

@@ -249,7 +249,7 @@ fn a_limit_that_cannot_be_had_is_refused_or_listed() {
     let nofile = provost::proto::supervisor::Rlimit { resource: 7, soft: 77, hard: 99 };
     let limits = Some(Limits { pids: Some(40), rlimits: vec![nofile], ..Limits::default() });
     let held = client.spawn(Spawn { limits, ..shell("term_2", "ulimit -Sn; ulimit -Hn") }).unwrap();
-    assert_eq!(held.started.limits["rlimit.7"], "77 99");
+    assert_eq!(held.started.limits["rlimit.nofile"], "77 99");
     if held.started.unset_limits.is_empty() {
         assert_eq!(held.started.limits["pids.max"], "40");
     }

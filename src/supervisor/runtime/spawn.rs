@@ -298,6 +298,28 @@ fn rlimits(limits: &Limits) -> Vec<(u32, Limit)> {
     limits.rlimits.iter().map(one).collect()
 }
 
+fn soft_and_hard(limit: Limit) -> String {
+    if limit.soft == limit.hard { limit.soft.to_string() } else { format!("{} {}", limit.soft, limit.hard) }
+}
+
+/// As profiles and `ulimit` call it.
+fn rlimit_name(resource: u32) -> &'static str {
+    match resource {
+        libc::RLIMIT_AS => "as",
+        libc::RLIMIT_CORE => "core",
+        libc::RLIMIT_CPU => "cpu",
+        libc::RLIMIT_DATA => "data",
+        libc::RLIMIT_FSIZE => "fsize",
+        libc::RLIMIT_MEMLOCK => "memlock",
+        libc::RLIMIT_MSGQUEUE => "msgqueue",
+        libc::RLIMIT_NOFILE => "nofile",
+        libc::RLIMIT_NPROC => "nproc",
+        libc::RLIMIT_SIGPENDING => "sigpending",
+        libc::RLIMIT_STACK => "stack",
+        _ => "unnamed",
+    }
+}
+
 fn strings(values: &[impl AsRef<[u8]>]) -> Result<Vec<CString>, Errno> {
     values.iter().map(|value| string(value.as_ref())).collect()
 }
@@ -337,7 +359,7 @@ fn describe(parsed: &Parsed, prepared: &Prepared, running: &Running) -> Started 
         .rlimits
         .iter()
         .zip(&running.rlimits)
-        .map(|((resource, _), got)| (format!("rlimit.{resource}"), format!("{} {}", got.soft, got.hard)));
+        .map(|((resource, _), got)| (format!("rlimit.{}", rlimit_name(*resource)), soft_and_hard(*got)));
     let unset = match &prepared.leaf {
         Some(leaf) => leaf.unset.iter().map(|kind| kind.name().to_owned()).collect(),
         None => all_limits(&parsed.limits).map(|(kind, _)| kind.to_owned()).collect(),
