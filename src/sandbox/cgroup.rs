@@ -207,7 +207,7 @@ fn why_missing(controller: &str, own: &[OwnGroup], whys: &[String]) -> String {
     format!("no hierarchy offers the {controller} controller to the group this gateway was started in")
 }
 
-fn describe(error: &FolderError) -> String {
+pub(super) fn describe(error: &FolderError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}")
 }

@@ -12,13 +12,15 @@ use caps::{CapSet, Capability};
 
 use super::{
     cgroup::{self, GatewayGroups},
+    group_trials,
     identity::IdRange,
     launch,
     seccomp::Machine,
     spare::Spare,
+    trials,
 };
 use crate::{
-    cgroup::{Hierarchy, folder, hierarchy::OwnGroup},
+    cgroup::hierarchy::OwnGroup,
     sys::{landlock, seccomp},
 };
 
@@ -141,20 +143,29 @@ impl Host {
         if let Some((_, groups)) = made.iter().find(|(of, _)| of == state) {
             return Arc::clone(groups);
         }
+        // Those of state folders that are gone are of no more use, unless something is being launched in them.
+        made.retain(|(of, groups)| of.exists() || Arc::strong_count(groups) > 1);
+        if made.len() >= MAX_STATES {
+            // Made again when asked for; what lives in the oldest ones stays.
+            made.remove(0);
+        }
         let groups = Arc::new(GatewayGroups::make(&self.own_groups, state));
         made.push((state.to_owned(), Arc::clone(&groups)));
         groups
     }
 
-    /// Every protection, for people and for `provost doctor`.
+    /// Every protection, for people and for `provost doctor`. Each is tried, in processes and groups that are gone
+    /// when this returns; that takes some milliseconds, so nothing that starts commands asks for it.
     #[must_use]
     pub fn protections(&self) -> Vec<Protection> {
-        let mut all = namespaces();
+        let mut all = trials::namespaces();
         all.push(self.identity());
+        all.push(trials::id_mapped_mounts(self.privileged));
+        all.extend(trials::views());
         all.push(self.seccomp());
         all.push(self.landlock());
-        all.extend(self.cgroups());
-        all.extend(kernel_calls());
+        all.extend(group_trials::all(&self.own_groups));
+        all.extend(trials::kernel_calls());
         all
     }
 
@@ -199,48 +210,10 @@ impl Host {
             abi => available("landlock", &format!("ABI {abi}")),
         }
     }
-
-    fn cgroups(&self) -> Vec<Protection> {
-        let writable = |group: &&OwnGroup| folder::is_writable(&group.path);
-        let delegate = "start the gateway in a group that is delegated to it: a systemd unit with Delegate=yes, or `systemd-run --user --scope -p Delegate=yes`";
-        let v2 = self.own_groups.iter().find(|group| group.hierarchy == Hierarchy::V2);
-        let mut all = vec![match v2 {
-            None => missing(
-                "cgroup-v2",
-                "the unified hierarchy is not mounted",
-                "mount -t cgroup2 none /sys/fs/cgroup/unified",
-            ),
-            Some(group) if !folder::is_writable(&group.path) => {
-                missing("cgroup-v2", &format!("{} cannot be written", group.path.display()), delegate)
-            }
-            Some(group) => available("cgroup-v2", &group.path.display().to_string()),
-        }];
-        let kill = v2.filter(writable).map(|group| has_kill(&group.path));
-        all.push(match kill {
-            Some(true) => available("cgroup-kill", "a whole tree dies by one write"),
-            Some(false) => missing("cgroup-kill", "the kernel has no cgroup.kill", "Linux 5.14 or later"),
-            None => missing(
-                "cgroup-kill",
-                "there is no v2 group to kill by; PID 1 of the sandbox is killed instead",
-                delegate,
-            ),
-        });
-        for (name, controller) in
-            [("cgroup-memory", "memory"), ("cgroup-pids", "pids"), ("cgroup-cpu", "cpu")]
-        {
-            let has = |group: &&OwnGroup| group.controllers.iter().any(|one| one == controller);
-            let offering: Vec<_> = self.own_groups.iter().filter(has).collect();
-            all.push(match (offering.iter().find(|group| writable(group)), offering.first()) {
-                (Some(group), _) => available(name, &group.path.display().to_string()),
-                (None, Some(group)) => {
-                    missing(name, &format!("{} cannot be written", group.path.display()), delegate)
-                }
-                (None, None) => missing(name, "no hierarchy offers it to this process's group", delegate),
-            });
-        }
-        all
-    }
 }
+
+/// State folders of which the cgroups are held at once. A gateway has one.
+const MAX_STATES: usize = 64;
 
 /// For id maps of others, and for id-mapped mounts.
 const NEEDED_TO_MAP: [Capability; 5] = [
@@ -270,88 +243,10 @@ fn maps_all_ids() -> bool {
     })
 }
 
-fn has_kill(own: &Path) -> bool {
-    // The root group has no such file, any other has.
-    let trial = own.join(format!("provost-trial-{}", std::process::id()));
-    if folder::make(&trial).is_err() {
-        return false;
-    }
-    let has = trial.join("cgroup.kill").exists();
-    // Empty, so it goes.
-    let _ = folder::remove(&trial);
-    has
-}
-
-fn namespaces() -> Vec<Protection> {
-    const ALL: [(&str, &str, &str); 7] = [
-        ("namespace-user", "user", "max_user_namespaces"),
-        ("namespace-pid", "pid", "max_pid_namespaces"),
-        ("namespace-mount", "mnt", "max_mnt_namespaces"),
-        ("namespace-ipc", "ipc", "max_ipc_namespaces"),
-        ("namespace-uts", "uts", "max_uts_namespaces"),
-        ("namespace-cgroup", "cgroup", "max_cgroup_namespaces"),
-        ("namespace-network", "net", "max_net_namespaces"),
-    ];
-    let root = nix::unistd::geteuid().is_root();
-    let sysctl =
-        |path: &str| std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    ALL.iter()
-        .map(|&(name, link, limit)| {
-            if !Path::new("/proc/self/ns").join(link).exists() {
-                return missing(name, "the kernel is built without it", "a kernel with all namespaces");
-            }
-            if sysctl(&format!("/proc/sys/user/{limit}")) == Some(0) {
-                return missing(name, &format!("user.{limit} is 0"), &format!("sysctl user.{limit}=10000"));
-            }
-            if link == "user" && !root {
-                if sysctl("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
-                    let remedy = "sysctl kernel.unprivileged_userns_clone=1, or run the gateway as root";
-                    return missing(name, "ordinary users may not make user namespaces", remedy);
-                }
-                if sysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
-                    let remedy = "give the provost binary an AppArmor profile with `userns,`, or run the gateway as root";
-                    return Protection {
-                        name,
-                        standing: Standing::Weaker,
-                        why: "AppArmor takes the privileges from ordinary users' namespaces".into(),
-                        remedy: remedy.into(),
-                    };
-                }
-            }
-            available(name, "")
-        })
-        .collect()
-}
-
-/// Calls that the supervisor's work rests on, each tried.
-fn kernel_calls() -> Vec<Protection> {
-    let pidfd = std::fs::metadata("/proc/self/ns/pid").is_ok() && crate::sys::namespace::can_open_pidfd();
-    let seals = nix::sys::memfd::memfd_create(c"provost-trial", nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING)
-        .and_then(|file| {
-            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_ADD_SEALS(nix::fcntl::SealFlag::F_SEAL_SHRINK))
-        })
-        .is_ok();
-    let no_new_privs = nix::sys::prctl::get_no_new_privs().is_ok();
-    [
-        ("pidfd", pidfd, "Linux 5.3 or later"),
-        ("memfd-seals", seals, "Linux 3.17 or later, and no filter on memfd_create"),
-        ("no-new-privs", no_new_privs, "Linux 3.5 or later"),
-    ]
-    .into_iter()
-    .map(|(name, has, remedy)| {
-        if has {
-            available(name, "")
-        } else {
-            missing(name, "the kernel refused it when it was tried", remedy)
-        }
-    })
-    .collect()
-}
-
-fn available(name: &'static str, why: &str) -> Protection {
+pub(super) fn available(name: &'static str, why: &str) -> Protection {
     Protection { name, standing: Standing::Available, why: why.into(), remedy: String::new() }
 }
 
-fn missing(name: &'static str, why: &str, remedy: &str) -> Protection {
+pub(super) fn missing(name: &'static str, why: &str, remedy: &str) -> Protection {
     Protection { name, standing: Standing::Missing, why: why.into(), remedy: remedy.into() }
 }

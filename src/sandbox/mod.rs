@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod control;
+mod group_trials;
 pub mod handle;
 pub mod host;
 pub mod identity;
@@ -17,4 +18,5 @@ mod spare;
 pub mod spawn_error;
 mod spawn_request;
 pub mod spec;
+mod trials;
 pub mod view;

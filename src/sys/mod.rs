@@ -15,5 +15,6 @@ pub mod pidfd;
 pub mod ring;
 pub mod seccomp;
 pub mod spawn;
+pub mod trial;
 pub mod wait;
 pub mod watched;

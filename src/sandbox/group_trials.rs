@@ -1,0 +1,176 @@
+//! What the cgroup hierarchies let this process do, tried in a group that is removed at once.
+//!
+//! Hands no controller on and moves no process: what a gateway would have to change first is looked at, not changed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::sched::CloneFlags;
+
+use super::{
+    cgroup::describe,
+    host::{Protection, Standing, available, missing},
+};
+use crate::{
+    cgroup::{
+        Hierarchy,
+        folder::{self, FolderError, Presence},
+        hierarchy::OwnGroup,
+        limits::{self, FolderLimits},
+    },
+    sys::trial,
+};
+
+const DELEGATE: &str = "start the gateway in a group that is delegated to it: a systemd unit with Delegate=yes, or `systemd-run --user --scope -p Delegate=yes`";
+
+/// Controllers that limits need, and their protections.
+const CONTROLLERS: [(&str, &str); 3] =
+    [("cgroup-memory", "memory"), ("cgroup-pids", "pids"), ("cgroup-cpu", "cpu")];
+
+/// Small enough to be a limit, large enough to be accepted anywhere.
+const LIMITS: FolderLimits =
+    FolderLimits { memory_bytes: Some(64 << 20), swap_bytes: None, pids: Some(16), cpu_millis: Some(1000) };
+
+/// The unified hierarchy, what can be done in it, and each controller.
+pub(super) fn all(own: &[OwnGroup]) -> Vec<Protection> {
+    let v2 = own.iter().find(|group| group.hierarchy == Hierarchy::V2);
+    let mut all = unified(v2);
+    all.extend(CONTROLLERS.map(|(name, controller)| limited(name, controller, own)));
+    all
+}
+
+fn unified(own: Option<&OwnGroup>) -> Vec<Protection> {
+    let lacking = |why: &str, remedy: &str| {
+        vec![
+            missing("cgroup-v2", why, remedy),
+            missing(
+                "cgroup-kill",
+                "there is no v2 group to kill by; PID 1 of the sandbox is killed instead",
+                remedy,
+            ),
+            Protection {
+                name: "clone-into-cgroup",
+                standing: Standing::Weaker,
+                why: "there is no v2 group to be born in".into(),
+                remedy: remedy.into(),
+            },
+        ]
+    };
+    let Some(own) = own else {
+        let remedy = "mount -t cgroup2 none /sys/fs/cgroup/unified";
+        return lacking("the unified hierarchy is not mounted", remedy);
+    };
+    let scratch = match Scratch::make(&own.path) {
+        Ok(scratch) => scratch,
+        Err(error) => return lacking(&describe(&error), DELEGATE),
+    };
+    vec![available("cgroup-v2", &own.path.display().to_string()), kill(&scratch), birth(&scratch)]
+}
+
+fn kill(scratch: &Scratch) -> Protection {
+    match folder::kill(&scratch.path) {
+        Ok(()) => available("cgroup-kill", "a whole tree dies by one write"),
+        Err(error) => Protection {
+            name: "cgroup-kill",
+            standing: Standing::Weaker,
+            why: format!("{}; processes are listed and killed until none is left", describe(&error)),
+            remedy: "Linux 5.14 or later".into(),
+        },
+    }
+}
+
+fn birth(scratch: &Scratch) -> Protection {
+    let born = folder::open(&scratch.path).map(|group| {
+        use std::os::fd::AsFd;
+        trial::run(CloneFlags::empty(), Some(group.as_fd()), || Ok(()))
+    });
+    let why = match born {
+        Ok(Ok(())) => return available("clone-into-cgroup", ""),
+        Ok(Err(refused)) => refused.to_string(),
+        Err(error) => describe(&error),
+    };
+    Protection {
+        name: "clone-into-cgroup",
+        standing: Standing::Weaker,
+        why: format!("refused when it was tried ({why})"),
+        remedy: "Linux 5.7 or later".into(),
+    }
+}
+
+/// Whether a group of ours could have a limit of this controller.
+fn limited(name: &'static str, controller: &str, own: &[OwnGroup]) -> Protection {
+    let has = |group: &&OwnGroup| group.controllers.iter().any(|one| one == controller);
+    let mut why = None;
+    for group in own.iter().filter(has) {
+        let tried = match group.hierarchy {
+            Hierarchy::V1 => set_limit(group, controller),
+            Hierarchy::V2 if is_handed_on(group, controller) => set_limit(group, controller),
+            Hierarchy::V2 => could_hand_on(group),
+        };
+        match tried {
+            Ok(()) => return available(name, &group.path.display().to_string()),
+            Err(refusal) => why = why.or(Some(refusal)),
+        }
+    }
+    let why = why.unwrap_or_else(|| "no hierarchy offers it to this process's group".into());
+    missing(name, &why, DELEGATE)
+}
+
+fn set_limit(group: &OwnGroup, controller: &str) -> Result<(), String> {
+    let scratch = Scratch::make(&group.path).map_err(|error| describe(&error))?;
+    let one = [controller.to_owned()];
+    limits::set(&scratch.path, group.hierarchy, &one, &LIMITS).map(drop).map_err(|error| describe(&error))
+}
+
+fn is_handed_on(group: &OwnGroup, controller: &str) -> bool {
+    let enabled = fs::read_to_string(group.path.join("cgroup.subtree_control")).unwrap_or_default();
+    enabled.split_whitespace().any(|one| one == controller)
+}
+
+/// A group with processes can hand nothing on (cgroups(7)): its gateway steps aside, and others would have to.
+fn could_hand_on(group: &OwnGroup) -> Result<(), String> {
+    let switch = group.path.join("cgroup.subtree_control");
+    if !folder::is_writable(&switch) {
+        return Err(format!("{} cannot be written", switch.display()));
+    }
+    // Only the hierarchy's root has no type, and it is free of the rule.
+    if !group.path.join("cgroup.type").exists() {
+        return Ok(());
+    }
+    let listed = fs::read_to_string(group.path.join("cgroup.procs")).unwrap_or_default();
+    let own = std::process::id().to_string();
+    match listed.lines().filter(|pid| *pid != own).count() {
+        0 => Ok(()),
+        others => Err(format!(
+            "{others} other processes in {} keep it from limiting groups below",
+            group.path.display()
+        )),
+    }
+}
+
+/// A group that lives as long as this value. Locked, so that no gateway that starts meanwhile takes it for abandoned.
+struct Scratch {
+    path: PathBuf,
+    _presence: Option<Presence>,
+}
+
+impl Scratch {
+    fn make(own: &Path) -> Result<Self, FolderError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = own.join(format!("provost-trial-{}-{number}", std::process::id()));
+        folder::make(&path)?;
+        let presence = folder::open(&path).ok().and_then(|folder| folder::be_present(folder).ok());
+        Ok(Self { path, _presence: presence })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Empty: what was born in it has ended. If not, the next gateway removes it as abandoned.
+        let _ = folder::remove(&self.path);
+    }
+}
