@@ -141,8 +141,11 @@ impl Sandbox {
     pub async fn start(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Arc<Self>, StartError> {
         let launched = launch::launch(host, state, spec).await?;
         let sandbox = Self::keep(launched).await?;
+        // Whoever asked may be gone before the answer comes.
+        let mut unwanted = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_LIMIT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
+                unwanted.0 = None;
                 let posture = answer.posture.unwrap_or_default();
                 sandbox.posture.set(posture).expect("only this function sets the posture, once");
                 tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
@@ -164,7 +167,18 @@ impl Sandbox {
         let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
         let remains = Remains { cgroup, folder: socket.parent().map(Path::to_owned) };
         let connected = Control::connect(&socket);
-        let supervisor = watched::watch(supervisor, Interest::READABLE).map_err(StartError::Descriptors)?;
+        let watching = supervisor.try_clone().and_then(|copy| watched::watch(copy, Interest::READABLE));
+        let supervisor = match watching {
+            Ok(watched) => watched,
+            Err(error) => {
+                // Nobody could hear of its end, so it ends here.
+                if namespace::kill(supervisor.as_fd()).is_ok() {
+                    let _ = launch::reap(supervisor.as_fd());
+                }
+                remains.remove(&id).await;
+                return Err(StartError::Descriptors(error));
+            }
+        };
         let control = match connected {
             Ok(control) => control,
             Err(error) => {
@@ -362,6 +376,19 @@ impl Sandbox {
 
     fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
+    }
+}
+
+/// Kills a sandbox that nobody has got; the task that owns it takes away what is left.
+struct KillOnDrop(Option<Arc<Sandbox>>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(sandbox) = &self.0
+            && let Err(errno) = namespace::kill(sandbox.supervisor.get_ref().as_fd())
+        {
+            tracing::error!(sandbox.id = %sandbox.id, error = %errno, "cannot kill the supervisor");
+        }
     }
 }
 

@@ -20,16 +20,13 @@ pub use super::{cgroup::SandboxCgroup, launch_error::LaunchError, prepare::dial_
 use super::{
     host::Host,
     launch_error::explain,
-    prepare::{Keep, Prepared, prepare},
+    prepare::{Keep, Leftovers, Prepared, prepare},
     spare::Launcher,
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
-    proto::supervisor::{Identity, LaunchResult, launch_result::Result as Answer},
-    sys::{
-        fdpass::{self, FrameReceiver},
-        namespace,
-    },
+    proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
+    sys::fdpass::{self, FrameReceiver},
     wire,
 };
 
@@ -65,8 +62,9 @@ pub async fn launch(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Laun
     let goes_on = !spec.die_with_gateway;
     let prepared = prepare(host, state, spec)?;
     // The launcher is heard from on a thread that may block; a launch takes some milliseconds.
-    let (launched, launcher) =
-        tokio::task::spawn_blocking(move || start(prepared)).await.map_err(LaunchError::Wait)??;
+    // Whoever does not wait for it to its end never sees the sandbox, and it goes where it is dropped.
+    let started = tokio::task::spawn_blocking(move || start(prepared)).await.map_err(LaunchError::Wait)??;
+    let (launched, launcher) = started.claim();
     // The caller has its sandbox and does not wait for this.
     tokio::task::spawn_blocking(move || {
         launcher.reap();
@@ -82,12 +80,26 @@ pub async fn launch(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Laun
 /// # Errors
 /// [`LaunchError`].
 pub fn launch_blocking(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Launched, LaunchError> {
-    let (launched, launcher) = start(prepare(host, state, spec)?)?;
+    let (launched, launcher) = start(prepare(host, state, spec)?)?.claim();
     launcher.reap();
     Ok(launched)
 }
 
-fn start(prepared: Prepared) -> Result<(Launched, Launcher), LaunchError> {
+/// A sandbox that is up and nobody's yet. Dropped, it is killed and taken away: first its processes, then its folders.
+struct Started {
+    launcher: Launcher,
+    launched: Launched,
+    left: Leftovers,
+}
+
+impl Started {
+    fn claim(mut self) -> (Launched, Launcher) {
+        self.left.keep = Keep::Everything;
+        (self.launched, self.launcher)
+    }
+}
+
+fn start(prepared: Prepared) -> Result<Started, LaunchError> {
     let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(prepared.listener.as_fd())
         .chain(prepared.groups.iter().map(AsFd::as_fd))
         .chain(prepared.sources.iter().map(AsFd::as_fd))
@@ -102,8 +114,20 @@ fn start(prepared: Prepared) -> Result<(Launched, Launcher), LaunchError> {
     let heard = fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(LaunchError::Send)
         .and_then(|()| receive_answer(launcher.socket()));
-    // One that was not heard from may hang: it is killed where it is dropped.
-    Ok((conclude(heard?, prepared)?, launcher))
+    let answer = match heard {
+        Ok((Answer::Launched(launched), Some(supervisor))) => Ok((launched, supervisor)),
+        Ok((Answer::Launched(_), None)) => Err(LaunchError::Answer),
+        Ok((Answer::Failure(failure), _)) => Err(explain(&failure, &prepared.plan)),
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok((answer, supervisor)) => Ok(conclude(&answer, supervisor, launcher, prepared)),
+        Err(error) => {
+            // Its processes before its folders: what is left of it may hang, and nobody knows of a supervisor.
+            drop(launcher);
+            Err(error)
+        }
+    }
 }
 
 fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Option<OwnedFd>), LaunchError> {
@@ -114,32 +138,22 @@ fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Option<OwnedFd>), L
 }
 
 fn conclude(
-    (answer, supervisor): (Answer, Option<OwnedFd>),
-    mut prepared: Prepared,
-) -> Result<Launched, LaunchError> {
-    match (answer, supervisor) {
-        (Answer::Launched(launched), Some(supervisor)) => {
-            prepared.left.keep = Keep::Everything;
-            Ok(Launched {
-                id: prepared.plan.sandbox_id,
-                socket: prepared.left.folder.join("control.sock"),
-                supervisor,
-                supervisor_pid: launched.host_pid,
-                cgroup: prepared.left.cgroup.clone(),
-                identity: prepared.identity,
-                shortfalls: prepared.shortfalls,
-            })
-        }
-        (Answer::Launched(_), None) => Err(LaunchError::Answer),
-        (Answer::Failure(failure), supervisor) => {
-            if let Some(supervisor) = supervisor {
-                // It is our child, and has ended or is told to.
-                let _ = namespace::kill(supervisor.as_fd());
-                let _ = reap(supervisor.as_fd());
-            }
-            Err(explain(&failure, &prepared.plan))
-        }
-    }
+    answer: &proto::Launched,
+    supervisor: OwnedFd,
+    launcher: Launcher,
+    prepared: Prepared,
+) -> Started {
+    let left = prepared.left;
+    let launched = Launched {
+        id: prepared.plan.sandbox_id,
+        socket: left.folder.join("control.sock"),
+        supervisor,
+        supervisor_pid: answer.host_pid,
+        cgroup: left.cgroup.clone(),
+        identity: prepared.identity,
+        shortfalls: prepared.shortfalls,
+    };
+    Started { launcher, launched, left }
 }
 
 /// Reaps a supervisor that has ended, or waits until it does.

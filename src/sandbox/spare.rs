@@ -13,15 +13,29 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::{Signal, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
+    unistd::Pid,
 };
 
 use crate::wire::launch::PROCESS_NAME;
 
-/// A launcher that waits for its plan, and our end of its socket. Killed, if it still runs, and reaped with this value.
+/// A launcher that waits for its plan, and our end of its socket.
+///
+/// It leads a process group, which the supervisor that it makes stays in. Unless [`Launcher::reap`] has let it go,
+/// the whole group is killed and reaped with this value: of a launch that fails at whatever point nothing is left,
+/// even if nobody has heard of its supervisor yet.
 #[derive(Debug)]
 pub(super) struct Launcher {
-    process: Child,
+    /// Not reaped while it is here, so that its id, which is the group's, is still its own.
+    process: Option<Child>,
     socket: UnixStream,
 }
 
@@ -36,30 +50,62 @@ impl Launcher {
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            .process_group(0)
             .spawn()?;
-        Ok(Self { process, socket: ours })
+        Ok(Self { process: Some(process), socket: ours })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Waits for the end of one that has answered, which is near.
+    /// Waits for the end of one that has answered, which is near. Its supervisor is somebody's from here on.
     pub(super) fn reap(mut self) {
-        let _ = self.process.wait();
+        if let Some(mut process) = self.process.take() {
+            let _ = process.wait();
+        }
     }
 
-    fn is_alive(&mut self) -> bool {
-        matches!(self.process.try_wait(), Ok(None))
+    fn is_alive(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let only_look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(id_of(process)), only_look) == Ok(WaitStatus::StillAlive)
     }
+}
+
+fn id_of(process: &Child) -> Pid {
+    // The kernel's ids are positive and fit.
+    Pid::from_raw(process.id().cast_signed())
 }
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // Not reaped yet, so the id is still its own; of one that was reaped the standard library knows.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let Some(process) = &self.process else { return };
+        let group = id_of(process);
+        // A fork that is under way either is killed with the group or fails for the pending signal (fork(2)).
+        let _ = killpg(group, Signal::SIGKILL);
+        let deadline = Instant::now() + REAP_LIMIT;
+        loop {
+            match waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL) {
+                Ok(WaitStatus::StillAlive) if Instant::now() < deadline => std::thread::sleep(REAP_AGAIN),
+                Ok(WaitStatus::StillAlive) => break reap_at_leisure(group),
+                Ok(_) | Err(Errno::EINTR) => {}
+                // ECHILD: there is none left.
+                Err(_) => break,
+            }
+        }
     }
+}
+
+/// How long a killed group is waited for before a thread of its own does that.
+const REAP_LIMIT: Duration = Duration::from_secs(2);
+const REAP_AGAIN: Duration = Duration::from_millis(1);
+
+/// One that hangs in the kernel: nobody should stand still for it, and it must not stay as a zombie.
+fn reap_at_leisure(group: Pid) {
+    let reap = move || while waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::__WALL).is_ok() {};
+    // Without a thread it stays until this process ends.
+    let _ = std::thread::Builder::new().name("reaper".into()).spawn(reap);
 }
 
 /// Room for one launcher.
@@ -71,7 +117,7 @@ pub(super) struct Spare {
 impl Spare {
     /// The waiting launcher, if there is one and it is alive.
     pub(super) fn take(&self) -> Option<Launcher> {
-        let mut launcher = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let launcher = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         launcher.is_alive().then_some(launcher)
     }
 

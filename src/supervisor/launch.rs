@@ -75,14 +75,21 @@ fn launch(
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
-    match clone_supervisor(plan, &descriptors, network)? {
+    let (cloned, birthplace) = clone_supervisor(plan, &descriptors, network)?;
+    match cloned {
         Cloned::Child => {
             drop((permit, outcome));
             setup::run(plan, identity, descriptors, &permission, report)
         }
         Cloned::Parent { pid, pidfd } => {
-            drop((permission, report, descriptors));
-            let ready = allow(identity, pid, &permit).and_then(|()| wait_until_ready(&outcome));
+            drop((permission, report));
+            let seated = match birthplace {
+                Birthplace::Own => Ok(()),
+                Birthplace::Launchers => setup::cgroups::seat(&descriptors, pid),
+            };
+            drop(descriptors);
+            let ready =
+                seated.and_then(|()| allow(identity, pid, &permit)).and_then(|()| wait_until_ready(&outcome));
             let answer = match ready {
                 Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs() }),
                 Err(failure) => {
@@ -130,11 +137,19 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
         .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
 }
 
+/// Which v2 group a supervisor is born in.
+enum Birthplace {
+    /// The sandbox's.
+    Own,
+    /// The launcher's: it must be moved.
+    Launchers,
+}
+
 fn clone_supervisor(
     plan: &SandboxPlan,
     descriptors: &Descriptors,
     network: Option<NetworkAhead>,
-) -> Result<Cloned, StageError> {
+) -> Result<(Cloned, Birthplace), StageError> {
     let mut namespaces = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
@@ -145,8 +160,15 @@ fn clone_supervisor(
         (true, None) => namespaces |= CloneFlags::CLONE_NEWNET,
         (false, Some(network)) => network.go_back()?,
     }
-    namespace::clone_into(namespaces, setup::cgroups::birthplace(descriptors), Parent::CallersParent)
-        .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
+    let parent = Parent::CallersParent;
+    match namespace::clone_into(namespaces, setup::cgroups::birthplace(descriptors), parent) {
+        Ok(cloned) => Ok((cloned, Birthplace::Own)),
+        // Linux before 5.7, or whoever answers in its place. If it is about something else, so is the second answer.
+        Err(Errno::E2BIG | Errno::EINVAL) => namespace::clone_into(namespaces, None, parent)
+            .map(|cloned| (cloned, Birthplace::Launchers))
+            .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno)),
+        Err(errno) => Err(StageError::new(Stage::CloneNamespaces, errno)),
+    }
 }
 
 /// Writes the maps that only a privileged process may write, and lets the supervisor go on.
@@ -189,5 +211,12 @@ fn answer(socket: &OwnedFd, launch: Launch) -> i32 {
     let descriptors: Vec<_> = launch.supervisor.iter().map(AsFd::as_fd).collect();
     let sent = wire::encode(&message, descriptors.len())
         .is_ok_and(|frame| fdpass::send(socket.as_fd(), &frame, &descriptors).is_ok());
-    if sent { EXIT_ANSWERED } else { EXIT_NOT_ANSWERED }
+    if sent {
+        return EXIT_ANSWERED;
+    }
+    if let Some(supervisor) = &launch.supervisor {
+        // Nobody is there who knows of it or ever will.
+        let _ = namespace::kill(supervisor.as_fd());
+    }
+    EXIT_NOT_ANSWERED
 }

@@ -13,6 +13,9 @@ use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
 /// Of clone3(2); the C library's constant has too few bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
+/// Length of `clone_args` as the first kernels with clone3(2) knew it.
+const BYTES_WITHOUT_CGROUP: usize = 64;
+
 /// Who one is after the clone.
 #[derive(Debug)]
 pub enum Cloned {
@@ -41,7 +44,7 @@ pub enum Parent {
 /// The caller must be single-threaded.
 ///
 /// # Errors
-/// The errno of clone3(2).
+/// The errno of clone3(2); `E2BIG` or `EINVAL` where the kernel cannot clone into a cgroup (before Linux 5.7).
 pub fn clone_into(
     namespaces: CloneFlags,
     cgroup: Option<BorrowedFd<'_>>,
@@ -56,13 +59,15 @@ pub fn clone_into(
         Parent::Caller => args.exit_signal = libc::SIGCHLD as u64,
         Parent::CallersParent => args.flags |= libc::CLONE_PARENT as u64,
     }
+    let mut size = BYTES_WITHOUT_CGROUP;
     if let Some(cgroup) = cgroup {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
+        size = size_of::<libc::clone_args>();
     }
     // SAFETY: neither CLONE_VM nor a stack is given, so the child runs on a copy of this stack, as after
     // fork(2); `args` and `pidfd` outlive the call. The caller has no other thread whose locks could be lost.
-    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) };
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size) };
     match Errno::result(pid)? {
         0 => Ok(Cloned::Child),
         pid => Ok(Cloned::Parent {

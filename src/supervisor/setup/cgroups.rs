@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use nix::{errno::Errno, sys::stat::Mode};
+use nix::{errno::Errno, sys::stat::Mode, unistd::Pid};
 
 use super::{Descriptors, StageError};
 use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
@@ -31,6 +31,18 @@ pub fn join_v1(descriptors: &Descriptors) -> Result<(), StageError> {
 pub fn birthplace(descriptors: &Descriptors) -> Option<BorrowedFd<'_>> {
     let v2 = descriptors.folders.iter().find(|folder| folder.hierarchy == Hierarchy::V2)?;
     Some(v2.descriptor.as_fd())
+}
+
+/// Puts a supervisor that could not be born in its v2 folder there, before it has done anything.
+pub fn seat(descriptors: &Descriptors, supervisor: Pid) -> Result<(), StageError> {
+    for (index, folder) in descriptors.folders.iter().enumerate() {
+        if folder.hierarchy == Hierarchy::V2 {
+            let processes = Path::new("cgroup.procs");
+            file::write_once_at(folder.descriptor.as_fd(), processes, supervisor.to_string().as_bytes())
+                .map_err(StageError::of_step(Stage::SupervisorCgroup, index))?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves the supervisor out of a v2 folder that is to hand controllers to leaves: a group with processes of its

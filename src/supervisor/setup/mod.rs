@@ -27,6 +27,8 @@ use crate::{
 
 /// Exit code of a supervisor whose set-up failed; the failure itself has gone to the launcher.
 const EXIT_SETUP_FAILED: i32 = 72;
+/// Exit code of a supervisor whose launcher has not lived to hear that it is ready.
+const EXIT_UNHEARD: i32 = 74;
 
 /// Sets the sandbox up and goes on as its supervisor. `permission` ends the wait for the id maps; `report` is told
 /// how it went.
@@ -40,7 +42,10 @@ pub fn run(
     match set_up(plan, identity, descriptors, permission, &report) {
         Ok((ready, _claim)) => {
             // Dropping the pipe's end would do as well, but then success and death would look the same.
-            let _ = nix::unistd::write(&report, &StageError::encode_success());
+            if nix::unistd::write(&report, &StageError::encode_success()).is_err() {
+                // The launcher is gone: nobody will ever know of this sandbox.
+                exit(EXIT_UNHEARD);
+            }
             drop(report);
             super::runtime::run(ready)
         }
