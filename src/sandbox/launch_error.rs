@@ -109,7 +109,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
 }
 
 fn name_filesystem(path: &Path) -> String {
-    const NAMES: [(i64, &str); 9] = [
+    const NAMES: [(i64, &str); 10] = [
         (0xEF53, "ext4"),
         (0x0102_1994, "tmpfs"),
         (0x794C_7630, "overlay"),
@@ -119,6 +119,7 @@ fn name_filesystem(path: &Path) -> String {
         (0x0102_1997, "9p"),
         (0x9123_683E, "btrfs"),
         (0x2FC1_2FC1, "zfs"),
+        (0x8584_58F6, "ramfs"),
     ];
     let Ok(found) = nix::sys::statfs::statfs(path) else { return "unknown".into() };
     let number = found.filesystem_type().0;

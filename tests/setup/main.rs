@@ -2,6 +2,9 @@
 //!
 //! Needs namespaces; without them it skips loudly, and fails where CI says that it has them.
 
+mod layers;
+mod protections;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -51,7 +54,10 @@ impl Place {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
         let work = tempfile::tempdir_in("/var/tmp").unwrap();
-        let host = Host::probe().with_launcher(env!("CARGO_BIN_EXE_provost").into());
+        // A copy, where the test is run as a user who cannot reach the original.
+        let program = std::env::var_os("PROVOST_TEST_BINARY");
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost").into());
+        let host = Host::probe().with_launcher(program.into());
         Self { state, work, host }
     }
 
@@ -199,6 +205,9 @@ fn privileged() -> bool {
     let privileged = Host::probe().is_privileged();
     if !privileged {
         println!("SKIPPED: needs root, for ids of its own and for a look at the supervisor");
+        // CI runs as root; the pure v2 machine runs these as an ordinary user too.
+        let v2_user = std::env::var_os("PROVOST_V2_MACHINE").is_some();
+        assert!(v2_user || std::env::var_os("CI").is_none(), "CI has root");
     }
     privileged
 }
@@ -427,16 +436,39 @@ fn a_command_cannot_leave_a_set_id_program_behind() {
 
 #[test]
 fn its_user_cannot_look_into_a_supervisor() {
+    const NAME: &str = "its_user_cannot_look_into_a_supervisor";
     let place = Place::new();
-    if place.host.is_privileged() {
-        println!("SKIPPED: root can look into every process; run as an ordinary user");
-        return;
+    if nix::unistd::geteuid().is_root() {
+        return as_ordinary_user(NAME);
     }
     let up = place.launch(place.spec("sbx_closed")).unwrap();
     for name in ["environ", "maps", "fd", "root", "cwd", "mem"] {
-        let refused = fs::read_dir(up.proc(name)).map(drop).or_else(|_| fs::read(up.proc(name)).map(drop));
-        assert!(refused.is_err(), "{name}");
+        let mine = PathBuf::from("/proc/self").join(name);
+        let look = |path: &Path| fs::read_dir(path).map(drop).or_else(|_| fs::File::open(path).map(drop));
+        look(&mine).unwrap();
+        assert!(look(&up.proc(name)).is_err(), "{name}");
     }
+    println!("looked as {}", nix::unistd::geteuid());
+}
+
+/// Runs one test of this binary again as a user who is nobody, and expects that it has looked at something.
+fn as_ordinary_user(test: &str) {
+    use std::os::unix::process::CommandExt;
+    const SOMEBODY: u32 = 59_998;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copies = ["tests", "provost"].map(|name| folder.path().join(name));
+    fs::copy(std::env::current_exe().unwrap(), &copies[0]).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_provost"), &copies[1]).unwrap();
+    let mut again = std::process::Command::new(&copies[0]);
+    again.args(["--exact", test, "--nocapture"]).env("PROVOST_TEST_BINARY", &copies[1]);
+    // What it makes it makes where everybody can.
+    again.env("TMPDIR", "/tmp").env("HOME", "/nonexistent").current_dir("/").uid(SOMEBODY).gid(SOMEBODY);
+    let output = again.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = format!("{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{shown}");
+    assert!(said.contains(&format!("looked as {SOMEBODY}")), "{shown}");
 }
 
 #[cfg(feature = "failpoints")]
