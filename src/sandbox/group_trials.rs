@@ -67,7 +67,9 @@ fn unified(own: Option<&OwnGroup>) -> Vec<Protection> {
         Ok(scratch) => scratch,
         Err(error) => return lacking(&describe(&error), DELEGATE),
     };
-    vec![available("cgroup-v2", &own.path.display().to_string()), kill(&scratch), birth(&scratch)]
+    // In this order: into a group that was killed once, Linux 6.13 and later lets nobody be born alive.
+    let born = birth(&scratch);
+    vec![available("cgroup-v2", &own.path.display().to_string()), kill(&scratch), born]
 }
 
 fn kill(scratch: &Scratch) -> Protection {

@@ -12,8 +12,8 @@ use std::{
     },
     path::Path,
     process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::{Mutex, PoisonError, mpsc},
+    time::Duration,
 };
 
 use nix::{
@@ -83,29 +83,37 @@ impl Drop for Launcher {
         let Some(process) = &self.process else { return };
         let group = id_of(process);
         // A fork that is under way either is killed with the group or fails for the pending signal (fork(2)).
-        let _ = killpg(group, Signal::SIGKILL);
-        let deadline = Instant::now() + REAP_LIMIT;
-        loop {
-            match waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL) {
-                Ok(WaitStatus::StillAlive) if Instant::now() < deadline => std::thread::sleep(REAP_AGAIN),
-                Ok(WaitStatus::StillAlive) => break reap_at_leisure(group),
-                Ok(_) | Err(Errno::EINTR) => {}
-                // ECHILD: there is none left.
-                Err(_) => break,
-            }
+        kill_launch(group);
+        // One that hangs in the kernel must not stay as a zombie, and nobody should stand still for it.
+        let (done, reaped) = mpsc::sync_channel(1);
+        let reaper = std::thread::Builder::new().name("reaper".into()).spawn(move || {
+            reap_all(group);
+            // Whoever waited may have given up.
+            let _ = done.send(());
+        });
+        match reaper {
+            Ok(_) => drop(reaped.recv_timeout(REAP_LIMIT)),
+            Err(_) => reap_all(group),
         }
     }
 }
 
-/// How long a killed group is waited for before a thread of its own does that.
+/// How long the end of a killed launch is waited for; after that only its reaper does.
 const REAP_LIMIT: Duration = Duration::from_secs(2);
-const REAP_AGAIN: Duration = Duration::from_millis(1);
 
-/// One that hangs in the kernel: nobody should stand still for it, and it must not stay as a zombie.
-fn reap_at_leisure(group: Pid) {
-    let reap = move || while waitid(Id::PGid(group), WaitPidFlag::WEXITED | WaitPidFlag::__WALL).is_ok() {};
-    // Without a thread it stays until this process ends.
-    let _ = std::thread::Builder::new().name("reaper".into()).spawn(reap);
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no process of a launch leaves its group: commands, which could, come only after it was claimed"
+)]
+fn kill_launch(group: Pid) {
+    // ESRCH: there is none left to kill.
+    let _ = killpg(group, Signal::SIGKILL);
+}
+
+/// Until there is no child of ours left in the group (`ECHILD`).
+fn reap_all(group: Pid) {
+    let all = WaitPidFlag::WEXITED | WaitPidFlag::__WALL;
+    while matches!(waitid(Id::PGid(group), all), Ok(_) | Err(Errno::EINTR)) {}
 }
 
 /// Room for one launcher.
