@@ -71,7 +71,7 @@ fn launch(
     if identity.privileged {
         setup::mounts::prepare_detached(plan, identity, &mut descriptors)?;
     }
-    setup::cgroups::join_v1(&descriptors)?;
+    descriptors.seats = setup::cgroups::open_seats(&descriptors)?;
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;

@@ -3,11 +3,16 @@
 //! Makes no leaf for a command and sets no limit.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
-use nix::{errno::Errno, sys::stat::Mode, unistd::Pid};
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::Mode,
+    unistd::Pid,
+};
 
 use super::{Descriptors, StageError};
 use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
@@ -15,14 +20,33 @@ use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
 /// The supervisor's leaf in a v2 folder whose controllers are handed on to other leaves.
 pub const SUPERVISOR_LEAF: &str = "supervisor";
 
-/// Puts the calling process into the sandbox's v1 folders, for its child to inherit. Through `tasks`: for one's
-/// own thread that takes no global lock, unlike `cgroup.procs`.
-pub fn join_v1(descriptors: &Descriptors) -> Result<(), StageError> {
-    for (index, folder) in descriptors.folders.iter().enumerate() {
-        if folder.hierarchy == Hierarchy::V1 {
-            file::write_once_at(folder.descriptor.as_fd(), Path::new("tasks"), b"0")
-                .map_err(StageError::of_step(Stage::SupervisorCgroup, index))?;
-        }
+/// A v1 folder's list of threads, open for the supervisor to put itself in. It is opened by the launcher, whose right
+/// it is, and written by the supervisor: a launcher that had joined would keep the folder from being removed until it has
+/// ended itself.
+#[derive(Debug)]
+pub struct Seat {
+    tasks: OwnedFd,
+    /// Of the folder, in the plan's order.
+    index: usize,
+}
+
+/// Opens the seats in all v1 folders.
+pub fn open_seats(descriptors: &Descriptors) -> Result<Vec<Seat>, StageError> {
+    let v1 = descriptors.folders.iter().enumerate().filter(|(_, folder)| folder.hierarchy == Hierarchy::V1);
+    v1.map(|(index, folder)| {
+        let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+        let tasks = openat(&folder.descriptor, "tasks", flags, Mode::empty())
+            .map_err(StageError::of_step(Stage::SupervisorCgroup, index))?;
+        Ok(Seat { tasks, index })
+    })
+    .collect()
+}
+
+/// Takes them. Through `tasks`: for one's own thread that takes no global lock, unlike `cgroup.procs`.
+pub fn take_seats(seats: Vec<Seat>) -> Result<(), StageError> {
+    for seat in seats {
+        nix::unistd::write(&seat.tasks, b"0")
+            .map_err(StageError::of_step(Stage::SupervisorCgroup, seat.index))?;
     }
     Ok(())
 }

@@ -62,12 +62,13 @@ type Claim = Option<OwnedFd>;
 fn set_up(
     plan: &SandboxPlan,
     ids: &Identity,
-    descriptors: Descriptors,
+    mut descriptors: Descriptors,
     permission: &OwnedFd,
     report: &OwnedFd,
 ) -> Result<(Ready, Claim), StageError> {
     let fail = |stage| stage::inject(plan, stage);
 
+    cgroups::take_seats(std::mem::take(&mut descriptors.seats))?;
     fail(Stage::IdMap)?;
     identity::await_maps(ids, permission)?;
     let host_cgroup = posture::read_cgroup()?;
@@ -87,7 +88,7 @@ fn set_up(
     }
 
     fail(Stage::Mount)?;
-    let Descriptors { listener, folders, binds, claim } = descriptors;
+    let Descriptors { listener, folders, binds, claim, .. } = descriptors;
     let view = mounts::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
     root::enter(&view)?;

@@ -17,7 +17,7 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use super::{StageError, malformed};
+use super::{StageError, cgroups::Seat, malformed};
 use crate::{
     cgroup::{Folder, Hierarchy},
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_folder, mount::Kind},
@@ -40,6 +40,8 @@ pub struct Descriptors {
     pub binds: VecDeque<OwnedFd>,
     /// The claim on the host ids.
     pub claim: Option<OwnedFd>,
+    /// Its places in v1 folders, from when the launcher has opened them to when the supervisor has taken them.
+    pub seats: Vec<Seat>,
 }
 
 impl Descriptors {
@@ -66,7 +68,11 @@ impl Descriptors {
         }
         let mut claims = rest.split_off(count);
         let claim = claims.pop_front();
-        if claims.is_empty() { Ok(Self { listener, folders, binds: rest, claim }) } else { Err(malformed()) }
+        if claims.is_empty() {
+            Ok(Self { listener, folders, binds: rest, claim, seats: Vec::new() })
+        } else {
+            Err(malformed())
+        }
     }
 }
 
