@@ -9,6 +9,7 @@ mod config;
 mod listen;
 pub mod policies;
 mod private;
+mod reload;
 mod state;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     grpc::{SessionsService, TerminalsService},
+    policy::InForce,
     proto::v1::{self, sessions_server::SessionsServer, terminals_server::TerminalsServer},
     sandbox::{host::Host, identity},
     session::{Sessions, Site},
@@ -97,6 +99,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let gateway = Gateway::open(&config)?;
     gateway.state.sweep()?;
     let listening = listen::bind(&config.listen, config.socket_mode)?;
@@ -107,6 +110,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     tokio::select! {
         served = gateway.serve(listening, &drain, &hurry) => served,
         never = signals => match never {},
+        never = reload::watch(&config.policies, &gateway.policy, &mut hangup) => match never {},
     }
 }
 
@@ -137,13 +141,14 @@ struct Gateway {
     state: State,
     sessions: Arc<Sessions>,
     terminals: Arc<Terminals>,
+    policy: Arc<InForce>,
     finished_kept: Duration,
     drain_limit: Duration,
 }
 
 impl Gateway {
     fn open(config: &Config) -> Result<Self, ServeError> {
-        let policy = Arc::new(config.policies.load()?);
+        let policy = Arc::new(InForce::new(config.policies.load()?));
         let state = State::open(&config.state)?;
         let ids =
             identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
@@ -156,7 +161,8 @@ impl Gateway {
         site.host.expect_launch(&site.state);
         let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
         Ok(Self {
-            terminals: Terminals::new(site, policy, config.caps),
+            terminals: Terminals::new(site, policy.clone(), config.caps),
+            policy,
             sessions: Arc::new(sessions),
             state,
             finished_kept: config.finished_kept,

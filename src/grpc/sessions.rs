@@ -66,7 +66,7 @@ impl Service for SessionsService {
         let new = fields::new_session(request.into_inner()).map_err(errors::bad_field)?;
         let session = match self
             .sessions
-            .open(self.terminals.policy(), &peer, new)
+            .open(&self.terminals.policy().current(), &peer, new)
             .map_err(|error| errors::open(&error))?
         {
             Opened::New(session) => {

@@ -89,6 +89,7 @@ pub fn hear(policy: &PolicySet, request: &Request, programs: &dyn Programs) -> R
     let order = Order {
         profile_name: name.clone(),
         profile: limited(profile, effects),
+        confinement: policy.confinement(name),
         network,
         judged: match programs_file(programs, &program, request) {
             Found::File(file) => Some(file),

@@ -63,6 +63,9 @@ pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError>
     Ok(PolicySet {
         generation: 1,
         default,
+        confinements: Arc::new(
+            profiles.iter().map(|(name, profile)| (name.clone(), hash(profile))).collect(),
+        ),
         profiles,
         rules: rules.into(),
         origins: Arc::new(origins),
@@ -242,6 +245,14 @@ fn check_effects(
         Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
         None => Ok(()),
     }
+}
+
+/// Of everything that a profile says.
+fn hash(profile: &Profile) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    format!("{profile:?}").hash(&mut hasher);
+    hasher.finish()
 }
 
 fn last_key(field: &'static str) -> &'static str {

@@ -78,6 +78,7 @@ impl Permit {
 pub struct Order {
     pub(super) profile_name: ProfileName,
     pub(super) profile: Arc<Profile>,
+    pub(super) confinement: u64,
     pub(super) network: Network,
     pub(super) program: String,
     pub(super) judged: Option<FileId>,
@@ -102,6 +103,11 @@ impl Order {
     /// The profile.
     pub fn profile(&self) -> &Arc<Profile> {
         &self.profile
+    }
+
+    /// Of which policy the profile is: sandboxes of one are not for orders of another.
+    pub fn confinement(&self) -> u64 {
+        self.confinement
     }
 
     /// The network.

@@ -34,6 +34,7 @@ pub struct PolicySet {
     pub(super) generation: u64,
     pub(super) default: ProfileName,
     pub(super) profiles: BTreeMap<ProfileName, Arc<Profile>>,
+    pub(super) confinements: Arc<BTreeMap<ProfileName, u64>>,
     pub(super) rules: Arc<[Rule]>,
     pub(super) origins: Arc<BTreeMap<String, Origin>>,
     pub(super) digest: Digest,
@@ -97,6 +98,11 @@ impl PolicySet {
             None => self.profiles.get_key_value(&self.default),
             Some(name) => self.profiles.get_key_value(&ProfileName(name.into())),
         }
+    }
+
+    /// Tells apart what a sandbox is built by: two policies may mean different things by one profile's name.
+    pub(super) fn confinement(&self, name: &ProfileName) -> u64 {
+        self.confinements.get(name).copied().unwrap_or_default()
     }
 
     /// All profiles, by name.

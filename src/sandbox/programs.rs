@@ -77,9 +77,10 @@ impl<'a> View<'a> {
         let private = [Path::new("/tmp"), Path::new("/dev"), Path::new("/proc"), Path::new("/var/tmp")];
         let inside = private.into_iter().chain([self.profile.identity.home.as_path()]).fold(None, longest);
         match (host, inside) {
-            (None, None) if self.shown().any(|folder| folder.starts_with(path)) => Shown::Above,
-            (None, None) => Shown::Nowhere,
             (host, inside) if host > inside => Shown::Host,
+            // Also in the private folders: a root may lie below the host's /tmp.
+            _ if self.shown().any(|folder| folder.starts_with(path)) => Shown::Above,
+            (None, None) => Shown::Nowhere,
             _ => Shown::Inside,
         }
     }

@@ -45,7 +45,8 @@ pub enum Tenancy {
     Sole,
 }
 
-type Key = (ProfileName, Network);
+/// A profile that was changed by a reload is another: what runs goes on in the sandbox that it has.
+type Key = (ProfileName, Network, u64);
 
 /// A session's sandboxes.
 #[derive(Debug, Default)]
@@ -66,7 +67,7 @@ impl Session {
         if sole {
             return Ok((self.start_sandbox(site, order).await?, Tenancy::Sole));
         }
-        let cell = self.sandboxes.cell((order.profile_name().clone(), order.network()));
+        let cell = self.sandboxes.cell((order.profile_name().clone(), order.network(), order.confinement()));
         let sandbox = cell.get_or_try_init(|| self.start_sandbox(site, order)).await?;
         Ok((sandbox.clone(), Tenancy::Shared))
     }

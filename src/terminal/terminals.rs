@@ -23,7 +23,7 @@ use super::{
     uninterrupted::uninterrupted,
 };
 use crate::{
-    policy::{PolicySet, Request},
+    policy::{InForce, Request},
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
     session::{Principal, Session, SessionId, Site},
@@ -51,7 +51,7 @@ type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
 #[derive(Debug)]
 pub struct Terminals {
     site: Site,
-    policy: Arc<PolicySet>,
+    policy: Arc<InForce>,
     remembered: Remembered,
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
@@ -63,7 +63,7 @@ pub struct Terminals {
 
 impl Terminals {
     /// An empty table.
-    pub fn new(site: Site, policy: Arc<PolicySet>, caps: Caps) -> Arc<Self> {
+    pub fn new(site: Site, policy: Arc<InForce>, caps: Caps) -> Arc<Self> {
         Arc::new(Self {
             site,
             policy,
@@ -130,7 +130,7 @@ impl Terminals {
             request_id: new.request_id,
         };
         let authorized = requested
-            .authorize(&self.policy, &self.remembered, &self.ledger, &self.counters, &self.changes)
+            .authorize(&self.policy.current(), &self.remembered, &self.ledger, &self.counters, &self.changes)
             .inspect_err(|_| self.counters.refused())?;
         let terminal = authorized.terminal.clone();
         self.lock().insert(terminal.id, terminal.clone());
@@ -326,7 +326,7 @@ impl Terminals {
     }
 
     /// The policy that judges.
-    pub fn policy(&self) -> &PolicySet {
+    pub fn policy(&self) -> &InForce {
         &self.policy
     }
 

@@ -1,4 +1,8 @@
 //! The policy suite: what the judge of commands makes of attacks and of their honest twins.
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod served;
 mod shells;
 mod shipped;

@@ -1,0 +1,89 @@
+//! Rules in force in a gateway: refusals with their rule, names that mean files, reload.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::support::{Gateway, code, eventually, in_session};
+
+const RULES: &str = r#"
+[[rule]]
+id = "no-shred"
+decision = "deny"
+argv = [["id", "whoami"], "**"]
+reason = "you need not know who you are"
+matches = ["id", "whoami"]
+
+[[rule]]
+id = "careful"
+decision = "ask"
+argv = ["hostname", "**"]
+reason = "a person must say yes"
+"#;
+
+fn add_rules(gateway: &Gateway, rules: &str) {
+    // Written beside and renamed: a reload never sees half a file.
+    let folder = gateway.folder().join("policies");
+    fs::write(folder.join("rules.new"), rules).expect("a policy can be written");
+    fs::rename(folder.join("rules.new"), folder.join("rules.toml")).expect("a policy can be put in place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_rule_that_is_added_is_in_force_for_the_next_command_and_a_broken_file_changes_nothing() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        assert_eq!(
+            code(&session.command("id").finish().await.outcome),
+            0,
+            "it runs before the rule is there"
+        );
+        add_rules(&gateway, RULES);
+        let refusal = async || loop {
+            match session.command("id").try_create().await {
+                Err(refusal) => break refusal,
+                Ok(_) => tokio::task::yield_now().await,
+            }
+        };
+        let refusal = tokio::time::timeout(std::time::Duration::from_secs(10), refusal())
+            .await
+            .expect("the rule is loaded");
+        assert_eq!(refusal.reason, "POLICY_DENIED");
+        assert_eq!(refusal.meta("rule"), "no-shred");
+        assert!(refusal.message.contains("you need not know who you are"), "{}", refusal.message);
+
+        // Hidden in lines, behind wrappers and links: the same. The honest twin runs.
+        for line in [
+            "true; id",
+            "env id",
+            "sh -c 'i\"\"d'",
+            "echo $(id)",
+            "/usr/bin/id",
+            "ln -s /usr/bin/id x && ./x",
+        ] {
+            if line.starts_with("ln") {
+                let made = session.sh("ln -sf /usr/bin/id x").finish().await;
+                assert_eq!(code(&made.outcome), 0);
+                let denied = session.command("./x").refusal().await;
+                assert_eq!(denied.meta("rule"), "no-shred");
+                continue;
+            }
+            let denied = session.sh(line).refusal().await;
+            assert_eq!(denied.meta("rule"), "no-shred", "{line}");
+        }
+        assert_eq!(code(&session.sh("echo id; echo 'id'").finish().await.outcome), 0);
+
+        let asked = session.command("hostname").refusal().await;
+        assert_eq!(asked.reason, "APPROVAL_REQUIRED");
+        assert_eq!(asked.meta("rule"), "careful");
+
+        add_rules(&gateway, "[[rule]]\nid = 'x'\n");
+        gateway.signal(Signal::SIGHUP);
+        eventually("the refusal of the broken file in the log", || {
+            gateway.log_tail().contains("rules.toml:1").then_some(())
+        })
+        .await;
+        let denied = session.command("id").refusal().await;
+        assert_eq!(denied.meta("rule"), "no-shred");
+    })
+    .await;
+}
