@@ -234,6 +234,9 @@ pub enum Killed {
     NoTree,
 }
 
+/// How long a version 1 group that should be empty is tried again.
+const LINGER: Duration = Duration::from_secs(1);
+
 impl SandboxCgroup {
     /// None at all: no tree could be written, and the profile does not insist.
     #[must_use]
@@ -273,7 +276,19 @@ impl SandboxCgroup {
         if let Some(v2) = self.v2() {
             folder::wait_until_empty(&v2.path, at_most)?;
         }
-        self.remove_now()
+        // A process that was reaped may be in its version 1 groups for some microseconds more (Linux 6.18), of which
+        // no event tells.
+        let deadline = std::time::Instant::now() + at_most.min(LINGER);
+        loop {
+            match self.remove_now() {
+                Err(FolderError::Remove { cause, .. })
+                    if cause.raw_os_error() == Some(libc::EBUSY) && std::time::Instant::now() < deadline =>
+                {
+                    std::thread::yield_now();
+                }
+                done => return done,
+            }
+        }
     }
 
     fn remove_now(&self) -> Result<(), FolderError> {
