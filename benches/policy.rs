@@ -1,0 +1,51 @@
+//! How long a decision takes: 200 rules, a line of five commands. The aim is a median under 100 µs.
+//!
+//! Run by `cargo bench --bench policy`. Measures the judge alone, without a host: parse, see through, match, weigh.
+
+use std::{hint::black_box, time::Instant};
+
+use provost::policy::{
+    PolicySet,
+    command::{
+        program::Nominal,
+        rule::Circumstances,
+        shell::Dialect,
+        verdict::{Bench, Form, judge},
+    },
+};
+
+const LINE: &str =
+    "cd sub && git status | grep -v '^?' && env A=b timeout 5 cargo test --all > log 2>&1; tool150 -x";
+const ROUNDS: usize = 20_000;
+
+fn main() {
+    let mut text = String::from("default_profile = 'a'\n[profile.a]\n");
+    for number in 0..200 {
+        let (decision, name) = match number {
+            0 => ("allow", "git".to_owned()),
+            1 => ("allow", "grep".to_owned()),
+            2 => ("allow", "cargo".to_owned()),
+            n => (["allow", "ask", "deny"][n % 3], format!("tool{n}")),
+        };
+        text += &format!(
+            "[[rule]]\nid = 'r{number}'\ndecision = '{decision}'\nargv = ['{name}', ['status', 'test', '-*'], '**']\n"
+        );
+    }
+    let policy = PolicySet::parse("bench", &text).expect("the policy of the benchmark is valid");
+    let circumstances = Circumstances { cwd: "/workspace".into(), ..Circumstances::default() };
+    let mut nanos: Vec<u128> = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        let bench = Bench {
+            rules: policy.rules(),
+            programs: &Nominal,
+            circumstances: &circumstances,
+            denies_variable: &|_| false,
+        };
+        black_box(judge(Form::Line(black_box(LINE), Dialect::Posix), bench));
+        nanos.push(begun.elapsed().as_nanos());
+    }
+    nanos.sort_unstable();
+    let at = |percent: usize| nanos[(ROUNDS - 1) * percent / 100] as f64 / 1_000.0;
+    println!("200 rules, 5 commands: median {:.1} µs, p99 {:.1} µs, {ROUNDS} rounds", at(50), at(99));
+}
