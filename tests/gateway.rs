@@ -8,9 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::Signal;
 use provost::{
     client::{self, Client},
-    proto::v1::*,
+    proto::{supervisor, v1::*},
 };
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -74,7 +75,7 @@ impl Gateway {
         Session { client, id }
     }
 
-    fn signal(&self, signal: nix::sys::signal::Signal) {
+    fn signal(&self, signal: Signal) {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.process.id().cast_signed()), signal).unwrap();
     }
 }
@@ -82,7 +83,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
-            self.signal(nix::sys::signal::Signal::SIGTERM);
+            self.signal(Signal::SIGTERM);
         }
         let _ = self.process.wait();
     }
@@ -462,8 +463,7 @@ async fn a_lost_sandbox_ends_its_terminals_without_a_code_and_the_next_command_g
     let terminal = session.create(session.line("sleep 60")).await.unwrap();
     let supervisor = children_of(gateway.process.id());
     assert_eq!(supervisor.len(), 1);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor[0]), nix::sys::signal::Signal::SIGKILL)
-        .unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor[0]), Signal::SIGKILL).unwrap();
     let outcome = session.wait(&terminal).await.outcome.unwrap();
     assert_eq!((outcome.end, outcome.cause), (None, Cause::SandboxLost.into()));
     let (bytes, finished) = session.run(session.line("echo again")).await;
@@ -570,7 +570,7 @@ async fn two_gateways_never_share_a_state_folder_and_a_drained_one_leaves_nothin
         .spawn()
         .unwrap();
     assert!(!second.wait().unwrap().success());
-    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    gateway.signal(Signal::SIGTERM);
     let deadline = Instant::now() + LIMIT;
     let status = loop {
         if let Some(status) = gateway.process.try_wait().unwrap() {
@@ -600,8 +600,225 @@ async fn what_a_killed_gateway_left_is_ended_by_the_next() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(gateway.sandboxes(), 0);
-    let stat = std::fs::read_to_string(format!("/proc/{supervisor}/stat")).unwrap_or_default();
-    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    assert!(has_ended(supervisor));
+}
+
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+fn send(pid: i32, signal: Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+}
+
+#[tokio::test]
+async fn a_hung_supervisor_of_a_killed_gateway_is_ended_by_the_next() {
+    let mut gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    session.create(session.line("sleep 60")).await.unwrap();
+    let supervisor = children_of(gateway.process.id())[0];
+    send(supervisor, Signal::SIGSTOP);
+    gateway.process.kill().unwrap();
+    gateway.process.wait().unwrap();
+    let folder = gateway.folder.path().join("state/sandboxes");
+    let folder = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    let plan = std::fs::read(folder.join("plan.bin")).unwrap();
+    let plan = <supervisor::SandboxPlan as prost::Message>::decode(&plan[..]).unwrap();
+    assert!(plan.cgroups.iter().all(|group| Path::new(&group.path).exists()));
+    gateway.process = Gateway::launch(gateway.folder.path());
+    let deadline = Instant::now() + LIMIT;
+    while client::connect(&gateway.address()).await.is_err() {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    if plan.cgroups.is_empty() {
+        println!("SKIPPED: there is no cgroup here to end it by: its folder is kept");
+        assert!(folder.exists() && !has_ended(supervisor));
+        send(supervisor, Signal::SIGKILL);
+        return;
+    }
+    assert!(has_ended(supervisor) && !folder.exists());
+    assert!(!plan.cgroups.iter().any(|group| Path::new(&group.path).exists()), "{:?}", plan.cgroups);
+}
+
+#[tokio::test]
+async fn a_release_succeeds_although_the_supervisor_hangs() {
+    let gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let terminal = session.create(session.line("sleep 60")).await.unwrap();
+    let supervisor = children_of(gateway.process.id())[0];
+    send(supervisor, Signal::SIGSTOP);
+    let (mut client, request) = (session.client.clone(), named(&terminal));
+    let waiting = tokio::spawn(async move { client.terminals.wait_for_exit(request).await });
+    session.release(&terminal).await.unwrap();
+    assert!(has_ended(supervisor));
+    if let Ok(answer) = timeout(LIMIT, waiting).await.unwrap().unwrap() {
+        assert_eq!(answer.into_inner().outcome.unwrap().cause(), Cause::SandboxLost);
+    }
+    assert_eq!(session.release(&terminal).await.unwrap_err().code(), Code::NotFound);
+    let (bytes, _) = session.run(session.line("echo again")).await;
+    assert_eq!(bytes, b"again\n");
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_gateway_that_drains() {
+    let mut gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let grace = Some(prost_types::Duration { seconds: 600, nanos: 0 });
+    let line = session.line("trap '' TERM; echo ready; while :; do sleep 1; done");
+    let terminal = session.create(CreateTerminalRequest { kill_grace: grace, ..line }).await.unwrap();
+    session.until_output(&terminal, "ready").await;
+    gateway.signal(Signal::SIGTERM);
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let refused = session.create(session.line("true")).await.err();
+        if refused.is_some_and(|status| status.code() == Code::Unavailable) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the gateway does not drain");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(gateway.process.try_wait().unwrap().is_none(), "it waits for the command's grace");
+    gateway.signal(Signal::SIGTERM);
+    let deadline = Instant::now() + LIMIT;
+    while gateway.process.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the gateway does not end");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(gateway.sandboxes(), 0);
+}
+
+/// More than any ring of these tests holds.
+const FLOOD: &str = "head -c 2000000 /dev/zero";
+
+fn blocking(line: CreateTerminalRequest) -> CreateTerminalRequest {
+    CreateTerminalRequest { overflow: Overflow::Block.into(), output_byte_limit: Some(1000), ..line }
+}
+
+#[tokio::test]
+async fn a_run_loses_nothing_whoever_reads_along() {
+    let gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let line = session.line(&format!("sleep 0.2; {FLOOD}"));
+    let line = CreateTerminalRequest { output_byte_limit: Some(1000), ..line };
+    let request = RunRequest { create: Some(line) };
+    let mut events = session.client.terminals.run(request).await.unwrap().into_inner();
+    let started = match events.message().await.unwrap().unwrap().event.unwrap() {
+        run_event::Event::Started(terminal) => terminal,
+        other => panic!("{other:?}"),
+    };
+    // One that goes after its first piece, and one that stays.
+    let mut first = session.stream(&started, 0).await;
+    let mut second = session.stream(&started, 0).await;
+    first.message().await.unwrap();
+    drop(first);
+    let along =
+        tokio::spawn(async move { while second.message().await.is_ok_and(|event| event.is_some()) {} });
+    let mut at = 0;
+    while let Some(event) = timeout(LIMIT, events.message()).await.unwrap().unwrap() {
+        if let Some(run_event::Event::Chunk(chunk)) = event.event {
+            assert_eq!(chunk.offset, at);
+            at += chunk.data.len() as u64;
+        }
+    }
+    assert_eq!(at, 2_000_000);
+    timeout(LIMIT, along).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn each_stream_of_a_blocking_terminal_waits_for_a_reader_of_its_own() {
+    let gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let line = session.line(&format!("{FLOOD} >&2; {FLOOD}; {FLOOD} >&2"));
+    let request = CreateTerminalRequest { output_mode: OutputMode::Split.into(), ..blocking(line) };
+    let terminal = session.create(request).await.unwrap();
+    let mut read = Vec::new();
+    for (stream, expected) in [(Stream::Stdout, 2_000_000), (Stream::Stderr, 4_000_000)] {
+        let request = StreamOutputRequest {
+            terminal_id: terminal.id.clone(),
+            stream: stream.into(),
+            follow: true,
+            ..Default::default()
+        };
+        let mut events = session.client.terminals.stream_output(request).await.unwrap().into_inner();
+        read.push(tokio::spawn(async move {
+            let mut at = 0;
+            while let Some(event) = events.message().await.unwrap() {
+                match event.event.unwrap() {
+                    output_event::Event::Chunk(chunk) => {
+                        assert_eq!(chunk.offset, at);
+                        at += chunk.data.len() as u64;
+                    }
+                    output_event::Event::Gap(gap) => panic!("{gap:?}"),
+                    output_event::Event::End(_) => {}
+                }
+            }
+            assert_eq!(at, expected);
+        }));
+    }
+    for reading in read {
+        timeout(LIMIT, reading).await.unwrap().unwrap();
+    }
+    assert_eq!(exit_code(&session.wait(&terminal).await.outcome.unwrap()), Some(0));
+}
+
+#[tokio::test]
+async fn no_stream_waits_for_a_reader_after_the_last_one_has_gone() {
+    let gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let line = session.line(&format!("{FLOOD}; {FLOOD} >&2"));
+    let request = CreateTerminalRequest { output_mode: OutputMode::Split.into(), ..blocking(line) };
+    let terminal = session.create(request).await.unwrap();
+    let mut stream = session.stream(&terminal, 0).await;
+    assert!(matches!(
+        timeout(LIMIT, stream.message()).await.unwrap().unwrap().unwrap().event,
+        Some(output_event::Event::Chunk(_))
+    ));
+    drop(stream);
+    assert_eq!(exit_code(&session.wait(&terminal).await.outcome.unwrap()), Some(0));
+    // Nor for one that wants none of it.
+    let terminal = session.create(blocking(session.line(FLOOD))).await.unwrap();
+    let _stream = session.stream(&terminal, 1 << 40).await;
+    assert_eq!(exit_code(&session.wait(&terminal).await.outcome.unwrap()), Some(0));
+}
+
+#[tokio::test]
+async fn links_to_a_working_folder_tell_nothing_of_what_is_outside() {
+    let gateway = Gateway::start("").await;
+    let mut session = gateway.session().await;
+    let work = gateway.work().canonicalize().unwrap();
+    std::fs::create_dir_all(work.join("deep/inner")).unwrap();
+    for (target, link) in [
+        ("/etc", "out"),
+        ("/no/such/folder", "nowhere"),
+        ("..", "up"),
+        ("deep/inner", "near"),
+        ("gone", "dangling"),
+    ] {
+        std::os::unix::fs::symlink(target, work.join(link)).unwrap();
+    }
+    let cwd = |session: &Session, name: &str| CreateTerminalRequest {
+        cwd: work.join(name).display().to_string(),
+        ..session.command(&["pwd"])
+    };
+    let mut answers = Vec::new();
+    for out in ["out", "nowhere", "out/gone", "up"] {
+        let status = session.create(cwd(&session, out)).await.unwrap_err();
+        let rule = status.get_details_error_info().unwrap().metadata["rule"].clone();
+        answers.push((
+            status.code(),
+            reason(&status),
+            rule,
+            status.message().replace(&format!("/{out} "), ""),
+        ));
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!((answers[0].0, answers[0].2.as_str()), (Code::PermissionDenied, "session.roots"));
+    let (bytes, _) = session.run(cwd(&session, "near")).await;
+    assert_eq!(String::from_utf8_lossy(&bytes).trim(), work.join("deep/inner").display().to_string());
+    assert_eq!(reason(&session.create(cwd(&session, "dangling")).await.unwrap_err()), "CWD_GONE");
 }
 
 #[tokio::test]

@@ -52,26 +52,12 @@ impl State {
             let entry = entry.map_err(|source| ServeError::State { path: sandboxes.clone(), source })?;
             let name = entry.file_name();
             let id = name.to_string_lossy();
-            tracing::warn!(sandbox.id = %id, "sandbox of a gateway that died: ended, its terminals are lost");
-            match leftover::end(&entry.path()) {
-                Ok(()) => {}
-                // Nobody listens: it has died too.
-                Err(error) if is_gone(&error) => {}
-                Err(error) => {
-                    tracing::error!(sandbox.id = %id, error = %error, "cannot reach it");
-                }
-            }
-            if let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::error!(sandbox.id = %id, error = %error, "cannot remove its folder");
+            tracing::warn!(sandbox.id = %id, "sandbox of a gateway that died: it is ended, its terminals are lost");
+            if let Err(error) = leftover::end(&entry.path()) {
+                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                tracing::error!(sandbox.id = %id, error = %error, cause, "may be alive: its folder is kept");
             }
         }
         Ok(())
     }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::BrokenPipe
-    )
 }

@@ -120,6 +120,12 @@ pub fn read(error: &ReadError) -> Status {
 pub fn run(error: &RunError) -> Status {
     match error {
         RunError::Read(error) => read(error),
+        RunError::Lost { from, to } => status(
+            Code::DataLoss,
+            error.to_string(),
+            "OUTPUT_LOST",
+            [("from", from.to_string()), ("to", to.to_string())],
+        ),
         RunError::Release(error) => ask(error),
     }
 }
@@ -175,7 +181,25 @@ fn sandbox(error: &StartError) -> Status {
             }
             confinement(&stage_name(*stage), with_causes(error), metadata)
         }
-        StartError::Launch(_) => confinement("launch", with_causes(error), []),
+        StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
+            // What mount_setattr(2) answers, and the only errno that is explained like this.
+            let metadata = [("errno", libc::EINVAL.to_string()), ("path", path.display().to_string())];
+            confinement("id_map", with_causes(error), metadata)
+        }
+        StartError::Launch(
+            LaunchError::State { .. }
+            | LaunchError::Ids(_)
+            | LaunchError::View(_)
+            | LaunchError::Cgroup(_)
+            | LaunchError::Unavailable { .. }
+            | LaunchError::Encode(_)
+            | LaunchError::Start(_)
+            | LaunchError::Send(_)
+            | LaunchError::Receive(_)
+            | LaunchError::Silent
+            | LaunchError::Answer
+            | LaunchError::Wait(_),
+        ) => confinement("launch", with_causes(error), []),
         StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
         StartError::Descriptors(_) => spawn_status(
             SpawnError::LimitReached,

@@ -15,7 +15,7 @@ use crate::{
         Overflow, StdinMode, Stream,
     },
     session::{Lifetime, NewSession, Session},
-    terminal::{NewRequest, reader::Channel, signal},
+    terminal::{Audience, NewRequest, reader::Channel, signal},
 };
 
 /// Roots of one session.
@@ -131,6 +131,7 @@ pub fn new_terminal(
         request: parsed,
         labels: labels(&at("labels"), request.labels)?,
         request_id: request_id(&at("request_id"), request.request_id)?,
+        audience: Audience::Stream,
     })
 }
 

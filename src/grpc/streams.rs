@@ -15,7 +15,7 @@ use crate::{
     session::{Principal, Session},
     terminal::{
         Terminal, Terminals,
-        reader::{Cursor, Follow, Piece},
+        reader::{Cursor, Follow},
         run::{Event, Run},
     },
 };
@@ -54,22 +54,16 @@ fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
 pub fn run(run: Run) -> impl Stream<Item = Result<RunEvent, Status>> + Send {
     unfold(Some(run), |run| async move {
         let mut run = run?;
-        loop {
-            let event = match run.next().await {
-                Ok(Some(Event::Started(terminal))) => run_event::Event::Started(render::terminal(&terminal)),
-                Ok(Some(Event::Output(channel, Piece::Data { offset, data }))) => {
-                    run_event::Event::Chunk(render::chunk(channel, offset, data))
-                }
-                // The command waits for this reader: nothing is ever dropped before it.
-                Ok(Some(Event::Output(_, Piece::Gap { .. }))) => continue,
-                Ok(Some(Event::Finished(terminal))) => {
-                    run_event::Event::Finished(render::terminal(&terminal))
-                }
-                Ok(None) => return None,
-                Err(error) => return Some((Err(errors::run(&error)), None)),
-            };
-            return Some((Ok(RunEvent { event: Some(event) }), Some(run)));
-        }
+        let event = match run.next().await {
+            Ok(Some(Event::Started(terminal))) => run_event::Event::Started(render::terminal(&terminal)),
+            Ok(Some(Event::Output { channel, offset, data })) => {
+                run_event::Event::Chunk(render::chunk(channel, offset, data))
+            }
+            Ok(Some(Event::Finished(terminal))) => run_event::Event::Finished(render::terminal(&terminal)),
+            Ok(None) => return None,
+            Err(error) => return Some((Err(errors::run(&error)), None)),
+        };
+        Some((Ok(RunEvent { event: Some(event) }), Some(run)))
     })
 }
 

@@ -25,7 +25,7 @@ use crate::{
     },
     session::{Peer, Session, Sessions},
     terminal::{
-        EndOfInput, Terminal, Terminals,
+        Audience, EndOfInput, Terminal, Terminals,
         reader::{Cursor, Follow},
         run::Run,
     },
@@ -197,6 +197,7 @@ impl Service for TerminalsService {
         let session = self.find_session(&peer, &create.session_id)?;
         let mut new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         new.request.overflow = Overflow::Block;
+        new.audience = Audience::Run;
         // A run is one call of one caller: repeated, it is another run.
         new.request_id = None;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;

@@ -17,7 +17,7 @@ use crate::{
         hierarchy::{self, GATEWAY_LEAF, OwnGroup},
         limits::{self, FolderLimits},
     },
-    proto::supervisor::{CgroupFolder, cgroup_folder},
+    proto::supervisor::{CgroupFolder, SandboxPlan, cgroup_folder},
 };
 
 /// How the names of gateways' folders begin.
@@ -242,6 +242,23 @@ impl SandboxCgroup {
     #[must_use]
     pub fn absent() -> Self {
         Self::default()
+    }
+
+    /// As a plan records them: those of a sandbox that another gateway has made. What does not bear the sandbox's
+    /// name is none of its folders.
+    pub(super) fn recorded(plan: &SandboxPlan) -> Self {
+        let recorded = |folder: &CgroupFolder| {
+            let path = PathBuf::from(&folder.path);
+            let hierarchy = match folder.hierarchy() {
+                cgroup_folder::Hierarchy::V2 => Hierarchy::V2,
+                cgroup_folder::Hierarchy::V1 => Hierarchy::V1,
+                cgroup_folder::Hierarchy::Unspecified => return None,
+            };
+            let is_its_own =
+                path.is_absolute() && path.file_name().is_some_and(|name| name == &*plan.sandbox_id);
+            is_its_own.then(|| SandboxFolder { path, hierarchy, controllers: folder.controllers.clone() })
+        };
+        Self { folders: plan.cgroups.iter().filter_map(recorded).collect() }
     }
 
     /// Kills everything in the sandbox, the supervisor included.

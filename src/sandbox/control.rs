@@ -108,7 +108,7 @@ impl Control {
         let stream = connect_by_folder(socket).map_err(ConnectError::Connect)?;
         stream.set_nonblocking(true).map_err(ConnectError::Connect)?;
         let socket = watched::watch(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
-            .map_err(ConnectError::Connect)?;
+            .map_err(|unwatched| ConnectError::Connect(unwatched.cause))?;
         Ok(Self { socket, state: Mutex::default(), blocked: Notify::new(), drained: Notify::new() })
     }
 

@@ -167,16 +167,11 @@ impl Sandbox {
         let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
         let remains = Remains { cgroup, folder: socket.parent().map(Path::to_owned) };
         let connected = Control::connect(&socket);
-        let watching = supervisor.try_clone().and_then(|copy| watched::watch(copy, Interest::READABLE));
-        let supervisor = match watching {
-            Ok(watched) => watched,
-            Err(error) => {
-                // Nobody could hear of its end, so it ends here.
-                if namespace::kill(supervisor.as_fd()).is_ok() {
-                    let _ = launch::reap(supervisor.as_fd());
-                }
-                remains.remove(&id).await;
-                return Err(StartError::Descriptors(error));
+        let supervisor = match watched::watch(supervisor, Interest::READABLE) {
+            Ok(supervisor) => supervisor,
+            Err(unwatched) => {
+                remains.take_away_unwatched(&id, unwatched.descriptor).await;
+                return Err(StartError::Descriptors(unwatched.cause));
             }
         };
         let control = match connected {

@@ -1,30 +1,114 @@
-//! Sandboxes of a gateway that is gone: reached by their sockets, and ended.
+//! Sandboxes of a gateway that is gone: ended, and taken away once nothing of them can be alive.
 //!
-//! Speaks just enough of the control protocol to say so, without a runtime. It takes nothing over.
+//! Kills by the cgroup that the sandbox's plan records; where there is none, asks the supervisor to end. It takes
+//! nothing over, and removes nothing of a sandbox that may live: what cannot be proven dead stays as it is. Blocks.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Read, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use super::control;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use prost::Message;
+
+use super::{
+    cgroup::{Killed, SandboxCgroup},
+    control,
+};
 use crate::{
-    proto::supervisor::{Hello, Shutdown, ToSupervisor, to_supervisor::Request},
+    cgroup::folder::FolderError,
+    proto::supervisor::{Hello, SandboxPlan, Shutdown, ToSupervisor, to_supervisor::Request},
     wire,
 };
 
-/// How long the sandboxes of a dead gateway may take to end.
-const SWEEP_LIMIT: Duration = Duration::from_secs(5);
+/// How long one sandbox may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// Connections that one supervisor may close without ending.
+const DIALS_MAX: u32 = 16;
 
-/// Asks a supervisor to end, and waits until it has: its socket closes with it.
-pub fn end(folder: &Path) -> io::Result<()> {
+/// Why a sandbox's folder stays.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// What the sandbox was made of cannot be read.
+    #[error("read the sandbox's plan")]
+    Plan(#[source] io::Error),
+    /// Its cgroup cannot be killed, or something is left in it.
+    #[error("end the sandbox by its cgroup")]
+    Cgroup(#[from] FolderError),
+    /// There is no cgroup to kill it by, and its supervisor did not end when it was asked to.
+    #[error("the supervisor has not ended within {} s", END_LIMIT.as_secs())]
+    Alive,
+    /// It is dead; its folder cannot be removed.
+    #[error("remove the sandbox's folder")]
+    Remove(#[source] io::Error),
+}
+
+/// Ends the sandbox of a folder and removes all of it.
+///
+/// # Errors
+/// [`EndError`]: the folder is still there.
+pub fn end(folder: &Path) -> Result<(), EndError> {
+    let cgroup = recorded_cgroup(folder)?;
+    match cgroup.kill()? {
+        Killed::All => {}
+        Killed::NoTree => end_by_socket(folder)?,
+    }
+    // The kernel refuses this for as long as anything is alive in it.
+    cgroup.remove_blocking(END_LIMIT)?;
+    fs::remove_dir_all(folder).map_err(EndError::Remove)
+}
+
+/// A plan that is absent or half written was never sent to anybody.
+fn recorded_cgroup(folder: &Path) -> Result<SandboxCgroup, EndError> {
+    match fs::read(folder.join("plan.bin")) {
+        Ok(bytes) => Ok(SandboxPlan::decode(&bytes[..])
+            .map_or_else(|_| SandboxCgroup::absent(), |plan| SandboxCgroup::recorded(&plan))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(SandboxCgroup::absent()),
+        Err(error) => Err(EndError::Plan(error)),
+    }
+}
+
+/// Only the supervisor holds the listening socket, so one that refuses a connection belongs to nobody alive.
+fn end_by_socket(folder: &Path) -> Result<(), EndError> {
+    let deadline = Instant::now() + END_LIMIT;
+    for dialled in 0..DIALS_MAX {
+        let mut socket = match dial(folder) {
+            Ok(socket) => socket,
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(_) => return Err(EndError::Alive),
+        };
+        // Whatever it says: what counts is that it goes. With it goes every connection, accepted or not.
+        let asked = if dialled == 0 { ask_to_end(&mut socket) } else { Ok(()) };
+        if asked.and_then(|()| wait_until_closed(&mut socket, deadline)).is_err()
+            && Instant::now() >= deadline
+        {
+            break;
+        }
+    }
+    Err(EndError::Alive)
+}
+
+/// By the folder's descriptor, because a path may be longer than an address. Does not wait: a supervisor that hangs
+/// may have as many connections waiting as it can have.
+fn dial(folder: &Path) -> io::Result<UnixStream> {
     let opened = File::open(folder)?;
     let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
-    let mut socket = UnixStream::connect(path)?;
-    socket.set_read_timeout(Some(SWEEP_LIMIT))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let dialled: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(dialled.as_raw_fd(), &UnixAddr::new(path.as_str())?)?;
+    let stream = UnixStream::from(dialled);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn ask_to_end(socket: &mut UnixStream) -> io::Result<()> {
+    socket.set_write_timeout(Some(END_LIMIT))?;
     let hello = Hello { lowest_version: control::VERSIONS.0, highest_version: control::VERSIONS.1 };
     for (sequence, request) in [(1, Request::Hello(hello)), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
     {
@@ -32,7 +116,57 @@ pub fn end(folder: &Path) -> io::Result<()> {
         let frame = wire::encode(&message, 0).map_err(io::Error::other)?;
         socket.write_all(&frame)?;
     }
-    let mut answers = [0; 4096];
-    while socket.read(&mut answers)? > 0 {}
     Ok(())
+}
+
+fn wait_until_closed(socket: &mut UnixStream, deadline: Instant) -> io::Result<()> {
+    let mut answers = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        if socket.read(&mut answers)? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_only_when_nobody_listens_in_it_any_more() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("sbx_1");
+        fs::create_dir(&folder).unwrap();
+        let listener = UnixListener::bind(folder.join("control.sock")).unwrap();
+        assert!(matches!(end(&folder), Err(EndError::Alive)));
+        assert!(folder.exists(), "what may live keeps its folder");
+        drop(listener);
+        end(&folder).unwrap();
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_recorded_group_of_another_name_is_never_touched() {
+        let plan = SandboxPlan {
+            sandbox_id: "sbx_1".into(),
+            cgroups: vec![crate::proto::supervisor::CgroupFolder {
+                hierarchy: crate::proto::supervisor::cgroup_folder::Hierarchy::V2.into(),
+                path: "/sys/fs/cgroup/unified".into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert_eq!(SandboxCgroup::recorded(&plan).path(), None);
+    }
 }

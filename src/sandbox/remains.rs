@@ -31,13 +31,28 @@ impl Remains {
         self.remove(id).await;
     }
 
+    /// As [`Self::take_away`], of a supervisor that the reactor does not watch: a thread waits for its end.
+    pub(super) async fn take_away_unwatched(&self, id: &str, supervisor: OwnedFd) {
+        self.kill_supervisor(id, &supervisor);
+        let reaped = tokio::task::spawn_blocking(move || launch::reap(supervisor.as_fd()));
+        match timeout(KILL_LIMIT, reaped).await {
+            Ok(Ok(Ok(()) | Err(Errno::ECHILD))) => {}
+            Ok(Ok(Err(errno))) => {
+                tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor");
+            }
+            Ok(Err(error)) => {
+                tracing::error!(sandbox.id = %id, error = %error, "cannot wait for the supervisor")
+            }
+            Err(_) => tracing::error!(sandbox.id = %id, "supervisor does not end"),
+        }
+        self.kill_group(id);
+        self.remove(id).await;
+    }
+
     /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
     /// one can be reaped; the group's kill is for what may have been outside of the namespace.
     pub(super) async fn end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
-        match namespace::kill(supervisor.get_ref().as_fd()) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot kill the supervisor"),
-        }
+        self.kill_supervisor(id, supervisor.get_ref());
         if timeout(KILL_LIMIT, supervisor.readable()).await.is_err() {
             tracing::error!(sandbox.id = %id, "supervisor does not end");
             return;
@@ -47,6 +62,17 @@ impl Remains {
             Ok(()) | Err(Errno::ECHILD) => {}
             Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
         }
+        self.kill_group(id);
+    }
+
+    fn kill_supervisor(&self, id: &str, supervisor: &OwnedFd) {
+        match namespace::kill(supervisor.as_fd()) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot kill the supervisor"),
+        }
+    }
+
+    fn kill_group(&self, id: &str) {
         if let Err(error) = self.cgroup.kill() {
             tracing::error!(sandbox.id = %id, error = %error, "cannot kill the sandbox's group");
         }
@@ -54,7 +80,9 @@ impl Remains {
 
     pub(super) async fn remove(&self, id: &str) {
         if let Err(error) = self.cgroup.remove(KILL_LIMIT).await {
+            // The folder is how the next gateway finds what is left.
             tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
+            return;
         }
         if let Some(folder) = &self.folder {
             match std::fs::remove_dir_all(folder) {
@@ -63,5 +91,25 @@ impl Remains {
                 Err(error) => tracing::error!(sandbox.id = %id, error = %error, "cannot remove its folder"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_supervisor_that_nobody_watches_is_ended_and_reaped_and_its_folder_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("sbx_1");
+        std::fs::create_dir(&left).unwrap();
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(process.id().cast_signed());
+        let pidfd = namespace::open_pidfd(pid).unwrap();
+        let remains = Remains { cgroup: SandboxCgroup::absent(), folder: Some(left.clone()) };
+        remains.take_away_unwatched("sbx_1", pidfd).await;
+        assert!(!left.exists());
+        // Reaped already: there is no child to wait for.
+        assert_eq!(process.try_wait().unwrap_err().raw_os_error(), Some(libc::ECHILD));
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod folders;
 mod id;
 mod principal;
 mod registry;
@@ -9,6 +10,7 @@ mod sandboxes;
 #[expect(clippy::module_inception, reason = "the folder is about sessions, the file about one")]
 mod session;
 
+pub use folders::LeadsOut;
 pub use id::{SessionId, parse_ulid};
 pub use principal::{Peer, Principal};
 pub use registry::{NewSession, OpenError, Opened, Sessions};

@@ -48,10 +48,13 @@ pub enum Tenancy {
 /// A profile that was changed by a reload is another: what runs goes on in the sandbox that it has.
 type Key = (ProfileName, Network, u64);
 
+/// One launch, and what came of it for all who wait for it.
+type Shared = OnceCell<Result<Arc<Sandbox>, Arc<StartError>>>;
+
 /// A session's sandboxes.
 #[derive(Debug, Default)]
 pub struct Sandboxes {
-    shared: Mutex<HashMap<Key, Arc<OnceCell<Arc<Sandbox>>>>>,
+    shared: Mutex<HashMap<Key, Arc<Shared>>>,
 }
 
 impl Session {
@@ -60,16 +63,18 @@ impl Session {
         &self,
         site: &Site,
         order: &Order,
-    ) -> Result<(Arc<Sandbox>, Tenancy), StartError> {
+    ) -> Result<(Arc<Sandbox>, Tenancy), Arc<StartError>> {
         // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
         let sole =
             order.profile().isolation == Isolation::Terminal || !site.host.kills_trees_by_cgroup(&site.state);
         if sole {
-            return Ok((self.start_sandbox(site, order).await?, Tenancy::Sole));
+            let sandbox = self.start_sandbox(site, order).await.map_err(Arc::new)?;
+            return Ok((sandbox, Tenancy::Sole));
         }
         let cell = self.sandboxes.cell((order.profile_name().clone(), order.network(), order.confinement()));
-        let sandbox = cell.get_or_try_init(|| self.start_sandbox(site, order)).await?;
-        Ok((sandbox.clone(), Tenancy::Shared))
+        let launch = async || self.start_sandbox(site, order).await.map_err(Arc::new);
+        let sandbox = cell.get_or_init(launch).await.clone()?;
+        Ok((sandbox, Tenancy::Shared))
     }
 
     async fn start_sandbox(&self, site: &Site, order: &Order) -> Result<Arc<Sandbox>, StartError> {
@@ -108,10 +113,12 @@ fn fail_at() -> Option<String> {
 }
 
 impl Sandboxes {
-    fn cell(&self, key: Key) -> Arc<OnceCell<Arc<Sandbox>>> {
+    /// The launch to wait for. One that has failed, or whose sandbox was lost, is nobody's any more.
+    fn cell(&self, key: Key) -> Arc<Shared> {
         let mut shared = self.lock();
         let cell = shared.entry(key).or_default();
-        if cell.get().is_some_and(|sandbox| !sandbox.is_up()) {
+        let is_usable = |launched: &Result<Arc<Sandbox>, _>| launched.as_ref().is_ok_and(|it| it.is_up());
+        if cell.get().is_some_and(|launched| !is_usable(launched)) {
             *cell = Arc::default();
         }
         cell.clone()
@@ -121,7 +128,7 @@ impl Sandboxes {
     pub async fn shut_down(&self, grace: Duration) {
         let cells: Vec<_> = self.lock().drain().map(|(_, cell)| cell).collect();
         let mut ending = tokio::task::JoinSet::new();
-        for sandbox in cells.iter().filter_map(|cell| cell.get().cloned()) {
+        for sandbox in cells.iter().filter_map(|cell| cell.get()?.clone().ok()) {
             ending.spawn(async move { sandbox.shut_down(grace).await });
         }
         ending.join_all().await;
@@ -129,13 +136,42 @@ impl Sandboxes {
 
     /// Kills all of them: their terminals are lost.
     pub async fn kill(&self) {
-        let sandboxes: Vec<_> = self.lock().values().filter_map(|cell| cell.get().cloned()).collect();
+        let sandboxes: Vec<_> = self.lock().values().filter_map(|cell| cell.get()?.clone().ok()).collect();
         for sandbox in sandboxes {
             sandbox.kill().await;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<OnceCell<Arc<Sandbox>>>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Shared>>> {
         self.shared.lock().expect("no code panics while it holds the table of sandboxes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_wait_for_a_launch_fail_with_it_and_the_next_tries_again() {
+        let sandboxes = Sandboxes::default();
+        let policy = crate::policy::PolicySet::compiled_in();
+        let name = policy.profile(None).unwrap().0.clone();
+        let launches = AtomicU32::new(0);
+        let launch = async || {
+            launches.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            Err(Arc::new(StartError::Silent))
+        };
+        let cells: Vec<_> = (0..10).map(|_| sandboxes.cell((name.clone(), Network::None, 0))).collect();
+        let results = futures_util::future::join_all(cells.iter().map(|cell| cell.get_or_init(launch))).await;
+        assert!(
+            results
+                .iter()
+                .all(|result| matches!(result, Err(error) if matches!(**error, StartError::Silent)))
+        );
+        assert_eq!(launches.load(Ordering::Relaxed), 1);
+        assert!(sandboxes.cell((name, Network::None, 0)).get().is_none());
     }
 }

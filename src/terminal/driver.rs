@@ -18,18 +18,19 @@ use tokio::sync::broadcast;
 
 use super::{
     counters::Counters,
+    holds::{Audience, Waits},
     outcome,
     quota::{Ledger, QuotaReached},
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
-    policy::{self, AbsPath, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
+    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::{
         handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
         programs::{Remembered, View},
     },
-    session::{Entered, Session, Site, Tenancy},
+    session::{Entered, LeadsOut, Session, Site, Tenancy},
 };
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
@@ -39,6 +40,7 @@ pub(super) struct Requested {
     pub entered: Entered,
     pub request: Request,
     pub labels: std::collections::BTreeMap<String, String>,
+    pub audience: Audience,
     pub request_id: Option<String>,
 }
 
@@ -63,7 +65,12 @@ impl Requested {
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
     ) -> Result<Authorized, AuthorizeError> {
-        follow_links(&mut self.request);
+        // A working folder is judged by where it really is. What changes after this leads nowhere: the command enters
+        // the folder without following a link. One that is not there is refused by who enters it.
+        match self.session.locate(&self.request.cwd) {
+            Ok(real) => self.request.cwd = real,
+            Err(LeadsOut) => return Err(Denial::Cwd(self.request.cwd).into()),
+        }
         let permit = judge(policy, &self.request, remembered)?;
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
@@ -96,18 +103,6 @@ fn judge(policy: &PolicySet, request: &Request, remembered: &Remembered) -> Resu
     Ok(permit)
 }
 
-/// A working folder below a root is judged by where it really is. What changes after this leads nowhere: the command
-/// enters the folder without following a link. One that is not there is refused by who enters it.
-fn follow_links(request: &mut Request) {
-    if !request.roots.iter().any(|root| request.cwd.is_within(root)) {
-        return; // Denied anyway: the host is not looked at.
-    }
-    let real = std::fs::canonicalize(request.cwd.as_str()).ok();
-    if let Some(Ok(real)) = real.as_deref().and_then(std::path::Path::to_str).map(AbsPath::parse) {
-        request.cwd = real;
-    }
-}
-
 fn summarize(requested: &Requested, permit: &Permit) -> Summary {
     let order = permit.order();
     let (command, args) = match &requested.request.program {
@@ -126,7 +121,11 @@ fn summarize(requested: &Requested, permit: &Permit) -> Summary {
         labels: requested.labels.clone(),
         output_limit_bytes: order.output_limit_bytes(),
         streams: order.streams(),
-        lossless: order.overflow() == Overflow::Block,
+        waits: match (order.overflow(), requested.audience) {
+            (Overflow::DropOldest, _) => Waits::ForNobody,
+            (Overflow::Block, Audience::Stream) => Waits::ForStream,
+            (Overflow::Block, Audience::Run) => Waits::ForRun,
+        },
         digest: permit.digest(),
         generation: permit.generation(),
     }
@@ -142,7 +141,7 @@ pub(super) struct Authorized {
 
 impl Authorized {
     /// The sandbox is up, or is brought up.
-    pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, StartError> {
+    pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, Arc<StartError>> {
         let Self { terminal, permit, entered } = self;
         match terminal.session.sandbox_for(site, permit.order()).await {
             Ok((sandbox, tenancy)) => {

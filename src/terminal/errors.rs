@@ -1,5 +1,7 @@
 //! Why something asked of terminals was not done.
 
+use std::sync::Arc;
+
 use super::{driver::AuthorizeError, quota::QuotaReached};
 use crate::{
     policy::Denial,
@@ -26,7 +28,7 @@ pub enum CreateError {
     Quota(QuotaReached),
     /// There is no sandbox for it.
     #[error(transparent)]
-    Sandbox(#[from] StartError),
+    Sandbox(#[from] Arc<StartError>),
     /// It could not be started in its sandbox.
     #[error(transparent)]
     Spawn(#[from] SpawnRefused),

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nix::errno::Errno;
 
-use super::terminal::{Claim, Stage, Terminal};
+use super::{
+    holds::Audience,
+    terminal::{Claim, Stage, Terminal},
+};
 use crate::sys::ring;
 
 /// How much one piece may hold.
@@ -119,24 +122,23 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// At an offset; one before the oldest byte held gives a gap first, one past the end waits. Of a terminal whose
-    /// command waits for its reader, the first cursor is that reader.
+    /// At an offset; one before the oldest byte held gives a gap first, one past the end waits. Of a stream that the
+    /// command waits for, the first cursor holds it.
     pub fn new(terminal: Arc<Terminal>, channel: Channel, offset: u64) -> Result<Self, ReadError> {
         terminal.ring(channel)?;
-        let holds = terminal.claim_hold() == Claim::Yours;
-        Ok(Self::with_hold(terminal, channel, offset, holds))
+        Ok(Self::with_hold(terminal, channel, offset, Audience::Stream))
     }
 
-    /// Cursors at the start of every stream of a terminal, all of which hold when the command waits for its reader.
-    pub fn at_start(terminal: &Arc<Terminal>) -> Vec<Self> {
-        let holds = terminal.claim_hold() == Claim::Yours;
+    /// The run's cursors: at the start of every stream, holding it.
+    pub fn for_run(terminal: &Arc<Terminal>) -> Vec<Self> {
         let split = terminal.live().is_some_and(|live| live.stderr.is_some());
         let channels: &[Channel] =
             if split { &[Channel::Stdout, Channel::Stderr] } else { &[Channel::Stdout] };
-        channels.iter().map(|channel| Self::with_hold(terminal.clone(), *channel, 0, holds)).collect()
+        channels.iter().map(|channel| Self::with_hold(terminal.clone(), *channel, 0, Audience::Run)).collect()
     }
 
-    fn with_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, holds: bool) -> Self {
+    fn with_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, audience: Audience) -> Self {
+        let holds = terminal.hold(channel, offset, audience) == Claim::Yours;
         Self { terminal, channel, offset, waiting: None, holds }
     }
 
@@ -232,19 +234,8 @@ impl Cursor {
 impl Drop for Cursor {
     /// A reader that goes away holds nothing up any more.
     fn drop(&mut self) {
-        if !self.holds {
-            return;
+        if self.holds {
+            self.terminal.give_up_hold(self.channel);
         }
-        if let Ok(Some(ring)) = self.terminal.ring(self.channel) {
-            ring.clear_hold();
-            if ring.take_stalled()
-                && let Some(live) = self.terminal.live()
-                && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            {
-                let (sandbox, id) = (live.sandbox.clone(), self.terminal.id.to_string());
-                runtime.spawn(async move { sandbox.resume(id).await });
-            }
-        }
-        self.terminal.give_up_hold();
     }
 }

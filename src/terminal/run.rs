@@ -4,6 +4,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
+
 use super::{
     AskError,
     reader::{Channel, Cursor, Piece, ReadError},
@@ -18,7 +20,14 @@ pub enum Event {
     /// Exec has succeeded.
     Started(Arc<Terminal>),
     /// Output.
-    Output(Channel, Piece),
+    Output {
+        /// Of which stream.
+        channel: Channel,
+        /// Of the first byte.
+        offset: u64,
+        /// At least one byte.
+        data: Bytes,
+    },
     /// Ended, and released.
     Finished(Arc<Terminal>),
 }
@@ -29,6 +38,14 @@ pub enum RunError {
     /// Its output cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// Bytes were overwritten before they were read, although the command waits for this run.
+    #[error("output was lost: bytes {from} to {to}")]
+    Lost {
+        /// The first one.
+        from: u64,
+        /// The one after the last.
+        to: u64,
+    },
     /// It could not be released.
     #[error(transparent)]
     Release(#[from] AskError),
@@ -53,7 +70,7 @@ enum Phase {
 impl Run {
     /// Of a terminal that was just created for it.
     pub fn new(terminals: Arc<Terminals>, terminal: Arc<Terminal>) -> Self {
-        let cursors = Cursor::at_start(&terminal);
+        let cursors = Cursor::for_run(&terminal);
         Self { terminals, terminal, cursors, phase: Phase::Starting }
     }
 
@@ -65,7 +82,10 @@ impl Run {
                 Ok(Some(Event::Started(self.terminal.clone())))
             }
             Phase::Streaming => match self.next_output().await? {
-                Some((channel, piece)) => Ok(Some(Event::Output(channel, piece))),
+                Some((channel, Piece::Data { offset, data })) => {
+                    Ok(Some(Event::Output { channel, offset, data }))
+                }
+                Some((_, Piece::Gap { from, to })) => Err(RunError::Lost { from, to }),
                 None => {
                     self.release().await?;
                     Ok(Some(Event::Finished(self.terminal.clone())))

@@ -18,6 +18,7 @@ use super::{
     TerminalId,
     counters::Counters,
     driver::{Exited, Running},
+    holds::{Holds, Waits},
     quota::Reservation,
 };
 use crate::{
@@ -79,8 +80,8 @@ pub struct Summary {
     pub output_limit_bytes: u64,
     /// How output is kept.
     pub streams: Streams,
-    /// Whether the command waits for its reader.
-    pub lossless: bool,
+    /// Whom the command waits for.
+    pub waits: Waits,
     /// Of the request that was permitted.
     pub digest: Digest,
     /// Of the policy that permitted it.
@@ -120,7 +121,7 @@ pub struct Terminal {
     reservation: Mutex<Option<Reservation>>,
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
-    held: AtomicBool,
+    pub(super) holds: Holds,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
     this: Weak<Terminal>,
@@ -164,7 +165,7 @@ impl Terminal {
             reservation: Mutex::new(Some(new.reservation)),
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            holds: Holds::default(),
             counters: new.counters,
             changes: new.changes,
         })
@@ -200,6 +201,11 @@ impl Terminal {
         self.wait_for(|stage| !matches!(stage, Stage::Created)).await
     }
 
+    /// Waits until it was released, or will never run.
+    pub async fn gone(&self) {
+        self.wait_for(|stage| matches!(stage, Stage::Released(_))).await;
+    }
+
     /// Waits until the command has ended, or was released.
     pub async fn over(&self) -> Stage {
         self.wait_for(Stage::is_over).await
@@ -220,18 +226,6 @@ impl Terminal {
             false => Claim::Yours,
             true => Claim::Taken,
         }
-    }
-
-    /// Claims the one place of a reader that the command waits for.
-    pub(super) fn claim_hold(&self) -> Claim {
-        match self.summary.lossless && !self.held.swap(true, Ordering::AcqRel) {
-            true => Claim::Yours,
-            false => Claim::Taken,
-        }
-    }
-
-    pub(super) fn give_up_hold(&self) {
-        self.held.store(false, Ordering::Release);
     }
 
     /// The command runs.

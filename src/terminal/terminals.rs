@@ -12,12 +12,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{OnceCell, broadcast};
+use tokio::{
+    sync::{OnceCell, broadcast},
+    time::timeout,
+};
 
 use super::{
     AskError, Caps, CreateError, Gone, TerminalId,
     counters::{Counted, Counters},
     driver::Requested,
+    holds::Audience,
     quota::{Counts, Ledger},
     terminal::{Claim, Stage, Terminal},
     uninterrupted::uninterrupted,
@@ -31,6 +35,8 @@ use crate::{
 
 /// Changes that a slow watcher may be behind before it is told everything anew.
 const CHANGES_HELD: usize = 1_024;
+/// How long a supervisor may take to say that it stops a command that is released.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a create is made of: the session, and the request within it.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ pub struct NewRequest {
     pub labels: BTreeMap<String, String>,
     /// Makes a repeated request answer with the first terminal.
     pub request_id: Option<String>,
+    /// For whom the output is.
+    pub audience: Audience,
 }
 
 type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
@@ -128,6 +136,7 @@ impl Terminals {
             request: new.request,
             labels: new.labels,
             request_id: new.request_id,
+            audience: new.audience,
         };
         let authorized = requested
             .authorize(&self.policy.current(), &self.remembered, &self.ledger, &self.counters, &self.changes)
@@ -197,6 +206,28 @@ impl Terminals {
         }
     }
 
+    /// Stops the command. Where the supervisor does not do that, its sandbox is killed: the command ends either way.
+    async fn stop_surely(
+        &self,
+        terminal: &Terminal,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), Gone> {
+        // Not on the supervisor's time.
+        terminal.settled().await;
+        let problem = match timeout(STOP_LIMIT, self.stop(terminal, grace, cause)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(AskError::Gone(gone))) => return Err(gone),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", STOP_LIMIT.as_secs()),
+        };
+        if let Some(live) = terminal.live() {
+            tracing::error!(sandbox.id = live.sandbox.id(), terminal.id = %terminal.id, problem, "cannot stop a command: its sandbox is killed");
+            live.sandbox.kill().await;
+        }
+        Ok(())
+    }
+
     /// Sends a signal to the main process's group.
     pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), AskError> {
         let sandbox = self.running(terminal).await?;
@@ -259,7 +290,7 @@ impl Terminals {
         cause: StopCause,
     ) -> Result<(), AskError> {
         if !terminal.stage().is_over() {
-            self.stop(terminal, grace, cause).await?;
+            self.stop_surely(terminal, grace, cause).await?;
             terminal.over().await;
         }
         // A terminal that never started is gone already.
@@ -297,8 +328,8 @@ impl Terminals {
             let this = self.clone();
             releasing.spawn(async move {
                 if this.release(&terminal, grace, StopCause::Shutdown).await.is_err() {
-                    // Somebody else is at it, or its sandbox is gone: either way its end is near.
-                    terminal.over().await;
+                    // Somebody else is at it, and will come to the end of it.
+                    terminal.gone().await;
                 }
             });
         }

@@ -45,7 +45,8 @@ async fn a_root_whose_ids_cannot_be_mapped_runs_nothing_and_names_the_stage() {
     })
     .await;
     let refusal = session.sh("echo ran > ran").refusal().await;
-    must_be_unavailable(&refusal, "");
+    must_be_unavailable(&refusal, "id_map");
+    assert_eq!(refusal.meta("errno"), (nix::errno::Errno::EINVAL as i32).to_string(), "{refusal:?}");
     assert!(!place.join("ran").exists(), "the command has run");
     session.close().await;
 }
