@@ -305,7 +305,7 @@ fn failures_to_start_are_told_apart() {
     }
     assert_eq!(supervisor.leaves(), 0);
     // A relative program is relative to cwd; a bare one passes over what cannot be executed.
-    let mut spawn = Spawn { cwd: "/bin".into(), ..command("term_2", &["./true"]) };
+    let mut spawn = Spawn { cwd: "/usr/bin".into(), ..command("term_2", &["./true"]) };
     assert_eq!(client.run(spawn.clone()).0.end, Some(End::Code(0)));
     place("true", "no", 0o644);
     spawn = command("term_3", &["true"]);
