@@ -56,6 +56,14 @@ pub enum FolderError {
         #[source]
         cause: cgroups_rs::error::Error,
     },
+    /// Other programs' processes are in it, so that it can hand down no controller.
+    #[error("cgroup {path} has {others} other processes and can hand down no controller: start the gateway in a group of its own")]
+    Shared {
+        /// Which one.
+        path: PathBuf,
+        /// How many processes there are besides the one that asks.
+        others: usize,
+    },
     /// It could not be handed to the supervisor.
     #[error("give cgroup {path} to its supervisor")]
     Give {
@@ -108,6 +116,25 @@ pub fn enable(path: &Path, controllers: &[String]) -> Result<(), FolderError> {
     }
     let value: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
     set(&path.join("cgroup.subtree_control"), &value.join(" "))
+}
+
+/// Whether a v2 folder lets all of these controllers through already.
+#[must_use]
+pub fn hands_down(path: &Path, controllers: &[String]) -> bool {
+    let enabled = std::fs::read_to_string(path.join("cgroup.subtree_control")).unwrap_or_default();
+    controllers.iter().all(|wanted| enabled.split_whitespace().any(|name| name == wanted))
+}
+
+/// The processes directly in a folder; 0 stands for one outside of this process's namespace.
+///
+/// # Errors
+/// [`FolderError::Open`].
+pub fn processes(path: &Path) -> Result<Vec<u32>, FolderError> {
+    let file = path.join("cgroup.procs");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+        Err(cause) => Err(FolderError::Open { path: file, cause }),
+    }
 }
 
 /// Hands a folder to its supervisor: what it needs to make leaves and to put processes into them (cgroups(7),

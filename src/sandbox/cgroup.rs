@@ -139,6 +139,10 @@ fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<Gate
     let presence = folder::open(&path).ok().and_then(|folder| folder::be_present(folder).ok());
     let mut controllers = own.controllers.clone();
     if own.hierarchy == Hierarchy::V2 {
+        if let Err(error) = make_room(&own.path, &controllers) {
+            whys.push(describe(&error));
+            controllers.clear();
+        }
         controllers.retain(|controller| match hand_down(&own.path, &path, controller) {
             Ok(()) => true,
             Err(error) => {
@@ -150,22 +154,31 @@ fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<Gate
     Some(GatewayGroup { path, hierarchy: own.hierarchy, controllers, _presence: presence })
 }
 
-/// Lets a controller through the own group and the gateway's folder. A group with processes of its own cannot hand
-/// anything down (cgroups(7)), so the gateway steps aside into a leaf if it has to.
+/// Lets a controller through the own group and the gateway's folder.
 fn hand_down(own: &Path, gateway: &Path, controller: &str) -> Result<(), FolderError> {
     let one = [controller.to_owned()];
-    let enabled = std::fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
-    if !enabled.split_whitespace().any(|name| name == controller) {
-        let busy = |error: &FolderError| matches!(error, FolderError::Set { cause, .. } if cause.raw_os_error() == Some(libc::EBUSY));
-        match folder::enable(own, &one) {
-            Err(error) if busy(&error) => {
-                step_aside(own)?;
-                folder::enable(own, &one)?;
-            }
-            done => done?,
-        }
+    if !folder::hands_down(own, &one) {
+        folder::enable(own, &one)?;
     }
     folder::enable(gateway, &one)
+}
+
+/// Takes the gateway out of its own group if that does not hand these controllers down yet: a group with processes
+/// cannot (cgroups(7), "no internal processes"). Looked at before anything is enabled, for `cpu` and `pids` can be:
+/// they make such a group the root of threaded ones, below which nothing else can be had (cgroups(7), "EOPNOTSUPP").
+/// Other programs' processes are left where they are, and then there are no controllers.
+fn make_room(own: &Path, controllers: &[String]) -> Result<(), FolderError> {
+    // The root of the hierarchy has no type, and may have processes.
+    if folder::hands_down(own, controllers) || !own.join("cgroup.type").exists() {
+        return Ok(());
+    }
+    let inside = folder::processes(own)?;
+    let me = std::process::id();
+    let others = inside.iter().filter(|&&pid| pid != me).count();
+    if others > 0 {
+        return Err(FolderError::Shared { path: own.to_owned(), others });
+    }
+    if inside.is_empty() { Ok(()) } else { step_aside(own) }
 }
 
 fn step_aside(own: &Path) -> Result<(), FolderError> {

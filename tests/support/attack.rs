@@ -8,7 +8,10 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::{Mutex, OnceLock},
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 /// An attack program, compiled.
@@ -20,6 +23,7 @@ pub struct Attack {
     pub program: PathBuf,
 }
 
+static NEXT: AtomicU32 = AtomicU32::new(0);
 static COMPILED: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
 
 impl Attack {
@@ -34,9 +38,11 @@ impl Attack {
     pub fn placed_in(&self, folder: &Path) -> PathBuf {
         let to = folder.join(&self.name);
         if !to.exists() {
-            // Written aside and renamed: a program that is open for writing cannot be executed (ETXTBSY).
-            let aside = folder.join(format!(".{}.new", self.name));
-            fs::copy(&self.program, &aside).expect("the program can be copied");
+            // A program that is open for writing cannot be executed (ETXTBSY): written by another process, so that no
+            // child of this one inherits the descriptor, aside, under a name that no other test uses.
+            let aside = folder.join(format!(".{}.{}", self.name, NEXT.fetch_add(1, Ordering::Relaxed)));
+            let copied = Command::new("cp").arg(&self.program).arg(&aside).status();
+            assert!(copied.is_ok_and(|status| status.success()), "the program can be copied");
             fs::rename(&aside, &to).expect("the program can be renamed");
         }
         to
