@@ -57,7 +57,9 @@ pub enum FolderError {
         cause: cgroups_rs::error::Error,
     },
     /// Other programs' processes are in it, so that it can hand down no controller.
-    #[error("cgroup {path} has {others} other processes and can hand down no controller: start the gateway in a group of its own")]
+    #[error(
+        "cgroup {path} has {others} other processes and can hand down no controller: start the gateway in a group of its own"
+    )]
     Shared {
         /// Which one.
         path: PathBuf,
