@@ -27,9 +27,16 @@ struct Gateway {
 
 impl Gateway {
     async fn start(config: &str) -> Self {
+        Self::start_with(config, |policy| policy).await
+    }
+
+    async fn start_with(config: &str, change: impl FnOnce(String) -> String) -> Self {
         let folder = tempfile::Builder::new().prefix("provost-gw-").tempdir().unwrap();
         std::fs::create_dir(folder.path().join("work")).unwrap();
         std::fs::write(folder.path().join("provost.toml"), config).unwrap();
+        let shipped = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/policies/default.toml"));
+        std::fs::create_dir(folder.path().join("policies")).unwrap();
+        std::fs::write(folder.path().join("policies/default.toml"), change(shipped.unwrap())).unwrap();
         let gateway = Self { process: Self::launch(folder.path()), folder };
         let deadline = Instant::now() + LIMIT;
         while let Err(error) = client::connect(&gateway.address()).await {
@@ -49,7 +56,7 @@ impl Gateway {
             .arg("--state")
             .arg(folder.join("state"))
             .arg("--policies")
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
+            .arg(folder.join("policies"))
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
@@ -687,6 +694,28 @@ async fn a_second_signal_ends_a_gateway_that_drains() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(gateway.sandboxes(), 0);
+}
+
+#[tokio::test]
+async fn terminals_that_are_isolated_from_one_another_have_sandboxes_of_their_own() {
+    let isolate = |policy: String| policy.replace("isolation = \"session\"", "isolation = \"terminal\"");
+    let gateway = Gateway::start_with("", isolate).await;
+    let mut session = gateway.session().await;
+    let first = session.create(session.line("echo ready; exec sleep 60")).await.unwrap();
+    let second = session.create(session.line("echo ready; exec sleep 60")).await.unwrap();
+    assert_eq!((gateway.sandboxes(), children_of(gateway.process.id()).len()), (2, 2));
+    session.kill(&first, 0).await;
+    assert_eq!(session.wait(&first).await.outcome.unwrap().cause(), Cause::Killed);
+    session.release(&first).await.unwrap();
+    assert_eq!(gateway.sandboxes(), 1, "its sandbox went with it, and no other");
+    session.until_output(&second, "ready").await;
+    session.release(&second).await.unwrap();
+    assert_eq!((gateway.sandboxes(), children_of(gateway.process.id()).len()), (0, 0));
+    assert_eq!(
+        session.create(session.command(&["no-such"])).await.unwrap_err().code(),
+        Code::FailedPrecondition
+    );
+    assert_eq!(gateway.sandboxes(), 0, "a refused spawn takes its sandbox along");
 }
 
 /// More than any ring of these tests holds.
