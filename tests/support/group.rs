@@ -84,12 +84,9 @@ impl TestGroup {
     }
 }
 
-/// This process's folder in every mounted hierarchy that can be written; or the one that PROVOST_TEST_GROUPS names,
-/// for pure v2, where a group with processes such as this one cannot give controllers to those below.
+/// This process's folder in every mounted hierarchy that can be written. On pure v2, where a group with processes such
+/// as this one cannot give controllers to those below, the nearest one above that does.
 fn own_folders() -> Vec<PathBuf> {
-    if let Some(named) = std::env::var_os("PROVOST_TEST_GROUPS") {
-        return vec![named.into()];
-    }
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = Vec::new();
@@ -119,12 +116,27 @@ fn own_folders() -> Vec<PathBuf> {
             let below = path.strip_prefix(fields[3].trim_end_matches('/')).unwrap_or(path);
             let folder = Path::new(fields[4]).join(below.trim_start_matches('/'));
             if folder.join("cgroup.procs").exists() {
-                found.push(folder);
+                let mount = Path::new(fields[4]);
+                found.push(
+                    folder
+                        .ancestors()
+                        .take_while(|at| at.starts_with(mount))
+                        .find(hands_down)
+                        .unwrap_or(&folder)
+                        .to_owned(),
+                );
                 break;
             }
         }
     }
     found
+}
+
+/// Whether a folder gives those below it what limits need, and lets this process move others into them.
+fn hands_down(folder: &&Path) -> bool {
+    let enabled = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
+    ["memory", "pids"].iter().all(|wanted| enabled.split_whitespace().any(|name| name == *wanted))
+        && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok()
 }
 
 fn walk(folder: &Path, all: &mut Vec<PathBuf>) {
