@@ -225,8 +225,12 @@ impl Gateway {
         let counted = self.terminals.counted();
         tracing::info!(
             terminals.created = counted.created,
+            terminals.started = counted.started,
+            terminals.refused = counted.refused,
+            terminals.failed = counted.failed,
             terminals.finished = counted.finished,
             terminals.lost = counted.lost,
+            terminals.released = counted.released,
             terminals.collected = counted.collected,
             "ended"
         );

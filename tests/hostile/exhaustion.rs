@@ -176,7 +176,7 @@ async fn a_thousand_threads_that_burn_leave_a_neighbour_usable() {
         in_session(&gateway, async |hog| {
             let quiet = latency(victim).await;
             let terminal = hog.attack("bomb").args(["threads", "1000", "60"]).create().await;
-            terminal.until("made=").await;
+            terminal.until("made=1000").await;
             let loaded = latency(victim).await;
             println!("a short command: {quiet:?} alone, {loaded:?} beside 1,000 burning threads");
             // Shares of the processors are what a host's scheduler gives; usable is what is promised here.

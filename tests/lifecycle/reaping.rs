@@ -158,3 +158,22 @@ async fn a_killed_supervisor_takes_its_commands_along_and_the_outcome_is_lost_an
     }
     session.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_counts_what_has_gone_through_it() {
+    let gateway = Gateway::start();
+    let session = Session::open(&gateway).await;
+    for _ in 0..3 {
+        session.command("true").finish().await;
+    }
+    session.command("no-such-program").refusal().await;
+    session.command("true").env("LD_PRELOAD", "x").refusal().await;
+    let held = session.sh("sleep 1000").create().await;
+    session.close().await;
+    drop((held, session));
+    tokio::task::block_in_place(|| gateway.stop());
+    let log = gateway.log_tail();
+    for counted in ["created=5", "started=4", "refused=1", "failed=1", "finished=4", "lost=0", "released=4"] {
+        assert!(log.contains(&format!("terminals.{counted}")), "{counted}: {log}");
+    }
+}

@@ -24,6 +24,7 @@ pub const ALL: &[Rule] = rules![
     a_command_runs_and_its_output_and_exit_come_back as "a_command_runs_and_its_output_and_exit_come_back",
     no_exit_is_lost_among_very_many as "no_exit_is_lost_among_very_many",
     a_kill_right_after_the_start_kills as "a_kill_right_after_the_start_kills",
+    a_recycled_pid_is_never_signalled as "a_recycled_pid_is_never_signalled",
     a_tree_that_resists_dies as "a_tree_that_resists_dies",
     a_tree_that_resists_dies_without_a_v2_tree as "a_tree_that_resists_dies_without_a_v2_tree",
     without_any_tree_the_whole_namespace_dies as "without_any_tree_the_whole_namespace_dies",
@@ -257,6 +258,39 @@ fn a_limit_that_cannot_be_had_is_refused_or_listed() {
     client.exit("term_2");
     assert_eq!(held.output(0), b"77\n99\n");
     assert_eq!(supervisor.leaves(), 0);
+}
+
+/// A stranger is given the pid of a command that has ended. Whatever is then sent to the command, the stranger lives.
+fn a_recycled_pid_is_never_signalled() {
+    let (_supervisor, mut client) = start();
+    let pid = client.spawn(command("term_1", &["true"])).unwrap().started.pid;
+    client.exit("term_1");
+    let mut stranger = stranger_with(pid);
+    let signal = SendSignal { terminal_id: "term_1".into(), signal: libc::SIGKILL };
+    assert_eq!(client.done(Request::SendSignal(signal)), libc::ESRCH);
+    client.stop("term_1", 0);
+    client.stop("term_1", 100);
+    client.release("term_1");
+    assert!(stranger.try_wait().unwrap().is_none(), "the stranger has ended");
+    // It could have been: a signal by the number alone reaches it.
+    let by_number = nix::unistd::Pid::from_raw(pid.cast_signed());
+    nix::sys::signal::kill(by_number, nix::sys::signal::Signal::SIGKILL).unwrap();
+    use std::os::unix::process::ExitStatusExt as _;
+    assert_eq!(stranger.wait().unwrap().signal(), Some(libc::SIGKILL));
+}
+
+/// A process that is given this pid next (`ns_last_pid`, proc(5)); others may start processes meanwhile.
+fn stranger_with(pid: u32) -> std::process::Child {
+    for _ in 0..1000 {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        if child.id() == pid {
+            return child;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    panic!("no process could be given the pid {pid}");
 }
 
 fn failures_to_start_are_told_apart() {
