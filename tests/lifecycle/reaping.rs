@@ -110,7 +110,8 @@ async fn sigterm_ends_the_gateway_and_everything_in_it() {
     match answer {
         Ok((_, Some(outcome))) => assert_eq!(outcome.cause(), Cause::Shutdown, "{outcome:?}"),
         Ok((state, None)) => assert_eq!(state, State::Released),
-        Err(refusal) => assert_eq!(refusal.code, Code::Unavailable, "{refusal:?}"),
+        // On a busy machine the wait may reach the gateway only after its terminal has gone.
+        Err(refusal) => assert!(matches!(refusal.code, Code::Unavailable | Code::NotFound), "{refusal:?}"),
     }
     drop(held);
     drop(session);
