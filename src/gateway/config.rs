@@ -251,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn the_shipped_file_says_what_the_defaults_are() {
+        let shipped = Config::parse("provost.toml", include_str!("../../deploy/provost.toml")).unwrap();
+        let roots = Config {
+            listen: "/run/provost/provost.sock".into(),
+            state: "/var/lib/provost".into(),
+            ..Config::default()
+        };
+        assert_eq!(shipped, roots);
+    }
+
+    #[test]
     fn unknown_keys_and_bad_values_are_refused_with_their_place() {
         for (text, line) in [
             ("lisen = \"x\"\n", 1),

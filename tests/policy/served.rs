@@ -1,10 +1,10 @@
 //! Rules in force in a gateway: refusals with their rule, names that mean files, reload.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Gateway, code, eventually, in_session};
+use crate::support::{Gateway, api::Cause, api_duration, code, eventually, in_session};
 
 const RULES: &str = r#"
 [[rule]]
@@ -44,9 +44,8 @@ async fn a_rule_that_is_added_is_in_force_for_the_next_command_and_a_broken_file
                 Ok(_) => tokio::task::yield_now().await,
             }
         };
-        let refusal = tokio::time::timeout(std::time::Duration::from_secs(10), refusal())
-            .await
-            .expect("the rule is loaded");
+        let refusal =
+            tokio::time::timeout(Duration::from_secs(10), refusal()).await.expect("the rule is loaded");
         assert_eq!(refusal.reason, "POLICY_DENIED");
         assert_eq!(refusal.meta("rule"), "no-shred");
         assert!(refusal.message.contains("you need not know who you are"), "{}", refusal.message);
@@ -84,6 +83,37 @@ async fn a_rule_that_is_added_is_in_force_for_the_next_command_and_a_broken_file
         .await;
         let denied = session.command("id").refusal().await;
         assert_eq!(denied.meta("rule"), "no-shred");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_rules_time_limit_holds_for_the_commands_that_it_matches_and_for_no_other() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        add_rules(
+            &gateway,
+            r#"
+            [[rule]]
+            id = "naps"
+            decision = "allow"
+            argv = ["sleep", "**"]
+            effects = { time_limit = "200ms" }
+            matches = ["sleep 5"]
+
+            [[rule]]
+            id = "sentinel"
+            decision = "deny"
+            argv = ["id", "**"]
+            "#,
+        );
+        let loaded = async || while session.command("id").try_create().await.is_ok() {};
+        tokio::time::timeout(Duration::from_secs(10), loaded()).await.expect("the rules are loaded");
+        let napped = session.command("sleep").args(["1000"]).finish().await;
+        assert_eq!(napped.outcome.cause(), Cause::TimeLimit, "{:?}", napped.outcome);
+        let other = session.command("tail").args(["-f", "/dev/null"]);
+        let other = other.with(|request| request.idle_limit = Some(api_duration(Duration::from_millis(600))));
+        assert_eq!(other.finish().await.outcome.cause(), Cause::IdleLimit, "it was given no time limit");
     })
     .await;
 }
