@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "proto/provost/v1/sessions.proto",
         "proto/provost/v1/terminals.proto",
         "proto/provost/supervisor/v1/supervisor.proto",
+        "proto/provost/state/v1/state.proto",
     ];
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;

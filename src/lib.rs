@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod cli;
 pub mod client;
+pub mod failpoint;
 pub mod gateway;
 pub mod grpc;
 pub mod journal;
@@ -10,6 +11,7 @@ pub mod masking;
 pub mod output;
 pub mod policy;
 pub mod proto;
+pub mod record;
 pub mod sandbox;
 pub mod session;
 pub mod supervisor;

@@ -14,3 +14,8 @@ pub mod v1 {
 pub mod supervisor {
     tonic::include_proto!("provost.supervisor.v1");
 }
+
+/// `provost.state.v1`: what a gateway leaves to the one after it.
+pub mod state {
+    tonic::include_proto!("provost.state.v1");
+}

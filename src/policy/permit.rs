@@ -18,6 +18,18 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub(super) [u8; 32]);
 
+impl Digest {
+    /// Its bytes.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// One that was written down.
+    pub fn recorded(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -152,6 +152,21 @@ pub enum Network {
     Host,
 }
 
+impl Network {
+    /// As policy files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Host => "host",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::None, Self::Host].into_iter().find(|one| one.name() == name)
+    }
+}
+
 /// Who the commands are. Never the host's root.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

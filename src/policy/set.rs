@@ -20,6 +20,11 @@ impl ProfileName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// One that was written down. There need be no such profile any more.
+    pub fn recorded(name: &str) -> Self {
+        Self(name.into())
+    }
 }
 
 impl fmt::Display for ProfileName {

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use crate::{
+    failpoint::spoken_versions,
     proto::supervisor::{
         Exited, FromSupervisor, Hello, HelloAnswer, Progress, ToSupervisor, from_supervisor::Message,
         to_supervisor::Request,
@@ -29,9 +30,6 @@ use crate::{
     },
     wire::{self, EncodeError},
 };
-
-/// The versions of the protocol that this gateway speaks, both inclusive.
-pub const VERSIONS: (u32, u32) = (1, 1);
 
 /// Bytes that may wait for a supervisor that does not read. At the bound, askers wait.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
@@ -57,7 +55,7 @@ pub enum ConnectError {
     #[error("connect to the sandbox")]
     Connect(#[source] io::Error),
     /// No version of the protocol is spoken by both.
-    #[error("the supervisor speaks no version of the protocol from {} to {}", VERSIONS.0, VERSIONS.1)]
+    #[error("the supervisor speaks no version of the protocol from {} to {}", spoken_versions().0, spoken_versions().1)]
     Version,
     /// The supervisor ended before it answered.
     #[error("the sandbox did not answer")]
@@ -114,12 +112,7 @@ impl Control {
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
     pub async fn hello(&self) -> Result<HelloAnswer, ConnectError> {
-        let hello = Hello { lowest_version: VERSIONS.0, highest_version: VERSIONS.1 };
-        match self.ask(Request::Hello(hello)).await?.message {
-            Message::Hello(answer) if (VERSIONS.0..=VERSIONS.1).contains(&answer.version) => Ok(answer),
-            Message::Hello(_) => Err(ConnectError::Version),
-            _ => Err(ConnectError::Control(ControlError::Nonsense)),
-        }
+        agreed(self.ask(Request::Hello(greeting())).await?.message)
     }
 
     /// Sends a request and waits for its answer.
@@ -233,6 +226,22 @@ impl Control {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds the control connection's state")
+    }
+}
+
+/// The first request of every connection.
+pub(super) fn greeting() -> Hello {
+    let (lowest_version, highest_version) = spoken_versions();
+    Hello { lowest_version, highest_version }
+}
+
+/// The answer to it, when a version was agreed on.
+pub(super) fn agreed(answer: Message) -> Result<HelloAnswer, ConnectError> {
+    let (lowest, highest) = spoken_versions();
+    match answer {
+        Message::Hello(answer) if (lowest..=highest).contains(&answer.version) => Ok(answer),
+        Message::Hello(_) => Err(ConnectError::Version),
+        _ => Err(ConnectError::Control(ControlError::Nonsense)),
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::watch,
@@ -232,23 +233,30 @@ impl Sandbox {
         }
     }
 
-    /// Spawns what the permit allows. The listener hears of everything that happens to it from then on.
+    /// Spawns what the permit allows. The listener hears of everything that happens to it from then on; the supervisor
+    /// keeps the keepsake for the next gateway.
     pub async fn spawn(
         &self,
         terminal_id: String,
         permit: Permit,
+        keepsake: Bytes,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
         self.lock_terminals().insert(terminal_id.clone(), listener);
-        let spawned = self.ask_to_spawn(terminal_id.clone(), permit).await;
+        let spawned = self.ask_to_spawn(terminal_id.clone(), permit, keepsake).await;
         if spawned.is_err() {
             self.lock_terminals().remove(&terminal_id);
         }
         spawned
     }
 
-    async fn ask_to_spawn(&self, terminal_id: String, permit: Permit) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.redeem());
+    async fn ask_to_spawn(
+        &self,
+        terminal_id: String,
+        permit: Permit,
+        keepsake: Bytes,
+    ) -> Result<Spawned, SpawnRefused> {
+        let request = spawn_request::build(terminal_id.clone(), permit.redeem(), keepsake);
         let answer = self.control.ask(Request::Spawn(request)).await?;
         let Message::Spawned(spawned) = answer.message else {
             return Err(ControlError::Nonsense.into());

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     cgroup::folder::FolderError,
-    proto::supervisor::{Hello, SandboxPlan, Shutdown, ToSupervisor, to_supervisor::Request},
+    proto::supervisor::{SandboxPlan, Shutdown, ToSupervisor, to_supervisor::Request},
     wire,
 };
 
@@ -109,8 +109,8 @@ fn dial(folder: &Path) -> io::Result<UnixStream> {
 
 fn ask_to_end(socket: &mut UnixStream) -> io::Result<()> {
     socket.set_write_timeout(Some(END_LIMIT))?;
-    let hello = Hello { lowest_version: control::VERSIONS.0, highest_version: control::VERSIONS.1 };
-    for (sequence, request) in [(1, Request::Hello(hello)), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
+    for (sequence, request) in
+        [(1, Request::Hello(control::greeting())), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
     {
         let message = ToSupervisor { sequence, request: Some(request) };
         let frame = wire::encode(&message, 0).map_err(io::Error::other)?;

@@ -48,6 +48,7 @@ impl Launcher {
         let process = Command::new(program)
             .arg0(PROCESS_NAME)
             .env_clear()
+            .envs(crate::failpoint::launcher_environment())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .process_group(0)

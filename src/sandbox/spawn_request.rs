@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
@@ -15,8 +16,8 @@ use crate::{
 /// A ring that holds up its command must be this large at least, or command and reader take turns at every byte.
 const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
-/// The request for one command.
-pub fn build(terminal_id: String, order: Order) -> Spawn {
+/// The request for one command. `keepsake`: what the next gateway is to know of it.
+pub fn build(terminal_id: String, order: Order, keepsake: Bytes) -> Spawn {
     let ring_bytes = match order.overflow() {
         Overflow::DropOldest => order.output_limit_bytes(),
         Overflow::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
@@ -38,6 +39,7 @@ pub fn build(terminal_id: String, order: Order) -> Spawn {
         idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
         kill_grace_ms: millis(order.kill_grace()),
         linger_ms: millis(times.linger),
+        keepsake,
     }
 }
 

@@ -34,3 +34,9 @@ impl Pidfd {
         Errno::result(result).map(drop)
     }
 }
+
+impl From<Pidfd> for OwnedFd {
+    fn from(process: Pidfd) -> Self {
+        process.0
+    }
+}

@@ -19,12 +19,12 @@ use tokio::sync::broadcast;
 use super::{
     counters::Counters,
     holds::{Audience, Waits},
-    outcome,
+    keepsake, outcome,
     quota::{Ledger, QuotaReached},
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
-    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Request, profile::Network},
+    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Request},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::{
         handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
@@ -114,10 +114,7 @@ fn summarize(requested: &Requested, permit: &Permit) -> Summary {
         args,
         cwd: order.cwd().to_string(),
         profile: order.profile_name().clone(),
-        network: match order.network() {
-            Network::None => "none",
-            Network::Host => "host",
-        },
+        network: order.network().name(),
         labels: requested.labels.clone(),
         output_limit_bytes: order.output_limit_bytes(),
         streams: order.streams(),
@@ -187,7 +184,8 @@ impl Prepared {
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, SpawnRefused> {
         let Self { terminal, permit, place, _entered } = self;
         let id = terminal.id.to_string();
-        match place.sandbox.spawn(id, permit, terminal.clone()).await {
+        let keepsake = keepsake::of(&terminal);
+        match place.sandbox.spawn(id, permit, keepsake, terminal.clone()).await {
             Ok(spawned) => {
                 let live = Live {
                     started: spawned.started,

@@ -9,6 +9,7 @@ mod driver;
 mod errors;
 mod holds;
 mod id;
+mod keepsake;
 pub mod outcome;
 mod quota;
 pub mod reader;

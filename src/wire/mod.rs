@@ -5,6 +5,7 @@
 //! descriptor, and refuses a frame longer than [`MAX_MESSAGE_BYTES`] as soon as its length is known.
 
 pub mod launch;
+pub mod versions;
 
 use prost::Message;
 

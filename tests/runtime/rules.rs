@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use provost::proto::supervisor::{
-    Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause, exit::End,
-    from_supervisor::Message, to_supervisor::Request,
+    Acknowledge, Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause,
+    exit::End, from_supervisor::Message, to_supervisor::Request,
 };
 
 use crate::{
@@ -386,24 +386,32 @@ fn a_new_gateway_finds_everything() {
     for number in 0..300 {
         let line = if number % 2 == 0 { "echo $$; exit 5" } else { "echo $$; sleep 1000" };
         client
-            .spawn(Spawn { split_output: true, ring_bytes: 0, ..shell(&format!("term_{number}"), line) })
+            .spawn(Spawn {
+                split_output: true,
+                ring_bytes: 0,
+                keepsake: format!("term_{number}").into(),
+                ..shell(&format!("term_{number}"), line)
+            })
             .unwrap();
     }
     for number in (0..300).step_by(2) {
         client.exit(&format!("term_{number}"));
     }
+    let acknowledge = |id: &str| Request::Acknowledge(Acknowledge { terminal_id: id.into() });
+    assert_eq!(client.done(acknowledge("term_0")), 0);
+    assert_eq!(client.done(acknowledge("term_1")), libc::EBUSY, "it has not ended");
     drop(client);
     let mut client = supervisor.connect();
-    let sequence = client.send(Request::ListTerminals(ListTerminals {}));
-    let (mut ended, mut live, mut lists) = (0, 0, 0);
+    let (mut ended, mut live, mut lists, mut from) = (0, 0, 0, 0);
     loop {
-        let (answered, message, descriptors) = client.receive();
-        let Message::TerminalList(list) = message else { continue };
-        assert_eq!(answered, sequence);
+        let asked = client.ask_with_descriptors(Request::ListTerminals(ListTerminals { from }));
+        let (Message::TerminalList(list), descriptors) = asked else { panic!("{asked:?}") };
         lists += 1;
         assert_eq!(descriptors.len(), list.terminals.len() * 2);
         for terminal in list.terminals {
             assert_eq!(terminal.rings, 2);
+            assert_eq!(terminal.keepsake, terminal.terminal_id.as_bytes(), "what was given is given back");
+            assert_eq!(terminal.acknowledged, terminal.terminal_id == "term_0");
             match terminal.exit {
                 Some(exit) => {
                     assert_eq!(exit.end, Some(End::Code(5)));
@@ -412,7 +420,8 @@ fn a_new_gateway_finds_everything() {
                 None => live += 1,
             }
         }
-        if !list.more {
+        from = list.next;
+        if from == 0 {
             break;
         }
     }

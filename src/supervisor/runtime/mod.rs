@@ -48,6 +48,9 @@ use crate::{cgroup::leaf::Leaves, proto::supervisor::SandboxPosture, sys::spawn:
 /// Terminals that may be held, running and ended together. At the bound a spawn is refused with `EDQUOT`.
 pub const MAX_TERMINALS: usize = 16_384;
 
+/// How long a sandbox that no gateway has greeted stays.
+pub const UNGREETED_LIMIT: Duration = Duration::from_secs(60);
+
 /// Runs the sandbox until it is shut down. Everything in the sandbox ends with this process.
 pub fn run(ready: Ready) -> ! {
     let code = match Runtime::new(ready) {
@@ -95,6 +98,10 @@ struct Runtime {
     /// When to look through all children for one whose signal was merged with another's.
     scan_at: Option<Instant>,
     shutdown: Option<Shutdown>,
+    /// A gateway has said Hello.
+    greeted: bool,
+    /// When to end, if none has by then.
+    alone_until: Instant,
     /// Of this turn.
     now: Instant,
 }
@@ -134,6 +141,8 @@ impl Runtime {
             // What ended before the signalfd was there.
             scan_at: Some(Instant::now()),
             shutdown: None,
+            greeted: false,
+            alone_until: Instant::now() + UNGREETED_LIMIT,
             now: Instant::now(),
         })
     }
@@ -141,7 +150,7 @@ impl Runtime {
     fn run(&mut self) -> Result<Infallible, Finished> {
         loop {
             self.turn().map_err(Finished::Failed)?;
-            if self.is_shut_down() {
+            if self.is_shut_down() || self.is_unwanted() {
                 return Err(Finished::ShutDown);
             }
         }
@@ -170,7 +179,14 @@ impl Runtime {
     fn next_wake(&self) -> Option<Instant> {
         let terminal = self.wakes.first().map(|(at, _)| *at);
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.give_up_at);
-        [terminal, self.scan_at, shutdown].into_iter().flatten().min()
+        let alone = (!self.greeted).then_some(self.alone_until);
+        [terminal, self.scan_at, shutdown, alone].into_iter().flatten().min()
+    }
+
+    /// Whether no gateway has ever come: the one that started this sandbox died before it could, and none came after
+    /// it. Once one has, its sandbox lives on without it.
+    fn is_unwanted(&self) -> bool {
+        !self.greeted && self.now >= self.alone_until
     }
 
     fn wake_terminals(&mut self) {

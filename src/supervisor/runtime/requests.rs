@@ -1,8 +1,12 @@
 //! What gateways ask for, and the answers.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nix::{errno::Errno, sys::signal::Signal, unistd::Pid};
+use prost::Message as _;
 
 use super::{
     Runtime,
@@ -10,19 +14,24 @@ use super::{
     table::Key,
     terminal::{Phase, Terminal},
 };
-use crate::proto::supervisor::{
-    HeldTerminal, Hello, HelloAnswer, Release, SendSignal, Stop, StopCause, TerminalList, ToSupervisor,
-    from_supervisor::Message, to_supervisor::Request,
+use crate::{
+    failpoint::spoken_versions,
+    proto::supervisor::{
+        Acknowledge, HeldTerminal, Hello, HelloAnswer, ListTerminals, Release, SendSignal, Stop, StopCause,
+        TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+    },
+    sys::pidfd::Pidfd,
+    wire::versions,
 };
-
-/// The version of the control protocol spoken here.
-const VERSION: u32 = 1;
 
 /// Descriptors in one frame of a list.
 const LISTED_DESCRIPTORS: usize = 200;
 
-/// Terminals in one frame of a list; with about 2 KiB each, far below the longest message.
+/// Terminals in one frame of a list.
 const LISTED_TERMINALS: usize = 200;
+
+/// No further terminal is put into a frame that is as long as this: with the longest keepsake, it still fits.
+const LISTED_BYTES: usize = 2 << 20;
 
 /// How long after its grace a shutdown waits for the last process.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
@@ -72,21 +81,40 @@ impl Runtime {
             Request::Shutdown(shutdown) => {
                 self.begin_shutdown(Duration::from_millis(shutdown.grace_ms), Some((key, sequence)));
             }
-            Request::ListTerminals(_) => self.list(key, sequence),
+            Request::ListTerminals(list) => self.list(key, sequence, &list),
+            Request::Acknowledge(acknowledge) => {
+                let result = self.acknowledge(&acknowledge);
+                self.answer_done(key, sequence, result);
+            }
         }
     }
 
     fn greet(&mut self, key: Key, sequence: u64, hello: Hello) {
-        let speaks = (hello.lowest_version..=hello.highest_version).contains(&VERSION);
+        let agreed = versions::agree(spoken_versions(), (hello.lowest_version, hello.highest_version));
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.greeting = if speaks { Greeting::Done } else { Greeting::Refused };
+            connection.greeting = if agreed.is_some() { Greeting::Done } else { Greeting::Refused };
         }
+        self.greeted |= agreed.is_some();
         let answer = HelloAnswer {
-            version: if speaks { VERSION } else { 0 },
+            version: agreed.unwrap_or_default(),
             sandbox_id: self.sandbox_id.clone(),
             posture: Some(self.posture.clone()),
         };
-        self.answer(key, sequence, Message::Hello(answer), Vec::new());
+        // A gateway that started us holds one already; another one does without us if there is none left.
+        let own = Pidfd::open(std::process::id().cast_signed()).ok();
+        let own = own.map(|own| Arc::new(own.into())).into_iter().collect();
+        self.answer(key, sequence, Message::Hello(answer), own);
+    }
+
+    /// Remembers that a gateway has recorded an end. One that has not ended yet has nothing to record.
+    fn acknowledge(&mut self, request: &Acknowledge) -> Result<(), Errno> {
+        let key = self.key_of(&request.terminal_id)?;
+        let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
+        if !terminal.is_ended() {
+            return Err(Errno::EBUSY);
+        }
+        terminal.acknowledged = true;
+        Ok(())
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {
@@ -126,20 +154,22 @@ impl Runtime {
         Ok(())
     }
 
-    fn list(&mut self, key: Key, sequence: u64) {
+    fn list(&mut self, key: Key, sequence: u64, request: &ListTerminals) {
         let mut list = TerminalList::default();
         let mut descriptors = Vec::new();
-        for held in self.terminals.keys() {
+        let mut bytes = 0;
+        for held in self.terminals.keys().into_iter().filter(|held| held.index() >= request.from) {
             let Some(terminal) = self.terminals.get(held) else { continue };
             let full = descriptors.len() + terminal.outputs.len() > LISTED_DESCRIPTORS;
-            if full || list.terminals.len() == LISTED_TERMINALS {
-                list.more = true;
-                let part = (std::mem::take(&mut list), std::mem::take(&mut descriptors));
-                self.answer(key, sequence, Message::TerminalList(part.0), part.1);
+            if full || bytes >= LISTED_BYTES || list.terminals.len() == LISTED_TERMINALS {
+                // Never 0: something is in the list before this.
+                list.next = held.index();
+                break;
             }
-            let Some(terminal) = self.terminals.get(held) else { continue };
             descriptors.extend(terminal.outputs.iter().map(|output| output.ring.file().clone()));
-            list.terminals.push(describe(terminal));
+            let described = self.describe(terminal);
+            bytes += described.encoded_len();
+            list.terminals.push(described);
         }
         self.answer(key, sequence, Message::TerminalList(list), descriptors);
     }
@@ -158,6 +188,26 @@ impl Runtime {
         }
     }
 
+    fn describe(&self, terminal: &Terminal) -> HeldTerminal {
+        let exit = match &terminal.phase {
+            Phase::Ended(exit) => Some(**exit),
+            Phase::Running | Phase::Lingering { .. } | Phase::Sweeping | Phase::Draining(_) => None,
+        };
+        let ended_ago = match (exit, &terminal.main) {
+            (Some(_), Some(main)) => self.now.saturating_duration_since(main.at),
+            _ => Duration::ZERO,
+        };
+        HeldTerminal {
+            terminal_id: terminal.id.clone(),
+            started: Some(terminal.started.clone()),
+            exit,
+            rings: terminal.outputs.len() as u32,
+            keepsake: terminal.keepsake.clone(),
+            ended_ms_ago: ended_ago.as_millis() as u64,
+            acknowledged: terminal.acknowledged,
+        }
+    }
+
     /// Whether a shutdown was asked for and is complete; then who asked is answered.
     pub(super) fn is_shut_down(&mut self) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
@@ -171,18 +221,5 @@ impl Runtime {
             }
         }
         true
-    }
-}
-
-fn describe(terminal: &Terminal) -> HeldTerminal {
-    let exit = match &terminal.phase {
-        Phase::Ended(exit) => Some(**exit),
-        Phase::Running | Phase::Lingering { .. } | Phase::Sweeping | Phase::Draining(_) => None,
-    };
-    HeldTerminal {
-        terminal_id: terminal.id.clone(),
-        started: Some(terminal.started.clone()),
-        exit,
-        rings: terminal.outputs.len() as u32,
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
@@ -40,6 +41,9 @@ const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The longest terminal id.
 const MAX_ID_BYTES: usize = 64;
+
+/// The longest keepsake.
+const MAX_KEEPSAKE_BYTES: usize = 1 << 20;
 
 /// Whether this kernel can make a process inside a group. Found out by trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,9 @@ impl Runtime {
         }
         if self.terminals.len() >= MAX_TERMINALS {
             return Err(Errno::EDQUOT);
+        }
+        if request.keepsake.len() > MAX_KEEPSAKE_BYTES {
+            return Err(Errno::EMSGSIZE);
         }
         Ok(())
     }
@@ -244,6 +251,9 @@ impl Runtime {
             phase: Phase::Running,
             events: None,
             wake: None,
+            // A copy: what came is a view of the whole request.
+            keepsake: Bytes::copy_from_slice(&request.keepsake),
+            acknowledged: false,
         };
         // The command's ends of the pipes go away with `prepared.ends`.
         let key = self.terminals.insert(terminal);

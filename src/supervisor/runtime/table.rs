@@ -7,6 +7,13 @@ pub(super) struct Key {
     generation: u32,
 }
 
+impl Key {
+    /// The place in the table: stays with an entry, and is another's after it.
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
+}
+
 /// Entries by key.
 #[derive(Debug)]
 pub(super) struct Table<T> {

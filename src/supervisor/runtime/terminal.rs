@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+
 use crate::{
     cgroup::{leaf::Leaf, usage::Usage},
     proto::supervisor::{Exit, Started, StopCause},
@@ -41,6 +43,10 @@ pub(super) struct Terminal {
     pub(super) events: Option<OwnedFd>,
     /// When the clock has to look at this terminal again.
     pub(super) wake: Option<Instant>,
+    /// The gateway's own words about it; nothing here looks into them.
+    pub(super) keepsake: Bytes,
+    /// A gateway has recorded the end.
+    pub(super) acknowledged: bool,
 }
 
 /// The times that the gateway gave.

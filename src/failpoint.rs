@@ -1,0 +1,75 @@
+//! Places at which a test can end the gateway, or make it another build. Only with the feature `failpoints`; without
+//! it every function here is empty.
+//!
+//! A crash is SIGKILL: nothing is cleaned up, as when the kernel or a person ends a process. Which place is named by
+//! the environment, so that the real binary is tested. Never changes what a gateway decides.
+
+use crate::wire::versions;
+
+/// Ends this process if the test has asked for an end here: `PROVOST_CRASH_AT=NAME`, or `NAME:N` for the Nth time.
+#[inline]
+pub fn reach(place: &str) {
+    #[cfg(feature = "failpoints")]
+    crash::reach(place);
+    #[cfg(not(feature = "failpoints"))]
+    let _ = place;
+}
+
+/// The versions of the control protocol that this process speaks: those of this build, unless a test says by
+/// `PROVOST_PROTOCOL_VERSION` that it is to be of another version.
+#[must_use]
+pub fn spoken_versions() -> (u32, u32) {
+    versions::spoken_by(wanted_version().unwrap_or(versions::CURRENT))
+}
+
+fn wanted_version() -> Option<u32> {
+    #[cfg(feature = "failpoints")]
+    return std::env::var(PROTOCOL_VARIABLE).ok()?.parse().ok();
+    #[cfg(not(feature = "failpoints"))]
+    None
+}
+
+/// What a launcher has to be given of the gateway's environment: nothing in a build without failpoints.
+#[must_use]
+pub fn launcher_environment() -> Option<(&'static str, String)> {
+    wanted_version().map(|version| (PROTOCOL_VARIABLE, version.to_string()))
+}
+
+const PROTOCOL_VARIABLE: &str = "PROVOST_PROTOCOL_VERSION";
+
+#[cfg(feature = "failpoints")]
+mod crash {
+    use std::sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use nix::{
+        sys::signal::{Signal, kill},
+        unistd::Pid,
+    };
+
+    const VARIABLE: &str = "PROVOST_CRASH_AT";
+
+    /// The place, and how often it is still to be passed.
+    static WANTED: OnceLock<Option<(String, AtomicU64)>> = OnceLock::new();
+
+    pub(super) fn reach(place: &str) {
+        let wanted = WANTED.get_or_init(|| {
+            let text = std::env::var(VARIABLE).ok()?;
+            let (name, times) = match text.rsplit_once(':') {
+                Some((name, times)) => (name.to_owned(), times.parse().ok()?),
+                None => (text, 1),
+            };
+            Some((name, AtomicU64::new(times)))
+        });
+        let Some((name, left)) = wanted else { return };
+        if name == place && left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // No signal of ours to ourselves can fail.
+            let _ = kill(Pid::this(), Signal::SIGKILL);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
