@@ -83,7 +83,8 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Quota(reached) => quota_reached(reached),
         CreateError::Sandbox(error) => sandbox(error),
         CreateError::Spawn(refused) => match refused {
-            SpawnRefused::Failed(failure) => spawn_failed(failure),
+            SpawnRefused::Failed(failure) => spawn_failed(failure, None),
+            SpawnRefused::Changed { failure, path } => spawn_failed(failure, Some(path)),
             SpawnRefused::Control(error) => control(error),
             SpawnRefused::Ring(_) => confinement("output_ring", with_causes(refused), []),
         },
@@ -229,7 +230,7 @@ fn control(error: &ControlError) -> Status {
     }
 }
 
-fn spawn_failed(failure: &SpawnFailure) -> Status {
+fn spawn_failed(failure: &SpawnFailure, path: Option<&String>) -> Status {
     let SpawnFailure { fault, stage, index, errno } = *failure;
     let (reason, code, what) = match fault {
         SpawnFault::CommandNotFound => {
@@ -263,11 +264,17 @@ fn spawn_failed(failure: &SpawnFailure) -> Status {
             Code::FailedPrecondition,
             "a protection could not be put in force, so nothing ran",
         ),
+        SpawnFault::ProgramChanged => (
+            SpawnError::ProgramChanged,
+            Code::FailedPrecondition,
+            "the file to be executed is not the one that policy judged, so nothing ran",
+        ),
     };
     let stage = stage_name(stage);
     let message = format!("{what} (stage {stage}: {})", describe_errno(errno));
     let metadata = [("stage", stage), ("index", index.to_string()), ("errno", errno.to_string())];
-    spawn_status(reason, code, message, metadata)
+    let path = path.map(|path| ("path", path.clone()));
+    spawn_status(reason, code, message, metadata.into_iter().chain(path))
 }
 
 fn spawn_status(

@@ -130,7 +130,7 @@ impl Explanation {
             run: (verdict.decision != Decision::Deny).then(|| Run {
                 profile: profile_name.to_string(),
                 argv: order.argv().iter().map(text).collect(),
-                file: order.judged().map(|file| file.path.clone()),
+                file: order.judged_file().map(|file| file.path.clone()),
                 cwd: order.cwd().to_string(),
                 network: format!("{:?}", order.network()).to_lowercase(),
                 environment: environment.collect(),

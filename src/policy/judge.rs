@@ -86,15 +86,17 @@ pub fn hear(policy: &PolicySet, request: &Request, programs: &dyn Programs) -> R
         .collect();
     let caller: Vec<Entry> = request.env.iter().chain(&set).cloned().collect();
     let (program, argv) = command_line(profile, &request.program);
+    let judged = programs_file(programs, &program, request);
     let order = Order {
         profile_name: name.clone(),
         profile: limited(profile, effects),
         confinement: policy.confinement(name),
         network,
-        judged: match programs_file(programs, &program, request) {
-            Found::File(file) => Some(file),
-            Found::Builtin | Found::Missing | Found::Unknown => None,
+        interpreters: match &judged {
+            Found::File(file) => programs.interpreters(file, request.cwd.as_str()),
+            Found::Builtin | Found::Missing | Found::Unknown => Vec::new(),
         },
+        judged,
         program,
         argv,
         env: environment::merge(profile, &request.session_env, &caller),
@@ -278,7 +280,7 @@ fn digest(principal: &str, order: &Order) -> Digest {
     }
     let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
     let judged =
-        order.judged.as_ref().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
+        order.judged_file().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
     let limits = order.profile.limits.terminal;
     for number in judged.into_iter().chain(
         [limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis]

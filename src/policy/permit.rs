@@ -9,7 +9,10 @@ use bytes::Bytes;
 
 use super::{
     AbsPath, ProfileName,
-    command::{program::FileId, rule::Decision},
+    command::{
+        program::{FileId, Found, Interpreter},
+        rule::Decision,
+    },
     profile::{Network, Profile},
     request::{Overflow, Stdin, Streams},
 };
@@ -93,7 +96,8 @@ pub struct Order {
     pub(super) confinement: u64,
     pub(super) network: Network,
     pub(super) program: String,
-    pub(super) judged: Option<FileId>,
+    pub(super) judged: Found,
+    pub(super) interpreters: Vec<Interpreter>,
     pub(super) argv: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
     pub(super) cwd: AbsPath,
@@ -132,9 +136,22 @@ impl Order {
         &self.program
     }
 
-    /// The very file that was judged: nothing else may be executed. Absent where it could not be seen.
-    pub fn judged(&self) -> Option<&FileId> {
-        self.judged.as_ref()
+    /// What was judged, and nothing else may be executed: a file, or that there is none.
+    pub fn judged(&self) -> &Found {
+        &self.judged
+    }
+
+    /// The file that was judged. Absent where there is none, or where it could not be seen.
+    pub fn judged_file(&self) -> Option<&FileId> {
+        match &self.judged {
+            Found::File(file) => Some(file),
+            Found::Builtin | Found::Missing | Found::Unknown => None,
+        }
+    }
+
+    /// Of a script that somebody may exchange, what runs it: executed in its place.
+    pub fn interpreters(&self) -> &[Interpreter] {
+        &self.interpreters
     }
 
     /// The argument vector, with `argv[0]`.

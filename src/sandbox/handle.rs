@@ -25,7 +25,7 @@ use super::{
     host::Host,
     launch::{self, LaunchError, Launched},
     remains::Remains,
-    spawn_error::SpawnFailure,
+    spawn_error::{SpawnFailure, SpawnFault},
     spawn_request,
     spec::{SandboxSpec, Shortfall},
 };
@@ -83,6 +83,14 @@ pub enum SpawnRefused {
     /// A step failed.
     #[error("a step of the spawn failed")]
     Failed(SpawnFailure),
+    /// What was to be executed is not what was judged.
+    #[error("{path:?} is not the file that policy judged")]
+    Changed {
+        /// The step.
+        failure: SpawnFailure,
+        /// The program, or the script's interpreter, as it was asked for.
+        path: String,
+    },
     /// The sandbox did not answer.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -257,13 +265,26 @@ impl Sandbox {
         keepsake: Bytes,
     ) -> Result<Spawned, SpawnRefused> {
         let request = spawn_request::build(terminal_id.clone(), permit.redeem(), keepsake);
+        let judged: Vec<String> = request
+            .judged
+            .iter()
+            .flat_map(|judged| judged.files.iter().map(|file| file.path.clone()))
+            .collect();
+        let program = request.program.clone();
         let answer = self.control.ask(Request::Spawn(request)).await?;
         let Message::Spawned(spawned) = answer.message else {
             return Err(ControlError::Nonsense.into());
         };
         let started = match spawned.result {
             Some(spawned::Result::Started(started)) => started,
-            Some(spawned::Result::Failure(failure)) => return Err(SpawnRefused::Failed(failure.into())),
+            Some(spawned::Result::Failure(failure)) => {
+                let failure = SpawnFailure::from(failure);
+                if failure.fault == SpawnFault::ProgramChanged {
+                    let path = judged.get(failure.index as usize).unwrap_or(&program).clone();
+                    return Err(SpawnRefused::Changed { failure, path });
+                }
+                return Err(SpawnRefused::Failed(failure));
+            }
             None => return Err(ControlError::Nonsense.into()),
         };
         match open_rings(answer.descriptors) {

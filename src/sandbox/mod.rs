@@ -13,6 +13,7 @@ mod prepare;
 pub mod programs;
 mod remains;
 pub mod roots;
+mod script;
 pub mod seccomp;
 mod spare;
 pub mod spawn_error;

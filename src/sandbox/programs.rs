@@ -1,21 +1,24 @@
 //! Which files commands will find: the profile's view of this host, looked at from outside.
 //!
 //! Follows links as the sandbox shows them, never out of what it shows. What only exists inside (the private
-//! `/tmp`, the home, `/proc`, `/dev`) is unknown here, and said to be. It opens no file; what is executed in
-//! the end is held against the identity that is found here.
+//! `/tmp`, the home, `/proc`, `/dev`) is unknown here, and said to be. What is executed in the end is held against
+//! the identity that is found here. It opens no file but a program in a place that commands can change, to see by its
+//! first line whether it is a script, and which file runs that.
 
 use std::{
     collections::HashMap,
     fs::{self, Metadata},
-    os::unix::fs::MetadataExt,
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use super::script;
 use crate::policy::{
-    command::program::{FileId, Found, Programs},
-    profile::Profile,
+    command::program::{FileId, Found, Interpreter, Programs, Way},
+    profile::{Access, Profile},
 };
 
 /// Links that are followed for one path: as many as the kernel follows (path_resolution(7)).
@@ -27,6 +30,9 @@ const MOST_NAMES: usize = 16_384;
 /// How long a name may mean what it meant: installing a program is seen after this.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// Scripts that run one another, in a chain: as many as the kernel takes (execve(2), ELOOP).
+const MOST_INTERPRETERS: usize = 5;
+
 /// What names meant a moment ago, for all profiles of a gateway.
 #[derive(Debug, Default)]
 pub struct Remembered {
@@ -37,10 +43,18 @@ pub struct Remembered {
 #[derive(Debug)]
 pub struct View<'a> {
     profile: &'a Profile,
-    roots: Vec<PathBuf>,
+    shown: Vec<Folder>,
     remembered: &'a Remembered,
     /// Tells profiles apart whose names mean different files.
     key: u64,
+}
+
+/// A folder or file of the host that the sandbox shows.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    /// As commands see it.
+    access: Access,
 }
 
 impl<'a> View<'a> {
@@ -54,40 +68,45 @@ impl<'a> View<'a> {
         let mut hasher = DefaultHasher::new();
         let files = &profile.filesystem;
         (&profile.path, &files.system, &files.read_only, &files.writable).hash(&mut hasher);
-        Self { profile, roots: roots.into_iter().collect(), remembered, key: hasher.finish() }
-    }
-
-    /// The folders and files of the host that the sandbox shows.
-    fn shown(&self) -> impl Iterator<Item = &Path> {
-        let files = &self.profile.filesystem;
-        files
-            .system
-            .iter()
-            .chain(&files.read_only)
-            .chain(&files.writable)
-            .chain(&self.roots)
-            .map(PathBuf::as_path)
+        // Those that a profile adds are shown where they really are.
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let read_only = files.system.iter().cloned().chain(files.read_only.iter().map(real));
+        let read_only = read_only.map(|path| Folder { path, access: Access::Read });
+        let writable = files.writable.iter().map(real).map(|path| Folder { path, access: Access::Write });
+        let roots = roots.into_iter().map(|path| Folder { path, access: files.workspace });
+        let shown = read_only.chain(writable).chain(roots).collect();
+        Self { profile, shown, remembered, key: hasher.finish() }
     }
 
     fn place(&self, path: &Path) -> Shown {
-        let longest = |found: Option<usize>, folder: &Path| {
-            path.starts_with(folder).then(|| folder.components().count()).max(found)
-        };
-        let host = self.shown().fold(None, longest);
+        let depth = |folder: &Path| folder.components().count();
+        let governing = self
+            .shown
+            .iter()
+            .filter(|folder| path.starts_with(&folder.path))
+            .max_by_key(|folder| depth(&folder.path));
         let private = [Path::new("/tmp"), Path::new("/dev"), Path::new("/proc"), Path::new("/var/tmp")];
-        let inside = private.into_iter().chain([self.profile.identity.home.as_path()]).fold(None, longest);
-        match (host, inside) {
-            (host, inside) if host > inside => Shown::Host,
+        let inside = private
+            .into_iter()
+            .chain([self.profile.identity.home.as_path()])
+            .filter(|folder| path.starts_with(folder))
+            .map(depth)
+            .max();
+        match governing {
+            Some(folder) if Some(depth(&folder.path)) > inside => Shown::Host {
+                access: folder.access,
+                top: if folder.path == path { Top::Yes } else { Top::No },
+            },
             // Also in the private folders: a root may lie below the host's /tmp.
-            _ if self.shown().any(|folder| folder.starts_with(path)) => Shown::Above,
-            (None, None) => Shown::Nowhere,
+            _ if self.shown.iter().any(|folder| folder.path.starts_with(path)) => Shown::Above,
+            None if inside.is_none() => Shown::Nowhere,
             _ => Shown::Inside,
         }
     }
 
     /// The file that a path means, all links followed.
     fn resolve(&self, path: &Path) -> Found {
-        let mut links = 0;
+        let (mut links, mut way) = (0, Way::Settled);
         let mut done = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = components(path);
         while let Some(part) = rest.pop() {
@@ -100,7 +119,11 @@ impl<'a> View<'a> {
                 Shown::Above => continue,
                 Shown::Nowhere => return Found::Missing,
                 Shown::Inside => return Found::Unknown,
-                Shown::Host => {}
+                Shown::Host { access, top } => {
+                    if way == Way::Settled && !is_settled(&done, access, top) {
+                        way = Way::Changeable;
+                    }
+                }
             }
             let Ok(metadata) = fs::symlink_metadata(&done) else { return Found::Missing };
             if metadata.is_symlink() {
@@ -116,7 +139,7 @@ impl<'a> View<'a> {
                 }
                 rest.extend(components(&target));
             } else if rest.is_empty() {
-                return found(&done, &metadata);
+                return found(&done, &metadata, path, way);
             }
         }
         Found::Missing
@@ -176,20 +199,81 @@ impl Programs for View<'_> {
     }
 
     fn at(&self, path: &str, cwd: &str) -> Found {
-        self.resolve(&Path::new(cwd).join(path))
+        match self.resolve(&Path::new(cwd).join(path)) {
+            // Executed as it was named.
+            Found::File(file) => Found::File(FileId { found_at: path.to_owned(), ..file }),
+            other => other,
+        }
+    }
+
+    fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
+        let mut chain: Vec<Interpreter> = Vec::new();
+        let mut script = file.clone();
+        while script.way == Way::Changeable && chain.len() < MOST_INTERPRETERS {
+            let Some(script::Line { path, argument }) = first_line(&script) else { break };
+            let file = self.at(&path, cwd);
+            let next = match &file {
+                Found::File(file) => Some(file.clone()),
+                Found::Builtin | Found::Missing | Found::Unknown => None,
+            };
+            chain.push(Interpreter { path, argument, file });
+            match next {
+                Some(next) => script = next,
+                None => break,
+            }
+        }
+        chain
     }
 }
 
 /// How the sandbox has a path.
 enum Shown {
     /// As the host's.
-    Host,
+    Host {
+        /// What commands can do there.
+        access: Access,
+        /// Whether the path is the very folder that is shown.
+        top: Top,
+    },
     /// As a folder on the way to something that is shown.
     Above,
     /// As its own.
     Inside,
     /// Not at all.
     Nowhere,
+}
+
+/// Whether a path is one of those that are shown, and not below it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Top {
+    Yes,
+    No,
+}
+
+/// Whether neither a command nor anybody but root outside can put something else at a path.
+fn is_settled(path: &Path, access: Access, top: Top) -> bool {
+    // A mount stays where it is, whatever becomes of its name outside.
+    let is_roots = |folder: &Path| {
+        fs::symlink_metadata(folder).is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0)
+    };
+    access == Access::Read && (top == Top::Yes || path.parent().is_some_and(is_roots))
+}
+
+/// The first line of a script, if that is what the file is, and still the same.
+fn first_line(file: &FileId) -> Option<script::Line> {
+    // Not waiting for the writer of a pipe that somebody may have put there; not following what is a link by now.
+    let opened = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(&file.path)
+        .ok()?;
+    let metadata = opened.metadata().ok()?;
+    if !metadata.is_file() || !is_identity(file, &metadata) {
+        return None;
+    }
+    let mut beginning = Vec::with_capacity(script::LONGEST_LINE);
+    opened.take(script::LONGEST_LINE as u64).read_to_end(&mut beginning).ok()?;
+    script::parse(&beginning)
 }
 
 /// Last part first.
@@ -202,26 +286,32 @@ fn components(path: &Path) -> Vec<PathBuf> {
     path.components().rev().filter_map(part).collect()
 }
 
-fn found(path: &Path, metadata: &Metadata) -> Found {
-    match path.to_str() {
-        Some(path) if metadata.is_file() => Found::File(identity(path, metadata)),
+fn found(path: &Path, metadata: &Metadata, found_at: &Path, way: Way) -> Found {
+    match (path.to_str(), found_at.to_str()) {
+        (Some(path), Some(found_at)) if metadata.is_file() => Found::File(FileId {
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed_nanos: changed_nanos(metadata),
+            found_at: found_at.to_owned(),
+            way,
+        }),
         // A name that is no text cannot be judged by its text.
-        None if metadata.is_file() => Found::Unknown,
+        _ if metadata.is_file() => Found::Unknown,
         _ => Found::Missing,
     }
 }
 
-fn identity(path: &str, metadata: &Metadata) -> FileId {
-    FileId {
-        path: path.to_owned(),
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        changed_nanos: metadata.ctime().wrapping_mul(1_000_000_000).wrapping_add(metadata.ctime_nsec()),
-    }
+fn changed_nanos(metadata: &Metadata) -> i64 {
+    metadata.ctime().wrapping_mul(1_000_000_000).wrapping_add(metadata.ctime_nsec())
+}
+
+fn is_identity(file: &FileId, metadata: &Metadata) -> bool {
+    (file.device, file.inode, file.changed_nanos) == (metadata.dev(), metadata.ino(), changed_nanos(metadata))
 }
 
 fn is_unchanged(file: &FileId) -> bool {
-    fs::symlink_metadata(&file.path).is_ok_and(|metadata| identity(&file.path, &metadata) == *file)
+    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
 }
 
 fn is_executable(file: &FileId) -> bool {
@@ -286,6 +376,58 @@ mod tests {
         assert!(view.at("./hard", cwd).is_same(&tool));
         assert!(view.at("../work/./tool", cwd).is_same(&tool));
         assert!(!view.at("copy", cwd).is_same(&tool));
+    }
+
+    #[test]
+    fn a_way_is_settled_where_nobody_but_root_can_change_it() {
+        let (host, mut profile, work) = host();
+        let file = |found: Found| match found {
+            Found::File(file) => file,
+            other => panic!("{other:?}"),
+        };
+        let way = |profile: &Profile, work: &Path, path: &str| {
+            let remembered = Remembered::default();
+            file(View::new(profile, [work.to_owned()], &remembered).at(path, work.to_str().unwrap())).way
+        };
+        let tool = host.path().join("bin/tool").display().to_string();
+        symlink(&tool, work.join("link")).unwrap();
+        program(&work.join("own"));
+        if !nix::unistd::geteuid().is_root() {
+            assert_eq!(way(&profile, &work, &tool), Way::Changeable);
+            return;
+        }
+        assert_eq!(way(&profile, &work, &tool), Way::Settled);
+        assert_eq!(way(&profile, &work, "link"), Way::Changeable, "the link can be exchanged");
+        assert_eq!(way(&profile, &work, "own"), Way::Changeable);
+        profile.filesystem.workspace = Access::Read;
+        assert_eq!(way(&profile, &work, "link"), Way::Settled);
+        fs::set_permissions(&work, fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(way(&profile, &work, "link"), Way::Changeable, "somebody outside can exchange it");
+    }
+
+    #[test]
+    fn a_script_that_can_be_exchanged_is_known_with_what_runs_it() {
+        let (host, profile, work) = host();
+        let script = |name: &str, line: &str| {
+            fs::write(work.join(name), line).unwrap();
+            fs::set_permissions(work.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script("inner", &format!("#!{} -x\n", host.path().join("bin/tool").display()));
+        script("outer", "#!./inner a b\n");
+        script("plain", "echo\n");
+        let remembered = Remembered::default();
+        let view = View::new(&profile, [work.clone()], &remembered);
+        let cwd = work.to_str().unwrap();
+        let interpreters = |name: &str| match view.at(name, cwd) {
+            Found::File(file) => view.interpreters(&file, cwd),
+            other => panic!("{other:?}"),
+        };
+        let chain = interpreters("./outer");
+        let words: Vec<_> = chain.iter().map(|one| one.argument.as_deref()).collect();
+        assert_eq!(words[..2], [Some("a b"), Some("-x")]);
+        assert_eq!(chain[0].path, "./inner");
+        assert!(chain[1].file.is_same(&view.trusted("tool")));
+        assert!(interpreters("./plain").is_empty());
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum SpawnFault {
     LimitReached,
     /// A protection could not be put in force; nothing ran.
     ConfinementUnavailable,
+    /// Another file is there than the one that was judged, or it was changed since; nothing ran.
+    ProgramChanged,
 }
 
 /// A failed spawn: what it means, and where exactly it failed.
@@ -69,6 +71,7 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
             // EACCES, EPERM, ETXTBSY and what a security module may invent.
             _ => SpawnFault::PermissionDenied,
         },
+        Stage::Program => SpawnFault::ProgramChanged,
         Stage::SpawnResources | Stage::LeafCgroup | Stage::Clone | Stage::JoinCgroup => match errno {
             libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::E2BIG => {
                 SpawnFault::LimitReached

@@ -8,9 +8,10 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::{
     policy::{
         Order, Overflow, Stdin, Streams,
+        command::program::{FileId, Found, Way},
         profile::{Demand, LimitRules},
     },
-    proto::supervisor::{Limits, Rlimit, Spawn},
+    proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, Rlimit, Spawn},
 };
 
 /// A ring that holds up its command must be this large at least, or command and reader take turns at every byte.
@@ -25,8 +26,9 @@ pub fn build(terminal_id: String, order: Order, keepsake: Bytes) -> Spawn {
     let times = &order.profile().times;
     Spawn {
         terminal_id,
+        judged: judged(&order),
         program: order.program().to_owned(),
-        argv: order.argv().to_vec(),
+        argv: argv(&order),
         env: order.env().to_vec(),
         cwd: order.cwd().as_str().to_owned(),
         path: order.search_path().iter().map(|folder| text(folder)).collect(),
@@ -41,6 +43,53 @@ pub fn build(terminal_id: String, order: Order, keepsake: Bytes) -> Spawn {
         linger_ms: millis(times.linger),
         keepsake,
     }
+}
+
+/// What may be executed, and nothing else. A name is looked for again by nobody: it has become the path by which
+/// policy found its file.
+fn judged(order: &Order) -> Option<Judged> {
+    let file = match order.judged() {
+        Found::File(file) => file,
+        Found::Missing => return Some(Judged::default()),
+        Found::Builtin | Found::Unknown => return None,
+    };
+    let interpreters = order.interpreters().iter().map(|interpreter| match &interpreter.file {
+        Found::File(file) => JudgedFile { path: interpreter.path.clone(), ..judged_file(file) },
+        // No file has the inode 0: one that appears is not executed.
+        Found::Missing => {
+            let identity = Some(FileIdentity::default());
+            JudgedFile { path: interpreter.path.clone(), identity, settled: false }
+        }
+        Found::Builtin | Found::Unknown => {
+            JudgedFile { path: interpreter.path.clone(), identity: None, settled: false }
+        }
+    });
+    Some(Judged { files: std::iter::once(judged_file(file)).chain(interpreters).collect() })
+}
+
+fn judged_file(file: &FileId) -> JudgedFile {
+    let FileId { device, inode, changed_nanos: changed_ns, .. } = *file;
+    JudgedFile {
+        path: file.found_at.clone(),
+        identity: Some(FileIdentity { device, inode, changed_ns }),
+        settled: file.way == Way::Settled,
+    }
+}
+
+/// Of a script whose interpreter is executed in its place, what execve(2) makes of it: the interpreter and its
+/// argument, the script, the script's own arguments.
+fn argv(order: &Order) -> Vec<Bytes> {
+    let (Some(file), false) = (order.judged_file(), order.interpreters().is_empty()) else {
+        return order.argv().to_vec();
+    };
+    let mut argv = Vec::new();
+    for interpreter in order.interpreters().iter().rev() {
+        argv.push(interpreter.path.clone().into());
+        argv.extend(interpreter.argument.clone().map(Bytes::from));
+    }
+    argv.push(file.found_at.clone().into());
+    argv.extend(order.argv().iter().skip(1).cloned());
+    argv
 }
 
 fn limits(rules: &LimitRules) -> Limits {

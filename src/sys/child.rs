@@ -39,6 +39,39 @@ pub enum Step {
     Resolve,
     /// execve(2) of a file that was found.
     Exec,
+    /// Before [`Step::Exec`]: the file is not the expected one. The index is that of the expected file.
+    Program,
+}
+
+/// Whether others can change what a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Way {
+    /// Nobody can: what was compared by descriptor can be executed by path.
+    Settled = 1,
+    /// Somebody may: what was compared is executed by the same descriptor.
+    Changeable,
+}
+
+/// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The device.
+    pub device: u64,
+    /// The inode on it.
+    pub inode: u64,
+    /// When anything about it was last changed.
+    pub changed_ns: i64,
+}
+
+/// A file that is to be executed, or a script that leads to one.
+#[repr(C)]
+pub(super) struct ExpectedFile {
+    pub(super) path: *const c_char,
+    /// Null: unknown, and not compared.
+    pub(super) identity: *const Identity,
+    pub(super) way: Way,
 }
 
 /// A limit of setrlimit(2), as the kernel takes and gives it.
@@ -66,6 +99,9 @@ pub(super) struct Plan {
     pub(super) status_length: usize,
     pub(super) cwd: *const *const c_char,
     pub(super) candidates: *const *const c_char,
+    /// Null: whichever candidate is found is executed.
+    pub(super) expected: *const ExpectedFile,
+    pub(super) expected_count: usize,
     pub(super) argv: *const *const c_char,
     pub(super) env: *const *const c_char,
     pub(super) failed: (u32, u32, i32),
@@ -135,7 +171,13 @@ unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
         let how = libc::SIG_SETMASK as usize;
         let result = bare(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
         check(Step::Signals, 0, result)?;
-        Err(execute(plan))
+        Err(if plan.expected.is_null() {
+            execute(plan)
+        } else if plan.expected_count == 0 {
+            find_nothing(plan)
+        } else {
+            execute_expected(plan)
+        })
     }
 }
 
@@ -207,21 +249,11 @@ unsafe fn execute(plan: &mut Plan) -> ChildFailure {
         while !(*candidate).is_null() {
             let result =
                 bare(libc::SYS_execve, [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0]);
+            let status = status_of(libc::AT_FDCWD as usize, *candidate);
             match -result as i32 {
-                libc::ENOENT | libc::ENOTDIR => {
-                    // ENOENT for a file that is there: its interpreter is not.
-                    if mode_of(*candidate).is_ok() {
-                        return (Step::Exec, 0, result);
-                    }
-                }
-                libc::EACCES => {
-                    let found = match mode_of(*candidate) {
-                        Ok(mode) if mode & libc::S_IFMT == libc::S_IFDIR => (Step::Resolve, 2, result),
-                        Ok(mode) if mode & 0o111 == 0 => (Step::Resolve, 1, result),
-                        Ok(_) | Err(_) => (Step::Exec, 0, result),
-                    };
-                    refused = refused.or(Some(found));
-                }
+                // ENOENT for a file that is there: its interpreter is not.
+                libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
+                libc::EACCES => refused = refused.or(Some(why_not(result, status))),
                 _ => return (Step::Exec, 0, result),
             }
             candidate = candidate.add(1);
@@ -230,13 +262,117 @@ unsafe fn execute(plan: &mut Plan) -> ChildFailure {
     refused.unwrap_or((Step::Resolve, 0, -libc::ENOENT as isize))
 }
 
+/// Policy found no file. One that is there now was judged by nobody, and is not executed.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn find_nothing(plan: &mut Plan) -> ChildFailure {
+    let mut refused = None;
+    let mut candidate = plan.candidates;
+    // SAFETY: the array ends with a null pointer and holds C strings.
+    unsafe {
+        while !(*candidate).is_null() {
+            match status_of(libc::AT_FDCWD as usize, *candidate) {
+                Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFREG => {
+                    return (Step::Program, 0, -libc::ESTALE as isize);
+                }
+                Ok(status) => refused = refused.or(Some(why_not(-libc::EACCES as isize, Ok(status)))),
+                Err(result) => match -result as i32 {
+                    libc::ENOENT | libc::ENOTDIR => {}
+                    libc::EACCES => refused = refused.or(Some((Step::Exec, 0, result))),
+                    _ => return (Step::Exec, 0, result),
+                },
+            }
+            candidate = candidate.add(1);
+        }
+    }
+    refused.unwrap_or((Step::Resolve, 0, -libc::ENOENT as isize))
+}
+
+/// Opens what is to be executed, holds it against what is expected, and executes what was opened.
+///
+/// Scripts on the way are held against what is expected, too, and must be executable; executed is the interpreter,
+/// with the arguments that the kernel would give it: by a script's descriptor it could be executed only if the
+/// command inherited that.
+///
+/// # Safety
+/// As [`child_steps`]; there is at least one expected file.
+unsafe fn execute_expected(plan: &mut Plan) -> ChildFailure {
+    let (here, nothing) = (libc::AT_FDCWD as usize, c"".as_ptr() as usize);
+    let empty_path = libc::AT_EMPTY_PATH as usize;
+    let flags = (libc::O_PATH | libc::O_CLOEXEC) as usize;
+    let last = plan.expected_count - 1;
+    // SAFETY: `expected` holds `expected_count` files, their paths are C strings, and the plan keeps all of it alive.
+    unsafe {
+        for index in 0..=last {
+            let expected = &*plan.expected.add(index);
+            let opened = bare(libc::SYS_openat, [here, expected.path as usize, flags, 0, 0]);
+            if opened < 0 {
+                let is_absent = [libc::ENOENT, libc::ENOTDIR].contains(&(-opened as i32));
+                let step = if index == 0 && is_absent { Step::Resolve } else { Step::Exec };
+                return (step, 0, opened);
+            }
+            let file = opened as usize;
+            let status = status_of(file, c"".as_ptr());
+            if !expected.identity.is_null() && !is_same(status, &*expected.identity) {
+                return (Step::Program, index as u32, -libc::ESTALE as isize);
+            }
+            if index < last {
+                let check = [file, nothing, libc::X_OK as usize, empty_path | libc::AT_EACCESS as usize, 0];
+                let result = bare(libc::SYS_faccessat2, check);
+                bare(libc::SYS_close, [file, 0, 0, 0, 0]);
+                if result < 0 {
+                    return why_not(result, status);
+                }
+                continue;
+            }
+            let (argv, env) = (plan.argv as usize, plan.env as usize);
+            let result = match (expected.way, expected.identity.is_null()) {
+                (Way::Changeable, false) => bare(libc::SYS_execveat, [file, nothing, argv, env, empty_path]),
+                // Under its name, which then is the name of the process.
+                (Way::Settled, _) | (_, true) => {
+                    bare(libc::SYS_execve, [expected.path as usize, argv, env, 0, 0])
+                }
+            };
+            return match -result as i32 {
+                libc::EACCES => why_not(result, status),
+                _ => (Step::Exec, 0, result),
+            };
+        }
+    }
+    (Step::Exec, 0, -libc::EINVAL as isize)
+}
+
+/// What stands behind a refusal (EACCES): a folder, a file that is no program, or a refusal indeed.
+fn why_not(result: isize, status: Result<libc::stat, isize>) -> ChildFailure {
+    match status {
+        Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => (Step::Resolve, 2, result),
+        Ok(status) if status.st_mode & 0o111 == 0 => (Step::Resolve, 1, result),
+        Ok(_) | Err(_) => (Step::Exec, 0, result),
+    }
+}
+
+fn is_same(status: Result<libc::stat, isize>, expected: &Identity) -> bool {
+    // Wrapping, as whoever has looked before: only equality matters.
+    let changed =
+        |status: &libc::stat| status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec);
+    status.is_ok_and(|status| {
+        status.st_dev == expected.device
+            && status.st_ino == expected.inode
+            && changed(&status) == expected.changed_ns
+    })
+}
+
+/// stat(2) of a path relative to a folder; of the file itself when the path is empty.
+///
 /// # Safety
 /// As [`child_steps`]; `path` is a C string.
-unsafe fn mode_of(path: *const c_char) -> Result<u32, ()> {
+unsafe fn status_of(folder: usize, path: *const c_char) -> Result<libc::stat, isize> {
     // SAFETY: plain data for which all zeroes is valid, on our own stack.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    let here = libc::AT_FDCWD as usize;
+    let to = &raw mut status as usize;
+    let empty_path = libc::AT_EMPTY_PATH as usize;
     // SAFETY: the kernel writes one `stat`.
-    let result = unsafe { bare(libc::SYS_newfstatat, [here, path as usize, &raw mut status as usize, 0, 0]) };
-    if result < 0 { Err(()) } else { Ok(status.st_mode) }
+    let result = unsafe { bare(libc::SYS_newfstatat, [folder, path as usize, to, empty_path, 0]) };
+    if result < 0 { Err(result) } else { Ok(status) }
 }

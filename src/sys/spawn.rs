@@ -6,7 +6,7 @@
 //! supervisor with it. Resolves nothing by its own rights: what can be executed is found out by executing.
 
 use std::{
-    ffi::{CString, c_char},
+    ffi::{CStr, CString, c_char},
     fs::File,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
@@ -15,9 +15,9 @@ use std::{
 
 use nix::errno::Errno;
 
-pub use super::child::{Limit, Step};
+pub use super::child::{Identity, Limit, Step, Way};
 use super::{
-    child::{Plan, STATUS_BYTES, child},
+    child::{ExpectedFile, Plan, STATUS_BYTES, child},
     clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, bare, clone3},
 };
 
@@ -52,11 +52,25 @@ pub enum Ids {
     },
 }
 
+/// A file that must be the one that is executed, or a script that leads to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    /// As it is given to exec.
+    pub path: &'a CStr,
+    /// Which file it must be; absent: any.
+    pub identity: Option<&'a Identity>,
+    /// Whether the path can lead elsewhere a moment later.
+    pub way: Way,
+}
+
 /// Everything that a child needs. Nothing is allocated after this was built.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// Files to try to execute, in order, as the child sees them after its chdir.
     pub candidates: &'a [CString],
+    /// The only file that may be executed, after the scripts that lead to it; then the candidates are not tried. Empty:
+    /// there must be none. Absent: any candidate.
+    pub expected: Option<&'a [Expected<'a>]>,
     /// The arguments, with argv[0].
     pub argv: &'a [CString],
     /// The environment.
@@ -156,6 +170,14 @@ impl Spawner {
         meanwhile: impl FnOnce() -> T,
     ) -> (Result<Running, Failure>, Option<T>) {
         let candidates = pointers(launch.candidates);
+        let expected: Option<Vec<ExpectedFile>> = launch.expected.map(|files| {
+            let raw = |file: &Expected<'_>| ExpectedFile {
+                path: file.path.as_ptr(),
+                identity: file.identity.map_or(ptr::null(), ptr::from_ref),
+                way: file.way,
+            };
+            files.iter().map(raw).collect()
+        });
         let argv = pointers(launch.argv);
         let env = pointers(launch.env);
         let cwd = pointers(launch.cwd);
@@ -178,6 +200,9 @@ impl Spawner {
             status_length: 0,
             cwd: cwd.as_ptr(),
             candidates: candidates.as_ptr(),
+            // Of an empty list this dangles, but is not null.
+            expected: expected.as_ref().map_or(ptr::null(), Vec::as_ptr),
+            expected_count: expected.as_ref().map_or(0, Vec::len),
             argv: argv.as_ptr(),
             env: env.as_ptr(),
             failed: (0, 0, 0),
@@ -236,6 +261,7 @@ impl Failure {
             Step::Signals,
             Step::Resolve,
             Step::Exec,
+            Step::Program,
         ];
         let step = all.into_iter().find(|one| *one as u32 == step)?;
         Some(Self { step, index, errno: Errno::from_raw(errno) })

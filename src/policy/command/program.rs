@@ -28,6 +28,30 @@ pub struct FileId {
     pub inode: u64,
     /// `st_ctim` of stat(2) in nanoseconds: changes whenever the file does.
     pub changed_nanos: i64,
+    /// The path by which it was found, links not followed; relative when it was named so.
+    pub found_at: String,
+    /// Whether the path by which it was found can come to lead elsewhere.
+    pub way: Way,
+}
+
+/// Whether commands, or a principal outside, can change what a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Only the host's administrator can: every folder on it is read-only inside and root's outside.
+    Settled,
+    /// They may.
+    Changeable,
+}
+
+/// What runs a script: its first line, with the file that it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// As the line has it.
+    pub path: String,
+    /// The one argument that the line may have.
+    pub argument: Option<String>,
+    /// The file.
+    pub file: Found,
 }
 
 impl Found {
@@ -60,6 +84,12 @@ pub trait Programs {
 
     /// What a path means, relative to `cwd` (absolute) when it is relative.
     fn at(&self, path: &str, cwd: &str) -> Found;
+
+    /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Empty for every
+    /// other file, and for one that nobody can exchange: that the kernel may execute by its path.
+    fn interpreters(&self, _file: &FileId, _cwd: &str) -> Vec<Interpreter> {
+        Vec::new()
+    }
 }
 
 /// The file that a command word names at a place.
@@ -107,5 +137,6 @@ fn nominal(path: &str) -> Found {
     let inode = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    Found::File(FileId { path: path.to_owned(), device: 0, inode, changed_nanos: 0 })
+    let (path, found_at) = (path.to_owned(), path.to_owned());
+    Found::File(FileId { path, device: 0, inode, changed_nanos: 0, found_at, way: Way::Settled })
 }

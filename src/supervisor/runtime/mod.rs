@@ -5,11 +5,13 @@
 //! about no command, and it never panics on what a command, a gateway or the kernel does: with it the sandbox
 //! would be lost.
 
+mod command;
 mod connections;
 mod ending;
 mod poll;
 mod pump;
 mod reap;
+mod report;
 mod requests;
 mod spawn;
 mod stdin;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Runtime,
-    spawn::wall_clock_ns,
+    report::wall_clock_ns,
     table::Key,
     terminal::{MainEnd, Phase},
 };

@@ -3,10 +3,9 @@
 //! All that can fail is done before the process is made, so that a refused spawn has run nothing.
 
 use std::{
-    ffi::CString,
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -19,28 +18,24 @@ use nix::{
 
 use super::{
     MAX_TERMINALS, Runtime,
+    command::{Parsed, parse},
+    report::{describe, failure, first_limit, leaf_failure, resources, step_failure},
     stdin::Stdin,
     table::{Key, Source},
     terminal::{Flow, Output, Phase, Terminal, Times},
 };
 use crate::{
-    cgroup::leaf::{BornInside, Leaf, LeafLimits, LimitDemand, MakeError},
-    output::ring::Layout,
-    proto::supervisor::{
-        Limits, Spawn, Spawned, Stage, StageFailure, Started, from_supervisor::Message, spawned,
-    },
+    cgroup::leaf::{BornInside, Leaf, LimitDemand},
+    proto::supervisor::{Spawn, Spawned, Stage, StageFailure, Started, from_supervisor::Message, spawned},
     supervisor::CommandIdentity,
     sys::{
-        ring::{WhenFull, Writer},
-        spawn::{Failure, Ids, Launch, Limit, Running, Step},
+        ring::Writer,
+        spawn::{Ids, Launch, Running},
     },
 };
 
 /// The longest time that is taken at its word; longer ones mean none.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// The longest terminal id.
-const MAX_ID_BYTES: usize = 64;
 
 /// The longest keepsake.
 const MAX_KEEPSAKE_BYTES: usize = 1 << 20;
@@ -55,20 +50,6 @@ impl Birth {
     pub(super) fn new() -> Self {
         Self { inside: BornInside::Yes }
     }
-}
-
-/// A request, parsed.
-struct Parsed {
-    layout: Layout,
-    when_full: WhenFull,
-    candidates: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-    cwd: Vec<CString>,
-    rlimits: Vec<(u32, Limit)>,
-    leaf_name: CString,
-    limits: LeafLimits,
-    demand: LimitDemand,
 }
 
 /// What a command needs from us, made before it.
@@ -186,8 +167,10 @@ impl Runtime {
         }
         let joins: Vec<_> = joins.iter().map(AsFd::as_fd).collect();
         let [input, output, error] = &prepared.ends;
+        let expected = parsed.expected();
         let launch = Launch {
             candidates: &parsed.candidates,
+            expected: expected.as_deref(),
             argv: &parsed.argv,
             env: &parsed.env,
             cwd: &parsed.cwd,
@@ -228,7 +211,7 @@ impl Runtime {
         running: Running,
     ) -> (Started, Vec<Arc<OwnedFd>>) {
         let now = std::time::Instant::now();
-        let started = describe(parsed, &prepared, &running);
+        let started = describe(parsed, prepared.leaf.as_ref(), &running);
         let rings = prepared.outputs.iter().map(|output| output.ring.file().clone()).collect();
         let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms).min(LONGEST));
         let terminal = Terminal {
@@ -264,87 +247,6 @@ impl Runtime {
     }
 }
 
-fn parse(request: &Spawn) -> Result<Parsed, Errno> {
-    let id = request.terminal_id.as_bytes();
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if id.is_empty() || id.len() > MAX_ID_BYTES || !id.iter().all(plain) || request.argv.is_empty() {
-        return Err(Errno::EINVAL);
-    }
-    let limits = request.limits.clone().unwrap_or_default();
-    let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
-    let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
-    let suffix = request.terminal_id.strip_prefix("term_").unwrap_or(&request.terminal_id);
-    Ok(Parsed {
-        layout,
-        when_full,
-        candidates: candidates(&request.program, &request.path)?,
-        argv: strings(&request.argv)?,
-        env: strings(&request.env)?,
-        cwd: folder_names(&request.cwd)?,
-        rlimits: rlimits(&limits),
-        leaf_name: string(format!("t-{suffix}"))?,
-        limits: LeafLimits {
-            memory_bytes: limits.memory_bytes,
-            swap_bytes: limits.swap_bytes,
-            pids: limits.pids,
-            cpu_millis: limits.cpu_millis,
-        },
-        demand: if limits.require { LimitDemand::Require } else { LimitDemand::Prefer },
-    })
-}
-
-/// A name with a slash is what it says; a bare one is looked for in the folders.
-fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
-    if program.is_empty() || program.contains('/') {
-        return Ok(vec![string(program)?]);
-    }
-    path.iter().map(|folder| string(format!("{folder}/{program}"))).collect()
-}
-
-fn rlimits(limits: &Limits) -> Vec<(u32, Limit)> {
-    let one = |limit: &crate::proto::supervisor::Rlimit| {
-        (limit.resource, Limit { soft: limit.soft, hard: limit.hard })
-    };
-    limits.rlimits.iter().map(one).collect()
-}
-
-fn soft_and_hard(limit: Limit) -> String {
-    if limit.soft == limit.hard { limit.soft.to_string() } else { format!("{} {}", limit.soft, limit.hard) }
-}
-
-/// As profiles and `ulimit` call it.
-fn rlimit_name(resource: u32) -> &'static str {
-    match resource {
-        libc::RLIMIT_AS => "as",
-        libc::RLIMIT_CORE => "core",
-        libc::RLIMIT_CPU => "cpu",
-        libc::RLIMIT_DATA => "data",
-        libc::RLIMIT_FSIZE => "fsize",
-        libc::RLIMIT_MEMLOCK => "memlock",
-        libc::RLIMIT_MSGQUEUE => "msgqueue",
-        libc::RLIMIT_NOFILE => "nofile",
-        libc::RLIMIT_NPROC => "nproc",
-        libc::RLIMIT_SIGPENDING => "sigpending",
-        libc::RLIMIT_STACK => "stack",
-        _ => "unnamed",
-    }
-}
-
-fn strings(values: &[impl AsRef<[u8]>]) -> Result<Vec<CString>, Errno> {
-    values.iter().map(|value| string(value.as_ref())).collect()
-}
-
-fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
-    CString::new(value).map_err(|_| Errno::EINVAL)
-}
-
-/// The names on the way from the root to a folder. The gateway sends absolute paths without "..".
-fn folder_names(path: &str) -> Result<Vec<CString>, Errno> {
-    let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
-    let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");
-    names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { string(name) }).collect()
-}
-
 /// Which end of a pipe is ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NonBlocking {
@@ -361,75 +263,4 @@ fn make_pipe(ours: NonBlocking) -> Result<(OwnedFd, OwnedFd), Errno> {
     };
     fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((read, write))
-}
-
-fn describe(parsed: &Parsed, prepared: &Prepared, running: &Running) -> Started {
-    let leaf_limits = prepared.leaf.iter().flat_map(|leaf| leaf.limits.iter().cloned());
-    let rlimits = parsed
-        .rlimits
-        .iter()
-        .zip(&running.rlimits)
-        .map(|((resource, _), got)| (format!("rlimit.{}", rlimit_name(*resource)), soft_and_hard(*got)));
-    let unset = match &prepared.leaf {
-        Some(leaf) => leaf.unset.iter().map(|kind| kind.name().to_owned()).collect(),
-        None => all_limits(&parsed.limits).map(|(kind, _)| kind.to_owned()).collect(),
-    };
-    Started {
-        pid: running.pid.cast_unsigned(),
-        status: running.status.clone().into(),
-        limits: leaf_limits.chain(rlimits).collect(),
-        unset_limits: unset,
-        started_at_ns: wall_clock_ns(),
-    }
-}
-
-fn all_limits(limits: &LeafLimits) -> impl Iterator<Item = (&'static str, u32)> {
-    let all = [
-        ("memory", limits.memory_bytes),
-        ("swap", limits.swap_bytes),
-        ("pids", limits.pids),
-        ("cpu", limits.cpu_millis),
-    ];
-    all.into_iter().zip(0..).filter(|((_, value), _)| value.is_some()).map(|((name, _), index)| (name, index))
-}
-
-fn first_limit(limits: &LeafLimits) -> Option<u32> {
-    all_limits(limits).next().map(|(_, index)| index)
-}
-
-/// CLOCK_REALTIME, for people only: nothing is measured by it.
-pub(super) fn wall_clock_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
-}
-
-fn resources(errno: Errno) -> StageFailure {
-    failure(Stage::SpawnResources, 0, errno)
-}
-
-fn failure(stage: Stage, index: u32, errno: Errno) -> StageFailure {
-    StageFailure { stage: stage as i32, index, errno: errno as i32 }
-}
-
-fn leaf_failure(error: MakeError) -> StageFailure {
-    match error {
-        MakeError::Folder { index, errno } => failure(Stage::LeafCgroup, index, errno),
-        MakeError::Limit { kind, errno } => failure(Stage::LeafLimit, kind as u32, errno),
-    }
-}
-
-fn step_failure(failed: Failure) -> StageFailure {
-    let stage = match failed.step {
-        Step::Clone => Stage::Clone,
-        Step::JoinCgroup => Stage::JoinCgroup,
-        Step::SessionLeader => Stage::SessionLeader,
-        Step::Descriptors => Stage::Descriptors,
-        Step::Rlimit => Stage::Rlimit,
-        Step::Identity => Stage::CommandIdentity,
-        Step::Verify => Stage::Verify,
-        Step::Cwd => Stage::Cwd,
-        Step::Signals => Stage::Signals,
-        Step::Resolve => Stage::Resolve,
-        Step::Exec => Stage::Exec,
-    };
-    failure(stage, failed.index, failed.errno)
 }

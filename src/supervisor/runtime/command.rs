@@ -1,0 +1,132 @@
+//! The command that a Spawn request asks for, parsed: every string without a NUL, every number in its range.
+//!
+//! Touches nothing outside of the request. What it refuses was sent by no gateway.
+
+use std::ffi::CString;
+
+use nix::errno::Errno;
+
+use crate::{
+    cgroup::leaf::{LeafLimits, LimitDemand},
+    output::ring::Layout,
+    proto::supervisor::{JudgedFile, Limits, Spawn},
+    sys::{
+        ring::WhenFull,
+        spawn::{Expected, Identity, Limit, Way},
+    },
+};
+
+/// The longest terminal id.
+const MAX_ID_BYTES: usize = 64;
+
+/// A request, parsed.
+pub(super) struct Parsed {
+    pub(super) layout: Layout,
+    pub(super) when_full: WhenFull,
+    pub(super) candidates: Vec<CString>,
+    /// What policy judged; absent where it could not see.
+    judged: Option<Vec<Judged>>,
+    pub(super) argv: Vec<CString>,
+    pub(super) env: Vec<CString>,
+    pub(super) cwd: Vec<CString>,
+    pub(super) rlimits: Vec<(u32, Limit)>,
+    pub(super) leaf_name: CString,
+    pub(super) limits: LeafLimits,
+    pub(super) demand: LimitDemand,
+}
+
+/// A file that policy judged.
+struct Judged {
+    path: CString,
+    identity: Option<Identity>,
+    way: Way,
+}
+
+impl Parsed {
+    /// What must be there, as [`crate::sys::spawn::Launch`] wants it.
+    pub(super) fn expected(&self) -> Option<Vec<Expected<'_>>> {
+        let judged = self.judged.as_ref()?;
+        Some(
+            judged
+                .iter()
+                .map(|file| Expected { path: &file.path, identity: file.identity.as_ref(), way: file.way })
+                .collect(),
+        )
+    }
+}
+
+/// Parses a request.
+pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
+    let id = request.terminal_id.as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if id.is_empty() || id.len() > MAX_ID_BYTES || !id.iter().all(plain) || request.argv.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    let limits = request.limits.clone().unwrap_or_default();
+    let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
+    let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
+    let suffix = request.terminal_id.strip_prefix("term_").unwrap_or(&request.terminal_id);
+    Ok(Parsed {
+        layout,
+        when_full,
+        candidates: candidates(&request.program, &request.path)?,
+        judged: match &request.judged {
+            Some(judged) => Some(judged.files.iter().map(judged_file).collect::<Result<_, _>>()?),
+            None => None,
+        },
+        argv: strings(&request.argv)?,
+        env: strings(&request.env)?,
+        cwd: folder_names(&request.cwd)?,
+        rlimits: rlimits(&limits),
+        leaf_name: string(format!("t-{suffix}"))?,
+        limits: LeafLimits {
+            memory_bytes: limits.memory_bytes,
+            swap_bytes: limits.swap_bytes,
+            pids: limits.pids,
+            cpu_millis: limits.cpu_millis,
+        },
+        demand: if limits.require { LimitDemand::Require } else { LimitDemand::Prefer },
+    })
+}
+
+/// A name with a slash is what it says; a bare one is looked for in the folders.
+fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
+    if program.is_empty() || program.contains('/') {
+        return Ok(vec![string(program)?]);
+    }
+    path.iter().map(|folder| string(format!("{folder}/{program}"))).collect()
+}
+
+fn judged_file(file: &JudgedFile) -> Result<Judged, Errno> {
+    Ok(Judged {
+        path: string(file.path.as_str())?,
+        identity: file.identity.map(|identity| Identity {
+            device: identity.device,
+            inode: identity.inode,
+            changed_ns: identity.changed_ns,
+        }),
+        way: if file.settled { Way::Settled } else { Way::Changeable },
+    })
+}
+
+fn rlimits(limits: &Limits) -> Vec<(u32, Limit)> {
+    let one = |limit: &crate::proto::supervisor::Rlimit| {
+        (limit.resource, Limit { soft: limit.soft, hard: limit.hard })
+    };
+    limits.rlimits.iter().map(one).collect()
+}
+
+fn strings(values: &[impl AsRef<[u8]>]) -> Result<Vec<CString>, Errno> {
+    values.iter().map(|value| string(value.as_ref())).collect()
+}
+
+fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
+    CString::new(value).map_err(|_| Errno::EINVAL)
+}
+
+/// The names on the way from the root to a folder. The gateway sends absolute paths without "..".
+fn folder_names(path: &str) -> Result<Vec<CString>, Errno> {
+    let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
+    let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");
+    names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { string(name) }).collect()
+}
