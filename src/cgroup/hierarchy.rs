@@ -34,12 +34,44 @@ pub struct OwnGroup {
 /// # Errors
 /// The errno of reading `/proc/self/cgroup` or `/proc/self/mountinfo`.
 pub fn find_own() -> Result<Vec<OwnGroup>, Errno> {
-    let read = |name: &str| {
-        file::read_at(nix::fcntl::AT_FDCWD, Path::new(name))
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    };
     let groups = parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
     Ok(groups.into_iter().filter_map(complete).collect())
+}
+
+/// As [`find_own`], with the group of this name in every hierarchy that has it, in place of this process's own. Empty
+/// when no hierarchy has it.
+///
+/// # Errors
+/// As [`find_own`].
+pub fn find_named(group: &Path) -> Result<Vec<OwnGroup>, Errno> {
+    let (membership, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
+    let named = parse(&renamed(&membership, group), &mounts);
+    if !named.iter().any(|one| one.path.is_dir()) {
+        return Ok(Vec::new());
+    }
+    let own = parse(&membership, &mounts);
+    let of = |named: OwnGroup| match named.path.is_dir() {
+        true => Some(named),
+        false => own
+            .iter()
+            .find(|own| own.hierarchy == named.hierarchy && own.controllers == named.controllers)
+            .cloned(),
+    };
+    Ok(named.into_iter().filter_map(of).filter_map(complete).collect())
+}
+
+fn read(name: &str) -> Result<String, Errno> {
+    file::read_at(nix::fcntl::AT_FDCWD, Path::new(name))
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The lines of `/proc/self/cgroup` as they would be in that group.
+fn renamed(membership: &str, group: &Path) -> String {
+    let line = |line: &str| {
+        let (hierarchy, _) = line.rsplit_once(":/")?;
+        Some(format!("{hierarchy}:{}\n", group.display()))
+    };
+    membership.lines().filter_map(line).collect()
 }
 
 /// Fills in what only the folder itself says; `None` when it cannot be seen from here.
@@ -144,6 +176,15 @@ mod tests {
             ]
         );
         assert_eq!(found[1].controllers, ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn another_group_s_name_takes_the_place_of_the_own_one_s_in_every_hierarchy() {
+        let membership = renamed(HYBRID_MEMBERSHIP, Path::new("/held"));
+        assert_eq!(membership, "9:name=systemd:/held\n4:memory:/held\n2:cpu,cpuacct:/held\n0::/held\n");
+        let found = parse(&membership, HYBRID_MOUNTS);
+        assert_eq!(found[0].path, Path::new("/sys/fs/cgroup/unified/held"));
+        assert_eq!(found[2].path, Path::new("/sys/fs/cgroup/memory/held"));
     }
 
     #[test]

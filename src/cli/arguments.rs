@@ -72,6 +72,9 @@ pub(super) struct ServeArguments {
     /// Folder with the policy files. Without it: the policy that is compiled in
     #[arg(long, value_name = "DIR")]
     pub(super) policies: Option<PathBuf>,
+    /// The cgroup to make sandboxes in, as /proc/PID/cgroup writes it. Without it: the one it is started in
+    #[arg(long, value_name = "GROUP")]
+    pub(super) cgroup: Option<PathBuf>,
 }
 
 /// Which gateway to talk to.

@@ -37,6 +37,9 @@ fn configuration(arguments: ServeArguments) -> Result<Config, Failure> {
     if let Some(policies) = arguments.policies {
         config.policies = PolicySource::Folder(policies);
     }
+    if let Some(cgroup) = arguments.cgroup {
+        config.cgroup = Some(cgroup);
+    }
     Ok(config)
 }
 

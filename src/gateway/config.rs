@@ -41,6 +41,9 @@ pub struct Config {
     pub state: PathBuf,
     /// Where the policy comes from.
     pub policies: PolicySource,
+    /// The cgroup that sandboxes are made in, as /proc/PID/cgroup writes it; absent: the one that the gateway was
+    /// started in.
+    pub cgroup: Option<PathBuf>,
     /// The host ids that sandboxes' identities are taken from, on a privileged host.
     pub ids: IdRange,
     /// Bounds on sessions and terminals.
@@ -106,6 +109,7 @@ impl Default for Config {
             socket_mode: 0o600,
             state: default_state(),
             policies: PolicySource::CompiledIn,
+            cgroup: None,
             ids: IdRange::default(),
             caps: Caps::default(),
             finished_kept: Duration::from_secs(30 * 60),
@@ -135,6 +139,7 @@ impl Config {
             socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
             state: parsed.state.unwrap_or(default.state),
             policies: parsed.policies.map_or(default.policies, PolicySource::Folder),
+            cgroup: parsed.cgroup,
             ids: parsed.ids.unwrap_or_default(),
             caps: parsed.caps,
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
@@ -201,6 +206,7 @@ struct ConfigFile {
     socket_mode: Option<u32>,
     state: Option<PathBuf>,
     policies: Option<PathBuf>,
+    cgroup: Option<PathBuf>,
     ids: Option<IdRange>,
     #[serde(default)]
     caps: Caps,

@@ -1,4 +1,5 @@
-//! The gateway's unix socket: bound once, and every connection with its caller's credentials.
+//! The gateway's unix socket: bound once, or taken from the service manager that bound it; and every connection with
+//! its caller's credentials.
 //!
 //! A socket file that nobody listens on any more is replaced; one that answers is left alone and is an error.
 
@@ -36,20 +37,63 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
+    /// The service manager passed something else than one listening unix socket.
+    #[error("the service manager passed {count} descriptors: one unix stream socket that listens is wanted")]
+    Passed {
+        /// How many.
+        count: usize,
+        /// What is wrong with the first of several, or the only one.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// The service manager listens elsewhere than the configuration says, where clients would look in vain.
+    #[error("the service manager listens at {passed}, the configuration says {}", configured.display())]
+    Elsewhere {
+        /// The passed socket's address.
+        passed: String,
+        /// What was configured.
+        configured: PathBuf,
+    },
 }
 
-/// A bound socket; its file goes away with it.
+/// A bound socket; its file goes away with it, unless somebody else made it.
 #[derive(Debug)]
 pub(super) struct Listening {
     listener: UnixListener,
-    path: PathBuf,
+    made: Option<PathBuf>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // A failure leaves a stale file, which the next start replaces.
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.made {
+            // A failure leaves a stale file, which the next start replaces.
+            let _ = fs::remove_file(path);
+        }
     }
+}
+
+/// The socket that a service manager passed to this process (sd_listen_fds(3)), which must be bound to `configured`;
+/// `None` when none was passed. Call it before any process is started: until then the descriptor can be inherited.
+pub(super) fn take_passed(configured: &Path) -> Result<Option<Listening>, ListenError> {
+    let mut passed = listenfd::ListenFd::from_env();
+    let count = passed.len();
+    if count == 0 {
+        return Ok(None);
+    }
+    if count > 1 {
+        return Err(ListenError::Passed { count, source: None });
+    }
+    let wrong = |source| ListenError::Passed { count, source };
+    let listener =
+        passed.take_unix_listener(0).map_err(|error| wrong(Some(error)))?.ok_or_else(|| wrong(None))?;
+    let address = listener.local_addr().map_err(|error| wrong(Some(error)))?;
+    if address.as_pathname() != Some(configured) {
+        let configured = configured.to_owned();
+        return Err(ListenError::Elsewhere { passed: format!("{address:?}"), configured });
+    }
+    listener.set_nonblocking(true).map_err(|error| wrong(Some(error)))?;
+    let listener = UnixListener::from_std(listener).map_err(|error| wrong(Some(error)))?;
+    Ok(Some(Listening { listener, made: None }))
 }
 
 /// Binds the socket with these permission bits, making its folder (0700) when there is none.
@@ -62,7 +106,7 @@ pub(super) fn bind(path: &Path, mode: u32) -> Result<Listening, ListenError> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system)?;
     listener.set_nonblocking(true).map_err(system)?;
     let listener = UnixListener::from_std(listener).map_err(system)?;
-    Ok(Listening { listener, path: path.to_owned() })
+    Ok(Listening { listener, made: Some(path.to_owned()) })
 }
 
 fn remove_stale(path: &Path) -> Result<(), ListenError> {

@@ -17,6 +17,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
 pub use listen::ListenError;
 use listen::Listening;
+use sd_notify::NotifyState;
 use state::State;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -28,7 +29,10 @@ use crate::{
     grpc::{SessionsService, TerminalsService},
     policy::InForce,
     proto::v1::{self, sessions_server::SessionsServer, terminals_server::TerminalsServer},
-    sandbox::{host::Host, identity},
+    sandbox::{
+        host::{GroupError, Host},
+        identity,
+    },
     session::{Sessions, Site},
     terminal::{Terminals, closing},
 };
@@ -73,6 +77,9 @@ pub enum ServeError {
     /// Another gateway has it.
     #[error("the state folder {} belongs to a gateway that runs", .0.display())]
     StateInUse(PathBuf),
+    /// The configured cgroup cannot be used.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// Signals cannot be watched.
     #[error("cannot watch for signals")]
     Signals(#[source] io::Error),
@@ -100,9 +107,14 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+    let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
     gateway.state.sweep()?;
-    let listening = listen::bind(&config.listen, config.socket_mode)?;
+    let listening = match passed {
+        Some(passed) => passed,
+        None => listen::bind(&config.listen, config.socket_mode)?,
+    };
+    tell_systemd(NotifyState::Ready);
     tracing::info!(listen = %config.listen.display(), state = %gateway.state.folder.display(), "serving");
 
     let (drain, hurry) = (CancellationToken::new(), CancellationToken::new());
@@ -122,11 +134,19 @@ async fn watch_signals(
 ) -> std::convert::Infallible {
     next_signal(terminate, interrupt).await;
     tracing::info!("draining");
+    tell_systemd(NotifyState::Stopping);
     drain.cancel();
     next_signal(terminate, interrupt).await;
     tracing::warn!("second signal: ending at once");
     hurry.cancel();
     std::future::pending().await
+}
+
+/// Tells whoever started this process, where it wants to know (sd_notify(3)).
+fn tell_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(error = %error, "cannot tell the service manager");
+    }
 }
 
 async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -152,8 +172,12 @@ impl Gateway {
         let state = State::open(&config.state)?;
         let ids =
             identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
+        let mut host = Host::probe().with_ids(ids);
+        if let Some(group) = &config.cgroup {
+            host = host.with_group(group)?;
+        }
         let site = Site {
-            host: Host::probe().with_ids(ids),
+            host,
             state: state.folder.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
         };

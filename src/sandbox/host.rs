@@ -4,7 +4,7 @@
 //! whether a missing protection matters is the profile's word.
 
 use std::{
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -20,7 +20,7 @@ use super::{
     trials,
 };
 use crate::{
-    cgroup::hierarchy::OwnGroup,
+    cgroup::hierarchy::{self, OwnGroup},
     sys::{landlock, seccomp},
 };
 
@@ -46,6 +46,26 @@ pub struct Protection {
     pub why: String,
     /// How to get it; empty when there is nothing to get.
     pub remedy: String,
+}
+
+/// Why sandboxes cannot be made in a cgroup.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// It is not written as /proc/PID/cgroup would.
+    #[error("the cgroup {} is not absolute, or has \"..\" or a line's end in it", .0.display())]
+    Malformed(PathBuf),
+    /// No hierarchy has it.
+    #[error("there is no cgroup {}", .0.display())]
+    Missing(PathBuf),
+    /// /proc does not tell.
+    #[error("cannot find the cgroup {}", group.display())]
+    Proc {
+        /// Which one.
+        group: PathBuf,
+        /// Why.
+        #[source]
+        errno: nix::errno::Errno,
+    },
 }
 
 /// A host as this process can use it.
@@ -86,6 +106,24 @@ impl Host {
     pub fn with_ids(mut self, ids: IdRange) -> Self {
         self.ids = ids;
         self
+    }
+
+    /// Makes sandboxes below this cgroup, named as in /proc/PID/cgroup, instead of below the gateway's own.
+    ///
+    /// # Errors
+    /// [`GroupError`].
+    pub fn with_group(mut self, group: &Path) -> Result<Self, GroupError> {
+        let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        let line = group.to_str().is_some_and(|text| !text.contains('\n'));
+        if !group.is_absolute() || !line || !group.components().all(plain) {
+            return Err(GroupError::Malformed(group.to_owned()));
+        }
+        self.own_groups = hierarchy::find_named(group)
+            .map_err(|errno| GroupError::Proc { group: group.to_owned(), errno })?;
+        if self.own_groups.is_empty() {
+            return Err(GroupError::Missing(group.to_owned()));
+        }
+        Ok(self)
     }
 
     /// Starts sandboxes with this file instead of the running program's own, which must be the same program.

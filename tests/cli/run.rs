@@ -119,6 +119,17 @@ fn stdout_and_stderr_stay_apart_and_whole() {
 }
 
 #[test]
+fn the_mask_of_who_starts_it_closes_nothing_to_the_command() {
+    let place = Place::new();
+    let run = place.run(&[], &["sh", "-c", "umask; cat file"]);
+    fs::write(place.work().join("file"), "read\n").unwrap();
+    let mut masked = std::process::Command::new("sh");
+    masked.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(run.get_program()).args(run.get_args());
+    let output = masked.current_dir(place.work()).env_remove("PROVOST_GATEWAY").output().unwrap();
+    assert_eq!(stdout(&output), "0022\nread\n", "{}", shown(&output));
+}
+
+#[test]
 fn output_comes_while_the_command_runs() {
     let place = Place::new();
     let mut run = place.run(&["--stdin"], &["sh", "-c", "echo first; read line; echo got $line"]);

@@ -98,6 +98,41 @@ fn a_configuration_that_is_wrong_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_cgroup_that_is_none_is_refused_by_its_name() {
+    let place = Place::new();
+    let (listen, state) = (place.path().join("provost.sock"), place.path().join("state"));
+    for (group, said) in [
+        ("/no/such/group", "there is no cgroup /no/such/group"),
+        ("relative", "is not absolute"),
+        ("/system.slice/../../..", "has \"..\""),
+    ] {
+        let mut serve = place.provost();
+        serve.arg("serve").args(["--cgroup", group]).arg("--state").arg(&state);
+        let output =
+            serve.arg("--listen").arg(format!("unix:{}", listen.display())).output().expect("it starts");
+        assert_eq!(code(&output), 125, "{}", shown(&output));
+        assert!(stderr(&output).contains(said), "{}", shown(&output));
+    }
+}
+
+#[test]
+fn a_descriptor_passed_by_a_service_manager_must_be_the_one_socket() {
+    let place = Place::new();
+    fs::write(place.work().join("file"), "").unwrap();
+    let state = place.path().join("state");
+    for (count, said) in [("1", "passed 1 descriptors"), ("2", "passed 2 descriptors")] {
+        let mut serve = place.provost();
+        let program = serve.get_program().to_owned();
+        serve = std::process::Command::new("sh");
+        serve.current_dir(place.work()).env("LISTEN_FDS", count);
+        serve.args(["-c", "LISTEN_PID=$$ exec \"$@\" 3<file 4<file", "sh"]).arg(program);
+        let output = serve.args(["serve", "--state"]).arg(&state).output().expect("sh starts");
+        assert_eq!(code(&output), 125, "{}", shown(&output));
+        assert!(stderr(&output).contains(said), "{}", shown(&output));
+    }
+}
+
+#[test]
 fn every_command_has_a_help_with_an_example() {
     let place = Place::new();
     for command in ["serve", "run", "ps", "logs", "kill", "wait", "release"] {

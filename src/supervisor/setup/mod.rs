@@ -16,7 +16,12 @@ use std::{
     process::exit,
 };
 
-use nix::{errno::Errno, fcntl::OFlag, sched::CloneFlags, sys::stat::Mode};
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    sched::CloneFlags,
+    sys::stat::{Mode, umask},
+};
 
 pub use self::{mounts::Descriptors, stage::StageError};
 use super::{CommandIdentity, Ready};
@@ -68,6 +73,8 @@ fn set_up(
 ) -> Result<(Ready, Claim), StageError> {
     let fail = |stage| stage::inject(plan, stage);
 
+    // Commands must get into the folders that are made here, whatever mask the gateway was started with.
+    umask(Mode::from_bits_truncate(0o022));
     cgroups::take_seats(std::mem::take(&mut descriptors.seats))?;
     fail(Stage::IdMap)?;
     identity::await_maps(ids, permission)?;
