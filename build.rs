@@ -7,6 +7,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "proto/provost/v1/outcome.proto",
         "proto/provost/v1/sessions.proto",
         "proto/provost/v1/terminals.proto",
+        "proto/provost/v1/approvals.proto",
+        "proto/provost/v1/policies.proto",
         "proto/provost/supervisor/v1/supervisor.proto",
         "proto/provost/state/v1/state.proto",
     ];
@@ -14,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
 
     // The public services only: reflection shows what callers may call, not the supervisor's protocol.
-    let public = protox::compile(&files[..3], ["proto"])?;
+    let public = files.iter().filter(|file| !file.contains("/supervisor/"));
+    let public = protox::compile(public, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     std::fs::write(out.join("provost_v1.bin"), prost::Message::encode_to_vec(&public))?;
 

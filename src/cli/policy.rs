@@ -22,7 +22,7 @@ use crate::{
         hear, schema,
         suite::{Corpus, Suite},
     },
-    sandbox::programs::{Remembered, View},
+    sandbox::programs::{Remembered, SessionViews},
 };
 
 /// `provost policy`.
@@ -194,12 +194,10 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
 fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
     let policy = load(arguments.policies.as_deref())?;
     let request = request(&arguments)?;
-    let profile =
-        policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone()).unwrap_or_default();
     let remembered = Remembered::default();
-    let roots = request.roots.iter().map(|root| root.as_path().to_owned());
-    let view = View::new(&profile, roots, &remembered);
-    let explanation = Explanation::of(&policy, &hear(&policy, &request, &view));
+    let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
+    let views = SessionViews::new(roots, &remembered);
+    let explanation = Explanation::of(&policy, &hear(&policy, &request, &views));
     if arguments.json {
         print(&serde_json::to_string_pretty(&explanation).map_err(|e| Failure::own("explanation", e))?)?;
     } else {

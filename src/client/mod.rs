@@ -15,7 +15,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::proto::v1::{sessions_client::SessionsClient, terminals_client::TerminalsClient};
+use crate::proto::v1::{
+    approvals_client::ApprovalsClient, policies_client::PoliciesClient, sessions_client::SessionsClient,
+    terminals_client::TerminalsClient,
+};
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
@@ -33,6 +36,10 @@ pub struct Client {
     pub sessions: SessionsClient<Channel>,
     /// The terminals service.
     pub terminals: TerminalsClient<Channel>,
+    /// The approvals service.
+    pub approvals: ApprovalsClient<Channel>,
+    /// The policies service.
+    pub policies: PoliciesClient<Channel>,
 }
 
 /// Why there is no connection.
@@ -89,7 +96,9 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
         .map_err(|source| ConnectError::Handshake { path, source })?;
     Ok(Client {
         sessions: SessionsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
-        terminals: TerminalsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
+        terminals: TerminalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
+        approvals: ApprovalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
+        policies: PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
     })
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::policies;
 
 use crate::{
+    approval::Terms,
     policy::{PolicyFileError, PolicySet, duration},
     sandbox::identity,
     terminal::Caps,
@@ -48,6 +49,8 @@ pub struct Config {
     pub ids: IdRange,
     /// Bounds on sessions and terminals.
     pub caps: Caps,
+    /// How persons are asked.
+    pub approvals: Terms,
     /// How long a finished terminal that nobody released is kept.
     pub finished_kept: Duration,
     /// How long a drain may take before what is left is killed.
@@ -102,6 +105,20 @@ pub enum ConfigError {
     Policies(policies::ReadError),
 }
 
+impl ConfigError {
+    /// The whole text with what caused it, and the place in a policy file when it is about one.
+    pub(super) fn refusal(self) -> (String, Option<PolicyFileError>) {
+        match self {
+            Self::Policies(policies::ReadError::File(error)) => (error.to_string(), Some(error)),
+            Self::Policies(error @ policies::ReadError::Read { .. }) => {
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+                (format!("{error}{}", cause.unwrap_or_default()), None)
+            }
+            error @ (Self::Read { .. } | Self::File(_) | Self::Policies(_)) => (error.to_string(), None),
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -112,6 +129,7 @@ impl Default for Config {
             cgroup: None,
             ids: IdRange::default(),
             caps: Caps::default(),
+            approvals: Terms::default(),
             finished_kept: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
             die_with_gateway: DieWithGateway::No,
@@ -142,6 +160,7 @@ impl Config {
             cgroup: parsed.cgroup,
             ids: parsed.ids.unwrap_or_default(),
             caps: parsed.caps,
+            approvals: parsed.approvals,
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
             drain: parsed.drain.unwrap_or(default.drain),
             die_with_gateway: default.die_with_gateway,
@@ -210,6 +229,8 @@ struct ConfigFile {
     ids: Option<IdRange>,
     #[serde(default)]
     caps: Caps,
+    #[serde(default)]
+    approvals: Terms,
     #[serde(default, with = "duration::optional")]
     finished_kept: Option<Duration>,
     #[serde(default, with = "duration::optional")]

@@ -17,18 +17,24 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
 pub use listen::ListenError;
 use listen::Listening;
+use reload::Reloading;
 use sd_notify::NotifyState;
 use state::State;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
     time::{interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    grpc::{SessionsService, TerminalsService},
+    approval::Book,
+    grpc::{ApprovalsService, PoliciesService, SessionsService, TerminalsService},
     policy::InForce,
-    proto::v1::{self, sessions_server::SessionsServer, terminals_server::TerminalsServer},
+    proto::v1::{
+        self, approvals_server::ApprovalsServer, policies_server::PoliciesServer,
+        sessions_server::SessionsServer, terminals_server::TerminalsServer,
+    },
     sandbox::{
         host::{GroupError, Host},
         identity,
@@ -53,6 +59,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long streams may take to end when nothing is left that they could tell of.
 const STREAMS_END: Duration = Duration::from_secs(2);
+/// Callers that may wait for a reload of the policy; more wait before that.
+const RELOADS_ASKED: usize = 16;
 /// The longest that a finished terminal may be kept beyond its time.
 const COLLECT_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
@@ -106,7 +114,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+    let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
     gateway.state.sweep()?;
@@ -120,9 +128,8 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let (drain, hurry) = (CancellationToken::new(), CancellationToken::new());
     let signals = watch_signals(&mut terminate, &mut interrupt, &drain, &hurry);
     tokio::select! {
-        served = gateway.serve(listening, &drain, &hurry) => served,
+        served = gateway.serve(listening, &drain, &hurry, Some(hangup)) => served,
         never = signals => match never {},
-        never = reload::watch(&config.policies, &gateway.policy, &mut hangup) => match never {},
     }
 }
 
@@ -161,14 +168,15 @@ struct Gateway {
     state: State,
     sessions: Arc<Sessions>,
     terminals: Arc<Terminals>,
-    policy: Arc<InForce>,
+    reloading: Reloading,
     finished_kept: Duration,
     drain_limit: Duration,
 }
 
 impl Gateway {
     fn open(config: &Config) -> Result<Self, ServeError> {
-        let policy = Arc::new(InForce::new(config.policies.load()?));
+        let seen = Reloading::before(&config.policies);
+        let policy = Arc::new(InForce::new(config.policies.load()?, reload::now_unix_ms()));
         let state = State::open(&config.state)?;
         let ids =
             identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
@@ -184,9 +192,10 @@ impl Gateway {
         // While the rest of the gateway is being opened.
         site.host.expect_launch(&site.state);
         let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
+        let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw());
         Ok(Self {
-            terminals: Terminals::new(site, policy.clone(), config.caps),
-            policy,
+            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps),
+            reloading: Reloading { source: config.policies.clone(), in_force: policy, approvals, seen },
             sessions: Arc::new(sessions),
             state,
             finished_kept: config.finished_kept,
@@ -194,12 +203,14 @@ impl Gateway {
         })
     }
 
-    /// Serves until `drain` is called for, and then ends everything; at once when `hurry` is called for.
+    /// Serves until `drain` is called for, and then ends everything; at once when `hurry` is called for. `hangup`
+    /// loads the policy anew.
     async fn serve(
         &self,
         listening: Listening,
         drain: &CancellationToken,
         hurry: &CancellationToken,
+        hangup: Option<Signal>,
     ) -> Result<(), ServeError> {
         let stop_listening = CancellationToken::new();
         let (health, health_service) = tonic_health::server::health_reporter();
@@ -214,6 +225,11 @@ impl Gateway {
         let sessions = SessionsService { sessions, terminals };
         let (sessions_too, terminals) = (self.sessions.clone(), self.terminals.clone());
         let terminals = TerminalsService { sessions: sessions_too, terminals };
+        let approvals =
+            ApprovalsService { sessions: self.sessions.clone(), terminals: self.terminals.clone() };
+        let (reloads, mut asked) = mpsc::channel(RELOADS_ASKED);
+        let policies =
+            PoliciesService { sessions: self.sessions.clone(), terminals: self.terminals.clone(), reloads };
 
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -226,12 +242,17 @@ impl Gateway {
             .add_service(reflection)
             .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .add_service(ApprovalsServer::new(approvals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .serve_with_incoming_shutdown(listening, stop_listening.clone().cancelled_owned());
         tokio::pin!(server);
 
+        let reloading = self.reloading.watch(hangup, &mut asked);
         tokio::select! {
             served = &mut server => return Ok(served?),
+            never = reloading => match never {},
             () = self.collect() => {}
+            () = self.terminals.approvals().expire(|_| {}) => {}
             () = drain.cancelled() => {}
         }
         self.terminals.drain();
@@ -327,7 +348,7 @@ pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
     let drain = CancellationToken::new();
     let stop = drain.clone();
     let serving =
-        tokio::spawn(async move { gateway.serve(listening, &stop, &CancellationToken::new()).await });
+        tokio::spawn(async move { gateway.serve(listening, &stop, &CancellationToken::new(), None).await });
     Ok(Embedded { uri, folder, drain, serving })
 }
 

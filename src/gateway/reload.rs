@@ -1,7 +1,9 @@
-//! Reload of the policies: when a file of the folder has changed, and on SIGHUP.
+//! Reload of the policies: when a file of the folder has changed, on SIGHUP, and when a caller asks.
 //!
-//! The folder is looked at once a second, which sees every way of changing a file, on every file system. A set that
-//! is wrong leaves the one in force, and is said.
+//! The folder is looked at by its name once a second, which sees every way of changing a file on every file system:
+//! in place, by rename, by a link or a whole folder that is swapped (decision 0090). A change is loaded when it has
+//! come to rest, so that a file that is being written is not taken for a shorter one. A set that is wrong leaves the
+//! one in force, and is said.
 
 use std::{
     convert::Infallible,
@@ -9,79 +11,203 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{
     signal::unix::Signal,
-    time::{MissedTickBehavior, interval},
+    sync::{mpsc, oneshot},
+    time::{MissedTickBehavior, interval, sleep},
 };
 
 use super::config::PolicySource;
-use crate::policy::InForce;
+use crate::{
+    approval::Book,
+    grpc::Reloaded,
+    policy::{InForce, Refusal, Replaced},
+};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
+/// A change that is younger may not be complete.
+const REST: Duration = Duration::from_millis(100);
+/// Looks at a change that does not come to rest, before it is loaded all the same.
+const LOOKS_MAX: u32 = 20;
 
-/// What tells that a file is another: its name, its number, its length and its last change.
-type Stamp = Vec<(PathBuf, u64, u64, i64, i64)>;
+/// Keeps the policy in force as the files say.
+#[derive(Debug)]
+pub(super) struct Reloading {
+    pub(super) source: PolicySource,
+    pub(super) in_force: Arc<InForce>,
+    /// Questions of an older policy end with it.
+    pub(super) approvals: Arc<Book>,
+    /// The files as they were before the policy in force was loaded.
+    pub(super) seen: Seen,
+}
 
-/// Keeps the policy in force as the files say. Never ends.
-pub(super) async fn watch(source: &PolicySource, in_force: &Arc<InForce>, hangup: &mut Signal) -> Infallible {
-    let PolicySource::Folder(folder) = source else {
-        // What is compiled in does not change: a hangup is taken, and means nothing.
+/// What was there at a look. Files that may have changed within the look are as if not seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen(Vec<Stamp>);
+
+/// What tells that a file is another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Stamp {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+/// Why a load is done.
+enum Why {
+    Look,
+    Hangup,
+    Asked(oneshot::Sender<Reloaded>),
+}
+
+impl Reloading {
+    /// Looks, and takes what is asked for. Never ends.
+    pub(super) async fn watch(
+        &self,
+        mut hangup: Option<Signal>,
+        asked: &mut mpsc::Receiver<oneshot::Sender<Reloaded>>,
+    ) -> Infallible {
+        let mut seen = self.seen.0.clone();
+        let mut looks = interval(PERIOD);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            hangup.recv().await;
+            let why = tokio::select! {
+                _ = looks.tick() => Why::Look,
+                () = hung_up(&mut hangup) => Why::Hangup,
+                Some(answer) = asked.recv() => Why::Asked(answer),
+            };
+            match why {
+                Why::Look => {
+                    let now = self.look().await;
+                    if now != seen {
+                        seen = self.come_to_rest(now).await;
+                        self.load().await;
+                    }
+                }
+                Why::Hangup => {
+                    seen = self.look().await;
+                    self.load().await;
+                }
+                Why::Asked(answer) => {
+                    seen = self.look().await;
+                    // Who asked may have gone.
+                    let _ = answer.send(self.load().await);
+                }
+            }
         }
+    }
+
+    /// Looks again until nothing has changed for a while.
+    async fn come_to_rest(&self, mut now: Vec<Stamp>) -> Vec<Stamp> {
+        for _ in 0..LOOKS_MAX {
+            sleep(REST).await;
+            let next = self.look().await;
+            if next == now && is_at_rest(&next, SystemTime::now()) {
+                break;
+            }
+            now = next;
+        }
+        now
+    }
+
+    /// Looks once, before the first load.
+    pub(super) fn before(source: &PolicySource) -> Seen {
+        match source {
+            PolicySource::Folder(folder) => {
+                let stamps = stamps(folder);
+                Seen(if is_at_rest(&stamps, SystemTime::now()) { stamps } else { Vec::new() })
+            }
+            PolicySource::CompiledIn | PolicySource::CompiledInPreferringLimits => Seen::default(),
+        }
+    }
+
+    async fn look(&self) -> Vec<Stamp> {
+        let PolicySource::Folder(folder) = self.source.clone() else { return Vec::new() };
+        // A file system that does not answer holds up nobody but this.
+        tokio::task::spawn_blocking(move || stamps(&folder)).await.unwrap_or_default()
+    }
+
+    /// Loads once; what is wrong is said and remembered.
+    async fn load(&self) -> Reloaded {
+        let source = self.source.clone();
+        let loaded =
+            tokio::task::spawn_blocking(move || source.load().map_err(|error| error.refusal())).await;
+        let loaded = loaded.unwrap_or_else(|panicked| Err((panicked.to_string(), None)));
+        let at_unix_ms = now_unix_ms();
+        match loaded {
+            Ok(set) => {
+                let replaced = self.in_force.replace(set, at_unix_ms);
+                if let Replaced::By(generation) = replaced {
+                    self.approvals.supersede(generation);
+                }
+                let current = self.in_force.current();
+                tracing::info!(
+                    policy.generation = current.generation(),
+                    policy.digest = %current.digest(),
+                    policy.changed = matches!(replaced, Replaced::By(_)),
+                    "policy loaded"
+                );
+                Reloaded::Taken(replaced)
+            }
+            Err((problem, place)) => {
+                tracing::error!(
+                    policy.generation = self.in_force.current().generation(),
+                    problem,
+                    "policy refused: the one in force stays"
+                );
+                self.in_force.refuse(Refusal { problem, place, at_unix_ms });
+                Reloaded::Refused
+            }
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn hung_up(hangup: &mut Option<Signal>) {
+    let came = match hangup {
+        Some(hangup) => hangup.recv().await,
+        None => None,
     };
-    let mut seen = stamp(folder);
-    let mut looks = interval(PERIOD);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let asked = tokio::select! {
-            _ = looks.tick() => false,
-            _ = hangup.recv() => true,
-        };
-        let now = stamp(folder);
-        if asked || now != seen {
-            seen = now;
-            load(source, in_force).await;
-        }
+    if came.is_none() {
+        std::future::pending().await
     }
 }
 
-/// Loads once; what is wrong is said and remembered.
-async fn load(source: &PolicySource, in_force: &Arc<InForce>) {
-    let (source, in_force) = (source.clone(), in_force.clone());
-    let loaded = tokio::task::spawn_blocking(move || match source.load() {
-        Ok(set) => {
-            let digest = set.digest();
-            let generation = in_force.replace(set);
-            tracing::info!(policy.generation = generation, policy.digest = %digest, "policy loaded");
-        }
-        Err(error) => {
-            let problem = error.to_string();
-            tracing::error!(
-                policy.generation = in_force.current().generation(),
-                problem,
-                "policy refused: the one in force stays"
-            );
-            in_force.refuse(problem);
-        }
-    });
-    if let Err(error) = loaded.await {
-        tracing::error!(%error, "loading the policy failed");
-    }
+/// Whether the last change is old enough that the next one would have another time, whatever the clock's steps.
+fn is_at_rest(stamps: &[Stamp], now: SystemTime) -> bool {
+    let Some((seconds, nanos)) = stamps.iter().map(|stamp| stamp.changed).max() else { return true };
+    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u32::try_from(nanos)) else { return true };
+    let changed = UNIX_EPOCH + Duration::new(seconds, nanos);
+    // A time to come is another machine's clock: nothing can be told by it.
+    now.duration_since(changed).is_ok_and(|age| age >= REST)
 }
 
-fn stamp(folder: &Path) -> Stamp {
+fn stamps(folder: &Path) -> Vec<Stamp> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let of = |path: PathBuf| {
-        let metadata = fs::metadata(&path).ok()?;
         path.extension().filter(|extension| *extension == "toml")?;
-        Some((path, metadata.ino(), metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
+        // Of the file that a link leads to.
+        let metadata = fs::metadata(&path).ok()?;
+        Some(Stamp {
+            path,
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
     };
-    let mut stamp: Stamp = entries.filter_map(|entry| of(entry.ok()?.path())).collect();
-    stamp.sort();
-    stamp
+    let mut stamps: Vec<Stamp> = entries.filter_map(|entry| of(entry.ok()?.path())).collect();
+    stamps.sort();
+    stamps
 }

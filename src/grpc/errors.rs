@@ -10,6 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::fields::FieldError;
 use crate::{
+    approval::{Full, ResolveError},
     policy::Denial,
     proto::v1::SpawnError,
     sandbox::{
@@ -19,7 +20,7 @@ use crate::{
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
     },
     session::OpenError,
-    terminal::{AskError, CreateError, Gone, QuotaReached, reader::ReadError, run::RunError},
+    terminal::{AskError, CreateError, Gone, QuotaReached, Unapproved, reader::ReadError, run::RunError},
 };
 
 /// The domain of every `ErrorInfo`.
@@ -32,6 +33,8 @@ pub enum Missing {
     Session,
     /// A terminal.
     Terminal,
+    /// An approval.
+    Approval,
 }
 
 /// Malformed, unknown, released and foreign ids have one answer.
@@ -39,6 +42,7 @@ pub fn not_found(missing: Missing) -> Status {
     let (kind, reason) = match missing {
         Missing::Session => ("session", "SESSION_NOT_FOUND"),
         Missing::Terminal => ("terminal", "TERMINAL_NOT_FOUND"),
+        Missing::Approval => ("approval", "APPROVAL_NOT_FOUND"),
     };
     status(Code::NotFound, format!("no such {kind}"), reason, [])
 }
@@ -70,16 +74,17 @@ pub fn open(error: &OpenError) -> Status {
             status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
-        OpenError::Draining => draining(error.to_string()),
+        OpenError::Draining => draining(),
     }
 }
 
 /// Creating a terminal.
 pub fn create(error: &CreateError) -> Status {
     match error {
-        CreateError::Draining => draining(error.to_string()),
+        CreateError::Draining => draining(),
         CreateError::SessionClosing => not_found(Missing::Session),
         CreateError::Denied(denial) => denied(denial),
+        CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
         CreateError::Quota(reached) => quota_reached(reached),
         CreateError::Sandbox(error) => sandbox(error),
         CreateError::Spawn(refused) => match refused {
@@ -131,6 +136,49 @@ pub fn run(error: &RunError) -> Status {
     }
 }
 
+/// Answering an approval.
+pub fn resolve(error: &ResolveError) -> Status {
+    match error {
+        ResolveError::NotFound => not_found(Missing::Approval),
+        ResolveError::NotAnApprover => {
+            status(Code::PermissionDenied, error.to_string(), "NOT_AN_APPROVER", [])
+        }
+        ResolveError::Over(state) => status(
+            Code::FailedPrecondition,
+            error.to_string(),
+            "APPROVAL_NOT_PENDING",
+            [("state", state.to_string())],
+        ),
+    }
+}
+
+fn unapproved(unapproved: &Unapproved) -> Status {
+    let (code, reason, question, id) = match unapproved {
+        Unapproved::Required(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
+        }
+        Unapproved::Denied(question, id, _) => (Code::PermissionDenied, "APPROVAL_DENIED", question, *id),
+        Unapproved::Expired(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_EXPIRED", question, Some(*id))
+        }
+        Unapproved::Superseded(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
+        }
+        Unapproved::Changed(question) => (Code::PermissionDenied, "APPROVAL_REQUIRED", question, None),
+        Unapproved::DeadlinePassed(question, id) => (Code::DeadlineExceeded, "DEADLINE", question, Some(*id)),
+        Unapproved::CallerGone(question, id) => (Code::Cancelled, "CALLER_GONE", question, Some(*id)),
+        Unapproved::Full(full) => {
+            return match full {
+                Full::Principal(most) => quota("approvals_open_per_principal", most, full.to_string()),
+                Full::Gateway(most) => quota("approvals_open", most, full.to_string()),
+            };
+        }
+    };
+    let rule = ("rule", question.rule.clone());
+    let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string())));
+    status(code, unapproved.to_string(), reason, metadata)
+}
+
 fn denied(denial: &Denial) -> Status {
     let reason = match denial {
         Denial::NeedsApproval(_) => "APPROVAL_REQUIRED",
@@ -147,8 +195,20 @@ fn denied(denial: &Denial) -> Status {
     status(Code::PermissionDenied, denial.to_string(), reason, [("rule", denial.rule())])
 }
 
-fn draining(message: String) -> Status {
-    status(Code::Unavailable, message, "DRAINING", [])
+/// The gateway is going down.
+pub fn draining() -> Status {
+    status(Code::Unavailable, "the gateway is draining".into(), "DRAINING", [])
+}
+
+/// Only root and the gateway's own user may do this.
+pub fn not_an_administrator() -> Status {
+    let message = "only root and the gateway's own user may do this";
+    status(Code::PermissionDenied, message.into(), "NOT_AN_ADMINISTRATOR", [])
+}
+
+/// Something of the gateway's own has failed.
+pub fn internal(what: &str) -> Status {
+    status(Code::Internal, what.to_owned(), "INTERNAL", [])
 }
 
 fn quota_reached(reached: &QuotaReached) -> Status {

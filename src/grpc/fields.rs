@@ -5,17 +5,19 @@
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration};
 
 use crate::{
+    approval::{ApprovalId, Said},
     policy::{
         self, AbsPath, Program, Request, Stdin, Streams,
         environment::{self, Entry},
         profile,
     },
     proto::v1::{
-        CreateSessionRequest, CreateTerminalRequest, EnvVar, Lifetime as LifetimeWord, Network, OutputMode,
-        Overflow, StdinMode, Stream,
+        ApprovalDecision, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
+        Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, Overflow, PolicyFile,
+        ResolveApprovalRequest, StdinMode, Stream,
     },
     session::{Lifetime, NewSession, Session},
-    terminal::{Audience, NewRequest, reader::Channel, signal},
+    terminal::{Audience, NewRequest, OnAsk, reader::Channel, signal},
 };
 
 /// Roots of one session.
@@ -26,6 +28,12 @@ const LABELS_MAX: usize = 64;
 const NAME_MAX_BYTES: usize = 128;
 /// Bytes of a label's value.
 const LABEL_VALUE_MAX_BYTES: usize = 1_024;
+/// Policy files that are checked in one call; a gateway loads no more.
+const POLICY_FILES_MAX: usize = 256;
+/// Bytes of what an approver says.
+const COMMENT_MAX_BYTES: usize = 1_024;
+/// Bytes of the name of a person that an approver speaks for.
+const PERSON_MAX_BYTES: usize = 256;
 /// The longest grace: nobody may keep a release waiting for longer.
 const GRACE_MAX: Duration = Duration::from_secs(600);
 
@@ -103,6 +111,11 @@ pub fn new_terminal(
         Ok(Overflow::Block) => policy::Overflow::Block,
         Err(_) => return Err(unknown(at("overflow"), request.overflow)),
     };
+    let on_ask = match OnAskWord::try_from(request.on_ask) {
+        Ok(OnAskWord::Unspecified | OnAskWord::Wait) => OnAsk::Wait,
+        Ok(OnAskWord::Refuse) => OnAsk::Refuse,
+        Err(_) => return Err(unknown(at("on_ask"), request.on_ask)),
+    };
     let cwd = match folder(&at("cwd"), &request.cwd)? {
         Some(cwd) => session.resolve(&cwd),
         None => session.cwd.clone(),
@@ -132,6 +145,8 @@ pub fn new_terminal(
         labels: labels(&at("labels"), request.labels)?,
         request_id: request_id(&at("request_id"), request.request_id)?,
         audience: Audience::Stream,
+        on_ask,
+        patience: None,
     })
 }
 
@@ -225,6 +240,50 @@ fn duration(field: &str, time: Option<prost_types::Duration>) -> Result<Option<D
             Err(wrong(field, "must not be negative, with nanos from 0 to 999999999"))
         }
     }
+}
+
+/// An answer to an approval.
+#[derive(Debug)]
+pub struct Resolution {
+    /// `None`: no approval has such an id.
+    pub id: Option<ApprovalId>,
+    /// Yes or no.
+    pub said: Said,
+    /// In the approver's words.
+    pub comment: String,
+    /// For whom, as the approver says.
+    pub on_behalf_of: String,
+}
+
+/// Policy files to be checked.
+pub fn policy_files(request: CheckPolicyRequest) -> Result<Vec<PolicyFile>, FieldError> {
+    match request.files.len() {
+        0 => Err(wrong("files", "must be at least one")),
+        count if count > POLICY_FILES_MAX => {
+            Err(wrong("files", format!("must be at most {POLICY_FILES_MAX}")))
+        }
+        _ => Ok(request.files),
+    }
+}
+
+/// An answer to an approval.
+pub fn resolution(request: ResolveApprovalRequest) -> Result<Resolution, FieldError> {
+    let said = match ApprovalDecision::try_from(request.decision) {
+        Ok(ApprovalDecision::Approve) => Said::Yes,
+        Ok(ApprovalDecision::Deny) => Said::No,
+        Ok(ApprovalDecision::Unspecified) => return Err(wrong("decision", "must be APPROVE or DENY")),
+        Err(_) => return Err(unknown("decision", request.decision)),
+    };
+    for (field, text, most) in [
+        ("comment", &request.comment, COMMENT_MAX_BYTES),
+        ("on_behalf_of", &request.on_behalf_of, PERSON_MAX_BYTES),
+    ] {
+        if text.len() > most {
+            return Err(wrong(field, format!("must have at most {most} bytes")));
+        }
+    }
+    let id = ApprovalId::parse(&request.approval_id);
+    Ok(Resolution { id, said, comment: request.comment, on_behalf_of: request.on_behalf_of })
 }
 
 /// Which output.

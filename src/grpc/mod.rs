@@ -2,14 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod approvals;
 mod deadline;
 pub mod errors;
 pub mod fields;
+mod policies;
 mod render;
 mod sessions;
 mod streams;
 mod terminals;
 
+pub use approvals::ApprovalsService;
+pub use policies::{PoliciesService, Reloaded, Reloads};
 pub use sessions::SessionsService;
 pub use terminals::TerminalsService;
 use tonic::{Request, Status};

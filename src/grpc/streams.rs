@@ -124,7 +124,8 @@ impl Watch {
     }
 }
 
-async fn closed(session: Option<&Session>) {
+/// When the session is closed; never, without one.
+pub async fn closed(session: Option<&Session>) {
     match session {
         Some(session) => session.closed().await,
         None => std::future::pending().await,

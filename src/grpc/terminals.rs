@@ -63,9 +63,11 @@ impl Service for TerminalsService {
         request: Request<CreateTerminalRequest>,
     ) -> Result<Response<TerminalWord>, Status> {
         let peer = caller(&request)?;
+        let patience = deadline::of(request.metadata());
         let request = request.into_inner();
         let session = self.find_session(&peer, &request.session_id)?;
-        let new = fields::new_terminal("", session, request).map_err(errors::bad_field)?;
+        let mut new = fields::new_terminal("", session, request).map_err(errors::bad_field)?;
+        new.patience = patience;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
         Ok(Response::new(render::terminal(&terminal)))
     }
@@ -193,11 +195,13 @@ impl Service for TerminalsService {
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
+        let patience = deadline::of(request.metadata());
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.find_session(&peer, &create.session_id)?;
         let mut new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         new.request.overflow = Overflow::Block;
         new.audience = Audience::Run;
+        new.patience = patience;
         // A run is one call of one caller: repeated, it is another run.
         new.request_id = None;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;

@@ -33,16 +33,22 @@ pub struct Hearing {
     pub order: Order,
 }
 
+/// Which files there are, under each profile: profiles have search paths and folders of their own.
+pub trait Views {
+    /// What a command under this profile finds.
+    fn under<'a>(&'a self, profile: &'a Profile) -> Box<dyn Programs + 'a>;
+}
+
 /// Judges a request. The permit holds for this request and this generation of the policy only. An `approval`
 /// answers the question of a rule that asks, if it was given for the very same request and policy.
 pub fn judge(
     policy: &PolicySet,
     request: &Request,
-    programs: &dyn Programs,
+    views: &dyn Views,
     approval: Option<Approval>,
 ) -> Result<Permit, Denial> {
-    let Hearing { verdict, order, .. } = hear(policy, request, programs)?;
-    let (digest, generation) = (digest(&request.principal, &order), policy.generation());
+    let Hearing { verdict, order, .. } = hear(policy, request, views)?;
+    let (digest, generation) = (digest(request, &order), policy.generation());
     match verdict.decision {
         Decision::Allow => {}
         Decision::Deny => return Err(Denial::of(policy, &order.profile_name, &verdict)),
@@ -60,22 +66,24 @@ pub fn judge(
 
 /// Finds out everything about a request, without deciding. An error where even that cannot be done: the profile
 /// does not exist, does not offer the network, denies a variable; the folder is outside.
-pub fn hear(policy: &PolicySet, request: &Request, programs: &dyn Programs) -> Result<Hearing, Denial> {
+pub fn hear(policy: &PolicySet, request: &Request, views: &dyn Views) -> Result<Hearing, Denial> {
     let asked = policy
         .profile(request.profile.as_deref())
         .ok_or_else(|| Denial::Profile(request.profile.clone().unwrap_or_default()))?;
-    let (verdict, (name, profile)) = match ask_rules(policy, request, asked, programs)? {
-        // A rule names another profile: what it changes (variables, folders) is judged again.
+    let programs = views.under(asked.1);
+    let (verdict, (name, profile), programs) = match ask_rules(policy, request, asked, &*programs)? {
+        // A rule names another profile: what it changes (files, variables, folders) is judged again.
         verdict if wants_other(&verdict, asked.0) => {
             let wanted = verdict.effects.profile.clone().unwrap_or_default();
             let other = policy.profile(Some(&wanted)).ok_or(Denial::Profile(wanted))?;
-            let again = ask_rules(policy, request, other, programs)?;
+            let programs = views.under(other.1);
+            let again = ask_rules(policy, request, other, &*programs)?;
             if wants_other(&again, other.0) {
                 return Err(Denial::Profiles(asked.0.clone(), other.0.clone()));
             }
-            (again, other)
+            (again, other, programs)
         }
-        verdict => (verdict, asked),
+        verdict => (verdict, asked, programs),
     };
     let network = judge_network(name, profile, request)?;
     let effects = &verdict.effects;
@@ -86,7 +94,7 @@ pub fn hear(policy: &PolicySet, request: &Request, programs: &dyn Programs) -> R
         .collect();
     let caller: Vec<Entry> = request.env.iter().chain(&set).cloned().collect();
     let (program, argv) = command_line(profile, &request.program);
-    let judged = programs_file(programs, &program, request);
+    let judged = programs_file(&*programs, &program, request);
     let order = Order {
         profile_name: name.clone(),
         profile: limited(profile, effects),
@@ -262,15 +270,20 @@ fn tighter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Of every field that says what will run. Each part goes in with its length, so that no two orders share a text.
-fn digest(principal: &str, order: &Order) -> Digest {
+/// Of every field that says what will run, and of what the session lets it touch: an approval is for all of that. Each
+/// part goes in with its length, so that no two requests share a text.
+fn digest(request: &Request, order: &Order) -> Digest {
     let mut hash = sha2::Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    part(b"provost.order.v2");
-    part(principal.as_bytes());
+    part(b"provost.order.v3");
+    part(request.principal.as_bytes());
+    part(&(request.roots.len() as u64).to_le_bytes());
+    request.roots.iter().for_each(|root| part(root.as_str().as_bytes()));
+    part(&(request.labels.len() as u64).to_le_bytes());
+    request.labels.iter().flat_map(|(name, value)| [name, value]).for_each(|text| part(text.as_bytes()));
     part(order.profile_name.as_str().as_bytes());
     part(order.program.as_bytes());
     part(order.cwd.as_str().as_bytes());
@@ -311,6 +324,12 @@ mod tests {
         super::{Overflow, Stdin, Streams, command::program::Nominal},
         *,
     };
+
+    impl Views for Nominal {
+        fn under<'a>(&'a self, _: &'a Profile) -> Box<dyn Programs + 'a> {
+            Box::new(Self)
+        }
+    }
 
     fn judge(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
         super::judge(policy, request, &Nominal, None)
@@ -496,6 +515,8 @@ mod tests {
             command("git", &["push", "-f"]),
             Request { principal: "uid:1001".into(), ..push.clone() },
             Request { env: with_env("A"), ..push.clone() },
+            Request { roots: Arc::from([AbsPath::parse("/").unwrap()]), ..push.clone() },
+            Request { labels: Arc::new([("team".into(), "b".into())].into()), ..push.clone() },
         ];
         for request in other {
             assert!(super::judge(&policy(), &request, &Nominal, Some(approval())).is_err());

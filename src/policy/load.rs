@@ -69,6 +69,7 @@ pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError>
         profiles,
         rules: rules.into(),
         origins: Arc::new(origins),
+        files: files.iter().map(|file| file.name.to_owned()).collect(),
         digest: digest(&files),
     })
 }

@@ -42,6 +42,7 @@ pub struct PolicySet {
     pub(super) confinements: Arc<BTreeMap<ProfileName, u64>>,
     pub(super) rules: Arc<[Rule]>,
     pub(super) origins: Arc<BTreeMap<String, Origin>>,
+    pub(super) files: Arc<[String]>,
     pub(super) digest: Digest,
 }
 
@@ -95,6 +96,11 @@ impl PolicySet {
     /// Of the names and texts of all files.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Its files, as they were named to the loader, in the order of their names.
+    pub fn files(&self) -> &[String] {
+        &self.files
     }
 
     /// The profile of that name, or the default one.

@@ -17,6 +17,7 @@ use std::{
 
 use super::script;
 use crate::policy::{
+    Views,
     command::program::{FileId, Found, Interpreter, Programs, Way},
     profile::{Access, Profile},
 };
@@ -37,6 +38,26 @@ const MOST_INTERPRETERS: usize = 5;
 #[derive(Debug, Default)]
 pub struct Remembered {
     names: Mutex<HashMap<(u64, String), (Instant, Found)>>,
+}
+
+/// The files of one session, under each profile.
+#[derive(Debug)]
+pub struct SessionViews<'a> {
+    roots: Vec<PathBuf>,
+    remembered: &'a Remembered,
+}
+
+impl<'a> SessionViews<'a> {
+    /// With the session's roots.
+    pub fn new(roots: Vec<PathBuf>, remembered: &'a Remembered) -> Self {
+        Self { roots, remembered }
+    }
+}
+
+impl Views for SessionViews<'_> {
+    fn under<'a>(&'a self, profile: &'a Profile) -> Box<dyn Programs + 'a> {
+        Box::new(View::new(profile, self.roots.iter().cloned(), self.remembered))
+    }
 }
 
 /// The files of one profile and one session.

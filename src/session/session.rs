@@ -81,6 +81,7 @@ impl Session {
     pub async fn shut_gate(&self) -> Closing {
         let role = {
             let mut inside = self.gate.inside();
+            self.gate.shut.cancel();
             if std::mem::replace(&mut inside.closing, true) {
                 Closing::AlreadyUnderWay
             } else {
@@ -94,6 +95,11 @@ impl Session {
             }
             left.await;
         }
+    }
+
+    /// Waits until the closing has begun.
+    pub async fn closing(&self) {
+        self.gate.shut.cancelled().await;
     }
 
     /// Says that nothing is left.
@@ -120,6 +126,7 @@ pub enum Closing {
 pub(super) struct Gate {
     inside: Mutex<Inside>,
     left: Notify,
+    shut: CancellationToken,
     closed: CancellationToken,
 }
 

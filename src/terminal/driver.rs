@@ -17,20 +17,22 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
+    OnAsk,
     counters::Counters,
     holds::{Audience, Waits},
-    keepsake, outcome,
+    judging, keepsake, outcome,
     quota::{Ledger, QuotaReached},
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
-    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Request},
+    approval::Wanted,
+    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Question, Request},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::{
         handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
-        programs::{Remembered, View},
+        programs::Remembered,
     },
-    session::{Entered, LeadsOut, Session, Site, Tenancy},
+    session::{Entered, Session, Site, Tenancy},
 };
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
@@ -42,36 +44,42 @@ pub(super) struct Requested {
     pub labels: std::collections::BTreeMap<String, String>,
     pub audience: Audience,
     pub request_id: Option<String>,
-}
-
-/// Why a request was refused before anything was started.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthorizeError {
-    /// By policy.
-    #[error(transparent)]
-    Denied(#[from] Denial),
-    /// By a cap.
-    #[error(transparent)]
-    Quota(#[from] QuotaReached),
+    pub on_ask: OnAsk,
 }
 
 impl Requested {
-    /// Policy judges; the books give a place.
-    pub(super) fn authorize(
-        mut self,
+    /// Policy judges; with a person's yes, where there is one.
+    pub(super) fn judge(
+        &mut self,
         policy: &PolicySet,
         remembered: &Remembered,
+        yes: Option<policy::Approval>,
+    ) -> Result<Permit, Denial> {
+        judging::judge(policy, &self.session, &mut self.request, remembered, yes)
+    }
+
+    /// What a person is to be asked.
+    pub(super) fn wanted(&self, question: Question) -> Wanted {
+        Wanted {
+            principal: self.session.principal,
+            session: self.session.id,
+            question,
+            program: self.request.program.clone(),
+            cwd: self.request.cwd.to_string(),
+            profile: self.request.profile.clone().unwrap_or_default(),
+            env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
+            request_id: self.request_id.clone(),
+        }
+    }
+
+    /// The books give a place to what policy permits.
+    pub(super) fn authorize(
+        self,
+        permit: Permit,
         ledger: &Arc<Ledger>,
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
-    ) -> Result<Authorized, AuthorizeError> {
-        // A working folder is judged by where it really is. What changes after this leads nowhere: the command enters
-        // the folder without following a link. One that is not there is refused by who enters it.
-        match self.session.locate(&self.request.cwd) {
-            Ok(real) => self.request.cwd = real,
-            Err(LeadsOut) => return Err(Denial::Cwd(self.request.cwd).into()),
-        }
-        let permit = judge(policy, &self.request, remembered)?;
+    ) -> Result<Authorized, QuotaReached> {
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
         let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
@@ -88,19 +96,6 @@ impl Requested {
         });
         Ok(Authorized { terminal, permit, entered: self.entered })
     }
-}
-
-/// Names mean the files that the sandbox will show.
-fn judge(policy: &PolicySet, request: &Request, remembered: &Remembered) -> Result<Permit, Denial> {
-    // Without such a profile, judging ends before a file is looked for.
-    let profile = policy.profile(request.profile.as_deref()).map(|(_, profile)| profile.clone());
-    let profile = profile.unwrap_or_default();
-    let roots = request.roots.iter().map(|root| root.as_path().to_owned());
-    let permit = policy::judge(policy, request, &View::new(&profile, roots, remembered), None)?;
-    for (rule, decision) in permit.observed() {
-        tracing::info!(rule, %decision, principal = request.principal, "a rule that observes would have decided");
-    }
-    Ok(permit)
 }
 
 fn summarize(requested: &Requested, permit: &Permit) -> Summary {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{driver::AuthorizeError, quota::QuotaReached};
+use super::{asking::Unapproved, quota::QuotaReached};
 use crate::{
     policy::Denial,
     sandbox::{
@@ -23,9 +23,12 @@ pub enum CreateError {
     /// Policy refuses it.
     #[error(transparent)]
     Denied(Denial),
+    /// A rule asks, and no person said yes.
+    #[error(transparent)]
+    Unapproved(#[from] Unapproved),
     /// A cap is reached.
     #[error(transparent)]
-    Quota(QuotaReached),
+    Quota(#[from] QuotaReached),
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),
@@ -34,12 +37,10 @@ pub enum CreateError {
     Spawn(#[from] SpawnRefused),
 }
 
-impl From<AuthorizeError> for CreateError {
-    fn from(error: AuthorizeError) -> Self {
-        match error {
-            AuthorizeError::Denied(denial) => Self::Denied(denial),
-            AuthorizeError::Quota(quota) => Self::Quota(quota),
-        }
+impl CreateError {
+    /// Whether it only failed because a caller did not stay: another one with the same request may do better.
+    pub(super) fn is_for_want_of_caller(&self) -> bool {
+        matches!(self, Self::Unapproved(Unapproved::CallerGone(..) | Unapproved::DeadlinePassed(..)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
 mod caps;
 pub mod closing;
 mod counters;
@@ -9,6 +10,7 @@ mod driver;
 mod errors;
 mod holds;
 mod id;
+mod judging;
 mod keepsake;
 pub mod outcome;
 mod quota;
@@ -21,6 +23,7 @@ mod terminal;
 mod terminals;
 mod uninterrupted;
 
+pub use asking::{OnAsk, Unapproved};
 pub use caps::Caps;
 pub use counters::Counted;
 pub use errors::{AskError, CreateError, Gone};

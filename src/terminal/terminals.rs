@@ -18,16 +18,19 @@ use tokio::{
 };
 
 use super::{
-    AskError, Caps, CreateError, Gone, TerminalId,
+    AskError, Caps, CreateError, Gone, OnAsk, TerminalId,
+    asking::Presence,
     counters::{Counted, Counters},
     driver::Requested,
     holds::Audience,
+    judging,
     quota::{Counts, Ledger},
     terminal::{Claim, Stage, Terminal},
     uninterrupted::uninterrupted,
 };
 use crate::{
-    policy::{InForce, Request},
+    approval::Book,
+    policy::{InForce, Request, explain::Explanation},
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
     session::{Principal, Session, SessionId, Site},
@@ -51,6 +54,10 @@ pub struct NewRequest {
     pub request_id: Option<String>,
     /// For whom the output is.
     pub audience: Audience,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub patience: Option<Duration>,
 }
 
 type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
@@ -61,6 +68,7 @@ pub struct Terminals {
     site: Site,
     policy: Arc<InForce>,
     remembered: Remembered,
+    approvals: Arc<Book>,
     ledger: Arc<Ledger>,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
@@ -71,11 +79,12 @@ pub struct Terminals {
 
 impl Terminals {
     /// An empty table.
-    pub fn new(site: Site, policy: Arc<InForce>, caps: Caps) -> Arc<Self> {
+    pub fn new(site: Site, policy: Arc<InForce>, approvals: Arc<Book>, caps: Caps) -> Arc<Self> {
         Arc::new(Self {
             site,
             policy,
             remembered: Remembered::default(),
+            approvals,
             ledger: Ledger::new(caps),
             counters: Arc::default(),
             changes: broadcast::Sender::new(CHANGES_HELD),
@@ -89,14 +98,16 @@ impl Terminals {
     /// either the one terminal of its request id, or none.
     pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
         let this = self.clone();
+        let (caller, _here) = Presence::begin(new.patience);
         match new.request_id.clone() {
             Some(request_id) => {
                 let key = (new.session.id, request_id);
-                uninterrupted(async move { this.create_once(key, new).await }, |_| async {}).await
+                uninterrupted(async move { this.create_once(key, new, caller).await }, |_| async {}).await
             }
             None => {
                 let undo = self.clone();
-                uninterrupted(async move { this.drive(new).await.map_err(Arc::new) }, |created| async move {
+                let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
+                uninterrupted(work, |created| async move {
                     if let Ok(terminal) = created {
                         // Somebody else's release of it is as good.
                         let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
@@ -111,35 +122,43 @@ impl Terminals {
         self: Arc<Self>,
         key: (SessionId, String),
         new: NewRequest,
+        caller: Presence,
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
-        let result = attempt.get_or_init(|| async { self.drive(new).await.map_err(Arc::new) }).await.clone();
-        if result.is_err() {
+        loop {
+            let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
+            let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
+            let result = attempt.get_or_init(|| driven).await.clone();
+            let Err(error) = &result else { return result };
             // The next one with this id may try again.
             let mut requests = self.lock_requests();
             if requests.get(&key).is_some_and(|current| Arc::ptr_eq(current, &attempt)) {
                 requests.remove(&key);
             }
+            // The one who asked a person for all of us has gone: who is still here asks.
+            if !(error.is_for_want_of_caller() && caller.is_here()) {
+                return result;
+            }
         }
-        result
     }
 
     /// The way of a command up to its start.
-    async fn drive(&self, new: NewRequest) -> Result<Arc<Terminal>, CreateError> {
+    async fn drive(&self, new: &NewRequest, caller: &Presence) -> Result<Arc<Terminal>, CreateError> {
         if self.draining.load(Ordering::Acquire) {
             return Err(CreateError::Draining);
         }
         let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
-        let requested = Requested {
-            session: new.session,
+        let mut requested = Requested {
+            session: new.session.clone(),
             entered,
-            request: new.request,
-            labels: new.labels,
-            request_id: new.request_id,
+            request: new.request.clone(),
+            labels: new.labels.clone(),
+            request_id: new.request_id.clone(),
             audience: new.audience,
+            on_ask: new.on_ask,
         };
+        let permit = self.permit(&mut requested, caller).await.inspect_err(|_| self.counters.refused())?;
         let authorized = requested
-            .authorize(&self.policy.current(), &self.remembered, &self.ledger, &self.counters, &self.changes)
+            .authorize(permit, &self.ledger, &self.counters, &self.changes)
             .inspect_err(|_| self.counters.refused())?;
         let terminal = authorized.terminal.clone();
         self.lock().insert(terminal.id, terminal.clone());
@@ -354,6 +373,20 @@ impl Terminals {
     /// How many have gone through each state.
     pub fn counted(&self) -> Counted {
         self.counters.read()
+    }
+
+    /// What would become of a request, and why.
+    pub fn explain(&self, new: &NewRequest) -> Explanation {
+        judging::explain(&self.policy.current(), &new.session, &new.request, &self.remembered)
+    }
+
+    /// What persons are asked.
+    pub fn approvals(&self) -> &Arc<Book> {
+        &self.approvals
+    }
+
+    pub(super) fn remembered(&self) -> &Remembered {
+        &self.remembered
     }
 
     /// The policy that judges.

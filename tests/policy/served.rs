@@ -4,7 +4,11 @@ use std::{fs, time::Duration};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Gateway, api::Cause, api_duration, code, eventually, in_session};
+use crate::support::{
+    Gateway,
+    api::{Cause, CreateTerminalRequest, OnAsk},
+    api_duration, code, eventually, in_session,
+};
 
 const RULES: &str = r#"
 [[rule]]
@@ -71,7 +75,8 @@ async fn a_rule_that_is_added_is_in_force_for_the_next_command_and_a_broken_file
         }
         assert_eq!(code(&session.sh("echo id; echo 'id'").finish().await.outcome), 0);
 
-        let asked = session.command("hostname").refusal().await;
+        let unattended = |request: &mut CreateTerminalRequest| request.on_ask = OnAsk::Refuse.into();
+        let asked = session.command("hostname").with(unattended).refusal().await;
         assert_eq!(asked.reason, "APPROVAL_REQUIRED");
         assert_eq!(asked.meta("rule"), "careful");
 

@@ -1,0 +1,96 @@
+//! Who may answer whose questions.
+//!
+//! Root and the gateway's own user always may: they decide what the policy says. Beside them, whoever the
+//! configuration names. Being an approver gives no right to the requests themselves, nor to the sessions.
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::session::Principal;
+
+/// One who may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approver {
+    /// Each principal its own questions.
+    Oneself,
+    /// This principal everybody's.
+    Principal(Principal),
+}
+
+/// Those who may answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approvers(Vec<Approver>);
+
+impl Default for Approvers {
+    /// Everybody their own.
+    fn default() -> Self {
+        Self(vec![Approver::Oneself])
+    }
+}
+
+impl Approvers {
+    /// Whether `caller` may answer a question of `asker`, at the gateway of the user `gateway_uid`.
+    pub fn include(&self, caller: Principal, asker: Principal, gateway_uid: u32) -> bool {
+        self.answer_for_all(caller, gateway_uid) || (caller == asker && self.0.contains(&Approver::Oneself))
+    }
+
+    /// Whether `caller` may answer everybody's questions.
+    pub fn answer_for_all(&self, caller: Principal, gateway_uid: u32) -> bool {
+        is_administrator(caller, gateway_uid) || self.0.contains(&Approver::Principal(caller))
+    }
+}
+
+/// Root, and who runs the gateway.
+pub fn is_administrator(caller: Principal, gateway_uid: u32) -> bool {
+    caller.uid == 0 || caller.uid == gateway_uid
+}
+
+impl<'de> Deserialize<'de> for Approvers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        let approver = |name: &String| {
+            parse(name).ok_or_else(|| D::Error::custom(format!("{name:?} is neither \"self\" nor \"uid:N\"")))
+        };
+        names.iter().map(approver).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+fn parse(name: &str) -> Option<Approver> {
+    if name == "self" {
+        return Some(Approver::Oneself);
+    }
+    let uid = name.strip_prefix("uid:")?.parse().ok()?;
+    Some(Approver::Principal(Principal { uid }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GATEWAY: u32 = 990;
+
+    fn uid(uid: u32) -> Principal {
+        Principal { uid }
+    }
+
+    #[test]
+    fn everybody_answers_their_own_where_nobody_is_named() {
+        let approvers = Approvers::default();
+        assert!(approvers.include(uid(1000), uid(1000), GATEWAY));
+        assert!(!approvers.include(uid(1000), uid(1001), GATEWAY));
+    }
+
+    #[test]
+    fn where_somebody_is_named_nobody_answers_their_own() {
+        let approvers = Approvers(vec![Approver::Principal(uid(1000))]);
+        assert!(approvers.include(uid(1000), uid(1001), GATEWAY));
+        assert!(!approvers.include(uid(1001), uid(1001), GATEWAY));
+        assert!(!approvers.include(uid(1001), uid(1000), GATEWAY));
+    }
+
+    #[test]
+    fn root_and_the_gateways_own_user_always_answer() {
+        for approver in [0, GATEWAY] {
+            assert!(Approvers(Vec::new()).include(uid(approver), uid(1000), GATEWAY));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Approvals: the questions that rules ask about requests, kept until a person answers or time does.
+//!
+//! The [`Book`] keeps them, within bounds, and hands each yes out once, to the request that it was given for. It
+//! judges nothing: what a yes allows is for policy, which looks at the request again. It writes no journal and
+//! speaks no protocol.
+
+#![forbid(unsafe_code)]
+
+mod approval;
+mod approvers;
+mod book;
+mod id;
+mod table;
+mod terms;
+
+pub use approval::{Answer, Approval, Asked, Asking, State, Wanted};
+pub use approvers::{Approver, Approvers};
+pub use book::{Book, End, ResolveError, Said, Waiting};
+pub use id::ApprovalId;
+pub use table::Full;
+pub use terms::Terms;

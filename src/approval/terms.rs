@@ -1,0 +1,41 @@
+//! The terms on which questions are kept: how long, how many, and who may answer them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use super::Approvers;
+use crate::policy::duration;
+
+/// The table `approvals` of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Terms {
+    /// How long a question waits for its answer, and afterwards a yes for its request.
+    #[serde(deserialize_with = "some_time")]
+    pub expiry: Duration,
+    /// Who may answer, beside root and the gateway's own user.
+    pub approvers: Approvers,
+    /// Questions of one principal that are open: unanswered, or answered and not used.
+    pub open_per_principal: u32,
+    /// Open questions of all principals.
+    pub open: u32,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            expiry: Duration::from_secs(5 * 60),
+            approvers: Approvers::default(),
+            open_per_principal: 250,
+            open: 1_000,
+        }
+    }
+}
+
+fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    match duration::deserialize(deserializer)? {
+        Duration::ZERO => Err(D::Error::custom("must be more than 0")),
+        time => Ok(time),
+    }
+}

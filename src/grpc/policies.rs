@@ -1,0 +1,218 @@
+//! The policies service.
+
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Response, Status};
+
+use super::{
+    caller,
+    errors::{self, Missing},
+    fields,
+};
+use crate::{
+    policy::{
+        PolicyFileError, PolicySet, Refusal, Replaced,
+        explain::{self, Explanation},
+    },
+    proto::v1::{
+        self, CheckPolicyRequest, CheckPolicyResponse, ExplainRequest, ExplainedCommand, ExplainedRun,
+        Explanation as ExplanationWord, GetPolicyRequest, MatchedRule, Policy, PolicyProblem,
+        ReloadPolicyRequest, ReloadPolicyResponse, policies_server::Policies as Service,
+    },
+    session::{Principal, Sessions},
+    terminal::{Terminals, outcome::timestamp},
+};
+
+/// What became of a load that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reloaded {
+    /// The files are a policy.
+    Taken(Replaced),
+    /// They are not.
+    Refused,
+}
+
+/// Where a load is asked for.
+pub type Reloads = mpsc::Sender<oneshot::Sender<Reloaded>>;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct PoliciesService {
+    /// All sessions.
+    pub sessions: Arc<Sessions>,
+    /// All terminals, with the policy that judges.
+    pub terminals: Arc<Terminals>,
+    /// Who loads.
+    pub reloads: Reloads,
+}
+
+impl PoliciesService {
+    fn policy(&self, caller: Principal) -> Policy {
+        let in_force = self.terminals.policy();
+        // In this order: a load between the two shows as a newer load of the older policy, and not as a wrong one.
+        let (set, loading) = (in_force.current(), in_force.loading());
+        let default_profile = set.profile(None).map(|(name, _)| name.to_string());
+        let may_read = self.terminals.approvals().is_administrator(caller);
+        Policy {
+            generation: set.generation(),
+            digest: set.digest().to_string(),
+            files: set.files().to_vec(),
+            rules: count(set.rules().len()),
+            profiles: profiles(&set),
+            default_profile: default_profile.unwrap_or_default(),
+            loaded_at: Some(timestamp(UNIX_EPOCH + Duration::from_millis(loading.loaded_at_unix_ms))),
+            refused: loading.problem.as_ref().map(|refusal| refused(refusal, may_read)),
+            loads: loading.loads,
+            unchanged_loads: loading.unchanged,
+            refused_loads: loading.refused,
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Service for PoliciesService {
+    async fn check(
+        &self,
+        request: Request<CheckPolicyRequest>,
+    ) -> Result<Response<CheckPolicyResponse>, Status> {
+        caller(&request)?;
+        let files = fields::policy_files(request.into_inner()).map_err(errors::bad_field)?;
+        // Thousands of rules take a while.
+        let checked = tokio::task::spawn_blocking(move || {
+            let files: Vec<(&str, &str)> =
+                files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
+            PolicySet::load(&files)
+        });
+        let checked = checked.await.map_err(|_| errors::internal("checking the policy failed"))?;
+        Ok(Response::new(match checked {
+            Ok(set) => CheckPolicyResponse {
+                problem: None,
+                digest: set.digest().to_string(),
+                rules: count(set.rules().len()),
+                profiles: profiles(&set),
+            },
+            Err(error) => CheckPolicyResponse {
+                problem: Some(PolicyProblem { shown: error.to_string(), ..place(&error) }),
+                ..CheckPolicyResponse::default()
+            },
+        }))
+    }
+
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplanationWord>, Status> {
+        let caller = caller(&request)?.principal;
+        let create = request.into_inner().create.unwrap_or_default();
+        let session = self.sessions.find(caller, &create.session_id);
+        let session = session.ok_or_else(|| errors::not_found(Missing::Session))?;
+        let new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
+        Ok(Response::new(explanation(self.terminals.explain(&new))))
+    }
+
+    async fn get(&self, request: Request<GetPolicyRequest>) -> Result<Response<Policy>, Status> {
+        Ok(Response::new(self.policy(caller(&request)?.principal)))
+    }
+
+    async fn reload(
+        &self,
+        request: Request<ReloadPolicyRequest>,
+    ) -> Result<Response<ReloadPolicyResponse>, Status> {
+        let caller = caller(&request)?.principal;
+        if !self.terminals.approvals().is_administrator(caller) {
+            return Err(errors::not_an_administrator());
+        }
+        let (answer, answered) = oneshot::channel();
+        // Closed only when the gateway ends.
+        self.reloads.send(answer).await.map_err(|_| errors::draining())?;
+        let reloaded = answered.await.map_err(|_| errors::draining())?;
+        let changed = match reloaded {
+            Reloaded::Taken(Replaced::By(_)) => true,
+            Reloaded::Taken(Replaced::Unchanged) | Reloaded::Refused => false,
+        };
+        Ok(Response::new(ReloadPolicyResponse { policy: Some(self.policy(caller)), changed }))
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+fn profiles(set: &PolicySet) -> Vec<String> {
+    set.profiles().map(|(name, _)| name.to_string()).collect()
+}
+
+/// Why the files were refused; with their text only for who may read them.
+fn refused(refusal: &Refusal, may_read: bool) -> PolicyProblem {
+    let problem = match &refusal.place {
+        Some(error) => place(error),
+        None => PolicyProblem { problem: refusal.problem.clone(), ..PolicyProblem::default() },
+    };
+    let shown = if may_read { refusal.problem.clone() } else { String::new() };
+    let at = timestamp(UNIX_EPOCH + Duration::from_millis(refusal.at_unix_ms));
+    PolicyProblem { shown, at: Some(at), ..problem }
+}
+
+fn place(error: &PolicyFileError) -> PolicyProblem {
+    PolicyProblem {
+        problem: error.problem.clone(),
+        file: error.file.clone(),
+        line: count(error.line),
+        column: count(error.column),
+        shown: String::new(),
+        at: None,
+    }
+}
+
+fn explanation(explanation: Explanation) -> ExplanationWord {
+    ExplanationWord {
+        decision: explanation.decision,
+        rule: explanation.rule.unwrap_or_default(),
+        because: explanation.because,
+        generation: explanation.generation,
+        policy_digest: explanation.policy,
+        commands: explanation.commands.into_iter().map(command).collect(),
+        observed: explanation
+            .observed
+            .into_iter()
+            .map(|it| MatchedRule {
+                rule: it.rule,
+                decision: it.decision,
+                surely: true,
+                ..Default::default()
+            })
+            .collect(),
+        run: explanation.run.map(run),
+    }
+}
+
+fn command(command: explain::Command) -> ExplainedCommand {
+    let matched = command.matched.into_iter().map(|it| MatchedRule {
+        rule: it.rule,
+        decision: it.decision,
+        surely: it.surely,
+        place: it.place.unwrap_or_default(),
+    });
+    ExplainedCommand {
+        normal_form: command.normal_form,
+        within: command.within,
+        file: command.file.unwrap_or_default(),
+        decision: command.decision,
+        because: command.because,
+        matched: matched.collect(),
+    }
+}
+
+fn run(run: explain::Run) -> ExplainedRun {
+    v1::ExplainedRun {
+        profile: run.profile,
+        argv: run.argv,
+        file: run.file.unwrap_or_default(),
+        cwd: run.cwd,
+        network: run.network,
+        env_names: run.environment.into_keys().collect(),
+        time_limit_ms: run.time_limit_ms.unwrap_or_default(),
+        idle_limit_ms: run.idle_limit_ms.unwrap_or_default(),
+    }
+}
