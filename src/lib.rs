@@ -1,5 +1,6 @@
 //! Provost: a sandboxed command-execution gateway. `ARCHITECTURE.md` is the map.
 
+pub mod acp;
 pub mod approval;
 pub mod cgroup;
 pub mod cli;

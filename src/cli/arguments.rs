@@ -31,6 +31,8 @@ pub(super) enum Command {
     Serve(ServeArguments),
     /// Run one command in a sandbox and end with its exit status
     Run(RunArguments),
+    /// Stand between an editor and its agent, and answer the agent's terminals
+    Acp(AcpArguments),
     /// List the terminals that are yours
     Ps(PsArguments),
     /// Print the output of a terminal
@@ -133,6 +135,33 @@ pub(super) struct RunArguments {
     pub(super) json: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
+    pub(super) command: Vec<OsString>,
+}
+
+/// `provost acp`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Stands between an editor and an agent that speak the Agent Client Protocol on stdio: the editor \
+                  starts this instead of the agent. What the agent asks of terminals is judged, confined and run \
+                  by a gateway, one that answers or else an embedded one; everything else is passed on. Ends with \
+                  the agent, and with the editor.",
+    after_help = "Exit status:\n  that of the agent; 128+n when signal n ended it; 125 Provost's own failure\n\n\
+                  Example, as an editor's agent command:\n  provost acp -- my-agent --acp"
+)]
+pub(super) struct AcpArguments {
+    #[command(flatten)]
+    pub(super) gateway: GatewayArguments,
+    /// The profile of confinement; without it the policy's default
+    #[arg(long, value_name = "NAME")]
+    pub(super) profile: Option<String>,
+    /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    pub(super) policies: Option<PathBuf>,
+    /// Append what happens to this file; stdout belongs to the editor, and stderr to the agent
+    #[arg(long, value_name = "FILE")]
+    pub(super) log: Option<PathBuf>,
+    /// The agent and its arguments
+    #[arg(last = true, required = true, value_name = "AGENT [ARG]...")]
     pub(super) command: Vec<OsString>,
 }
 

@@ -69,6 +69,11 @@ impl Connection {
         }
     }
 
+    /// The connection itself.
+    pub(super) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The sessions service.
     pub(super) fn sessions(&self) -> Sessions {
         self.client.sessions.clone()

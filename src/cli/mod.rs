@@ -7,6 +7,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 
+mod acp;
 mod arguments;
 mod audit;
 mod connection;
@@ -54,6 +55,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Serve(arguments) => serve::serve(arguments).await,
         Command::Run(arguments) => run::run(arguments).await,
+        Command::Acp(arguments) => acp::run(arguments).await,
         Command::Ps(arguments) => terminals::list(arguments).await,
         Command::Logs(arguments) => logs::logs(arguments).await,
         Command::Kill(arguments) => terminals::kill(arguments).await,

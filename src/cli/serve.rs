@@ -10,7 +10,7 @@ use super::{arguments::ServeArguments, failure::Failure};
 use crate::gateway::{self, Config, PolicySource};
 
 /// The variable that says what is logged, as in "provost=debug".
-const LOG_VARIABLE: &str = "PROVOST_LOG";
+pub(super) const LOG_VARIABLE: &str = "PROVOST_LOG";
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(arguments: ServeArguments) -> Result<u8, Failure> {

@@ -62,6 +62,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
         receipt: receipt::of(terminal),
         output: positions(terminal),
         pid: live.map_or(0, |live| live.started.pid),
+        output_byte_limit: summary.output_limit_bytes,
     }
 }
 

@@ -1,0 +1,110 @@
+//! A gateway's outcome in the protocol's words.
+//!
+//! Several agents read an absent exit code as success, so there is always one: after a signal it is 128 and its
+//! number, beside the signal's name. Why the command ended is in `_meta`, where it does not get in the way.
+
+use agent_client_protocol_schema::v1::TerminalExitStatus;
+use serde_json::json;
+
+use crate::proto::v1::{Cause, Outcome, outcome::End};
+
+/// What SIGRTMIN is for programs: signal(7).
+const SIGRTMIN: u32 = 34;
+
+/// The exit status that stands for an outcome.
+pub fn status_of(outcome: &Outcome) -> TerminalExitStatus {
+    let (code, signal) = match (&outcome.end, forced_signal(outcome.cause())) {
+        (Some(End::Signal(name)), _) => (128 + signal_number(name), Some(name.clone())),
+        // It was told to end, and ended as if by itself: whoever only looks at the code must not read success.
+        (Some(End::ExitCode(0)), Some(name)) => (128 + signal_number(name), Some(name.to_owned())),
+        (Some(End::ExitCode(code)), Some(name)) => (*code, Some(name.to_owned())),
+        (Some(End::ExitCode(code)), None) => (*code, None),
+        // PID 1 of the sandbox died, and the kernel killed everything in it: pid_namespaces(7).
+        (None, _) => (128 + signal_number("SIGKILL"), Some("SIGKILL".to_owned())),
+    };
+    TerminalExitStatus::new().exit_code(code).signal(signal).meta(meta(outcome))
+}
+
+/// The signal that a cause other than the command's own end began with.
+fn forced_signal(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::TimeLimit | Cause::IdleLimit | Cause::Shutdown => Some("SIGTERM"),
+        Cause::MemoryLimit | Cause::SandboxLost => Some("SIGKILL"),
+        Cause::Unspecified | Cause::Exited | Cause::Signalled | Cause::Killed => None,
+    }
+}
+
+/// What `_meta.provost` says: the cause, and the true end where the protocol's fields cannot.
+fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
+    let end = match &outcome.end {
+        Some(End::ExitCode(code)) => json!({ "exitCode": code }),
+        Some(End::Signal(name)) => json!({ "signal": name }),
+        None => json!(null),
+    };
+    let said = json!({ "cause": cause_word(outcome.cause()), "end": end });
+    serde_json::Map::from_iter([("provost".to_owned(), said)])
+}
+
+fn cause_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Unspecified => "unknown",
+        Cause::Exited => "exited",
+        Cause::Signalled => "signalled",
+        Cause::Killed => "killed",
+        Cause::TimeLimit => "time_limit",
+        Cause::IdleLimit => "idle_limit",
+        Cause::MemoryLimit => "memory_limit",
+        Cause::SandboxLost => "sandbox_lost",
+        Cause::Shutdown => "shutdown",
+    }
+}
+
+/// The number of "SIGKILL" or "SIGRTMIN+3"; 0 for a name that is none.
+fn signal_number(name: &str) -> u32 {
+    match name.strip_prefix("SIGRTMIN") {
+        Some("") => SIGRTMIN,
+        Some(more) => {
+            let more = more.strip_prefix('+').and_then(|more| more.parse::<u32>().ok());
+            more.filter(|more| *more <= 30).map_or(0, |more| SIGRTMIN + more)
+        }
+        None => name.parse::<nix::sys::signal::Signal>().map_or(0, |signal| signal as u32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(cause: Cause, end: Option<End>) -> (Option<u32>, Option<String>) {
+        let status = status_of(&Outcome { cause: cause.into(), end, ..Default::default() });
+        (status.exit_code, status.signal)
+    }
+
+    fn signal(name: &str) -> Option<End> {
+        Some(End::Signal(name.to_owned()))
+    }
+
+    #[test]
+    fn a_code_stays_what_it_is() {
+        for code in [0, 1, 137, 255] {
+            assert_eq!(status(Cause::Exited, Some(End::ExitCode(code))), (Some(code), None));
+        }
+    }
+
+    #[test]
+    fn a_signal_comes_with_its_name_and_128_and_its_number() {
+        assert_eq!(status(Cause::Signalled, signal("SIGKILL")), (Some(137), Some("SIGKILL".into())));
+        assert_eq!(status(Cause::Killed, signal("SIGTERM")), (Some(143), Some("SIGTERM".into())));
+        assert_eq!(status(Cause::Signalled, signal("SIGRTMIN+3")), (Some(165), Some("SIGRTMIN+3".into())));
+    }
+
+    #[test]
+    fn no_limit_reads_as_success() {
+        for cause in [Cause::TimeLimit, Cause::IdleLimit, Cause::MemoryLimit, Cause::Shutdown] {
+            let (code, signal) = status(cause, Some(End::ExitCode(0)));
+            assert!(code.is_some_and(|code| code > 128) && signal.is_some(), "{cause:?}");
+        }
+        assert_eq!(status(Cause::TimeLimit, Some(End::ExitCode(3))), (Some(3), Some("SIGTERM".into())));
+        assert_eq!(status(Cause::SandboxLost, None), (Some(137), Some("SIGKILL".into())));
+    }
+}

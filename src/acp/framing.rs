@@ -1,0 +1,271 @@
+//! Lines in, lines out.
+//!
+//! A line longer than the bound is skipped to its end and reported, so that one bad message costs one message. What
+//! waits to be written is bounded in bytes; whoever has more to say waits, in order.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+use tokio_util::sync::CancellationToken;
+
+/// The longest message, in bytes, with its line end. Longer ones are refused.
+pub const LINE_MAX_BYTES: usize = 16 << 20;
+/// How much of a line that is too long is kept, to find its id in.
+const BEGINNING_BYTES: usize = 64 << 10;
+/// How much may wait to be written to one side.
+const WAITING_MAX_BYTES: usize = 64 << 20;
+/// What is read at once, at least.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Short lines are written together up to this.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// What was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// A line, with its end.
+    Line(Bytes),
+    /// A line longer than [`LINE_MAX_BYTES`]: its beginning. The rest was dropped.
+    TooLong(Bytes),
+}
+
+/// Reads lines.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    from: R,
+    buffer: BytesMut,
+    /// Up to here there is no line end in the buffer.
+    searched: usize,
+    /// The beginning of a line that is being skipped.
+    skipping: Option<Bytes>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(super) fn new(from: R) -> Self {
+        Self { from, buffer: BytesMut::new(), searched: 0, skipping: None }
+    }
+
+    /// The next line; none at the end. May be dropped and called again without losing any.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = self.take_line() {
+                return Ok(Some(frame));
+            }
+            self.buffer.reserve(CHUNK_BYTES);
+            if self.from.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(self.take_rest());
+            }
+        }
+    }
+
+    fn take_line(&mut self) -> Option<Frame> {
+        let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
+        let Some(end) = end.map(|at| self.searched + at + 1) else {
+            self.searched = self.buffer.len();
+            self.skip_when_too_long();
+            return None;
+        };
+        let line = self.buffer.split_to(end).freeze();
+        self.searched = 0;
+        match self.skipping.take() {
+            Some(beginning) => Some(Frame::TooLong(beginning)),
+            None if line.len() > LINE_MAX_BYTES => Some(Frame::TooLong(line.slice(..BEGINNING_BYTES))),
+            None => Some(Frame::Line(line)),
+        }
+    }
+
+    fn skip_when_too_long(&mut self) {
+        if self.skipping.is_none() && self.buffer.len() > LINE_MAX_BYTES {
+            self.skipping = Some(Bytes::copy_from_slice(&self.buffer[..BEGINNING_BYTES]));
+        }
+        if self.skipping.is_some() {
+            // A new one: the large one's memory goes.
+            self.buffer = BytesMut::new();
+            self.searched = 0;
+        }
+    }
+
+    /// What stood after the last line end. A line end is added: whoever wrote it has gone away.
+    fn take_rest(&mut self) -> Option<Frame> {
+        self.searched = 0;
+        if let Some(beginning) = self.skipping.take() {
+            return Some(Frame::TooLong(beginning));
+        }
+        if self.buffer.is_empty() {
+            return None;
+        }
+        let mut rest = self.buffer.split();
+        rest.extend_from_slice(b"\n");
+        Some(Frame::Line(rest.freeze()))
+    }
+}
+
+/// The other side has gone away, or its writer has been given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("nobody reads any more")]
+pub(super) struct Gone;
+
+/// Where lines are put that are to be written.
+#[derive(Debug, Clone)]
+pub(super) struct Outbox {
+    queue: mpsc::UnboundedSender<(Bytes, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+    gone: CancellationToken,
+}
+
+/// The other end of an [`Outbox`].
+#[derive(Debug)]
+pub(super) struct Waiting {
+    queue: mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+    gone: CancellationToken,
+}
+
+/// A queue of lines.
+pub(super) fn outbox() -> (Outbox, Waiting) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let gone = CancellationToken::new();
+    let room = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
+    (Outbox { queue: sender, room, gone: gone.clone() }, Waiting { queue: receiver, gone })
+}
+
+impl Outbox {
+    /// Puts a line at the end of the queue; waits while the queue is full.
+    pub(super) async fn send(&self, line: impl Into<Bytes>) -> Result<(), Gone> {
+        let line = line.into();
+        let cost = u32::try_from(line.len().clamp(1, WAITING_MAX_BYTES)).unwrap_or(u32::MAX);
+        let room = tokio::select! {
+            room = self.room.clone().acquire_many_owned(cost) => room.map_err(|_| Gone)?,
+            () = self.gone.cancelled() => return Err(Gone),
+        };
+        self.queue.send((line, room)).map_err(|_| Gone)
+    }
+
+    /// Whether more waits than a picture of something that changes should be added to.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.room.available_permits() < WAITING_MAX_BYTES - (1 << 20)
+    }
+
+    /// Waits until everything that was put in before has been written, or nobody reads, or `limit` has passed.
+    pub(super) async fn written(&self, limit: Duration) {
+        let all = u32::try_from(WAITING_MAX_BYTES).unwrap_or(u32::MAX);
+        tokio::select! {
+            _ = self.room.acquire_many(all) => {}
+            () = self.gone.cancelled() => {}
+            () = tokio::time::sleep(limit) => {}
+        }
+    }
+
+    /// Resolves when nobody reads any more.
+    pub(super) async fn gone(&self) {
+        self.gone.cancelled().await;
+    }
+
+    /// Ends the writer, and with it what still waits.
+    pub(super) fn close(&self) {
+        self.gone.cancel();
+    }
+}
+
+impl Waiting {
+    /// Writes what comes until nobody reads, or the queue is closed. Then `to` is closed.
+    pub(super) async fn write<W: AsyncWrite + Unpin>(mut self, mut to: W) {
+        let gone = self.gone.clone();
+        let writing = async {
+            while let Some(first) = self.queue.recv().await {
+                if write_with_followers(&mut to, first, &mut self.queue).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = writing => {}
+            () = gone.cancelled() => {}
+        }
+        gone.cancel();
+    }
+}
+
+/// Writes a line, and with it those that wait behind it: one system call for many short lines.
+async fn write_with_followers<W: AsyncWrite + Unpin>(
+    to: &mut W,
+    (line, room): (Bytes, OwnedSemaphorePermit),
+    queue: &mut mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+) -> io::Result<()> {
+    let Ok(next) = queue.try_recv() else {
+        let written = to.write_all(&line).await;
+        drop(room);
+        written?;
+        return to.flush().await;
+    };
+    let mut rooms = vec![room];
+    let mut batch = BytesMut::from(line);
+    let mut next = Some(next);
+    while let Some((line, room)) = next.take() {
+        batch.extend_from_slice(&line);
+        rooms.push(room);
+        if batch.len() < BATCH_BYTES {
+            next = queue.try_recv().ok();
+        }
+    }
+    let written = to.write_all(&batch).await;
+    drop(rooms);
+    written?;
+    to.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &[u8]) -> Option<Frame> {
+        Some(Frame::Line(Bytes::copy_from_slice(text)))
+    }
+
+    #[tokio::test]
+    async fn lines_come_whole_and_the_last_one_gets_its_end() {
+        let mut lines = Lines::new(&b"a\n\nbc\r\nd"[..]);
+        for expected in [&b"a\n"[..], b"\n", b"bc\r\n", b"d\n"] {
+            assert_eq!(lines.next().await.unwrap(), line(expected));
+        }
+        assert_eq!(lines.next().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_costs_one_line() {
+        let mut text = vec![b'x'; LINE_MAX_BYTES + 5];
+        text.extend_from_slice(b"\nnext\n");
+        let mut lines = Lines::new(&text[..]);
+        assert!(matches!(lines.next().await.unwrap(), Some(Frame::TooLong(_))));
+        assert_eq!(lines.next().await.unwrap(), line(b"next\n"));
+    }
+
+    #[tokio::test]
+    async fn a_line_as_long_as_may_be_is_taken() {
+        let mut text = vec![b'x'; LINE_MAX_BYTES - 1];
+        text.push(b'\n');
+        let mut lines = Lines::new(&text[..]);
+        assert!(
+            matches!(lines.next().await.unwrap(), Some(Frame::Line(line)) if line.len() == LINE_MAX_BYTES)
+        );
+    }
+
+    #[tokio::test]
+    async fn lines_are_written_in_order_and_a_reader_that_goes_away_is_noticed() {
+        let (outbox, waiting) = outbox();
+        let (ours, mut theirs) = tokio::io::duplex(8);
+        let writing = tokio::spawn(waiting.write(ours));
+        for line in ["one\n", "two\n", "three\n"] {
+            outbox.send(line).await.unwrap();
+        }
+        let mut read = [0; 14];
+        theirs.read_exact(&mut read).await.unwrap();
+        assert_eq!(&read, b"one\ntwo\nthree\n");
+        drop(theirs);
+        outbox.send("more\n").await.unwrap();
+        writing.await.unwrap();
+        assert_eq!(outbox.send("even more\n").await, Err(Gone));
+    }
+}

@@ -1,0 +1,30 @@
+//! The Agent Client Protocol: an agent's terminals, answered by a gateway.
+//!
+//! Two ways in. [`run`] is `provost acp`: it stands between an editor and its agent on their stdio, answers what the
+//! agent asks of terminals and passes everything else on. [`Terminals`] is for an ACP client of one's own: the five
+//! terminal methods as calls. Neither decides what may run, and neither runs anything: both ask a gateway.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod connection;
+mod create;
+mod exit;
+mod framing;
+mod handshake;
+mod message;
+mod refusal;
+mod sessions;
+mod shim;
+mod stdio;
+mod terminal;
+mod terminals;
+mod text;
+
+pub use connection::{Ended, Options, RunError, run};
+pub use exit::status_of;
+pub use framing::LINE_MAX_BYTES;
+pub use refusal::DENIED_CODE;
+pub use sessions::{SESSIONS_MAX, Workspace};
+pub use shim::CALLS_MAX;
+pub use terminals::{Answer, TERMINALS_MAX, Terminals};

@@ -1,0 +1,180 @@
+//! The protocol's sessions, each as a session of the gateway whose workspace is the session's folder.
+//!
+//! Opened at the gateway when its first command comes, so that a session without commands costs nothing there. A
+//! session that was closed is not found again; what was still opening for it is closed as soon as it is open.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use agent_client_protocol_schema::v1::Error;
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+use tonic::Code;
+
+use super::refusal;
+use crate::{client::Client, proto::v1};
+
+/// Sessions that are kept track of at once. More are refused their commands.
+pub const SESSIONS_MAX: usize = 1_024;
+/// The longest id that becomes a label.
+const LABEL_MAX_BYTES: usize = 128;
+/// Nobody is there to press a key. What a caller names itself wins.
+const NOBODY_THERE: [(&str, &str); 3] =
+    [("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
+
+/// Where a session works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The default working folder of commands; absolute.
+    pub cwd: PathBuf,
+    /// Further folders that commands may work in; absolute.
+    pub additional: Vec<PathBuf>,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The protocol's id.
+    pub(super) id: String,
+    pub(super) workspace: Workspace,
+    /// The gateway's id, once it is open there.
+    opened: OnceCell<String>,
+    closed: CancellationToken,
+}
+
+/// All sessions of one connection.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    client: Client,
+    profile: String,
+    by_id: Mutex<HashMap<String, Arc<Session>>>,
+}
+
+impl Sessions {
+    pub(super) fn new(client: Client, profile: Option<String>) -> Self {
+        Self { client, profile: profile.unwrap_or_default(), by_id: Mutex::default() }
+    }
+
+    /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
+    pub(super) fn know(&self, id: &str, workspace: Workspace) -> Option<Arc<Session>> {
+        let mut by_id = self.lock();
+        if by_id.get(id).is_some_and(|known| known.workspace == workspace) {
+            return None;
+        }
+        if by_id.len() >= SESSIONS_MAX && !by_id.contains_key(id) {
+            tracing::warn!(
+                session = id,
+                limit = SESSIONS_MAX,
+                "too many sessions: this one cannot run commands"
+            );
+            return None;
+        }
+        let session = Session {
+            id: id.to_owned(),
+            workspace,
+            opened: OnceCell::new(),
+            closed: CancellationToken::new(),
+        };
+        by_id.insert(id.to_owned(), Arc::new(session))
+    }
+
+    /// A session that is known.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Session>> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Knows a session no longer.
+    pub(super) fn forget(&self, id: &str) -> Option<Arc<Session>> {
+        self.lock().remove(id)
+    }
+
+    /// Knows none any longer.
+    pub(super) fn forget_all(&self) -> Vec<Arc<Session>> {
+        self.lock().drain().map(|(_, session)| session).collect()
+    }
+
+    /// The gateway's id of a session, opened there when it is not yet.
+    pub(super) async fn open<'a>(&self, session: &'a Session) -> Result<&'a str, Error> {
+        let opened = session.opened.get_or_try_init(|| self.open_at_gateway(session)).await?;
+        if session.closed.is_cancelled() {
+            // It was closed while it was being opened; to close it twice does no harm.
+            self.close_at_gateway(opened).await;
+            return Err(refusal::unknown_session());
+        }
+        Ok(opened)
+    }
+
+    /// Stops and releases everything of a session that is known no longer. Returns when nothing is left.
+    pub(super) async fn close(&self, session: &Session) {
+        session.closed.cancel();
+        if let Some(opened) = session.opened.get() {
+            self.close_at_gateway(opened).await;
+        }
+    }
+
+    async fn open_at_gateway(&self, session: &Session) -> Result<String, Error> {
+        let request = self.request(session)?;
+        let mut sessions = self.client.sessions.clone();
+        let answer = match sessions.create(request.clone()).await {
+            // The profile says which variables there are, and these are not among them.
+            Err(status) if status.code() == Code::PermissionDenied => {
+                sessions.create(v1::CreateSessionRequest { env: Vec::new(), ..request }).await
+            }
+            answer => answer,
+        };
+        let id = answer.map_err(|status| refusal::of_create(&status))?.into_inner().id;
+        tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
+        Ok(id)
+    }
+
+    fn request(&self, session: &Session) -> Result<v1::CreateSessionRequest, Error> {
+        let Workspace { cwd, additional } = &session.workspace;
+        if !cwd.is_absolute() {
+            return Err(refusal::bad_parameter("cwd of the session", "must be an absolute path"));
+        }
+        // One that is not there, or no folder, is no place to work in, and no reason to refuse all the others.
+        let there = additional.iter().filter(|folder| folder.is_absolute() && folder.is_dir());
+        let roots = std::iter::once(cwd).chain(there);
+        let roots = roots.map(|root| root.to_string_lossy().into_owned()).collect();
+        let labels =
+            (session.id.len() <= LABEL_MAX_BYTES).then(|| ("acp.session".to_owned(), session.id.clone()));
+        let env = NOBODY_THERE.map(|(name, value)| v1::EnvVar { name: name.into(), value: value.into() });
+        Ok(v1::CreateSessionRequest {
+            roots,
+            env: env.into(),
+            labels: labels.into_iter().collect(),
+            profile: self.profile.clone(),
+            lifetime: v1::Lifetime::OwnerProcess.into(),
+            ..Default::default()
+        })
+    }
+
+    async fn close_at_gateway(&self, id: &str) {
+        let request = v1::CloseSessionRequest { session_id: id.to_owned() };
+        match self.client.sessions.clone().close(request).await {
+            Ok(_) => tracing::info!(gateway.session = id, "session closed at the gateway"),
+            Err(status) if status.code() == Code::NotFound => {}
+            // It ends with this process too.
+            Err(status) => tracing::warn!(gateway.session = id, error = %status, "cannot close a session"),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.by_id.lock().expect("no code panics while it holds the sessions")
+    }
+}
+
+impl Session {
+    /// Whether it was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// The gateway's id, where it is open there.
+    pub(super) fn gateway_id(&self) -> Option<&str> {
+        self.opened.get().map(String::as_str)
+    }
+}

@@ -1,0 +1,471 @@
+//! Which message goes where.
+//!
+//! Whatever is not named here goes on as it came, byte for byte, in order. What the agent asks of terminals is
+//! answered here and never reaches the editor; nor does anything from the agent that could be read as such a request
+//! by somebody less strict: it is refused to the agent instead of being passed on.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES, Error, ErrorCode, SessionId};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    framing::{Frame, Gone, LINE_MAX_BYTES, Outbox},
+    handshake::Handshake,
+    message::{self, Fields, Message, Parsed, Unreadable},
+    refusal,
+    terminals::Terminals,
+};
+
+/// Requests of the agent that may wait for their answers from here at once.
+pub const CALLS_MAX: usize = 1_024;
+/// Requests of the editor whose answers matter here that are remembered at once.
+const ASKED_MAX: usize = 4_096;
+/// How long an agent may take to answer that a session is closed, before its commands are stopped anyway.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// The method that takes a request back; stable, and without a name in the protocol's table.
+const CANCEL_REQUEST: &str = "$/cancel_request";
+/// Methods of this kind are never the editor's.
+const TERMINAL_PREFIX: &str = "terminal/";
+/// Not in the stable table.
+const SESSION_FORK: &str = "session/fork";
+
+/// The one between an editor and an agent.
+#[derive(Debug)]
+pub(super) struct Shim {
+    editor: Outbox,
+    agent: Outbox,
+    terminals: Terminals,
+    handshake: Handshake,
+    asked: Mutex<HashMap<String, Asked>>,
+    calls: Mutex<HashMap<String, Call>>,
+    next_call: AtomicU64,
+}
+
+/// A request of the editor's whose answer matters.
+#[derive(Debug)]
+enum Asked {
+    Initialize,
+    /// Opens a session; the id is in the answer where the request did not name it.
+    Opens {
+        id: Option<SessionId>,
+        cwd: PathBuf,
+        additional: Vec<PathBuf>,
+    },
+    Ends(SessionId),
+}
+
+/// A request of the agent's that is being answered.
+#[derive(Debug)]
+struct Call {
+    number: u64,
+    cancelled: CancellationToken,
+}
+
+/// What of a message matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// To be looked at.
+    Ours,
+    /// To go on as it is.
+    Theirs,
+}
+
+impl Shim {
+    pub(super) fn new(editor: Outbox, agent: Outbox, terminals: Terminals) -> Arc<Self> {
+        Arc::new(Self {
+            editor,
+            agent,
+            terminals,
+            handshake: Handshake::default(),
+            asked: Mutex::default(),
+            calls: Mutex::default(),
+            next_call: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes what the editor sent.
+    pub(super) async fn take_from_editor(self: &Arc<Self>, frame: Frame) -> Result<(), Gone> {
+        let line = match frame {
+            Frame::Line(line) => line,
+            Frame::TooLong(beginning) => {
+                return self.refuse_too_long(&beginning, &self.editor, &self.agent).await;
+            }
+        };
+        match message::parse(&line) {
+            Ok(Parsed::One(message)) => self.route_from_editor(&line, message).await,
+            Ok(Parsed::Batch(parts)) => {
+                if parts.iter().any(|part| self.is_for_us(part, Self::of_editor)) {
+                    for part in parts {
+                        let line = line_of(part);
+                        if let Ok(message) = message::parse_one(part.get()) {
+                            self.route_from_editor(&line, message).await?;
+                        }
+                    }
+                    return Ok(());
+                }
+                self.agent.send(line).await
+            }
+            // The agent says what is wrong with it as it would without us.
+            Err(_) => self.agent.send(line).await,
+        }
+    }
+
+    /// Takes what the agent sent.
+    pub(super) async fn take_from_agent(self: &Arc<Self>, frame: Frame) -> Result<(), Gone> {
+        let line = match frame {
+            Frame::Line(line) => one_line(line),
+            Frame::TooLong(beginning) => {
+                return self.refuse_too_long(&beginning, &self.agent, &self.editor).await;
+            }
+        };
+        match message::parse(&line) {
+            Ok(Parsed::One(message)) => self.route_from_agent(&line, message).await,
+            Ok(Parsed::Batch(parts)) => {
+                let parsed: Result<Vec<_>, Unreadable> =
+                    parts.iter().map(|part| Ok((*part, message::parse_one(part.get())?))).collect();
+                match parsed {
+                    Ok(parsed) if parsed.is_empty() => {
+                        self.refuse_from_agent(&line, None, "an empty batch").await
+                    }
+                    Ok(parsed) if parsed.iter().any(|(_, message)| self.of_agent(message) == Whose::Ours) => {
+                        for (part, message) in parsed {
+                            self.route_from_agent(&line_of(part), message).await?;
+                        }
+                        Ok(())
+                    }
+                    Ok(_) => self.editor.send(line).await,
+                    Err(error) => self.refuse_from_agent(&line, None, &error.to_string()).await,
+                }
+            }
+            Err(_) if line.trim_ascii().is_empty() => self.editor.send(line).await,
+            Err(Unreadable::Shape { id }) => {
+                let why = "neither a request nor a notification nor an answer";
+                self.refuse_from_agent(&line, id.as_deref(), why).await
+            }
+            Err(error @ (Unreadable::Utf8(_) | Unreadable::Json(_))) => {
+                // Whoever waits for the answer to a garbled request is told, where the id can be made out.
+                let (id, _) = message::glance(&line);
+                self.refuse_from_agent(&line, id.as_deref(), &error.to_string()).await
+            }
+        }
+    }
+
+    fn is_for_us(&self, part: &RawValue, whose: impl Fn(&Self, &Message<'_>) -> Whose) -> bool {
+        message::parse_one(part.get()).is_ok_and(|message| whose(self, &message) == Whose::Ours)
+    }
+
+    fn of_editor(&self, message: &Message<'_>) -> Whose {
+        match message {
+            Message::Request { method, .. } => whose(is_watched_of_editor(method)),
+            Message::Notification { .. } => Whose::Theirs,
+            Message::Response { .. } => Whose::Theirs,
+        }
+    }
+
+    fn of_agent(&self, message: &Message<'_>) -> Whose {
+        match message {
+            Message::Request { method, .. } | Message::Notification { method, .. } => {
+                whose(method.starts_with(TERMINAL_PREFIX) || method == CANCEL_REQUEST)
+            }
+            Message::Response { id, .. } => whose(self.lock_asked().contains_key(&message::key_of(id))),
+        }
+    }
+
+    async fn route_from_editor(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
+        if let Message::Request { id, method, params } = &message
+            && self.of_editor(&message) == Whose::Ours
+        {
+            let rewritten = self.watch_request(line, id, method, *params);
+            return self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await;
+        }
+        self.agent.send(line.clone()).await
+    }
+
+    async fn route_from_agent(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
+        match message {
+            Message::Request { id, method, params } if method.starts_with(TERMINAL_PREFIX) => {
+                self.call(id, &method, params).await
+            }
+            Message::Notification { method, .. } if method.starts_with(TERMINAL_PREFIX) => {
+                tracing::warn!(
+                    method = &*method,
+                    "a terminal method without an id wants no answer and gets nothing"
+                );
+                Ok(())
+            }
+            Message::Notification { method, params } if method == CANCEL_REQUEST && self.cancel(params) => {
+                Ok(())
+            }
+            Message::Response { id, result } => self.answered(line, id, result).await,
+            Message::Request { .. } | Message::Notification { .. } => self.editor.send(line.clone()).await,
+        }
+    }
+
+    /// Remembers what an editor's request will mean once it is answered, and rewrites it where it must be.
+    fn watch_request(
+        self: &Arc<Self>,
+        line: &[u8],
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Vec<u8>> {
+        let names = &AGENT_METHOD_NAMES;
+        if method == names.initialize {
+            self.expect(id, Asked::Initialize);
+            return self.handshake.rewrite(line, params);
+        }
+        let params = params.and_then(|params| serde_json::from_str::<SessionParams>(params.get()).ok())?;
+        if method == names.session_close || method == names.session_delete {
+            let session = params.session_id?;
+            self.expect(id, Asked::Ends(session.clone()));
+            self.close_anyway(message::key_of(id), session);
+            return None;
+        }
+        let (cwd, additional) = (params.cwd?, params.additional_directories.unwrap_or_default());
+        // A session that is loaded may run commands before it is answered that it is.
+        let id_is_known = method == names.session_load || method == names.session_resume;
+        if let (true, Some(session)) = (id_is_known, &params.session_id) {
+            self.terminals.open_session(session, cwd.clone(), additional.clone());
+        }
+        self.expect(id, Asked::Opens { id: params.session_id.filter(|_| id_is_known), cwd, additional });
+        None
+    }
+
+    /// Passes an answer of the agent's on, after what it means here has been done.
+    async fn answered(
+        self: &Arc<Self>,
+        line: &Bytes,
+        id: &RawValue,
+        result: Option<&RawValue>,
+    ) -> Result<(), Gone> {
+        let asked = {
+            let mut asked = self.lock_asked();
+            if asked.is_empty() { None } else { asked.remove(&message::key_of(id)) }
+        };
+        match (asked, result) {
+            (Some(Asked::Initialize), Some(result)) => {
+                if let Some(error) = self.handshake.refuse(result) {
+                    tracing::error!(error = error.message, "agent refused");
+                    return self.editor.send(message::error_line(Some(id), &error)).await;
+                }
+            }
+            (Some(Asked::Opens { id: None, cwd, additional }), Some(result)) => {
+                let session = Fields::of(result).and_then(|result| result.text("sessionId"));
+                if let Some(session) = session {
+                    self.terminals.open_session(&SessionId::new(session), cwd, additional);
+                }
+            }
+            (Some(Asked::Opens { id: Some(_), .. }), Some(_)) => {}
+            // It could not be loaded: it is none.
+            (Some(Asked::Opens { id: Some(session), .. }), None) => self.end_session(session),
+            (Some(Asked::Ends(session)), Some(_)) => self.end_session(session),
+            (Some(Asked::Initialize | Asked::Opens { id: None, .. } | Asked::Ends(_)) | None, _) => {}
+        }
+        self.editor.send(line.clone()).await
+    }
+
+    /// Answers a terminal request in a task of its own.
+    async fn call(
+        self: &Arc<Self>,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), Gone> {
+        let key = message::key_of(id);
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        let cancelled = CancellationToken::new();
+        let refused = {
+            let mut calls = self.lock_calls();
+            let full = calls.len() >= CALLS_MAX;
+            if !full {
+                calls.insert(key.clone(), Call { number, cancelled: cancelled.clone() });
+            }
+            full.then(|| refusal::too_many("requests", CALLS_MAX))
+        };
+        if let Some(error) = refused {
+            return self.agent.send(message::error_line(Some(id), &error)).await;
+        }
+        let answer = self.terminals.answer(method, params);
+        let (shim, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            let result = match answer {
+                Some(answer) => tokio::select! {
+                    result = answer => result,
+                    () = cancelled.cancelled() => Err(refusal::cancelled()),
+                },
+                None => Err(ErrorCode::MethodNotFound.into()),
+            };
+            {
+                let mut calls = shim.lock_calls();
+                if calls.get(&key).is_some_and(|call| call.number == number) {
+                    calls.remove(&key);
+                }
+            }
+            let line = match &result {
+                Ok(result) => message::result_line(&id, result),
+                Err(error) => message::error_line(Some(&id), error),
+            };
+            // An agent that is gone needs no answer.
+            let _ = shim.agent.send(line).await;
+        });
+        Ok(())
+    }
+
+    /// Cancels a request of the agent's that is being answered here. False where it is another's.
+    fn cancel(&self, params: Option<&RawValue>) -> bool {
+        let Some(params) = params.and_then(Fields::of) else { return false };
+        let Some(id) = params.get("requestId").map(message::key_of) else { return false };
+        match self.lock_calls().get(&id) {
+            Some(call) => {
+                call.cancelled.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&self, id: &RawValue, what: Asked) {
+        let mut asked = self.lock_asked();
+        if asked.len() < ASKED_MAX {
+            asked.insert(message::key_of(id), what);
+        } else {
+            tracing::warn!(limit = ASKED_MAX, "the agent leaves too many requests without an answer");
+        }
+    }
+
+    /// Ends a session in the background.
+    fn end_session(&self, session: SessionId) {
+        let terminals = self.terminals.clone();
+        tokio::spawn(async move { terminals.close_session(&session).await });
+    }
+
+    /// Ends a session that the editor has closed, where the agent does not answer in time.
+    fn close_anyway(self: &Arc<Self>, key: String, session: SessionId) {
+        let shim = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(CLOSE_LIMIT).await;
+            let is_asked =
+                matches!(shim.lock_asked().get(&key), Some(Asked::Ends(asked)) if *asked == session);
+            if is_asked {
+                shim.end_session(session);
+            }
+        });
+    }
+
+    /// Refuses to pass on what the agent sent. Something that prints to stdout is told so, and nothing breaks.
+    async fn refuse_from_agent(&self, line: &[u8], id: Option<&RawValue>, why: &str) -> Result<(), Gone> {
+        let beginning = String::from_utf8_lossy(&line[..line.len().min(200)]);
+        tracing::warn!(
+            why,
+            beginning = &*beginning,
+            "a line of the agent's is no message, and was not passed on"
+        );
+        let code = if id.is_some() { ErrorCode::InvalidRequest } else { ErrorCode::ParseError };
+        let error = Error::new(code.into(), format!("This line was not passed on: {why}."));
+        self.agent.send(message::error_line(id, &error)).await
+    }
+
+    /// A message that is too long: whoever waits for it is told.
+    async fn refuse_too_long(&self, beginning: &[u8], from: &Outbox, to: &Outbox) -> Result<(), Gone> {
+        let (id, method) = message::glance(beginning);
+        tracing::warn!(method, limit_bytes = LINE_MAX_BYTES, "a message was too long, and was not passed on");
+        let text = format!("A message may have at most {LINE_MAX_BYTES} bytes; this one was not passed on.");
+        let error = Error::new(ErrorCode::InvalidRequest.into(), text);
+        match (id, method) {
+            // The other side waits for this answer.
+            (Some(id), None) => to.send(message::error_line(Some(&id), &error)).await,
+            (id, _) => from.send(message::error_line(id.as_deref(), &error)).await,
+        }
+    }
+
+    fn lock_asked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Asked>> {
+        self.asked.lock().expect("no code panics while it holds what was asked")
+    }
+
+    fn lock_calls(&self) -> std::sync::MutexGuard<'_, HashMap<String, Call>> {
+        self.calls.lock().expect("no code panics while it holds the calls")
+    }
+}
+
+/// What requests about sessions have in common. A part that is not what it should be is the agent's to refuse.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionParams {
+    session_id: Option<SessionId>,
+    cwd: Option<PathBuf>,
+    additional_directories: Option<Vec<PathBuf>>,
+}
+
+fn is_watched_of_editor(method: &str) -> bool {
+    let names = &AGENT_METHOD_NAMES;
+    [
+        names.initialize,
+        names.session_new,
+        names.session_load,
+        names.session_resume,
+        SESSION_FORK,
+        names.session_close,
+        names.session_delete,
+    ]
+    .contains(&method)
+}
+
+fn whose(ours: bool) -> Whose {
+    if ours { Whose::Ours } else { Whose::Theirs }
+}
+
+fn line_of(part: &RawValue) -> Bytes {
+    let mut line = part.get().replace(['\n', '\r'], " ").into_bytes();
+    line.push(b'\n');
+    line.into()
+}
+
+/// A carriage return between tokens is white space to JSON and a line end to some editors, which would read what
+/// stands between two of them as a message of its own. In a string it cannot stand as it is.
+fn one_line(line: Bytes) -> Bytes {
+    let end = line.len() - line.ends_with(b"\r\n").then_some(2).unwrap_or(1).min(line.len());
+    if memchr::memchr(b'\r', &line[..end]).is_none() {
+        return line;
+    }
+    let mut plain = line.to_vec();
+    for byte in &mut plain[..end] {
+        if *byte == b'\r' {
+            *byte = b' ';
+        }
+    }
+    plain.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_client_protocol_schema::v1::CLIENT_METHOD_NAMES;
+
+    use super::*;
+
+    #[test]
+    fn a_carriage_return_inside_a_message_is_a_space() {
+        let plain = |text: &'static str| one_line(Bytes::from_static(text.as_bytes()));
+        assert_eq!(plain("{}\r\n"), "{}\r\n");
+        assert_eq!(plain("{\r\"a\":1\r}\r\n"), "{ \"a\":1 }\r\n");
+        assert_eq!(plain("\n"), "\n");
+        assert_eq!(plain("\r\n"), "\r\n");
+    }
+
+    #[test]
+    fn methods_of_the_stable_table_are_what_they_are_known_as() {
+        assert!(CLIENT_METHOD_NAMES.terminal_create.starts_with(TERMINAL_PREFIX));
+        assert!(is_watched_of_editor("session/new") && !is_watched_of_editor("session/prompt"));
+    }
+}

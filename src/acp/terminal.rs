@@ -1,0 +1,289 @@
+//! One terminal of the gateway, as an agent sees it: text and an exit status.
+//!
+//! Output is fetched from where the last look ended, so that looking again costs what is new and nothing else. There
+//! is one wait at the gateway however many ask. Once it is released nothing is asked of the gateway any more; the text
+//! that was there stays for whoever shows it.
+
+use std::{sync::Arc, time::Duration};
+
+use agent_client_protocol_schema::v1::{Error, TerminalExitStatus};
+use tokio::{
+    sync::{Mutex, OnceCell},
+    time::Instant,
+};
+use tonic::{Code, Status};
+
+use super::{exit, refusal, sessions::Session, text::Tail};
+use crate::{
+    client::Client,
+    proto::v1::{self, Outcome, State, StreamOutputRequest, TerminalRequest, output_event::Event},
+};
+
+/// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
+const LOOK_MAX_BYTES: u64 = 16 << 20;
+/// How long a gateway that does not answer is tried again before a wait is given up.
+const GATEWAY_AWAY: Duration = Duration::from_secs(10);
+/// Between tries.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+/// One terminal.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    /// The gateway's id, which is the protocol's too.
+    pub(super) id: String,
+    pub(super) session: Arc<Session>,
+    /// Where it was started.
+    pub(super) cwd: String,
+    client: Client,
+    picture: Mutex<Picture>,
+    outcome: OnceCell<Outcome>,
+}
+
+/// What is known of the output.
+#[derive(Debug)]
+struct Picture {
+    tail: Tail,
+    completeness: Completeness,
+    /// The text as a JSON string, and what was produced when it was made.
+    encoded: Option<(u64, Arc<str>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Completeness {
+    MoreMayCome,
+    Complete,
+}
+
+/// What a terminal shows at one moment.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    /// The retained text, as a JSON string.
+    pub(super) encoded: Arc<str>,
+    pub(super) truncated: bool,
+    /// Once it has ended.
+    pub(super) exit: Option<TerminalExitStatus>,
+}
+
+/// What was added to the output since another moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct News {
+    /// The new text, as far as it is retained, at most as much as was asked for.
+    pub(super) text: String,
+    /// Where to ask from next time.
+    pub(super) produced: u64,
+    /// Once it has ended, and nothing more will come.
+    pub(super) exit: Option<TerminalExitStatus>,
+}
+
+impl Terminal {
+    pub(super) fn new(client: Client, session: Arc<Session>, started: v1::Terminal) -> Self {
+        let limit = usize::try_from(started.output_byte_limit).unwrap_or(usize::MAX);
+        let outcome = OnceCell::new_with(started.outcome);
+        let picture =
+            Picture { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
+        Self { id: started.id, session, cwd: started.cwd, client, picture: Mutex::new(picture), outcome }
+    }
+
+    /// The output and, once there is one, the exit status.
+    pub(super) async fn view(&self) -> Result<View, Error> {
+        let mut picture = self.picture.lock().await;
+        self.refresh(&mut picture).await?;
+        Ok(View {
+            encoded: picture.encoded(),
+            truncated: picture.tail.is_truncated(),
+            exit: self.exit_when_complete(&picture),
+        })
+    }
+
+    /// What has come since `produced`, at most the last `limit_bytes` of it.
+    pub(super) async fn news(&self, produced: u64, limit_bytes: usize) -> Result<News, Error> {
+        let mut picture = self.picture.lock().await;
+        let refreshed = self.refresh(&mut picture).await;
+        // One that is gone shows what it showed.
+        if self.outcome.get().is_none() {
+            refreshed?;
+        }
+        Ok(News {
+            text: last(picture.tail.since(produced), limit_bytes).to_owned(),
+            produced: picture.tail.produced(),
+            exit: self.exit_when_complete(&picture),
+        })
+    }
+
+    /// The last text that was seen, at most `limit_bytes` of it, without asking anybody.
+    pub(super) async fn last_seen(&self, limit_bytes: usize) -> String {
+        last(self.picture.lock().await.tail.text(), limit_bytes).to_owned()
+    }
+
+    /// Waits until there is output after what was fetched, or the command has ended.
+    pub(super) async fn changed(&self) -> Result<(), Status> {
+        let offset = {
+            let picture = self.picture.lock().await;
+            if picture.completeness == Completeness::Complete {
+                return Ok(());
+            }
+            picture.tail.next_offset()
+        };
+        let mut events = self.stream(offset, Follow::Yes).await?;
+        events.message().await.map(drop)
+    }
+
+    /// Waits for the end. Everybody gets the same.
+    pub(super) async fn exit(&self) -> Result<TerminalExitStatus, Error> {
+        let outcome = self.outcome.get_or_try_init(|| self.wait_at_gateway()).await?;
+        Ok(exit::status_of(outcome))
+    }
+
+    /// Begins to stop the command.
+    pub(super) async fn kill(&self) -> Result<(), Error> {
+        let request =
+            v1::KillRequest { terminal_id: self.id.clone(), session_id: self.gateway_session(), grace: None };
+        self.client
+            .terminals
+            .clone()
+            .kill(request)
+            .await
+            .map(drop)
+            .map_err(|status| refusal::of_request(&status))
+    }
+
+    /// Stops the command, takes in the last of its output, and frees everything at the gateway.
+    pub(super) async fn release(&self) -> Result<(), Error> {
+        let is_over = self.outcome.get().is_some();
+        if !is_over && self.kill().await.is_ok() {
+            // Whoever waits is answered with the true end, and the last output can be shown on.
+            let _ = self.exit().await;
+        }
+        {
+            let mut picture = self.picture.lock().await;
+            // What cannot be had any more is not shown: the release matters.
+            let _ = self.refresh(&mut picture).await;
+            picture.completeness = Completeness::Complete;
+            picture.encoded = None;
+        }
+        let request = v1::ReleaseRequest {
+            terminal_id: self.id.clone(),
+            session_id: self.gateway_session(),
+            grace: None,
+        };
+        match self.client.terminals.clone().release(request).await {
+            Ok(_) => Ok(()),
+            // Collected, or closed with its session.
+            Err(status) if status.code() == Code::NotFound => Ok(()),
+            Err(status) => Err(refusal::of_request(&status)),
+        }
+    }
+
+    /// Fetches what is new.
+    async fn refresh(&self, picture: &mut Picture) -> Result<(), Error> {
+        if picture.completeness == Completeness::Complete {
+            return Ok(());
+        }
+        let from = picture.tail.next_offset();
+        let mut events =
+            self.stream(from, Follow::No).await.map_err(|status| refusal::of_request(&status))?;
+        while let Some(event) = events.message().await.map_err(|status| refusal::of_request(&status))? {
+            match event.event {
+                Some(Event::Chunk(chunk)) => picture.tail.push(chunk.offset, &chunk.data),
+                Some(Event::Gap(gap)) => picture.tail.skip(gap.to_offset),
+                Some(Event::End(end)) => picture.end(&end, &self.outcome),
+                None => {}
+            }
+            let fetched = picture.tail.next_offset() - from;
+            if fetched > LOOK_MAX_BYTES && self.outcome.get().is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn stream(&self, offset: u64, follow: Follow) -> Result<tonic::Streaming<v1::OutputEvent>, Status> {
+        let request = StreamOutputRequest {
+            terminal_id: self.id.clone(),
+            session_id: self.gateway_session(),
+            stream: v1::Stream::Stdout.into(),
+            offset,
+            follow: follow == Follow::Yes,
+        };
+        Ok(self.client.terminals.clone().stream_output(request).await?.into_inner())
+    }
+
+    async fn wait_at_gateway(&self) -> Result<Outcome, Error> {
+        let mut away_since = None;
+        loop {
+            let request =
+                TerminalRequest { terminal_id: self.id.clone(), session_id: self.gateway_session() };
+            match self.client.terminals.clone().wait_for_exit(request).await {
+                Ok(answer) => {
+                    let ended = answer.into_inner().outcome;
+                    return ended.ok_or_else(refusal::unknown_terminal);
+                }
+                // A gateway that is started again takes its terminals over.
+                Err(status) if status.code() == Code::Unavailable => {
+                    if away_since.get_or_insert_with(Instant::now).elapsed() > GATEWAY_AWAY {
+                        return Err(refusal::of_request(&status));
+                    }
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                Err(status) => return Err(refusal::of_request(&status)),
+            }
+        }
+    }
+
+    /// The status goes with the whole output, never before it.
+    fn exit_when_complete(&self, picture: &Picture) -> Option<TerminalExitStatus> {
+        match picture.completeness {
+            Completeness::Complete => self.outcome.get().map(exit::status_of),
+            Completeness::MoreMayCome => None,
+        }
+    }
+
+    fn gateway_session(&self) -> String {
+        self.session.gateway_id().unwrap_or_default().to_owned()
+    }
+}
+
+impl Picture {
+    /// The gateway has given everything that is there.
+    fn end(&mut self, end: &v1::OutputEnd, outcome: &OnceCell<Outcome>) {
+        match end.state() {
+            State::Finished | State::Released => {
+                self.tail.finish();
+                self.completeness = Completeness::Complete;
+                if let Some(ended) = &end.outcome {
+                    // A waiter may have been faster, with the same.
+                    let _ = outcome.set(ended.clone());
+                }
+            }
+            State::Unspecified | State::Created | State::Running => {}
+        }
+    }
+
+    fn encoded(&mut self) -> Arc<str> {
+        let produced = self.tail.produced();
+        match &self.encoded {
+            Some((then, encoded)) if *then == produced => encoded.clone(),
+            Some(_) | None => {
+                let encoded: Arc<str> =
+                    serde_json::to_string(self.tail.text()).expect("a text is always JSON").into();
+                self.encoded = Some((produced, encoded.clone()));
+                encoded
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Follow {
+    Yes,
+    No,
+}
+
+/// The end of a text, at most `limit_bytes` of it, cut between characters.
+fn last(text: &str, limit_bytes: usize) -> &str {
+    let mut from = text.len().saturating_sub(limit_bytes);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}

@@ -1,0 +1,327 @@
+//! The five terminal methods, answered by a gateway.
+//!
+//! This is what an ACP client embeds to give its agents confined commands, and what `provost acp` itself uses. It
+//! knows terminals and sessions and no transport: whoever has read a request hands it over and sends the answer.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
+
+use agent_client_protocol_schema::v1::{
+    CLIENT_METHOD_NAMES, CreateTerminalRequest, CreateTerminalResponse, Error, KillTerminalRequest,
+    KillTerminalResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, SessionId, TerminalExitStatus,
+    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use super::{
+    create::{self, Form},
+    refusal,
+    sessions::{Session, Sessions, Workspace},
+    terminal::Terminal,
+};
+use crate::client::{self, Client, ConnectError};
+
+/// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
+pub const TERMINALS_MAX: usize = 4_096;
+
+/// An answer that is on its way: the result as JSON text, or the error.
+pub type Answer = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+
+/// The terminals of one ACP connection. Cheap to clone: all clones are one.
+#[derive(Debug, Clone)]
+pub struct Terminals(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    sessions: Sessions,
+    live: Mutex<HashMap<String, Arc<Terminal>>>,
+}
+
+impl Terminals {
+    /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
+    pub fn new(client: Client, profile: Option<String>) -> Self {
+        let sessions = Sessions::new(client.clone(), profile);
+        Self(Arc::new(Shared { client, sessions, live: Mutex::default() }))
+    }
+
+    /// Connects to the gateway at `unix:PATH`.
+    pub async fn connect(uri: &str) -> Result<Self, ConnectError> {
+        Ok(Self::new(client::connect(uri).await?, None))
+    }
+
+    /// Knows a session from now on; its commands may work in `cwd`, which must be absolute, and in the additional
+    /// folders. To be called with what `session/new`, `load`, `resume` and `fork` say. Nothing is asked of the gateway
+    /// before the first command.
+    pub fn open_session(&self, id: &SessionId, cwd: impl Into<PathBuf>, additional: Vec<PathBuf>) {
+        let workspace = Workspace { cwd: cwd.into(), additional };
+        if let Some(other) = self.0.sessions.know(&id.0, workspace) {
+            let all = self.clone();
+            tokio::spawn(async move { all.end(&other).await });
+        }
+    }
+
+    /// Stops and releases every terminal of a session. Returns when nothing is left of it.
+    pub async fn close_session(&self, id: &SessionId) {
+        if let Some(session) = self.0.sessions.forget(&id.0) {
+            self.end(&session).await;
+        }
+    }
+
+    /// As [`Terminals::close_session`], of every session.
+    pub async fn close(&self) {
+        let ending = self.0.sessions.forget_all().into_iter().map(|session| {
+            let all = self.clone();
+            tokio::spawn(async move { all.end(&session).await })
+        });
+        for ending in ending.collect::<Vec<_>>() {
+            // It panics only where this would.
+            let _ = ending.await;
+        }
+    }
+
+    /// `terminal/create`. Answers when the command runs or is known not to. To drop the future is to cancel: a command
+    /// that was started for it is stopped and released.
+    pub async fn create_terminal(
+        &self,
+        request: CreateTerminalRequest,
+    ) -> Result<CreateTerminalResponse, Error> {
+        Ok(CreateTerminalResponse::new(self.create(request).await?.id.clone()))
+    }
+
+    /// `terminal/output`: the retained text and, once the command has ended, its exit status.
+    pub async fn terminal_output(
+        &self,
+        request: TerminalOutputRequest,
+    ) -> Result<TerminalOutputResponse, Error> {
+        let view = self.find(&request.session_id, &request.terminal_id.0)?.view().await?;
+        let output: String =
+            serde_json::from_str(&view.encoded).map_err(|error| refusal::internal(error.to_string()))?;
+        Ok(TerminalOutputResponse::new(output, view.truncated).exit_status(view.exit))
+    }
+
+    /// `terminal/wait_for_exit`. Any number may wait; a release answers them all.
+    pub async fn wait_for_terminal_exit(
+        &self,
+        request: WaitForTerminalExitRequest,
+    ) -> Result<WaitForTerminalExitResponse, Error> {
+        let status = self.find(&request.session_id, &request.terminal_id.0)?.exit().await?;
+        Ok(WaitForTerminalExitResponse::new(status))
+    }
+
+    /// `terminal/kill`: begins to stop the command. The terminal stays.
+    pub async fn kill_terminal(&self, request: KillTerminalRequest) -> Result<KillTerminalResponse, Error> {
+        self.find(&request.session_id, &request.terminal_id.0)?.kill().await?;
+        Ok(KillTerminalResponse::new())
+    }
+
+    /// `terminal/release`: the id is unknown from now on. Answers when nothing is left of the command, and goes on to
+    /// the end when the future is dropped.
+    pub async fn release_terminal(
+        &self,
+        request: ReleaseTerminalRequest,
+    ) -> Result<ReleaseTerminalResponse, Error> {
+        let terminal = self.take(&request.session_id, &request.terminal_id.0)?;
+        release(terminal).await?;
+        Ok(ReleaseTerminalResponse::new())
+    }
+
+    /// All five in one call: the answer to a request with this method and these params, or none when the method is not
+    /// one of them. What the request names is looked up before this returns, so that requests take effect in the order
+    /// in which they are handed over.
+    pub fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<Answer> {
+        let names = &CLIENT_METHOD_NAMES;
+        if method == names.terminal_create {
+            let all = self.clone();
+            let request = create::parse(params);
+            return Some(Box::pin(async move { to_json(&all.create_terminal(request?).await?) }));
+        }
+        if method == names.terminal_output {
+            let found = self.named(params, |r: &TerminalOutputRequest| (&r.session_id, &r.terminal_id.0));
+            return Some(Box::pin(async move { output_json(&*found?).await }));
+        }
+        if method == names.terminal_wait_for_exit {
+            let found =
+                self.named(params, |r: &WaitForTerminalExitRequest| (&r.session_id, &r.terminal_id.0));
+            return Some(Box::pin(async move {
+                to_json(&WaitForTerminalExitResponse::new(found?.exit().await?))
+            }));
+        }
+        if method == names.terminal_kill {
+            let found = self.named(params, |r: &KillTerminalRequest| (&r.session_id, &r.terminal_id.0));
+            return Some(Box::pin(async move {
+                found?.kill().await?;
+                to_json(&KillTerminalResponse::new())
+            }));
+        }
+        if method == names.terminal_release {
+            let found = parse::<ReleaseTerminalRequest>(params)
+                .and_then(|request| self.take(&request.session_id, &request.terminal_id.0));
+            return Some(Box::pin(async move {
+                release(found?).await?;
+                to_json(&ReleaseTerminalResponse::new())
+            }));
+        }
+        None
+    }
+
+    /// A terminal of this session.
+    pub(super) fn find(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
+        let live = self.lock();
+        let found = live.get(id).filter(|terminal| *terminal.session.id == *session.0);
+        found.cloned().ok_or_else(refusal::unknown_terminal)
+    }
+
+    fn take(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
+        let mut live = self.lock();
+        if !live.get(id).is_some_and(|terminal| *terminal.session.id == *session.0) {
+            return Err(refusal::unknown_terminal());
+        }
+        live.remove(id).ok_or_else(refusal::unknown_terminal)
+    }
+
+    fn named<R: DeserializeOwned>(
+        &self,
+        params: Option<&RawValue>,
+        names: impl Fn(&R) -> (&SessionId, &str),
+    ) -> Result<Arc<Terminal>, Error> {
+        let request = parse::<R>(params)?;
+        let (session, terminal) = names(&request);
+        self.find(session, terminal)
+    }
+
+    /// Starts a command in a task of its own: a caller that goes away leaves nothing running.
+    pub(super) async fn create(&self, request: CreateTerminalRequest) -> Result<Arc<Terminal>, Error> {
+        let session = self.0.sessions.find(&request.session_id.0).ok_or_else(refusal::unknown_session)?;
+        if self.lock().len() >= TERMINALS_MAX {
+            return Err(refusal::too_many("terminals", TERMINALS_MAX));
+        }
+        let (answer, answered) = oneshot::channel();
+        let all = self.clone();
+        tokio::spawn(async move {
+            let created = all.start(session, &request).await;
+            // Nobody waits any more: what is not taken releases itself.
+            drop(
+                answer.send(created.map(|terminal| Unclaimed { all: all.clone(), terminal: Some(terminal) })),
+            );
+        });
+        answered
+            .await
+            .map_err(|_| refusal::internal("The command could not be started."))?
+            .map(Unclaimed::claim)
+    }
+
+    async fn start(
+        &self,
+        session: Arc<Session>,
+        request: &CreateTerminalRequest,
+    ) -> Result<Arc<Terminal>, Error> {
+        let form = create::form_of(request);
+        // Form comes first: what is wrong with it is wrong whatever the gateway says.
+        create::to_gateway(request, "", form)?;
+        let at_gateway = self.0.sessions.open(&session).await?;
+        let mut terminals = self.0.client.terminals.clone();
+        let started = match terminals.create(create::to_gateway(request, at_gateway, form)?).await {
+            Err(status)
+                if form == Form::Word
+                    && create::may_be_builtin(&request.command)
+                    && is_not_found(&status) =>
+            {
+                terminals.create(create::to_gateway(request, at_gateway, Form::Line)?).await
+            }
+            started => started,
+        };
+        let started = started.map_err(|status| refusal::of_create(&status))?.into_inner();
+        let terminal = Arc::new(Terminal::new(self.0.client.clone(), session, started));
+        self.lock().insert(terminal.id.clone(), terminal.clone());
+        if terminal.session.is_closed() {
+            // Its session was closed meanwhile, and with it the command.
+            self.lock().remove(&terminal.id);
+            return Err(refusal::unknown_session());
+        }
+        Ok(terminal)
+    }
+
+    async fn end(&self, session: &Arc<Session>) {
+        self.0.sessions.close(session).await;
+        self.lock().retain(|_, terminal| !Arc::ptr_eq(&terminal.session, session));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Terminal>>> {
+        self.0.live.lock().expect("no code panics while it holds the terminals")
+    }
+}
+
+/// A terminal that was started and not yet given to whoever asked for it.
+#[derive(Debug)]
+struct Unclaimed {
+    all: Terminals,
+    terminal: Option<Arc<Terminal>>,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Arc<Terminal> {
+        self.terminal.take().expect("nothing takes the terminal out but this, which consumes")
+    }
+}
+
+impl Drop for Unclaimed {
+    /// The request was cancelled: nothing of it stays.
+    fn drop(&mut self) {
+        let Some(terminal) = self.terminal.take() else { return };
+        self.all.lock().remove(&terminal.id);
+        tokio::spawn(async move {
+            if let Err(error) = terminal.release().await {
+                tracing::warn!(terminal = terminal.id, error = %error, "cannot release what was cancelled");
+            }
+        });
+    }
+}
+
+/// Releases in a task of its own: a release that was begun is finished.
+async fn release(terminal: Arc<Terminal>) -> Result<(), Error> {
+    let releasing = tokio::spawn(async move { terminal.release().await });
+    releasing.await.map_err(|_| refusal::internal("The terminal could not be released."))?
+}
+
+async fn output_json(terminal: &Terminal) -> Result<String, Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Rest {
+        truncated: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exit_status: Option<TerminalExitStatus>,
+    }
+    let view = terminal.view().await?;
+    let rest = to_json(&Rest { truncated: view.truncated, exit_status: view.exit })?;
+    // The text is JSON already, and may be large: it is copied once.
+    let mut json = String::with_capacity(view.encoded.len() + rest.len() + 16);
+    json.push_str("{\"output\":");
+    json.push_str(&view.encoded);
+    json.push(',');
+    json.push_str(&rest[1..]);
+    Ok(json)
+}
+
+fn parse<R: DeserializeOwned>(params: Option<&RawValue>) -> Result<R, Error> {
+    let params = params.ok_or_else(|| refusal::bad_parameter("params", "must not be absent"))?;
+    serde_json::from_str(params.get()).map_err(|error| refusal::bad_parameter("params", error))
+}
+
+fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| refusal::internal(error.to_string()))
+}
+
+fn is_not_found(status: &Status) -> bool {
+    status.code() == Code::FailedPrecondition
+        && status.get_details_error_info().is_some_and(|info| info.reason == "COMMAND_NOT_FOUND")
+}

@@ -1,0 +1,50 @@
+//! `provost acp`: between an editor and its agent.
+//!
+//! Finds a gateway or starts an embedded one, and leaves the rest to the `acp` module. stdout belongs to the editor:
+//! nothing is printed there.
+
+use std::{fs::OpenOptions, path::Path};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{arguments::AcpArguments, connection::Connection, failure::Failure, interrupts::Interrupts};
+use crate::acp;
+
+/// Runs the agent until it or its editor ends, and answers with the agent's exit status.
+pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
+    let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
+    if let Some(file) = &arguments.log {
+        log_to(file)?;
+    }
+    let found = match &arguments.policies {
+        Some(_) => None,
+        None => Connection::running(arguments.gateway.gateway.as_deref()).await?,
+    };
+    let connection = match found {
+        Some(connection) => connection,
+        None => Connection::embed(arguments.policies.as_deref()).await?,
+    };
+    let options = acp::Options { command: arguments.command, profile: arguments.profile };
+    let stopped = async move {
+        interrupts.next().await;
+    };
+    let ended = acp::run(connection.client(), options, stopped).await;
+    connection.close().await;
+    Ok(ended.map_err(|error| Failure::own("cannot run the agent", error))?.exit_status)
+}
+
+/// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
+fn log_to(file: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    let opened = opened.map_err(|error| Failure::own(format!("cannot write {}", file.display()), error))?;
+    let filter = EnvFilter::builder()
+        .with_env_var(super::serve::LOG_VARIABLE)
+        .with_default_directive(tracing::Level::INFO.into());
+    let filter = filter.from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::sync::Mutex::new(opened))
+        .with_ansi(false)
+        .try_init()
+        .map_err(|error| Failure::plain(format!("cannot start logging: {error}")))
+}
