@@ -1,34 +1,64 @@
 //! Takes the values of known secrets out of bytes and texts, also when a value is split across writes.
 //!
-//! Every byte that is part of any occurrence of any secret is taken out, also where occurrences overlap; each
-//! uninterrupted run of such bytes becomes one [`MASK`]. A stream holds back only what may still be the beginning of
-//! a secret, and so never more than the longest secret. Knows values only as they are: not their base64, nor one
-//! that a command spells backwards. Pure: no I/O.
+//! Every byte that is part of any occurrence of any secret is taken out, also where occurrences overlap. In a text each
+//! uninterrupted run of such bytes becomes one [`MASK`]; in output each such byte becomes [`COVER`], so that offsets
+//! stay what they are. Knows values only as they are: not their base64, nor one that a command spells backwards.
+//! Pure: no I/O, and no state: a part of a stream is masked by what stands around it.
+
+mod beginnings;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 
-/// What stands in a secret's place.
+use self::beginnings::Beginnings;
+
+/// What stands in a secret's place in a text.
 pub const MASK: &str = "***";
+/// What stands in the place of each of its bytes in output.
+pub const COVER: u8 = b'*';
 /// Shorter values are refused: they would take much out that is no secret.
 pub const SHORTEST_SECRET_BYTES: usize = 4;
-/// Longer values are refused, so that what a stream holds back is bounded.
+/// Longer values are refused, so that what is held back of a stream is bounded.
 pub const LONGEST_SECRET_BYTES: usize = 64 * 1024;
 /// A line of a secret with several is masked by itself when it is as long as this.
 const SHORTEST_LINE_BYTES: usize = 8;
 
 /// Masks a set of secrets. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Masker {
     search: Option<Arc<Search>>,
 }
 
 struct Search {
     automaton: AhoCorasick,
-    /// Sorted, for finding those that begin with something.
-    values: Vec<Vec<u8>>,
+    values: Vec<Value>,
     longest: usize,
+}
+
+struct Value {
+    /// For ends of a text that the value may go on from.
+    forwards: Beginnings,
+    /// Of the value read backwards: for beginnings of a text that the value may come from.
+    backwards: Beginnings,
+}
+
+/// Whether what came before a part of a stream is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begins {
+    /// Nothing came before it, or nothing that matters.
+    Whole,
+    /// Something did, and it is lost: the part may begin within a secret.
+    Cut,
+}
+
+/// Whether something may follow a part of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Nothing will, or nothing that matters.
+    Whole,
+    /// Something may: the part may end within a secret.
+    Open,
 }
 
 /// Why a secret cannot be masked. Says which one by its place, and nothing of its value.
@@ -82,20 +112,35 @@ impl Masker {
             .match_kind(MatchKind::Standard)
             .build(&values)
             .map_err(MaskError::TooMany)?;
+        let value = |bytes: Vec<u8>| Value {
+            backwards: Beginnings::of(bytes.iter().rev().copied().collect()),
+            forwards: Beginnings::of(bytes),
+        };
+        let values = values.into_iter().map(value).collect();
         Ok(Self { search: Some(Arc::new(Search { automaton, values, longest })) })
+    }
+
+    /// How many bytes before and behind a byte say whether it is part of a secret. 0 when there is nothing to mask.
+    pub fn reach(&self) -> usize {
+        self.search.as_ref().map_or(0, |search| search.longest - 1)
     }
 
     /// Masks bytes that are complete.
     pub fn mask<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        match &self.search {
-            Some(search) if search.automaton.is_match(bytes) => {
-                let mut stream = self.stream();
-                let mut masked = stream.feed(bytes);
-                masked.extend(stream.finish());
-                Cow::Owned(masked)
-            }
-            Some(_) | None => Cow::Borrowed(bytes),
+        let Some(search) = &self.search else { return Cow::Borrowed(bytes) };
+        let runs = search.covered(bytes);
+        if runs.is_empty() {
+            return Cow::Borrowed(bytes);
         }
+        let mut masked = Vec::with_capacity(bytes.len());
+        let mut at = 0;
+        for (start, end) in runs {
+            masked.extend_from_slice(&bytes[at..start]);
+            masked.extend_from_slice(MASK.as_bytes());
+            at = end;
+        }
+        masked.extend_from_slice(&bytes[at..]);
+        Cow::Owned(masked)
     }
 
     /// Masks a text that is complete.
@@ -107,9 +152,26 @@ impl Masker {
         }
     }
 
-    /// Masks bytes that come piece by piece.
-    pub fn stream(&self) -> MaskStream {
-        MaskStream { masker: self.clone(), held: Vec::new(), masked_in_held: 0, ends_in_mask: false }
+    /// Covers a part of a stream where it stands, and tells how many bytes from its start are certain: what is behind
+    /// them may be the beginning of a secret, and is certain when more has come. They are at most [`Self::reach`].
+    ///
+    /// With [`Begins::Cut`], a beginning that a secret may end with is covered too. Where it is cut far enough before
+    /// the bytes that are wanted ([`Self::reach`]), those are covered exactly.
+    pub fn cover(&self, part: &mut [u8], begins: Begins, ends: Ends) -> usize {
+        let Some(search) = &self.search else { return part.len() };
+        let certain = match ends {
+            Ends::Whole => part.len(),
+            Ends::Open => part.len() - search.open_end(part),
+        };
+        let cut = match begins {
+            Begins::Whole => 0,
+            Begins::Cut => search.cut_beginning(part),
+        };
+        for (start, end) in search.covered(part) {
+            part[start..end].fill(COVER);
+        }
+        part[..cut].fill(COVER);
+        certain
     }
 }
 
@@ -123,204 +185,34 @@ impl fmt::Debug for Masker {
 
 impl Search {
     /// The ranges that are part of a secret, in order, none touching the next.
-    fn covered(&self, bytes: &[u8], masked_at_start: usize) -> Vec<(usize, usize)> {
+    fn covered(&self, bytes: &[u8]) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        if masked_at_start > 0 {
-            runs.push((0, masked_at_start));
-        }
         // Found in the order of their ends: one that begins earlier may swallow several runs.
         for found in self.automaton.find_overlapping_iter(bytes) {
             let (mut start, end) = (found.start(), found.end());
-            let mut furthest = end;
             while let Some(&(run_start, run_end)) = runs.last()
                 && start <= run_end
             {
                 start = start.min(run_start);
-                furthest = furthest.max(run_end);
                 runs.pop();
             }
-            runs.push((start, furthest));
+            runs.push((start, end));
         }
         runs
     }
 
-    /// Where the longest end of `bytes` begins that a secret may go on from.
-    fn hold_from(&self, bytes: &[u8]) -> usize {
-        let earliest = bytes.len().saturating_sub(self.longest - 1);
-        (earliest..bytes.len()).find(|start| self.is_beginning(&bytes[*start..])).unwrap_or(bytes.len())
+    /// The length of the longest end that a secret may go on from.
+    fn open_end(&self, bytes: &[u8]) -> usize {
+        let tail = &bytes[bytes.len().saturating_sub(self.longest - 1)..];
+        self.values.iter().map(|value| value.forwards.at_end_of(tail.iter())).max().unwrap_or(0)
     }
 
-    /// Whether a longer secret begins with `end`.
-    fn is_beginning(&self, end: &[u8]) -> bool {
-        // In sorted order those that begin with it stand together, right behind it.
-        let at = self.values.partition_point(|value| value.as_slice() <= end);
-        self.values.get(at).is_some_and(|value| value.starts_with(end))
-    }
-}
-
-/// A stream being masked.
-#[derive(Debug)]
-pub struct MaskStream {
-    masker: Masker,
-    /// What may be the beginning of a secret.
-    held: Vec<u8>,
-    /// How much of it is part of a secret in any case.
-    masked_in_held: usize,
-    /// The last byte that was given out was part of a secret.
-    ends_in_mask: bool,
-}
-
-impl MaskStream {
-    /// Takes the next bytes and gives out what is certain by now.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let Some(search) = self.masker.search.clone() else { return bytes.to_vec() };
-        self.held.extend_from_slice(bytes);
-        let hold_from = search.hold_from(&self.held);
-        self.give_out(&search, hold_from)
-    }
-
-    /// Gives out the rest: no more will come.
-    pub fn finish(&mut self) -> Vec<u8> {
-        let Some(search) = self.masker.search.clone() else { return Vec::new() };
-        self.give_out(&search, self.held.len())
-    }
-
-    /// How many bytes are held back.
-    pub fn held_bytes(&self) -> usize {
-        self.held.len()
-    }
-
-    fn give_out(&mut self, search: &Search, end: usize) -> Vec<u8> {
-        let runs = search.covered(&self.held, self.masked_in_held);
-        let mut out = Vec::with_capacity(end);
-        let mut at = 0;
-        self.masked_in_held = 0;
-        for (run_start, run_end) in runs {
-            if run_start >= end {
-                // Nothing was given out, and what is known of the beginning stays known.
-                self.masked_in_held = if run_start == end { run_end - end } else { 0 };
-                break;
-            }
-            if run_start > at {
-                out.extend_from_slice(&self.held[at..run_start]);
-                self.ends_in_mask = false;
-            }
-            if !self.ends_in_mask {
-                out.extend_from_slice(MASK.as_bytes());
-                self.ends_in_mask = true;
-            }
-            at = run_end.min(end);
-            self.masked_in_held = run_end - at;
-        }
-        if at < end {
-            out.extend_from_slice(&self.held[at..end]);
-            self.ends_in_mask = false;
-        }
-        self.held.drain(..end);
-        out
+    /// The length of the longest beginning that a secret may end with.
+    fn cut_beginning(&self, bytes: &[u8]) -> usize {
+        let head = &bytes[..bytes.len().min(self.longest - 1)];
+        self.values.iter().map(|value| value.backwards.at_end_of(head.iter().rev())).max().unwrap_or(0)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn masked(secrets: &[&str], pieces: &[&str]) -> String {
-        let mut stream = Masker::new(secrets).unwrap().stream();
-        let mut out: Vec<u8> = pieces.iter().flat_map(|piece| stream.feed(piece.as_bytes())).collect();
-        out.extend(stream.finish());
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn a_value_is_masked_wherever_it_is_split() {
-        assert_eq!(masked(&["hunter2"], &["pass hunter2!"]), "pass ***!");
-        assert_eq!(masked(&["hunter2"], &["pass hun", "ter2!"]), "pass ***!");
-        assert_eq!(masked(&["hunter2"], &["h", "u", "n", "t", "e", "r", "2"]), "***");
-        assert_eq!(masked(&["hunter2"], &["hunter", "1"]), "hunter1");
-    }
-
-    #[test]
-    fn overlapping_values_leave_nothing_of_either() {
-        assert_eq!(masked(&["abcd", "cdef"], &["xabcdefx"]), "x***x");
-        assert_eq!(masked(&["abcd", "cdefgh"], &["xabcd", "efx"]), "x***efx");
-        assert_eq!(masked(&["abcd", "cdefgh"], &["xabcdef", "ghx"]), "x***x");
-        assert_eq!(masked(&["abcd", "zabcdz"], &["zabcd", "y"]), "z***y");
-    }
-
-    #[test]
-    fn only_what_may_be_a_beginning_is_held_back() {
-        let mut stream = Masker::new(["hunter2"]).unwrap().stream();
-        assert_eq!(stream.feed(b"all of this and hun"), b"all of this and ");
-        assert_eq!(stream.held_bytes(), 3);
-        assert_eq!(stream.feed(b"t"), b"");
-        assert_eq!(stream.feed(b"?"), b"hunt?");
-    }
-
-    #[test]
-    fn each_line_of_a_key_is_masked_by_itself() {
-        let key = "-----BEGIN KEY-----\nabcdefghijkl\n-----END KEY-----\n";
-        assert_eq!(masked(&[key], &["it is abcdefghijkl\r\n"]), "it is ***\r\n");
-    }
-
-    #[test]
-    fn values_that_cannot_be_masked_are_refused_without_being_named() {
-        let error = Masker::new(["long enough", "abc"]).unwrap_err();
-        assert!(matches!(error, MaskError::TooShort { index: 1, bytes: 3 }));
-        assert!(!error.to_string().contains("abc"));
-        assert!(!format!("{:?}", Masker::new(["hunter2"]).unwrap()).contains("hunter2"));
-        assert!(matches!(Masker::new([vec![0; 65537]]), Err(MaskError::TooLong { index: 0, .. })));
-    }
-
-    #[test]
-    fn without_secrets_nothing_is_changed_or_held() {
-        let mut stream = Masker::new(Vec::<&str>::new()).unwrap().stream();
-        assert_eq!(stream.feed(b"text"), b"text");
-        assert!(matches!(Masker::NONE.mask_text("text"), Cow::Borrowed("text")));
-    }
-
-    /// Byte by byte, by the definition.
-    fn reference(secrets: &[Vec<u8>], text: &[u8]) -> Vec<u8> {
-        let mut is_secret = vec![false; text.len()];
-        for secret in secrets {
-            for start in 0..(text.len() + 1).saturating_sub(secret.len()) {
-                if text[start..].starts_with(secret) {
-                    is_secret[start..start + secret.len()].fill(true);
-                }
-            }
-        }
-        let mut out = Vec::new();
-        for (at, byte) in text.iter().enumerate() {
-            match (is_secret[at], at > 0 && is_secret[at - 1]) {
-                (false, _) => out.push(*byte),
-                (true, false) => out.extend_from_slice(MASK.as_bytes()),
-                (true, true) => {}
-            }
-        }
-        out
-    }
-
-    fn few_letters(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
-        prop::collection::vec(prop::sample::select(b"ab".to_vec()), length)
-    }
-
-    proptest! {
-        #[test]
-        fn any_split_gives_what_the_definition_gives(
-            secrets in prop::collection::vec(few_letters(4..9), 1..4),
-            pieces in prop::collection::vec(few_letters(0..12), 0..12),
-        ) {
-            let mut stream = Masker::new(&secrets).unwrap().stream();
-            let mut out = Vec::new();
-            let longest = secrets.iter().map(Vec::len).max().unwrap_or(0);
-            for piece in &pieces {
-                out.extend(stream.feed(piece));
-                prop_assert!(stream.held_bytes() < longest);
-            }
-            out.extend(stream.finish());
-            prop_assert_eq!(out, reference(&secrets, &pieces.concat()));
-        }
-    }
-}
+mod tests;
