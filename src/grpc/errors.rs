@@ -20,7 +20,10 @@ use crate::{
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
     },
     session::OpenError,
-    terminal::{AskError, CreateError, Gone, QuotaReached, Unapproved, reader::ReadError, run::RunError},
+    terminal::{
+        AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved, reader::ReadError,
+        run::RunError,
+    },
 };
 
 /// The domain of every `ErrorInfo`.
@@ -87,6 +90,7 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
         CreateError::Quota(reached) => quota_reached(reached),
         CreateError::Sandbox(error) => sandbox(error),
+        CreateError::Secret(error) => secret(error),
         CreateError::Spawn(refused) => match refused {
             SpawnRefused::Failed(failure) => spawn_failed(failure, None),
             SpawnRefused::Changed { failure, path } => spawn_failed(failure, Some(path)),
@@ -94,6 +98,21 @@ pub fn create(error: &CreateError) -> Status {
             SpawnRefused::Ring(_) => confinement("output_ring", with_causes(refused), []),
         },
     }
+}
+
+/// A secret that a command was to have: its name, and nothing of its file or its value.
+fn secret(error: &SecretError) -> Status {
+    let errno = match &error.fault {
+        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
+        SecretFault::NotAFile
+        | SecretFault::OpenToAll(_)
+        | SecretFault::Nul
+        | SecretFault::TooMuch(_)
+        | SecretFault::Mask(_) => None,
+    };
+    let metadata = [("stage", "secret".to_owned()), ("secret", error.name.clone())].into_iter();
+    let metadata = metadata.chain(errno.map(|errno| ("errno", errno.to_string())));
+    spawn_status(SpawnError::SecretUnavailable, Code::FailedPrecondition, with_causes(error), metadata)
 }
 
 /// Asking something of a terminal.
@@ -186,6 +205,7 @@ fn denied(denial: &Denial) -> Status {
         | Denial::Network { .. }
         | Denial::EnvironmentDenied { .. }
         | Denial::EnvironmentNotAllowed { .. }
+        | Denial::Secret(_)
         | Denial::Command { .. }
         | Denial::Variable { .. }
         | Denial::Conflict(..)

@@ -34,6 +34,9 @@ pub enum Denial {
         /// The pattern that denies it.
         pattern: String,
     },
+    /// The variable is a secret, which the policy alone gives.
+    #[error("environment variable {0:?} is a secret: only the policy gives it a value")]
+    Secret(String),
     /// The profile lists what may be passed, and this is not among it.
     #[error("environment variable {name:?} is not among those that profile {profile:?} allows")]
     EnvironmentNotAllowed {
@@ -83,6 +86,7 @@ impl Denial {
             Self::EnvironmentDenied { profile, pattern, .. } => {
                 format!("profile.{profile}.environment.deny:{pattern}")
             }
+            Self::Secret(name) => format!("secrets.{name}"),
             Self::EnvironmentNotAllowed { profile, .. } => format!("profile.{profile}.environment.allow"),
             Self::Command { rule, .. } => rule.clone().unwrap_or_else(|| "default".to_owned()),
             Self::Variable { profile, .. } => format!("profile.{profile}.environment"),

@@ -17,6 +17,9 @@ use super::{
     },
 };
 
+/// Stands for a secret.
+const HIDDEN: &str = "***";
+
 /// Everything about one decision.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
@@ -90,7 +93,7 @@ pub struct Run {
     pub cwd: String,
     /// The network.
     pub network: String,
-    /// The whole environment.
+    /// The whole environment. The values of secrets are not in it.
     pub environment: BTreeMap<String, String>,
     /// Milliseconds.
     pub time_limit_ms: Option<u64>,
@@ -112,6 +115,8 @@ impl Explanation {
             let entry = text(entry);
             entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
         });
+        // Nobody reads the values for an explanation.
+        let secrets = order.secrets().iter().map(|secret| (secret.name.clone(), HIDDEN.to_owned()));
         Self {
             decision: verdict.decision.to_string(),
             rule: verdict.cause_rule.clone(),
@@ -133,7 +138,7 @@ impl Explanation {
                 file: order.judged_file().map(|file| file.path.clone()),
                 cwd: order.cwd().to_string(),
                 network: format!("{:?}", order.network()).to_lowercase(),
-                environment: environment.collect(),
+                environment: environment.chain(secrets).collect(),
                 time_limit_ms: millis(order.time_limit()),
                 idle_limit_ms: millis(order.idle_limit()),
             }),

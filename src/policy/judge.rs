@@ -5,7 +5,7 @@
 //! refused it; it is never changed into something that the caller did not ask for, but for what ceilings cut
 //! and what the rules that allow it say.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sha2::Digest as _;
@@ -20,6 +20,7 @@ use super::{
     },
     environment::{self, Entry, Refused},
     profile::{Network, Profile},
+    secret::Grant,
 };
 
 /// A request with everything that was found out about it: for judging, and for explaining.
@@ -108,6 +109,7 @@ pub fn hear(policy: &PolicySet, request: &Request, views: &dyn Views) -> Result<
         program,
         argv,
         env: environment::merge(profile, &request.session_env, &caller),
+        secrets: grants(policy, profile, effects),
         cwd: request.cwd.clone(),
         output_limit_bytes: request
             .output_limit_bytes
@@ -134,7 +136,7 @@ fn ask_rules(
     (name, profile): (&ProfileName, &Arc<Profile>),
     programs: &dyn Programs,
 ) -> Result<Verdict, Denial> {
-    judge_environment(name, profile, request.session_env.iter().chain(&request.env))?;
+    judge_environment(policy, name, profile, request.session_env.iter().chain(&request.env))?;
     judge_cwd(&request.roots, &request.cwd)?;
     let env = environment::merged(profile, &request.session_env, &request.env);
     let circumstances = Circumstances {
@@ -147,7 +149,9 @@ fn ask_rules(
         rules: policy.rules(),
         programs,
         circumstances: &circumstances,
-        denies_variable: &|name| environment::judge_name(&profile.environment, name).is_err(),
+        denies_variable: &|name| {
+            policy.is_secret(name) || environment::judge_name(&profile.environment, name).is_err()
+        },
     };
     Ok(match &request.program {
         Program::Command { command, args } => {
@@ -159,6 +163,15 @@ fn ask_rules(
             verdict::judge(Form::Line(line, Dialect::of(shell)), bench)
         }
     })
+}
+
+/// What the profile gives, and what the rules add.
+fn grants(policy: &PolicySet, profile: &Profile, effects: &Effects) -> Vec<Grant> {
+    let names: BTreeSet<&String> = profile.secrets.iter().chain(&effects.secrets).collect();
+    // Loading has refused names that are none.
+    let grant =
+        |name: &String| Some(Grant { name: name.clone(), file: policy.secrets.get(name)?.file.clone() });
+    names.into_iter().filter_map(grant).collect()
 }
 
 fn programs_file(programs: &dyn Programs, program: &str, request: &Request) -> Found {
@@ -203,7 +216,7 @@ pub fn judge_session(
 ) -> Result<ProfileName, Denial> {
     let (name, profile) =
         policy.profile(profile).ok_or_else(|| Denial::Profile(profile.unwrap_or_default().to_owned()))?;
-    judge_environment(name, profile, env)?;
+    judge_environment(policy, name, profile, env)?;
     judge_cwd(roots, cwd)?;
     Ok(name.clone())
 }
@@ -218,11 +231,15 @@ fn judge_network(name: &ProfileName, profile: &Profile, request: &Request) -> Re
 }
 
 fn judge_environment<'a>(
+    policy: &PolicySet,
     name: &ProfileName,
     profile: &Profile,
     entries: impl IntoIterator<Item = &'a Entry>,
 ) -> Result<(), Denial> {
     for entry in entries {
+        if policy.is_secret(entry.name()) {
+            return Err(Denial::Secret(entry.name().to_owned()));
+        }
         environment::judge_name(&profile.environment, entry.name()).map_err(|refused| match refused {
             Refused::Denied(pattern) => Denial::EnvironmentDenied {
                 profile: name.clone(),
@@ -290,6 +307,11 @@ fn digest(request: &Request, order: &Order) -> Digest {
     for list in [&order.argv, &order.env] {
         part(&(list.len() as u64).to_le_bytes());
         list.iter().for_each(|item| part(item));
+    }
+    part(&(order.secrets.len() as u64).to_le_bytes());
+    for Grant { name, file } in &order.secrets {
+        part(name.as_bytes());
+        part(file.as_os_str().as_encoded_bytes());
     }
     let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
     let judged =

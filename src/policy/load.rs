@@ -16,6 +16,7 @@ use super::{
         rule::{Mode, Rule, RuleError, RuleSource},
     },
     profile::Profile,
+    secret::{self, SecretSource},
     set::{Origin, PolicySet, ProfileName},
 };
 
@@ -24,6 +25,8 @@ pub const MOST_RULES: usize = 10_000;
 
 /// Profiles of which one extends another, in a chain.
 const LONGEST_CHAIN: usize = 16;
+
+type Secrets = BTreeMap<String, SecretSource>;
 
 /// One policy file, as written.
 #[derive(Deserialize)]
@@ -34,6 +37,8 @@ struct PolicyFile {
     /// For the rules of this file that say nothing themselves.
     #[serde(default)]
     mode: Mode,
+    #[serde(default)]
+    secrets: BTreeMap<String, Spanned<SecretSource>>,
     #[serde(default)]
     profile: BTreeMap<String, Spanned<Profile>>,
     #[serde(default)]
@@ -57,9 +62,10 @@ pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError>
     let mut files: Vec<Parsed<'_>> =
         files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
     files.sort_by(|a, b| a.name.cmp(b.name));
-    let profiles = load_profiles(&files)?;
+    let secrets = load_secrets(&files)?;
+    let profiles = load_profiles(&files, &secrets)?;
     let default = choose_default(&files, &profiles)?;
-    let (rules, origins) = load_rules(&files, &profiles)?;
+    let (rules, origins) = load_rules(&files, &profiles, &secrets)?;
     Ok(PolicySet {
         generation: 1,
         default,
@@ -70,6 +76,7 @@ pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError>
         rules: rules.into(),
         origins: Arc::new(origins),
         files: files.iter().map(|file| file.name.to_owned()).collect(),
+        secrets: Arc::new(secrets),
         digest: digest(&files),
     })
 }
@@ -83,7 +90,24 @@ fn parse<'a>(name: &'a str, text: &'a str) -> Result<Parsed<'a>, PolicyFileError
     Ok(Parsed { name, text, file, raw })
 }
 
-fn load_profiles(files: &[Parsed<'_>]) -> Result<BTreeMap<ProfileName, Arc<Profile>>, PolicyFileError> {
+fn load_secrets(files: &[Parsed<'_>]) -> Result<Secrets, PolicyFileError> {
+    let mut secrets = Secrets::new();
+    for file in files {
+        for (name, spanned) in &file.file.secrets {
+            let wrong = |problem: String| file.error(spanned.span(), format!("secrets: {problem}"));
+            secret::check(name, spanned.get_ref()).map_err(wrong)?;
+            if secrets.insert(name.clone(), spanned.get_ref().clone()).is_some() {
+                return Err(wrong(format!("{name:?} is in another file, too")));
+            }
+        }
+    }
+    Ok(secrets)
+}
+
+fn load_profiles(
+    files: &[Parsed<'_>],
+    secrets: &Secrets,
+) -> Result<BTreeMap<ProfileName, Arc<Profile>>, PolicyFileError> {
     let mut owners: BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)> = BTreeMap::new();
     for file in files {
         for (name, profile) in &file.file.profile {
@@ -104,6 +128,8 @@ fn load_profiles(files: &[Parsed<'_>]) -> Result<BTreeMap<ProfileName, Arc<Profi
             Some(_) => extend(name, &owners).map_err(problem_at)?,
         };
         check_profile(name, &profile).map_err(problem_at)?;
+        check_secrets(&profile.secrets, &profile.environment.set, secrets)
+            .map_err(|problem| problem_at(Wrong { key: "secrets", problem }))?;
         profiles.insert(ProfileName((*name).into()), Arc::new(profile));
     }
     Ok(profiles)
@@ -178,6 +204,7 @@ fn choose_default(
 fn load_rules(
     files: &[Parsed<'_>],
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+    secrets: &Secrets,
 ) -> Result<(Vec<Rule>, BTreeMap<String, Origin>), PolicyFileError> {
     let mut rules = Vec::new();
     let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
@@ -212,6 +239,8 @@ fn load_rules(
             let rule = Rule::compile(source, file.file.mode).map_err(mistaken)?;
             examples::check(source, &rule).map_err(mistaken)?;
             check_effects(source, profiles).map_err(|(key, problem)| wrong(key, problem))?;
+            check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
+                .map_err(|problem| wrong("secrets", format!("effects.secrets: {problem}")))?;
             let line = file.text[..spanned.span().start.min(file.text.len())].matches('\n').count() + 1;
             origins.insert(source.id.clone(), Origin { file: file.name.to_owned(), line });
             rules.push(rule);
@@ -244,6 +273,17 @@ fn check_effects(
         [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)];
     match numbers.into_iter().find(|(_, value)| *value == Some(0)) {
         Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
+        None => Ok(()),
+    }
+}
+
+/// Secrets exist where they are named, and no variable takes the name of one.
+fn check_secrets(given: &[String], set: &BTreeMap<String, String>, secrets: &Secrets) -> Result<(), String> {
+    if let Some(name) = given.iter().find(|name| !secrets.contains_key(*name)) {
+        return Err(format!("there is no [secrets.{name}]"));
+    }
+    match set.keys().find(|name| secrets.contains_key(*name)) {
+        Some(name) => Err(format!("{name:?} is the name of a secret, and cannot be set")),
         None => Ok(()),
     }
 }

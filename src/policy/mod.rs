@@ -21,6 +21,7 @@ mod permit;
 pub mod profile;
 mod request;
 pub mod schema;
+mod secret;
 mod set;
 pub mod suite;
 
@@ -33,4 +34,5 @@ pub use load::MOST_RULES;
 pub use path::{AbsPath, PathError};
 pub use permit::{Digest, Order, Permit};
 pub use request::{Overflow, Program, Request, Stdin, Streams};
+pub use secret::{Grant, SecretSource};
 pub use set::{Origin, PolicySet, ProfileName};

@@ -15,6 +15,7 @@ use super::{
     },
     profile::{Network, Profile},
     request::{Overflow, Stdin, Streams},
+    secret::Grant,
 };
 
 /// SHA-256 of a request in its normal form.
@@ -100,6 +101,7 @@ pub struct Order {
     pub(super) interpreters: Vec<Interpreter>,
     pub(super) argv: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
+    pub(super) secrets: Vec<Grant>,
     pub(super) cwd: AbsPath,
     pub(super) output_limit_bytes: u64,
     pub(super) streams: Streams,
@@ -159,9 +161,14 @@ impl Order {
         &self.argv
     }
 
-    /// `NAME=value`, the whole environment.
+    /// `NAME=value`, the whole environment but the secrets.
     pub fn env(&self) -> &[Bytes] {
         &self.env
+    }
+
+    /// The secrets that are put into its environment, in the order of their names, no name twice.
+    pub fn secrets(&self) -> &[Grant] {
+        &self.secrets
     }
 
     /// The working folder.

@@ -45,6 +45,8 @@ pub struct Profile {
     pub landlock: Layer,
     /// The commands' environment.
     pub environment: EnvironmentRule,
+    /// Names of secrets, each of which is a variable of every command.
+    pub secrets: Vec<String>,
     /// Times: limits and graces.
     pub times: TimeRules,
     /// How much output is retained.
@@ -294,6 +296,7 @@ impl Default for Profile {
             seccomp: Layer::default(),
             landlock: Layer::default(),
             environment: EnvironmentRule::default(),
+            secrets: Vec::new(),
             times: TimeRules::default(),
             output: OutputRule::default(),
             shell: "/bin/sh".into(),

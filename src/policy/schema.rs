@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use super::{
     command::rule::{Mode, RuleSource},
     profile::Profile,
+    secret::SecretSource,
 };
 
 /// A policy file. Every `*.toml` of a policies folder is one, and together they are the policy.
@@ -19,6 +20,9 @@ struct PolicyFile {
     /// For the rules of this file that say nothing themselves.
     #[schemars(default)]
     mode: Mode,
+    /// Secrets, by the name of the variable that holds each.
+    #[schemars(default)]
+    secrets: BTreeMap<String, SecretSource>,
     /// Descriptions of confinement, by name.
     #[schemars(default)]
     profile: BTreeMap<String, Profile>,

@@ -9,6 +9,7 @@ use super::{
     command::rule::Rule,
     load,
     profile::{Demand, Profile},
+    secret::SecretSource,
 };
 
 /// A profile's name: letters, digits, `-` and `_`.
@@ -43,6 +44,7 @@ pub struct PolicySet {
     pub(super) rules: Arc<[Rule]>,
     pub(super) origins: Arc<BTreeMap<String, Origin>>,
     pub(super) files: Arc<[String]>,
+    pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
     pub(super) digest: Digest,
 }
 
@@ -119,6 +121,11 @@ impl PolicySet {
     /// All profiles, by name.
     pub fn profiles(&self) -> impl Iterator<Item = (&ProfileName, &Arc<Profile>)> {
         self.profiles.iter()
+    }
+
+    /// Whether a variable of this name is a secret, which nobody else may set.
+    pub fn is_secret(&self, name: &str) -> bool {
+        self.secrets.contains_key(name)
     }
 
     /// All rules.

@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     sync::watch,
@@ -26,7 +25,7 @@ use super::{
     launch::{self, LaunchError, Launched},
     remains::Remains,
     spawn_error::{SpawnFailure, SpawnFault},
-    spawn_request,
+    spawn_request::{self, Provisions},
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
@@ -247,11 +246,11 @@ impl Sandbox {
         &self,
         terminal_id: String,
         permit: Permit,
-        keepsake: Bytes,
+        provisions: Provisions,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
         self.lock_terminals().insert(terminal_id.clone(), listener);
-        let spawned = self.ask_to_spawn(terminal_id.clone(), permit, keepsake).await;
+        let spawned = self.ask_to_spawn(terminal_id.clone(), permit, provisions).await;
         if spawned.is_err() {
             self.lock_terminals().remove(&terminal_id);
         }
@@ -262,9 +261,9 @@ impl Sandbox {
         &self,
         terminal_id: String,
         permit: Permit,
-        keepsake: Bytes,
+        provisions: Provisions,
     ) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.redeem(), keepsake);
+        let request = spawn_request::build(terminal_id.clone(), permit.redeem(), provisions);
         let judged: Vec<String> = request
             .judged
             .iter()

@@ -17,7 +17,7 @@ mod script;
 pub mod seccomp;
 mod spare;
 pub mod spawn_error;
-mod spawn_request;
+pub mod spawn_request;
 pub mod spec;
 mod trials;
 pub mod view;

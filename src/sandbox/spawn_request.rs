@@ -6,6 +6,7 @@ use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
+    output::ring::MAX_RETAINED_BYTES,
     policy::{
         Order, Overflow, Stdin, Streams,
         command::program::{FileId, Found, Way},
@@ -17,8 +18,19 @@ use crate::{
 /// A ring that holds up its command must be this large at least, or command and reader take turns at every byte.
 const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
-/// The request for one command. `keepsake`: what the next gateway is to know of it.
-pub fn build(terminal_id: String, order: Order, keepsake: Bytes) -> Spawn {
+/// What the gateway adds to what policy allowed. Holds secrets: nothing prints it.
+pub struct Provisions {
+    /// What the next gateway is to know of the command.
+    pub keepsake: Bytes,
+    /// Secrets, as `NAME=value`.
+    pub secrets: Vec<Bytes>,
+    /// Bytes that each ring holds beyond those that are retained: what stands before these says what in them is secret.
+    pub margin_bytes: u64,
+}
+
+/// The request for one command.
+pub fn build(terminal_id: String, order: Order, provisions: Provisions) -> Spawn {
+    let Provisions { keepsake, secrets, margin_bytes } = provisions;
     let ring_bytes = match order.overflow() {
         Overflow::DropOldest => order.output_limit_bytes(),
         Overflow::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
@@ -29,11 +41,11 @@ pub fn build(terminal_id: String, order: Order, keepsake: Bytes) -> Spawn {
         judged: judged(&order),
         program: order.program().to_owned(),
         argv: argv(&order),
-        env: order.env().to_vec(),
+        env: order.env().iter().cloned().chain(secrets).collect(),
         cwd: order.cwd().as_str().to_owned(),
         path: order.search_path().iter().map(|folder| text(folder)).collect(),
         limits: Some(limits(&order.profile().limits)),
-        ring_bytes,
+        ring_bytes: ring_bytes.saturating_add(margin_bytes).min(MAX_RETAINED_BYTES.max(ring_bytes)),
         split_output: order.streams() == Streams::Split,
         open_stdin: order.stdin() == Stdin::Open,
         block_when_full: order.overflow() == Overflow::Block,

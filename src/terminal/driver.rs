@@ -22,6 +22,7 @@ use super::{
     holds::{Audience, Waits},
     judging, keepsake, outcome,
     quota::{Ledger, QuotaReached},
+    secrets::{SecretError, Secrets},
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
@@ -31,6 +32,7 @@ use crate::{
     sandbox::{
         handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
         programs::Remembered,
+        spawn_request::Provisions,
     },
     session::{Entered, Session, Site, Tenancy},
 };
@@ -94,7 +96,7 @@ impl Requested {
             counters: counters.clone(),
             changes: changes.clone(),
         });
-        Ok(Authorized { terminal, permit, entered: self.entered })
+        Ok(Authorized { terminal, permit, secrets: Secrets::default(), entered: self.entered })
     }
 }
 
@@ -128,17 +130,29 @@ fn summarize(requested: &Requested, permit: &Permit) -> Summary {
 pub(super) struct Authorized {
     pub terminal: Arc<Terminal>,
     permit: Permit,
+    secrets: Secrets,
     entered: Entered,
 }
 
 impl Authorized {
+    /// What is secret in its environment is read. Before a sandbox is brought up, which may be for nothing.
+    pub(super) fn with_secrets(self) -> Result<Self, SecretError> {
+        match Secrets::read(self.permit.order().secrets()) {
+            Ok(secrets) => Ok(Self { secrets, ..self }),
+            Err(error) => {
+                self.terminal.abandon();
+                Err(error)
+            }
+        }
+    }
+
     /// The sandbox is up, or is brought up.
     pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, Arc<StartError>> {
-        let Self { terminal, permit, entered } = self;
+        let Self { terminal, permit, secrets, entered } = self;
         match terminal.session.sandbox_for(site, permit.order()).await {
             Ok((sandbox, tenancy)) => {
                 let place = Place { sandbox, tenancy };
-                Ok(Prepared { terminal, permit, place, _entered: entered })
+                Ok(Prepared { terminal, permit, secrets, place, _entered: entered })
             }
             Err(error) => {
                 terminal.abandon();
@@ -170,6 +184,7 @@ impl Place {
 pub(super) struct Prepared {
     terminal: Arc<Terminal>,
     permit: Permit,
+    secrets: Secrets,
     place: Place,
     _entered: Entered,
 }
@@ -177,16 +192,21 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Gives the permit up for the command. Afterwards the terminal runs, or never was.
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, SpawnRefused> {
-        let Self { terminal, permit, place, _entered } = self;
+        let Self { terminal, permit, secrets, place, _entered } = self;
         let id = terminal.id.to_string();
-        let keepsake = keepsake::of(&terminal);
-        match place.sandbox.spawn(id, permit, keepsake, terminal.clone()).await {
+        let provisions = Provisions {
+            keepsake: keepsake::of(&terminal, &secrets),
+            secrets: secrets.environment(),
+            margin_bytes: secrets.masker().reach() as u64,
+        };
+        match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
             Ok(spawned) => {
                 let live = Live {
                     started: spawned.started,
                     stdout: spawned.stdout,
                     stderr: spawned.stderr,
                     sandbox: place.sandbox.clone(),
+                    masker: secrets.masker().clone(),
                 };
                 terminal.start(Running { place }, live);
                 Ok(terminal)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{asking::Unapproved, quota::QuotaReached};
+use super::{asking::Unapproved, quota::QuotaReached, secrets::SecretError};
 use crate::{
     policy::Denial,
     sandbox::{
@@ -32,6 +32,9 @@ pub enum CreateError {
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),
+    /// A secret of it cannot be had.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// It could not be started in its sandbox.
     #[error(transparent)]
     Spawn(#[from] SpawnRefused),

@@ -10,9 +10,11 @@ use prost::Message;
 
 use super::{
     holds,
+    secrets::Secrets,
     terminal::{Summary, Terminal},
 };
 use crate::{
+    masking::Masker,
     policy::{Digest, ProfileName, Streams, profile::Network},
     proto::state::{TerminalRecord, Waits},
 };
@@ -25,8 +27,9 @@ const VERSION: u32 = 1;
 const ARGUMENTS_MAX_BYTES: usize = 64 << 10;
 
 /// What the next gateway is to know of a terminal that is about to be spawned.
-pub(super) fn of(terminal: &Terminal) -> Bytes {
-    record(terminal).encode_to_vec().into()
+pub(super) fn of(terminal: &Terminal, secrets: &Secrets) -> Bytes {
+    let record = TerminalRecord { secrets: secrets.record(), ..record(terminal) };
+    record.encode_to_vec().into()
 }
 
 fn record(terminal: &Terminal) -> TerminalRecord {
@@ -78,13 +81,20 @@ pub(super) struct Remembered {
     pub(super) session_id: String,
     pub(super) request_id: Option<String>,
     pub(super) created_at: SystemTime,
+    /// Absent where it is not known what is secret in its output, which then is given to nobody.
+    pub(super) masker: Option<Masker>,
 }
 
 /// Reads a keepsake. One that cannot be read says nothing, and then the terminal has no description; whose it is, its
 /// sandbox says.
 #[allow(dead_code, reason = "until adoption reads it")]
 pub(super) fn read(keepsake: &[u8]) -> Remembered {
-    let record = TerminalRecord::decode(keepsake).unwrap_or_default();
+    let record = TerminalRecord::decode(keepsake);
+    let masker = record
+        .as_ref()
+        .ok()
+        .and_then(|record| Masker::new(record.secrets.iter().map(|secret| &secret.value)).ok());
+    let record = record.unwrap_or_default();
     let waits = match record.waits() {
         Waits::Unspecified | Waits::ForNobody => holds::Waits::ForNobody,
         Waits::ForStream => holds::Waits::ForStream,
@@ -108,6 +118,7 @@ pub(super) fn read(keepsake: &[u8]) -> Remembered {
         session_id: record.session_id,
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
+        masker,
     }
 }
 

@@ -10,9 +10,13 @@ use nix::errno::Errno;
 
 use super::{
     holds::Audience,
+    masked::{self, Part},
     terminal::{Claim, Stage, Terminal},
 };
-use crate::sys::ring;
+use crate::{
+    masking::{Ends, Masker},
+    sys::ring,
+};
 
 /// How much one piece may hold.
 const PIECE_BYTES: u64 = 256 << 10;
@@ -88,11 +92,9 @@ impl Terminal {
         };
         let head = ring.head();
         let start = ring.tail().max(head.saturating_sub(self.summary.output_limit_bytes)).min(head);
-        let mut data = vec![0; (head - start) as usize];
-        let copied = ring.read_at(start, &mut data).map_err(ReadError::Ring)?;
-        data.truncate(copied.length);
-        let next_offset = copied.offset + copied.length as u64;
-        Ok(Retained { data: data.into(), start_offset: copied.offset, next_offset, stage })
+        let part = self.read(ring, start, head - start, &stage)?;
+        let next_offset = part.offset + part.data.len() as u64;
+        Ok(Retained { data: part.data.into(), start_offset: part.offset, next_offset, stage })
     }
 
     /// Bytes of a stream from the start, and the oldest one still held: (oldest, next).
@@ -100,6 +102,16 @@ impl Terminal {
         let ring = self.ring(channel).ok()??;
         let head = ring.head();
         Some((ring.tail().min(head), head))
+    }
+
+    /// Reads a ring of this terminal, without what is secret in it.
+    fn read(&self, ring: &ring::Reader, from: u64, most: u64, stage: &Stage) -> Result<Part, ReadError> {
+        let ends = if stage.is_over() { Ends::Whole } else { Ends::Open };
+        masked::read(ring, self.masker(), from, most, ends).map_err(ReadError::Ring)
+    }
+
+    fn masker(&self) -> &Masker {
+        self.live().map_or(&Masker::NONE, |live| &live.masker)
     }
 
     fn ring(&self, channel: Channel) -> Result<Option<&ring::Reader>, ReadError> {
@@ -117,6 +129,8 @@ pub struct Cursor {
     terminal: Arc<Terminal>,
     channel: Channel,
     offset: u64,
+    /// Up to where it has looked: behind `offset` while the beginning of a secret is held back.
+    seen: u64,
     waiting: Option<Piece>,
     holds: bool,
 }
@@ -139,7 +153,7 @@ impl Cursor {
 
     fn with_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, audience: Audience) -> Self {
         let holds = terminal.hold(channel, offset, audience) == Claim::Yours;
-        Self { terminal, channel, offset, waiting: None, holds }
+        Self { terminal, channel, offset, seen: offset, waiting: None, holds }
     }
 
     /// Which stream.
@@ -157,22 +171,23 @@ impl Cursor {
         if let Some(piece) = self.waiting.take() {
             return Ok(Some(piece));
         }
+        // The stage before the ring: of a finished terminal everything is there, and nothing is held back.
+        let stage = self.terminal.stage();
         let Some(ring) = self.terminal.ring(self.channel)? else { return Ok(None) };
         let available = ring.head().saturating_sub(self.offset);
         if available == 0 {
             return Ok(None);
         }
-        let mut data = vec![0; available.min(PIECE_BYTES) as usize];
-        let copied = ring.read_at(self.offset, &mut data).map_err(ReadError::Ring)?;
+        let Part { offset, data, seen } =
+            self.terminal.read(ring, self.offset, available.min(PIECE_BYTES), &stage)?;
         let missed_from = self.offset;
-        self.offset = copied.offset + copied.length as u64;
+        self.offset = offset + data.len() as u64;
+        self.seen = seen.max(self.offset);
         self.let_go(ring).await;
-        data.truncate(copied.length);
-        let bytes =
-            (copied.length > 0).then(|| Piece::Data { offset: copied.offset, data: Bytes::from(data) });
-        if copied.offset > missed_from {
+        let bytes = (!data.is_empty()).then(|| Piece::Data { offset, data: Bytes::from(data) });
+        if offset > missed_from {
             self.waiting = bytes;
-            return Ok(Some(Piece::Gap { from: missed_from, to: copied.offset }));
+            return Ok(Some(Piece::Gap { from: missed_from, to: offset }));
         }
         Ok(bytes)
     }
@@ -180,7 +195,9 @@ impl Cursor {
     /// What was copied may be overwritten; a supervisor that waits for that is told.
     async fn let_go(&self, ring: &ring::Reader) {
         if self.holds {
-            ring.set_hold(self.offset);
+            // What stands before says what behind it is secret.
+            let reach = self.terminal.masker().reach() as u64;
+            ring.set_hold(self.offset.saturating_sub(reach));
             if ring.take_stalled() {
                 self.resume().await;
             }
@@ -199,7 +216,7 @@ impl Cursor {
         match self.terminal.ring(self.channel) {
             Ok(Some(ring)) => {
                 ring.arm();
-                ring.head() > self.offset
+                ring.head() > self.seen
             }
             Ok(None) | Err(_) => false,
         }

@@ -22,6 +22,7 @@ use super::{
     quota::Reservation,
 };
 use crate::{
+    masking::Masker,
     policy::{Digest, ProfileName, Streams},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::handle::{CommandEnd, Listener, Sandbox},
@@ -99,6 +100,8 @@ pub struct Live {
     pub stderr: Option<ring::Reader>,
     /// Where it runs.
     pub sandbox: Arc<Sandbox>,
+    /// Takes its secrets out of what leaves the gateway.
+    pub masker: Masker,
 }
 
 /// One terminal.

@@ -172,7 +172,7 @@ impl Terminals {
     }
 
     async fn start(&self, authorized: super::driver::Authorized) -> Result<Arc<Terminal>, CreateError> {
-        let prepared = authorized.prepare(&self.site).await?;
+        let prepared = authorized.with_secrets()?.prepare(&self.site).await?;
         Ok(prepared.spawn().await?)
     }
 

@@ -20,6 +20,7 @@ pub(super) fn merge(effects: &mut Effects, more: &Effects) -> Result<(), Exclude
             return Err(Excluded);
         }
     }
+    effects.secrets.extend(more.secrets.iter().cloned());
     fn lower<T: Ord + Copy>(a: Option<T>, b: Option<T>) -> Option<T> {
         match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),

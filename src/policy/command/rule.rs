@@ -116,6 +116,8 @@ pub struct Effects {
     pub profile: Option<String>,
     /// Variables to set.
     pub environment: BTreeMap<String, String>,
+    /// Names of secrets to give it, each as a variable.
+    pub secrets: Vec<String>,
     /// A time limit, if it is shorter than the command's.
     #[serde(deserialize_with = "duration::optional::deserialize")]
     #[schemars(with = "Option<String>")]

@@ -1,0 +1,52 @@
+//! Secrets by name: which file has the value, and who is given it. Never the value.
+//!
+//! The gateway reads the file at each spawn; what policy judges, explains and digests is the name.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::environment::Entry;
+
+/// The longest name.
+const LONGEST_NAME_BYTES: usize = 128;
+
+/// Variables that have a meaning of their own.
+const TAKEN: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
+
+/// A secret as a policy file writes it: `[secrets.NAME]`. The name is that of the variable which holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretSource {
+    /// The file that holds the value: absolute, not readable by everybody. One newline at its end is no part of it.
+    pub file: PathBuf,
+}
+
+/// A secret that a command is given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// The variable.
+    pub name: String,
+    /// The file that holds the value.
+    pub file: PathBuf,
+}
+
+/// What is wrong with a secret, if something is.
+pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
+    let mut letters = name.bytes();
+    let is_name = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
+        && name.len() <= LONGEST_NAME_BYTES;
+    if !is_name {
+        return Err(format!("{name:?} must be 1 to {LONGEST_NAME_BYTES} of a-z, A-Z, 0-9 and \"_\""));
+    }
+    if TAKEN.contains(&name) {
+        return Err(format!("{name:?} is given to every command with a value of its own"));
+    }
+    let is_plain = source.file.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok());
+    if !is_plain {
+        return Err(format!("file: {} must be absolute, without \"..\"", source.file.display()));
+    }
+    Entry::new(name.to_owned(), String::new()).map(drop).map_err(|error| error.to_string())
+}
