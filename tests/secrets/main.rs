@@ -1,0 +1,101 @@
+//! Secrets (S9): a command that is given one has it, and nobody else ever sees its value.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod given;
+mod masked;
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
+
+use support::{Command, Gateway, Session, eventually};
+
+/// The value. Its beginning comes back within it, and it ends as it begins.
+pub(crate) const VALUE: &str = "tok-tok-s3cr3t/0123456789+abcdef=tok";
+
+/// What stands in its place in output.
+pub(crate) fn covered() -> String {
+    "*".repeat(VALUE.len())
+}
+
+/// A gateway whose profile "armed" gives the secret `TOKEN`, and whose rule gives `RULED` to `printenv`.
+pub(crate) struct Armed {
+    pub(crate) gateway: Arc<Gateway>,
+    /// The file of `TOKEN`.
+    pub(crate) file: PathBuf,
+}
+
+impl Armed {
+    pub(crate) async fn start() -> Self {
+        let gateway = Gateway::start();
+        let file = gateway.folder().join("token");
+        write_secret(&file, VALUE, 0o600);
+        let ruled = gateway.folder().join("ruled");
+        write_secret(&ruled, "another-value-altogether", 0o600);
+        let policy = format!(
+            "[secrets.TOKEN]\nfile = {file:?}\n[secrets.RULED]\nfile = {ruled:?}\n\
+             [profile.armed]\nextends = 'workspace'\nsecrets = ['TOKEN']\n\
+             [[rule]]\nid = 'ruled'\ndecision = 'allow'\nargv = ['printenv', '**']\neffects.secrets = ['RULED']\n"
+        );
+        let folder = gateway.folder().join("policies");
+        fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");
+        fs::rename(folder.join("secrets.new"), folder.join("secrets.toml")).expect("it can be put in place");
+        let armed = Self { gateway, file };
+        let session = Session::open(&armed.gateway).await;
+        loop {
+            match with_secret(session.command("true")).try_create().await {
+                Ok(terminal) => break terminal.release().await,
+                Err(refusal) => assert_eq!(refusal.meta("rule"), "profile.exists", "{refusal:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+        session.close().await;
+        armed
+    }
+
+    /// Fails if the gateway has written the value, or a good part of it, into its log or its state.
+    pub(crate) fn must_have_told_nobody(&self) {
+        let log = self.gateway.log_tail();
+        assert!(!log.contains(&VALUE[4..20]), "{log}");
+        let mut folders = vec![self.gateway.state.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let kind = entry.file_type().expect("an entry has a type");
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() {
+                    let content = fs::read(entry.path()).unwrap_or_default();
+                    let found = content.windows(16).any(|part| part == &VALUE.as_bytes()[4..20]);
+                    assert!(!found, "{} holds the secret", entry.path().display());
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn write_secret(path: &PathBuf, value: &str, mode: u32) {
+    let aside = path.with_extension("new");
+    fs::write(&aside, format!("{value}\n")).expect("a secret can be written");
+    fs::set_permissions(&aside, fs::Permissions::from_mode(mode)).expect("the file is ours");
+    fs::rename(aside, path).expect("it can be put in place");
+}
+
+/// The command, under the profile that gives it the secret.
+pub(crate) fn with_secret(command: Command) -> Command {
+    command.with(|request| request.profile = "armed".into())
+}
+
+/// Runs a test's body with a gateway and a session, and looks for the value everywhere after it.
+pub(crate) async fn armed(body: impl AsyncFnOnce(&Armed, &Session)) {
+    let armed = Armed::start().await;
+    let session = Session::open(&armed.gateway).await;
+    body(&armed, &session).await;
+    session.close().await;
+    armed.must_have_told_nobody();
+    eventually("the end of the gateway", || {
+        armed.gateway.stop();
+        Some(())
+    })
+    .await;
+    armed.must_have_told_nobody();
+}
