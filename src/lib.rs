@@ -5,6 +5,7 @@ pub mod approval;
 pub mod cgroup;
 pub mod cli;
 pub mod client;
+pub mod conformance;
 pub mod failpoint;
 pub mod gateway;
 pub mod grpc;

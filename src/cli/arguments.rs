@@ -50,6 +50,8 @@ pub(super) enum Command {
     /// Check, test and explain policies
     #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(super::policy::PolicyCommand),
+    /// Test the terminals of an ACP client, this one's or another's, against the protocol
+    AcpConformance(super::acp_conformance::AcpConformanceArguments),
 }
 
 /// `provost serve`.
@@ -289,7 +291,7 @@ pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 

@@ -8,6 +8,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Parser;
 
 mod acp;
+mod acp_conformance;
 mod arguments;
 mod audit;
 mod connection;
@@ -64,6 +65,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Audit(arguments) => audit::audit(arguments),
         Command::Doctor(arguments) => doctor::examine(&arguments),
         Command::Policy(command) => policy::perform(command),
+        Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,
     }
 }
 

@@ -1,0 +1,213 @@
+//! A backend under test: the command that an editor would start, with the suite's relay as its agent and the
+//! suite's editor on its own stdin and stdout.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    net::{
+        UnixListener,
+        unix::pipe::{Receiver, Sender},
+    },
+    time::Instant,
+};
+
+use super::{
+    case::Fault,
+    editing::{Editor, Sessions},
+    peer::Peer,
+};
+
+/// How long a backend whose editor has gone may take to end by itself.
+const END: Duration = Duration::from_secs(20);
+/// How often a backend is asked whether it has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How much of a backend's stderr is shown when it fails.
+const COMPLAINT_BYTES: usize = 2000;
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// How backends are started.
+#[derive(Debug, Clone)]
+pub(super) struct Launch {
+    /// The command, which the agent's command is appended to.
+    pub(super) command: Vec<OsString>,
+    /// How long each of its answers may take.
+    pub(super) patience: Duration,
+}
+
+/// Why a backend cannot be tested.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// A folder, a socket or the program itself.
+    #[error("cannot {what}: {source}")]
+    Start {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// It does not get as far as a session.
+    #[error("the backend does not initialize{complaint}")]
+    Initialize {
+        /// What went wrong.
+        #[source]
+        fault: Fault,
+        /// The end of what it wrote to stderr.
+        complaint: String,
+    },
+}
+
+/// A running backend.
+pub(super) struct Backend {
+    /// The editor's end.
+    pub(super) editor: Arc<Peer>,
+    /// The agent's end.
+    pub(super) agent: Arc<Peer>,
+    /// The sessions that the agent gave out.
+    pub(super) sessions: Sessions,
+    folder: Folder,
+    child: Child,
+}
+
+impl Launch {
+    /// Starts a backend and initializes it with such an editor.
+    pub(super) async fn start(&self, editor: Editor) -> Result<Backend, BackendError> {
+        let failed = |what| move |source| BackendError::Start { what, source };
+        let folder = Folder::make().map_err(failed("make a folder"))?;
+        let socket = folder.0.join("agent");
+        let listener = UnixListener::bind(&socket).map_err(failed("listen for the agent"))?;
+        let myself = std::env::current_exe().map_err(failed("find this program"))?;
+        let log = folder.0.join("stderr");
+        let stderr = fs::File::create(&log).map_err(failed("make a file for stderr"))?;
+        let workspace = folder.workspace();
+        fs::create_dir(&workspace).map_err(failed("make the workspace"))?;
+        let mut child = Command::new(self.command.first().map_or(OsStr::new(""), OsString::as_os_str))
+            .args(self.command.iter().skip(1))
+            .arg(myself)
+            .args([OsStr::new("acp-conformance"), OsStr::new("--relay"), socket.as_os_str()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .map_err(failed("start the backend"))?;
+        let ends = child.stdin.take().zip(child.stdout.take()).ok_or(io::ErrorKind::BrokenPipe.into());
+        let (stdin, stdout) = ends.map_err(failed("open the backend's pipes"))?;
+        let writer = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed("open its stdin"))?;
+        let reader = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed("open its stdout"))?;
+        let (editing, sessions) =
+            (Peer::start(reader, writer, Editor::table(), self.patience), Sessions::default());
+        match initialize(&editing, &listener, editor, &sessions).await {
+            Ok(agent) => Ok(Backend { editor: editing, agent, sessions, folder, child }),
+            Err(fault) => {
+                end(&mut child, Duration::ZERO).await;
+                Err(BackendError::Initialize { fault, complaint: complaint(&log) })
+            }
+        }
+    }
+}
+
+async fn initialize(
+    editing: &Arc<Peer>,
+    listener: &UnixListener,
+    editor: Editor,
+    sessions: &Sessions,
+) -> Result<Arc<Peer>, Fault> {
+    let patience = editing.patience();
+    let asked = editing.ask(&editing.fresh_id(), "initialize", editor.initialize()).await?;
+    let accepted = tokio::time::timeout(patience, async {
+        tokio::select! {
+            accepted = listener.accept() => accepted.map_err(Fault::Workspace),
+            _ = editing.ended(patience) => Err(Fault::Ended("the backend went before it had an agent")),
+        }
+    });
+    let (agent, _) = accepted
+        .await
+        .map_err(|_| Fault::Silent { what: "the start of the agent".to_owned(), waited: patience })??;
+    let (reader, writer) = agent.into_split();
+    let agent = Peer::start(reader, writer, sessions.table(), editing.patience());
+    editing
+        .answer_to("initialize", asked)
+        .await?
+        .map_err(|refusal| Fault::Refused { method: "initialize".to_owned(), refusal })?;
+    Ok(agent)
+}
+
+impl Backend {
+    /// The folder that sessions have theirs in.
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.folder.workspace()
+    }
+
+    /// Whether it can be used for a further case.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.editor.has_ended() && !self.agent.has_ended()
+    }
+
+    /// Hangs up as an editor does, and waits for its end; past the time it is killed.
+    pub(super) async fn close(mut self) {
+        self.editor.hang_up().await;
+        end(&mut self.child, END).await;
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // A case may leave by an error: then nobody waits for a good end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn end(child: &mut Child, patience: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < patience {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn complaint(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let tail = &text[text.len().saturating_sub(COMPLAINT_BYTES)..];
+    let text = String::from_utf8_lossy(tail);
+    if tail.is_empty() { String::new() } else { format!(" (it wrote: {})", text.trim()) }
+}
+
+/// A folder of the suite's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> io::Result<Self> {
+        let name = format!("acp-conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        // Sandboxes name folders by their real path.
+        path.canonicalize().map(Self)
+    }
+
+    fn workspace(&self) -> PathBuf {
+        self.0.join("workspace")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,140 @@
+//! What a case is: a number that never changes its meaning, a rule and where it stands, and the steps that test it.
+
+use std::{fmt, future::Future, io, pin::Pin, time::Duration};
+
+use serde_json::Value;
+
+use super::stage::Stage;
+
+/// How binding a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// The specification demands it, or agents go wrong without it: the suite fails.
+    Must,
+    /// Practice or good sense asks for it: reported, and the suite does not fail.
+    Should,
+}
+
+impl Level {
+    /// As it is printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+        }
+    }
+}
+
+/// What a case has to have in its hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The agent's side only: such a case runs inside any editor.
+    Agent,
+    /// The editor's side too, and so a backend that stands between the two.
+    BothSides,
+}
+
+/// One numbered case.
+pub struct Case {
+    /// Its number. A number that was given is never given to another case.
+    pub number: u16,
+    /// How binding its rule is.
+    pub level: Level,
+    /// What it needs.
+    pub needs: Needs,
+    /// The rule, as a sentence.
+    pub rule: &'static str,
+    /// Where the rule stands.
+    pub source: &'static str,
+    pub(super) steps: Steps,
+}
+
+/// The steps of a case.
+pub(super) type Steps = fn(Stage) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+
+impl Case {
+    /// `TC-007`.
+    pub fn id(&self) -> String {
+        format!("TC-{:03}", self.number)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.id(), self.rule)
+    }
+}
+
+/// Why a case did not hold.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// What was seen is not what the rule says.
+    #[error("{0}")]
+    Unmet(String),
+    /// A request that should have been answered with a result was refused.
+    #[error("{method} was refused: {refusal}")]
+    Refused {
+        /// The request.
+        method: String,
+        /// The answer.
+        refusal: Refusal,
+    },
+    /// A request was not answered.
+    #[error("{what}: nothing came within {waited:?}")]
+    Silent {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// The other side is gone.
+    #[error("the connection ended: {0}")]
+    Ended(&'static str),
+    /// The case's own workspace failed it.
+    #[error("the suite cannot use its workspace: {0}")]
+    Workspace(#[from] io::Error),
+}
+
+/// A JSON-RPC error, taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Its code.
+    pub code: i64,
+    /// Its message.
+    pub message: String,
+    /// Its data.
+    pub data: Option<Value>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error {}: {}", self.code, self.message)
+    }
+}
+
+/// Ends the case with [`Fault::Unmet`] unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($sentence:tt)+) => {
+        if !$condition {
+            return Err($crate::conformance::case::Fault::Unmet(format!($($sentence)+)));
+        }
+    };
+}
+
+/// A list of cases: number, level, needs, where the rule stands, the rule, the steps.
+macro_rules! cases {
+    ($($number:literal $level:ident $needs:ident $source:literal: $rule:literal => $steps:path;)+) => {
+        pub(in crate::conformance) const CASES: &[$crate::conformance::case::Case] = &[$(
+            $crate::conformance::case::Case {
+                number: $number,
+                level: $crate::conformance::case::Level::$level,
+                needs: $crate::conformance::case::Needs::$needs,
+                rule: $rule,
+                source: $source,
+                steps: |stage| Box::pin($steps(stage)),
+            },
+        )+];
+    };
+}
+
+pub(super) use {cases, ensure};

@@ -1,0 +1,136 @@
+//! Ends of sessions, agents and editors: no command outlives the one it was run for.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::conformance::{
+    case::{Fault, cases, ensure},
+    editing::Editor,
+    lifeline::Lifeline,
+    stage::Stage,
+};
+
+cases! {
+    190 Must BothSides "v1 session setup: session/close frees what the session holds":
+        "session/close ends the session's commands, and no others" => session_close;
+    191 Must BothSides "v1 sessions: session/delete":
+        "session/delete ends the session's commands" => session_delete;
+    192 Must BothSides "practice: an agent may crash":
+        "the agent's end ends its commands" => agent_ends;
+    193 Must BothSides "practice: an editor may be closed at any time":
+        "the editor's end ends the commands, and the backend itself" => editor_ends;
+    194 Must BothSides "practice: an editor notices its agent's end by the end of its output":
+        "the agent's end is the end for the editor" => agent_end_reaches_editor;
+    195 Must BothSides "practice: an agent ends when its stdin does":
+        "the editor's end is the end for the agent" => editor_end_reaches_agent;
+    196 Should BothSides "practice: an agent may crash":
+        "an agent that ends while creating leaves nothing" => agent_ends_while_creating;
+}
+
+/// Past every grace time.
+const DEATH: Duration = Duration::from_secs(20);
+/// Something that does not go of its own accord.
+const STUBBORN: &str = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 100 & sleep 100' &); trap '' HUP TERM INT; while :; do sleep 0.2; done";
+
+async fn running(stage: &Stage) -> Result<Lifeline, Fault> {
+    let mut lifeline = stage.lifeline()?;
+    stage.script(&lifeline.held_by(STUBBORN)).await?;
+    lifeline.held().await?;
+    Ok(lifeline)
+}
+
+async fn session_close(stage: Stage) -> Result<(), Fault> {
+    ends_with(&stage, "session/close").await
+}
+
+async fn session_delete(stage: Stage) -> Result<(), Fault> {
+    ends_with(&stage, "session/delete").await
+}
+
+async fn ends_with(stage: &Stage, method: &str) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    let result = async {
+        let mut lifeline = running(&other).await?;
+        let kept = other.other_session().await?;
+        let script = "until [ -e go ]; do sleep 0.05; done; exit 5";
+        let create =
+            json!({"sessionId": kept, "command": "sh", "args": ["-c", script], "cwd": other.folder()});
+        // The other session's own folder is the default; this one may lie outside of it.
+        let created = other.call("terminal/create", create).await?.ok();
+        let answer = other.editor()?.call(method, json!({"sessionId": other.session()})).await?;
+        ensure!(answer.is_ok(), "{method} was answered with {answer:?}");
+        lifeline.let_go(DEATH).await?;
+        if let Some(created) = created {
+            let naming = json!({"sessionId": kept, "terminalId": created["terminalId"]});
+            let seen = other.ask("terminal/output", naming).await?;
+            ensure!(seen["exitStatus"].is_null(), "another session's command has ended: {seen}");
+        }
+        Ok(())
+    }
+    .await;
+    other.leave().await;
+    result
+}
+
+async fn agent_ends(stage: Stage) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    let result = async {
+        let mut lifeline = running(&other).await?;
+        other.agent().hang_up().await;
+        lifeline.let_go(DEATH).await
+    }
+    .await;
+    other.leave().await;
+    result
+}
+
+async fn editor_ends(stage: Stage) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    let result = async {
+        let mut lifeline = running(&other).await?;
+        other.editor()?.hang_up().await;
+        lifeline.let_go(DEATH).await?;
+        ensure!(other.editor()?.ended(DEATH).await, "the backend still runs");
+        Ok(())
+    }
+    .await;
+    other.leave().await;
+    result
+}
+
+async fn agent_end_reaches_editor(stage: Stage) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    other.agent().hang_up().await;
+    let has_ended = other.editor()?.ended(DEATH).await;
+    other.leave().await;
+    ensure!(has_ended, "the editor's connection is still open {DEATH:?} after the agent's end");
+    Ok(())
+}
+
+async fn editor_end_reaches_agent(stage: Stage) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    other.editor()?.hang_up().await;
+    let has_ended = other.agent().ended(DEATH).await;
+    other.leave().await;
+    ensure!(has_ended, "the agent's connection is still open {DEATH:?} after the editor's end");
+    Ok(())
+}
+
+async fn agent_ends_while_creating(stage: Stage) -> Result<(), Fault> {
+    let other = stage.with_editor(Editor::Plain).await?;
+    for n in 0..20 {
+        let script = format!("sleep 3; touch survived-{n}");
+        let params = other.creating(json!({"command": "sh", "args": ["-c", script]}));
+        other.agent().ask(&other.agent().fresh_id(), "terminal/create", params).await.map(drop)?;
+    }
+    other.agent().hang_up().await;
+    other.editor()?.ended(DEATH).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let survived = std::fs::read_dir(other.folder()).map_or(0, |entries| {
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("survived")).count()
+    });
+    other.leave().await;
+    ensure!(survived == 0, "{survived} of 20 commands outlived their agent");
+    Ok(())
+}

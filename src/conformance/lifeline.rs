@@ -1,0 +1,93 @@
+//! Tells from outside whether anything of a command still lives: a named pipe in the workspace whose writing end
+//! the command holds and all of its children inherit. The kernel says end-of-file when the last of them is gone,
+//! whatever namespace, session or process group they had fled to.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use tokio::{
+    io::AsyncReadExt,
+    net::unix::pipe::{OpenOptions, Receiver},
+    time::Instant,
+};
+
+use super::case::Fault;
+
+/// How long a command may take to take hold of its lifeline.
+const START: Duration = Duration::from_secs(20);
+/// How often a pipe that nobody has opened yet is looked at: it cannot be waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A named pipe, read here.
+pub(super) struct Lifeline {
+    path: PathBuf,
+    receiver: Receiver,
+}
+
+impl Lifeline {
+    /// Makes one in a folder that commands can write to.
+    pub(super) fn in_folder(folder: &Path) -> io::Result<Self> {
+        let name = format!("lifeline-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = folder.join(name);
+        mkfifo(&path, Mode::from_bits_truncate(0o600))?;
+        let receiver = OpenOptions::new().open_receiver(&path)?;
+        Ok(Self { path, receiver })
+    }
+
+    /// A script that takes hold of the pipe and says so, and goes on with `script`.
+    pub(super) fn held_by(&self, script: &str) -> String {
+        format!("exec 9>'{}'; echo held >&9; {script}", self.path.display())
+    }
+
+    /// Waits until the command holds it.
+    pub(super) async fn held(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let mut byte = [0; 1];
+        while begun.elapsed() < START {
+            // End-of-file: nobody has opened it yet.
+            match tokio::time::timeout(START, self.receiver.read(&mut byte)).await {
+                Ok(Ok(1..)) => return Ok(()),
+                Ok(Ok(0)) => tokio::time::sleep(LOOK_AGAIN).await,
+                Ok(Err(error)) => return Err(Fault::Workspace(error)),
+                Err(_) => break,
+            }
+        }
+        Err(Fault::Silent { what: "the command's start".to_owned(), waited: START })
+    }
+
+    /// Fails unless all that held it is gone within `patience`.
+    pub(super) async fn let_go(&mut self, patience: Duration) -> Result<(), Fault> {
+        let mut buffer = [0; 4096];
+        let draining = async {
+            loop {
+                match self.receiver.read(&mut buffer).await {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => {}
+                    Err(error) => return Err(Fault::Workspace(error)),
+                }
+            }
+        };
+        match tokio::time::timeout(patience, draining).await {
+            Ok(result) => result,
+            Err(_) => Err(Fault::Unmet(format!("processes of the command still live {patience:?} later"))),
+        }
+    }
+
+    /// Whether something still holds it, looked at for a moment.
+    pub(super) async fn is_held_for(&mut self, moment: Duration) -> bool {
+        matches!(self.let_go(moment).await, Err(Fault::Unmet(_)))
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

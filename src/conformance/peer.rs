@@ -1,0 +1,387 @@
+//! One end of a JSON-RPC connection, one message a line: calls with ids of any type, answers given by a table, and
+//! a record of every line that came.
+//!
+//! It is strict about what comes in (a line that is no JSON-RPC message, an answer to nothing: both are kept as
+//! strays) and free in what it sends, for some cases send what nobody should.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    sync::{Mutex as AsyncMutex, Notify, oneshot},
+};
+
+use super::case::{Fault, Refusal};
+
+/// Messages that are kept for cases to look at; past this the oldest go.
+const RECORD_LINES: usize = 4096;
+/// Strays that are kept; more of them say nothing more.
+const STRAYS: usize = 16;
+
+/// What a peer does with a request that comes in.
+pub(super) enum Reaction {
+    /// Answers with this result.
+    Result(Value),
+    /// Answers with this error.
+    Error(i64, &'static str),
+    /// The case answers.
+    Later,
+}
+
+/// Answers requests: method and parameters to what is done.
+pub(super) type Table = Box<dyn Fn(&str, &Value) -> Reaction + Send + Sync>;
+
+/// One end of a connection.
+pub(super) struct Peer {
+    writer: AsyncMutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>,
+    state: Mutex<State>,
+    changed: Notify,
+    table: Table,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    next_id: u64,
+    /// By the id's JSON text, so that `1` and `"1"` are two.
+    pending: HashMap<String, oneshot::Sender<Result<Value, Refusal>>>,
+    received: Vec<Received>,
+    dropped: usize,
+    strays: Vec<String>,
+    has_ended: bool,
+}
+
+/// A request or notification that came in.
+#[derive(Debug, Clone)]
+pub(super) struct Received {
+    /// The line, as it came.
+    pub(super) line: String,
+    /// The message.
+    pub(super) message: Value,
+}
+
+impl Received {
+    /// Its method.
+    pub(super) fn method(&self) -> &str {
+        self.message["method"].as_str().unwrap_or_default()
+    }
+
+    /// Its parameters.
+    pub(super) fn params(&self) -> &Value {
+        &self.message["params"]
+    }
+}
+
+impl Peer {
+    /// Begins to read, and answers requests by the table. `patience` is how long answers and messages may take.
+    pub(super) fn start(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        table: Table,
+        patience: Duration,
+    ) -> Arc<Self> {
+        let peer = Arc::new(Self {
+            writer: AsyncMutex::new(Some(Box::new(writer))),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            table,
+            patience,
+        });
+        tokio::spawn(peer.clone().read(BufReader::new(reader)));
+        peer
+    }
+
+    async fn read(self: Arc<Self>, mut reader: impl AsyncBufReadExt + Unpin) {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match reader.read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+            let Ok(text) = std::str::from_utf8(&line) else {
+                self.stray(format!("a line that is not UTF-8: {}", String::from_utf8_lossy(&line)));
+                continue;
+            };
+            self.take(text.trim_end_matches('\n')).await;
+        }
+        self.end();
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        state.has_ended = true;
+        state.pending.clear();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    async fn take(&self, line: &str) {
+        let message: Value = match serde_json::from_str(line) {
+            Ok(message) => message,
+            Err(error) => {
+                return self.stray(format!("a line that is not JSON ({error}): {}", shortened(line)));
+            }
+        };
+        if message["jsonrpc"] != "2.0" {
+            return self.stray(format!("not JSON-RPC 2.0: {}", shortened(line)));
+        }
+        let id = message.get("id").cloned();
+        if message.get("method").is_none() {
+            return self.take_answer(id, &message, line);
+        }
+        let reaction = id
+            .is_some()
+            .then(|| (self.table)(message["method"].as_str().unwrap_or_default(), &message["params"]));
+        self.record(Received { line: line.to_owned(), message });
+        match (reaction, id) {
+            (Some(Reaction::Result(result)), Some(id)) => self.answer(&id, result).await,
+            (Some(Reaction::Error(code, message)), Some(id)) => {
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
+                    .await;
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&self, received: Received) {
+        let mut state = self.state();
+        if state.received.len() == RECORD_LINES {
+            state.received.remove(0);
+            state.dropped += 1;
+        }
+        state.received.push(received);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn take_answer(&self, id: Option<Value>, message: &Value, line: &str) {
+        let waiting = id.and_then(|id| self.state().pending.remove(&id.to_string()));
+        let Some(waiting) = waiting else {
+            return self.stray(format!("an answer to no request: {}", shortened(line)));
+        };
+        let answer = match (message.get("result"), message.get("error")) {
+            (Some(result), None) => Ok(result.clone()),
+            (None, Some(error)) => match (error["code"].as_i64(), error["message"].as_str()) {
+                (Some(code), Some(text)) => {
+                    Err(Refusal { code, message: text.to_owned(), data: error.get("data").cloned() })
+                }
+                _ => return self.stray(format!("an error without code or message: {}", shortened(line))),
+            },
+            _ => return self.stray(format!("an answer must have a result or an error: {}", shortened(line))),
+        };
+        // Who asked may have given up.
+        let _ = waiting.send(answer);
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) async fn call(&self, method: &str, params: Value) -> Result<Result<Value, Refusal>, Fault> {
+        let id = self.fresh_id();
+        self.call_with_id(id, method, params).await
+    }
+
+    /// Asks under an id of the caller's choice.
+    pub(super) async fn call_with_id(
+        &self,
+        id: Value,
+        method: &str,
+        params: Value,
+    ) -> Result<Result<Value, Refusal>, Fault> {
+        let asked = self.ask(&id, method, params).await?;
+        self.answer_to(method, asked).await
+    }
+
+    /// Sends a request; its answer is waited for with [`Peer::answer_to`].
+    pub(super) async fn ask(&self, id: &Value, method: &str, params: Value) -> Result<Asked, Fault> {
+        let asked = self.expect(id)?;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        Ok(asked)
+    }
+
+    /// Waits for the answer to a request that the case sends as a line of its own.
+    pub(super) fn expect(&self, id: &Value) -> Result<Asked, Fault> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        if state.has_ended {
+            return Err(Fault::Ended("nothing can be asked"));
+        }
+        state.pending.insert(id.to_string(), sender);
+        Ok(Asked(receiver))
+    }
+
+    /// Waits for the answer to a request that was sent before.
+    pub(super) async fn answer_to(&self, what: &str, asked: Asked) -> Result<Result<Value, Refusal>, Fault> {
+        match tokio::time::timeout(self.patience, asked.0).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(Fault::Ended("an answer was still expected")),
+            Err(_) => Err(Fault::Silent { what: format!("the answer to {what}"), waited: self.patience }),
+        }
+    }
+
+    /// An id that was not used.
+    pub(super) fn fresh_id(&self) -> Value {
+        let mut state = self.state();
+        state.next_id += 1;
+        json!(state.next_id)
+    }
+
+    /// Sends a notification.
+    pub(super) async fn notify(&self, method: &str, params: Value) {
+        self.send(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
+    }
+
+    /// Answers a request.
+    pub(super) async fn answer(&self, id: &Value, result: Value) {
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
+    }
+
+    /// Sends a message.
+    pub(super) async fn send(&self, message: &Value) {
+        self.send_line(message.to_string().as_bytes()).await;
+    }
+
+    /// Sends a line as it is. An end that is gone is noticed by its reader.
+    pub(super) async fn send_line(&self, line: &[u8]) {
+        let mut writer = self.writer.lock().await;
+        if let Some(writer) = writer.as_mut() {
+            let mut whole = Vec::with_capacity(line.len() + 1);
+            whole.extend_from_slice(line);
+            whole.push(b'\n');
+            if writer.write_all(&whole).await.is_ok() {
+                let _ = writer.flush().await;
+            }
+        }
+    }
+
+    /// Closes the sending direction: to the other side, this end is gone.
+    pub(super) async fn hang_up(&self) {
+        if let Some(mut writer) = self.writer.lock().await.take() {
+            let _ = writer.shutdown().await;
+        }
+    }
+
+    /// Waits for a message that came in at `since` or later and that `wanted` takes.
+    pub(super) async fn received(
+        &self,
+        what: &str,
+        since: Mark,
+        wanted: impl Fn(&Received) -> bool,
+    ) -> Result<Received, Fault> {
+        let searching = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if let Some(found) = self.received_since(since).into_iter().find(&wanted) {
+                    return Ok(found);
+                }
+                if self.has_ended() {
+                    return Err(Fault::Ended("a message was still expected"));
+                }
+                changed.await;
+            }
+        };
+        match tokio::time::timeout(self.patience, searching).await {
+            Ok(found) => found,
+            Err(_) => Err(Fault::Silent { what: what.to_owned(), waited: self.patience }),
+        }
+    }
+
+    /// Everything that came in at `since` or later.
+    pub(super) fn received_since(&self, since: Mark) -> Vec<Received> {
+        let state = self.state();
+        state.received[since.0.saturating_sub(state.dropped).min(state.received.len())..].to_vec()
+    }
+
+    /// Everything that came in at `since` or later and before `until`.
+    pub(super) fn received_between(&self, since: Mark, until: Mark) -> Vec<Received> {
+        let mut received = self.received_since(since);
+        received.truncate(until.0.saturating_sub(since.0));
+        received
+    }
+
+    /// Now, in the record.
+    pub(super) fn mark(&self) -> Mark {
+        let state = self.state();
+        Mark(state.received.len() + state.dropped)
+    }
+
+    /// Waits for a message that came after `seen`; false when the connection has ended without one.
+    pub(super) async fn moved_past(&self, seen: Mark) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.mark().0 > seen.0 {
+                return true;
+            }
+            if self.has_ended() {
+                return false;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the other side has ended the connection.
+    pub(super) async fn ended(&self, patience: Duration) -> bool {
+        let waiting = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                if self.has_ended() {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::time::timeout(patience, waiting).await.is_ok()
+    }
+
+    /// How long answers and messages may take.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Whether the other side has ended the connection.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().has_ended
+    }
+
+    /// What came and should not have, up to now.
+    pub(super) fn strays(&self) -> Vec<String> {
+        self.state().strays.clone()
+    }
+
+    fn stray(&self, what: String) {
+        let mut state = self.state();
+        if state.strays.len() < STRAYS {
+            state.strays.push(what);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A request under way.
+pub(super) struct Asked(oneshot::Receiver<Result<Value, Refusal>>);
+
+/// A place in the record of what came in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark(usize);
+
+impl Mark {
+    /// Before everything.
+    pub(super) const START: Self = Self(0);
+}
+
+fn shortened(line: &str) -> String {
+    line.chars().take(200).collect()
+}

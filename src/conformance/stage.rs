@@ -1,0 +1,353 @@
+//! What a case works with: an agent with a session and a workspace, in the middle of a prompt, and the five terminal
+//! requests as it would send them. Terminals that a case leaves behind are released after it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    backend::{Backend, BackendError, Launch},
+    case::{Fault, Refusal, ensure},
+    editing::Editor,
+    lifeline::Lifeline,
+    peer::{Peer, Received},
+};
+
+/// The agent's side of a session, and the editor's where the suite plays both.
+#[derive(Clone)]
+pub(super) struct Stage(Arc<Inner>);
+
+struct Inner {
+    agent: Arc<Peer>,
+    editor: Option<Arc<Peer>>,
+    session: String,
+    folder: PathBuf,
+    terminals: Mutex<Vec<String>>,
+    launch: Option<Launch>,
+    own_backend: Mutex<Option<Backend>>,
+}
+
+/// What `terminal/output` answers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Output {
+    /// The text.
+    pub(super) text: String,
+    /// Whether its beginning was dropped.
+    pub(super) truncated: bool,
+    /// How the command ended, when it has.
+    pub(super) exit: Option<Exit>,
+}
+
+/// An exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Exit {
+    /// The code.
+    pub(super) code: Option<u64>,
+    /// The signal.
+    pub(super) signal: Option<String>,
+}
+
+impl Exit {
+    /// By itself, with this code.
+    pub(super) fn with_code(code: u64) -> Self {
+        Self { code: Some(code), signal: None }
+    }
+
+    fn parse(value: &Value) -> Result<Self, Fault> {
+        let code = match &value["exitCode"] {
+            Value::Null => None,
+            code => match code.as_u64().filter(|code| u32::try_from(*code).is_ok()) {
+                Some(code) => Some(code),
+                None => return Err(Fault::Unmet(format!("exitCode is no unsigned 32-bit number: {code}"))),
+            },
+        };
+        let signal = match &value["signal"] {
+            Value::Null => None,
+            Value::String(signal) => Some(signal.clone()),
+            other => return Err(Fault::Unmet(format!("signal is no text: {other}"))),
+        };
+        Ok(Self { code, signal })
+    }
+}
+
+impl Stage {
+    /// A session in any editor, which the agent was started by.
+    pub(super) fn inside(agent: Arc<Peer>, session: String, folder: PathBuf) -> Self {
+        Self(Arc::new(Inner {
+            agent,
+            editor: None,
+            session,
+            folder,
+            terminals: Mutex::default(),
+            launch: None,
+            own_backend: Mutex::default(),
+        }))
+    }
+
+    /// A new session of a backend.
+    pub(super) async fn open(backend: &Backend, launch: &Launch) -> Result<Self, Fault> {
+        let stage = Self::of(backend, launch).await?;
+        let folder = backend.sessions.folder(stage.session());
+        ensure!(
+            folder.as_deref() == Some(stage.folder()),
+            "session/new did not reach the agent with its cwd"
+        );
+        Ok(stage)
+    }
+
+    async fn of(backend: &Backend, launch: &Launch) -> Result<Self, Fault> {
+        let (session, folder) = new_session(&backend.editor, &backend.workspace()).await?;
+        Ok(Self(Arc::new(Inner {
+            agent: backend.agent.clone(),
+            editor: Some(backend.editor.clone()),
+            session,
+            folder,
+            terminals: Mutex::default(),
+            launch: Some(launch.clone()),
+            own_backend: Mutex::default(),
+        })))
+    }
+
+    /// A session of a further backend that has another editor; it ends with [`Stage::leave`].
+    pub(super) async fn with_editor(&self, editor: Editor) -> Result<Self, Fault> {
+        let launch = self.0.launch.as_ref().ok_or(Fault::Ended("this case needs a backend command"))?;
+        let backend = launch.start(editor).await.map_err(|error| match error {
+            BackendError::Start { source, .. } => Fault::Workspace(source),
+            BackendError::Initialize { fault, .. } => fault,
+        })?;
+        let stage = Self::of(&backend, launch).await?;
+        *lock(&stage.0.own_backend) = Some(backend);
+        Ok(stage)
+    }
+
+    /// A further session of the same backend, or one that was made up where there is none.
+    pub(super) async fn other_session(&self) -> Result<String, Fault> {
+        match &self.0.editor {
+            Some(editor) => {
+                let workspace = self.0.folder.parent().unwrap_or(&self.0.folder);
+                Ok(new_session(editor, workspace).await?.0)
+            }
+            None => Ok(format!("{}-other", self.0.session)),
+        }
+    }
+
+    /// The agent's end.
+    pub(super) fn agent(&self) -> &Peer {
+        &self.0.agent
+    }
+
+    /// The editor's end.
+    pub(super) fn editor(&self) -> Result<&Peer, Fault> {
+        self.0.editor.as_deref().ok_or(Fault::Ended("this case needs the editor's side"))
+    }
+
+    /// The session's id.
+    pub(super) fn session(&self) -> &str {
+        &self.0.session
+    }
+
+    /// The session's working folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// A lifeline in the session's folder.
+    pub(super) fn lifeline(&self) -> Result<Lifeline, Fault> {
+        Ok(Lifeline::in_folder(&self.0.folder)?)
+    }
+
+    /// Sends a request and gives the answer, whichever it is.
+    pub(super) async fn call(&self, method: &str, params: Value) -> Result<Result<Value, Refusal>, Fault> {
+        self.0.agent.call(method, params).await
+    }
+
+    /// Sends a request that must succeed.
+    pub(super) async fn ask(&self, method: &str, params: Value) -> Result<Value, Fault> {
+        self.call(method, params)
+            .await?
+            .map_err(|refusal| Fault::Refused { method: method.to_owned(), refusal })
+    }
+
+    /// Sends a request that must be refused, but not as "authentication required".
+    pub(super) async fn refused(&self, method: &str, params: Value) -> Result<Refusal, Fault> {
+        match self.call(method, params.clone()).await? {
+            Ok(result) => {
+                if let Some(id) = result["terminalId"].as_str() {
+                    lock(&self.0.terminals).push(id.to_owned());
+                }
+                Err(Fault::Unmet(format!("{method} {params} was answered with {result}, not with an error")))
+            }
+            Err(refusal) => {
+                ensure!(refusal.code != -32000, "{method}: -32000 means \"authentication required\"");
+                Ok(refusal)
+            }
+        }
+    }
+
+    /// The parameters of a create: `given`, with the session where it names none.
+    pub(super) fn creating(&self, given: Value) -> Value {
+        let mut params = Map::from_iter([("sessionId".to_owned(), json!(self.0.session))]);
+        if let Value::Object(given) = given {
+            params.extend(given);
+        }
+        Value::Object(params)
+    }
+
+    /// `terminal/create`.
+    pub(super) async fn create(&self, given: Value) -> Result<String, Fault> {
+        let result = self.ask("terminal/create", self.creating(given)).await?;
+        self.created(&result)
+    }
+
+    /// The id in the answer to a create, remembered so that the terminal is released after the case.
+    pub(super) fn created(&self, result: &Value) -> Result<String, Fault> {
+        let id = result["terminalId"].as_str().unwrap_or_default();
+        ensure!(!id.is_empty(), "terminalId is no text, or empty: {result}");
+        lock(&self.0.terminals).push(id.to_owned());
+        Ok(id.to_owned())
+    }
+
+    /// `terminal/create` of a shell script.
+    pub(super) async fn script(&self, script: &str) -> Result<String, Fault> {
+        self.create(json!({"command": "sh", "args": ["-c", script]})).await
+    }
+
+    /// Runs a shell script to its end and gives its output, which must be whole.
+    pub(super) async fn output_of(&self, script: &str) -> Result<String, Fault> {
+        let id = self.script(script).await?;
+        self.wait(&id).await?;
+        Ok(self.output(&id).await?.text)
+    }
+
+    /// Parameters that name a terminal.
+    pub(super) fn naming(&self, id: &str) -> Value {
+        json!({"sessionId": self.0.session, "terminalId": id})
+    }
+
+    /// `terminal/output`.
+    pub(super) async fn output(&self, id: &str) -> Result<Output, Fault> {
+        let result = self.ask("terminal/output", self.naming(id)).await?;
+        let Some(text) = result["output"].as_str() else {
+            return Err(Fault::Unmet(format!("output is no text: {}", result["output"])));
+        };
+        let Some(truncated) = result["truncated"].as_bool() else {
+            return Err(Fault::Unmet(format!("truncated is no boolean: {}", result["truncated"])));
+        };
+        let exit = match &result["exitStatus"] {
+            Value::Null => None,
+            status @ Value::Object(_) => Some(Exit::parse(status)?),
+            other => return Err(Fault::Unmet(format!("exitStatus is no object: {other}"))),
+        };
+        Ok(Output { text: text.to_owned(), truncated, exit })
+    }
+
+    /// `terminal/wait_for_exit`.
+    pub(super) async fn wait(&self, id: &str) -> Result<Exit, Fault> {
+        let result = self.ask("terminal/wait_for_exit", self.naming(id)).await?;
+        ensure!(result.is_object(), "the answer is no object: {result}");
+        Exit::parse(&result)
+    }
+
+    /// `terminal/kill`.
+    pub(super) async fn kill(&self, id: &str) -> Result<Value, Fault> {
+        self.ask("terminal/kill", self.naming(id)).await
+    }
+
+    /// `terminal/release`.
+    pub(super) async fn release(&self, id: &str) -> Result<Value, Fault> {
+        let result = self.ask("terminal/release", self.naming(id)).await?;
+        lock(&self.0.terminals).retain(|known| known != id);
+        Ok(result)
+    }
+
+    /// Polls until the output has `text` in it.
+    pub(super) async fn until(&self, id: &str, text: &str) -> Result<Output, Fault> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let output = self.output(id).await?;
+            if output.text.contains(text) {
+                return Ok(output);
+            }
+            if begun.elapsed() > self.0.agent.patience() {
+                let what = format!("{text:?} in the output, which is {:?}", shortened(&output.text));
+                return Err(Fault::Silent { what, waited: begun.elapsed() });
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Begins a prompt from the editor's side; the agent holds it.
+    pub(super) async fn begin_prompt(&self) -> Result<Prompt, Fault> {
+        let editor = self.editor()?;
+        let mark = self.0.agent.mark();
+        let params =
+            json!({"sessionId": self.0.session, "prompt": [{"type": "text", "text": "run the case"}]});
+        let asked = editor.ask(&editor.fresh_id(), "session/prompt", params).await?;
+        let received = self
+            .0
+            .agent
+            .received("session/prompt at the agent", mark, |message| message.method() == "session/prompt")
+            .await?;
+        Ok(Prompt { received, asked })
+    }
+
+    /// Releases what the case left behind, and ends what it had of its own.
+    pub(super) async fn leave(&self) {
+        let left = std::mem::take(&mut *lock(&self.0.terminals));
+        for id in left {
+            // What was released, or never lived, is refused: that is for the cases about it.
+            let _ = self.call("terminal/release", self.naming(&id)).await;
+        }
+        let own = lock(&self.0.own_backend).take();
+        if let Some(backend) = own {
+            backend.close().await;
+        }
+    }
+}
+
+/// A prompt under way.
+pub(super) struct Prompt {
+    received: Received,
+    asked: super::peer::Asked,
+}
+
+impl Prompt {
+    /// Ends it as an agent does, and waits for the editor to hear of it.
+    pub(super) async fn end(self, stage: &Stage) -> Result<(), Fault> {
+        stage.agent().answer(&self.received.message["id"], json!({"stopReason": "end_turn"})).await;
+        let answer = stage.editor()?.answer_to("session/prompt", self.asked).await?;
+        let reason =
+            answer.map_err(|refusal| Fault::Refused { method: "session/prompt".to_owned(), refusal })?;
+        ensure!(reason["stopReason"] == "end_turn", "the editor got {reason} for the prompt");
+        Ok(())
+    }
+}
+
+/// Opens a session with a folder of its own.
+async fn new_session(editor: &Peer, workspace: &Path) -> Result<(String, PathBuf), Fault> {
+    let folder = workspace.join(format!("session-{}", editor.fresh_id()));
+    fs::create_dir(&folder)?;
+    let answer = editor.call("session/new", json!({"cwd": folder, "mcpServers": []})).await?;
+    let answer = answer.map_err(|refusal| Fault::Refused { method: "session/new".to_owned(), refusal })?;
+    match answer["sessionId"].as_str() {
+        Some(id) => Ok((id.to_owned(), folder)),
+        None => Err(Fault::Unmet(format!("session/new was answered with {answer}"))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The beginning of a text, for a sentence about it.
+pub(super) fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(200).collect();
+    if short.len() < text.len() {
+        short.push_str("...");
+    }
+    short
+}

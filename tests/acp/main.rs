@@ -1,0 +1,7 @@
+//! The ACP shim and the conformance suite for ACP terminals, from outside: the real binary between agents and editors
+//! that were written with the official SDKs, or that are somebody else's.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod conformance;
