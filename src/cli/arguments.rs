@@ -43,11 +43,13 @@ pub(super) enum Command {
     Wait(WaitArguments),
     /// Stop a terminal if it runs, and free everything that it holds
     Release(ReleaseArguments),
+    /// Show what waits for a person's yes, and answer it
+    Approvals(super::approvals::ApprovalsArguments),
     /// Read and check the journal
     Audit(super::audit::AuditArguments),
     /// Say which protections this host offers, which are missing, and how to get them
     Doctor(DoctorArguments),
-    /// Check, test and explain policies
+    /// Check, test and explain policies, and see which one is in force
     #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(super::policy::PolicyCommand),
     /// Test the terminals of an ACP client, this one's or another's, against the protocol
@@ -129,6 +131,9 @@ pub(super) struct RunArguments {
     /// Pass stdin on to the command; without it the command's stdin is empty
     #[arg(long)]
     pub(super) stdin: bool,
+    /// When a rule asks a person. Without it you are asked on a terminal, and elsewhere the command is refused
+    #[arg(long, value_name = "WHAT")]
+    pub(super) on_ask: Option<OnAskChoice>,
     /// Afterwards print, on stderr, what confined the command and how it ended
     #[arg(long)]
     pub(super) receipt: bool,
@@ -174,6 +179,15 @@ pub(super) enum NetworkChoice {
     None,
     /// The host's
     Host,
+}
+
+/// What to do when a rule asks a person.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum OnAskChoice {
+    /// Wait until somebody answers with `provost approvals`
+    Wait,
+    /// End at once
+    Refuse,
 }
 
 /// `provost ps`.
@@ -279,7 +293,7 @@ pub(super) struct DoctorArguments {
 }
 
 /// An address, checked here so that a mistake is a mistake of arguments; the client parses it again.
-fn gateway(text: &str) -> Result<String, &'static str> {
+pub(super) fn gateway(text: &str) -> Result<String, &'static str> {
     parse_listen(text).map(|_| text.to_owned())
 }
 

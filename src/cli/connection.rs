@@ -12,7 +12,10 @@ use super::failure::Failure;
 use crate::{
     client::{self, Client, ConnectError},
     gateway::{self, Config, Embedded, PolicySource},
-    proto::v1::{sessions_client::SessionsClient, terminals_client::TerminalsClient},
+    proto::v1::{
+        approvals_client::ApprovalsClient, policies_client::PoliciesClient, sessions_client::SessionsClient,
+        terminals_client::TerminalsClient,
+    },
 };
 use tonic::transport::Channel;
 
@@ -20,6 +23,11 @@ use tonic::transport::Channel;
 pub(super) type Sessions = SessionsClient<Channel>;
 /// The terminals of a gateway.
 pub(super) type Terminals = TerminalsClient<Channel>;
+
+/// The approvals of a gateway.
+pub(super) type Approvals = ApprovalsClient<Channel>;
+/// The policy of a gateway.
+pub(super) type Policies = PoliciesClient<Channel>;
 
 /// The variable that names a gateway.
 const VARIABLE: &str = "PROVOST_GATEWAY";
@@ -82,6 +90,21 @@ impl Connection {
     /// The terminals service.
     pub(super) fn terminals(&self) -> Terminals {
         self.client.terminals.clone()
+    }
+
+    /// The approvals service.
+    pub(super) fn approvals(&self) -> Approvals {
+        self.client.approvals.clone()
+    }
+
+    /// The policies service.
+    pub(super) fn policies(&self) -> Policies {
+        self.client.policies.clone()
+    }
+
+    /// Whether the gateway is this process's own.
+    pub(super) fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
     }
 
     /// Ends the connection; an embedded gateway stops whatever still runs and removes its state.

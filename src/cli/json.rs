@@ -8,6 +8,22 @@ use serde::Serialize;
 
 use crate::proto::v1::{self, outcome::End};
 
+/// How something is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Form {
+    /// As `--json` says.
+    pub(super) fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
 /// A terminal, as `ps` and `kill` print it.
 #[derive(Debug, Serialize)]
 pub(super) struct Terminal {
@@ -180,6 +196,20 @@ pub(super) fn state(state: v1::State) -> &'static str {
         v1::State::Running => "running",
         v1::State::Finished => "finished",
         v1::State::Released => "released",
+    }
+}
+
+/// A state of an approval, as it is written everywhere.
+pub(super) fn approval_state(state: v1::ApprovalState) -> &'static str {
+    match state {
+        v1::ApprovalState::Unspecified => "unknown",
+        v1::ApprovalState::Pending => "pending",
+        v1::ApprovalState::Approved => "approved",
+        v1::ApprovalState::Used => "used",
+        v1::ApprovalState::Denied => "denied",
+        v1::ApprovalState::Expired => "expired",
+        v1::ApprovalState::Withdrawn => "withdrawn",
+        v1::ApprovalState::Superseded => "superseded",
     }
 }
 

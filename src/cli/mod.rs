@@ -9,7 +9,9 @@ use clap::Parser;
 
 mod acp;
 mod acp_conformance;
+mod approvals;
 mod arguments;
+mod asking;
 mod audit;
 mod connection;
 mod doctor;
@@ -19,6 +21,7 @@ mod interrupts;
 mod json;
 mod logs;
 mod policy;
+mod policy_in_force;
 mod receipt;
 mod report;
 mod run;
@@ -62,10 +65,12 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Kill(arguments) => terminals::kill(arguments).await,
         Command::Wait(arguments) => terminals::wait(arguments).await,
         Command::Release(arguments) => terminals::release(arguments).await,
+        Command::Approvals(arguments) => approvals::approvals(arguments).await,
         Command::Audit(arguments) => audit::audit(arguments),
         Command::Doctor(arguments) => doctor::examine(&arguments),
         Command::Policy(command) => policy::perform(command),
         Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,
+        Command::Policy(command) => policy::perform(command).await,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `provost policy`: check, test and explain policies.
 //!
-//! Works on files, without a gateway: what would be decided is computed here by the very code that decides there.
+//! Works on files, without a gateway (but for `status` and `reload`): what would be decided is computed here by the very
+//! code that decides there.
 //! It runs no command.
 
 use std::{
@@ -12,7 +13,11 @@ use std::{
 
 use clap::{Args, Subcommand};
 
-use super::{failure::Failure, streams};
+use super::{
+    failure::Failure,
+    policy_in_force::{self, ReloadArguments, StatusArguments},
+    streams,
+};
 use crate::{
     gateway::{ConfigError, PolicySource, policies},
     policy::{
@@ -34,6 +39,10 @@ pub(super) enum PolicyCommand {
     Test(TestArguments),
     /// Say what would happen to a command, and why
     Explain(ExplainArguments),
+    /// Show the policy that a gateway has in force, and whether newer files could not be loaded
+    Status(StatusArguments),
+    /// Have a gateway load its policy files anew, and show what is in force then
+    Reload(ReloadArguments),
     /// Print the JSON schema of policy files, for editors
     #[command(after_help = "Example:\n  provost policy schema > policy.schema.json")]
     Schema,
@@ -99,11 +108,13 @@ pub(super) struct ExplainArguments {
 }
 
 /// Does what is asked; answers with the exit status.
-pub(super) fn perform(command: PolicyCommand) -> Result<u8, Failure> {
+pub(super) async fn perform(command: PolicyCommand) -> Result<u8, Failure> {
     match command {
         PolicyCommand::Check(arguments) => check(&arguments),
         PolicyCommand::Test(arguments) => test(&arguments),
         PolicyCommand::Explain(arguments) => explain(arguments),
+        PolicyCommand::Status(arguments) => policy_in_force::status(arguments).await,
+        PolicyCommand::Reload(arguments) => policy_in_force::reload(arguments).await,
         PolicyCommand::Schema => {
             print(
                 &serde_json::to_string_pretty(&schema::of_files()).map_err(|e| Failure::own("schema", e))?,

@@ -10,6 +10,7 @@ use tonic::Streaming;
 
 use super::{
     arguments::{NetworkChoice, RunArguments},
+    asking::{self, Person},
     connection::{Connection, Terminals},
     exit,
     failure::{self, Failure},
@@ -80,7 +81,8 @@ async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
     let input = if arguments.stdin { Input::PassedOn } else { Input::Empty };
     let policies = arguments.policies.clone();
     let named = arguments.gateway.gateway.clone();
-    let request = request(arguments)?;
+    let person = Person::of(&arguments);
+    let request = v1::CreateTerminalRequest { on_ask: person.on_ask().into(), ..request(arguments)? };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match &policies {
         Some(_) => None,
@@ -96,9 +98,25 @@ async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
         Some(connection) => connection,
         None => Connection::embed(policies.as_deref()).await?,
     };
-    let result = in_session(&connection, workspace, request, input, &mut interrupts).await;
+    let result = in_session(&connection, workspace, request, (input, person), &mut interrupts).await;
+    let result = result.map_err(|failure| advise_on_approval(failure, &connection));
     connection.close().await;
     result
+}
+
+/// Where nobody could be asked: who can say yes, and how.
+fn advise_on_approval(failure: Failure, connection: &Connection) -> Failure {
+    if failure.reason != "APPROVAL_REQUIRED" {
+        return failure;
+    }
+    let advice = if connection.is_embedded() {
+        "run it on a terminal to be asked, or through a gateway that serves, where others can answer"
+            .to_owned()
+    } else {
+        let id = failure.details.get("approval_id").map_or("ID", String::as_str);
+        format!("have `provost approvals approve {id}` done, and run it again; or wait with --on-ask wait")
+    };
+    failure.advise(advice)
 }
 
 /// Opens a session for the workspace, runs the command in it, and closes it.
@@ -106,7 +124,7 @@ async fn in_session(
     connection: &Connection,
     workspace: String,
     mut create: v1::CreateTerminalRequest,
-    input: Input,
+    (input, person): (Input, Person),
     interrupts: &mut Interrupts,
 ) -> Result<Ended, Failure> {
     let mut sessions = connection.sessions();
@@ -121,7 +139,10 @@ async fn in_session(
         Err(signal) => return Ok(Ended::by(signal)),
     };
     create.session_id.clone_from(&session.id);
-    let result = drive(connection.terminals(), create, input, interrupts).await;
+    let result = tokio::select! {
+        driven = drive(connection.terminals(), create, input, interrupts) => driven,
+        never = asking::ask(connection.approvals(), session.id.clone()), if person == Person::Here => match never {},
+    };
     let closing = sessions.close(v1::CloseSessionRequest { session_id: session.id });
     // It ends with this process too.
     let Ok(closed) = unless_interrupted(interrupts, closing).await else { return result };

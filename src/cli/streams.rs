@@ -40,6 +40,12 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "provost: {}", text.replace('\n', " "));
 }
 
+/// Prints a question to stderr, as it is, and leaves the cursor behind it.
+pub(super) fn prompt(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 /// Prints lines to stderr as they are.
 pub(super) fn print_to_stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");

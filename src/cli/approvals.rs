@@ -1,0 +1,256 @@
+//! `provost approvals`: what waits for a person, and the person's answers.
+//!
+//! Needs a gateway that runs. Ids are whole ids, never prefixes, so that nobody says yes to another question than
+//! they read. Whatever a caller wrote is shown with its controls escaped.
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::{
+    arguments::gateway,
+    connection::{Approvals, Connection},
+    exit,
+    failure::Failure,
+    json::{self, Form},
+    streams::{self, Written},
+    terminals::{aligned, as_json, printed},
+};
+use crate::proto::v1::{self, ApprovalDecision, ApprovalState};
+
+/// `provost approvals`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Shows the requests that a rule asks a person about, and answers them. You see your own; root, the \
+                  gateway's own user and the approvers of its configuration see all. Without a command: list.",
+    after_help = "Examples:\n  \
+                  provost approvals\n  \
+                  provost approvals approve appr_01JD3ZK6T0000000000000000 --comment 'release 1.2'\n  \
+                  provost approvals watch --json"
+)]
+pub(super) struct ApprovalsArguments {
+    /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
+    #[arg(long, value_name = "unix:PATH", value_parser = gateway, global = true)]
+    gateway: Option<String>,
+    /// Print JSON: `list` an array, `watch` an object a line, the others an object
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<ApprovalsCommand>,
+}
+
+/// The commands of `provost approvals`.
+#[derive(Debug, Subcommand)]
+enum ApprovalsCommand {
+    /// List what waits for an answer, or for its request to use the answer
+    List {
+        /// Also what is over, as far as it is still known
+        #[arg(long)]
+        all: bool,
+        /// Of this session only
+        #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+        session: String,
+    },
+    /// Print what waits, and then every change, until interrupted
+    Watch {
+        /// Of this session only, until it is closed
+        #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+        session: String,
+    },
+    /// Say yes: the request may run, once, exactly as it was asked
+    Approve(AnswerArguments),
+    /// Say no
+    Deny(AnswerArguments),
+}
+
+/// An answer.
+#[derive(Debug, Args)]
+struct AnswerArguments {
+    /// The approval's id
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Told to the one who asked, and recorded
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    comment: String,
+    /// The person that you speak for; recorded as you say it
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    on_behalf_of: String,
+}
+
+/// Does what is asked; answers with the exit status.
+pub(super) async fn approvals(arguments: ApprovalsArguments) -> Result<u8, Failure> {
+    let connection = Connection::find(arguments.gateway.as_deref()).await?;
+    let approvals = connection.approvals();
+    let form = Form::of(arguments.json);
+    let unspecific = ApprovalsCommand::List { all: false, session: String::new() };
+    match arguments.command.unwrap_or(unspecific) {
+        ApprovalsCommand::List { all, session } => {
+            let which = if all { Which::All } else { Which::Open };
+            list(approvals, session, which, form).await
+        }
+        ApprovalsCommand::Watch { session } => watch(approvals, session, form).await,
+        ApprovalsCommand::Approve(answer) => {
+            resolve(approvals, answer, ApprovalDecision::Approve, form).await
+        }
+        ApprovalsCommand::Deny(answer) => resolve(approvals, answer, ApprovalDecision::Deny, form).await,
+    }
+}
+
+/// Which are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// Those that wait.
+    Open,
+    /// Those that are still known.
+    All,
+}
+
+async fn list(mut approvals: Approvals, session_id: String, which: Which, form: Form) -> Result<u8, Failure> {
+    let request = v1::ListApprovalsRequest { session_id, pending_only: false };
+    let answer = approvals.list(request).await?.into_inner();
+    let open = |it: &&v1::Approval| {
+        which == Which::All || matches!(it.state(), ApprovalState::Pending | ApprovalState::Approved)
+    };
+    let shown: Vec<&v1::Approval> = answer.approvals.iter().filter(open).collect();
+    match form {
+        Form::Json => printed(&as_json(&shown.into_iter().map(Approval::from).collect::<Vec<_>>())?),
+        Form::Text => {
+            let mut rows =
+                vec![["APPROVAL", "STATE", "PRINCIPAL", "EXPIRES", "RULE", "ASKS ABOUT"].map(str::to_owned)];
+            rows.extend(shown.into_iter().map(row));
+            printed(&aligned(&rows))
+        }
+    }
+}
+
+async fn watch(mut approvals: Approvals, session_id: String, form: Form) -> Result<u8, Failure> {
+    let mut changes = approvals.watch(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
+    while let Some(approval) = changes.message().await? {
+        let line = match form {
+            Form::Json => as_json(&Approval::from(&approval))?,
+            Form::Text => format!("{}\n", row(&approval).join("  ")),
+        };
+        let written = streams::print(&line).map_err(|error| Failure::own("cannot write to stdout", error))?;
+        if written == Written::NobodyReads {
+            return Ok(exit::NOBODY_READS);
+        }
+    }
+    Ok(0)
+}
+
+async fn resolve(
+    mut approvals: Approvals,
+    answer: AnswerArguments,
+    decision: ApprovalDecision,
+    form: Form,
+) -> Result<u8, Failure> {
+    let request = v1::ResolveApprovalRequest {
+        approval_id: answer.id,
+        decision: decision.into(),
+        comment: answer.comment,
+        on_behalf_of: answer.on_behalf_of,
+    };
+    let resolved = approvals.resolve(request).await?.into_inner();
+    match form {
+        Form::Json => printed(&as_json(&Approval::from(&resolved))?),
+        Form::Text => Ok(0),
+    }
+}
+
+fn row(approval: &v1::Approval) -> [String; 6] {
+    [
+        approval.id.clone(),
+        json::approval_state(approval.state()).to_owned(),
+        approval.principal.clone(),
+        approval.expires_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+        approval.rule.clone(),
+        shown(&approval.asks_about),
+    ]
+}
+
+/// A caller's text, that cannot drive the terminal that shows it.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] }).collect()
+}
+
+/// An approval, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Approval {
+    id: String,
+    state: &'static str,
+    session_id: String,
+    principal: String,
+    asks_about: String,
+    command: String,
+    args: Vec<String>,
+    shell_line: bool,
+    cwd: String,
+    profile: String,
+    env_names: Vec<String>,
+    rule: String,
+    reason: String,
+    request_digest: String,
+    generation: u64,
+    created_at: Option<String>,
+    expires_at: Option<String>,
+    waited_for: bool,
+    request_id: String,
+    answer: Option<Answer>,
+}
+
+/// What a person said.
+#[derive(Debug, Serialize)]
+struct Answer {
+    decision: &'static str,
+    approver: String,
+    on_behalf_of: String,
+    comment: String,
+    answered_at: Option<String>,
+}
+
+impl From<&v1::Approval> for Approval {
+    fn from(approval: &v1::Approval) -> Self {
+        Self {
+            id: approval.id.clone(),
+            state: json::approval_state(approval.state()),
+            session_id: approval.session_id.clone(),
+            principal: approval.principal.clone(),
+            asks_about: approval.asks_about.clone(),
+            command: approval.command.clone(),
+            args: approval.args.clone(),
+            shell_line: approval.shell_line,
+            cwd: approval.cwd.clone(),
+            profile: approval.profile.clone(),
+            env_names: approval.env_names.clone(),
+            rule: approval.rule.clone(),
+            reason: approval.reason.clone(),
+            request_digest: approval.request_digest.clone(),
+            generation: approval.generation,
+            created_at: approval.created_at.as_ref().map(ToString::to_string),
+            expires_at: approval.expires_at.as_ref().map(ToString::to_string),
+            waited_for: approval.waited_for,
+            request_id: approval.request_id.clone(),
+            answer: approval.answer.as_ref().map(|answer| Answer {
+                decision: match answer.decision() {
+                    ApprovalDecision::Unspecified => "unknown",
+                    ApprovalDecision::Approve => "approve",
+                    ApprovalDecision::Deny => "deny",
+                },
+                approver: answer.approver.clone(),
+                on_behalf_of: answer.on_behalf_of.clone(),
+                comment: answer.comment.clone(),
+                answered_at: answer.answered_at.as_ref().map(ToString::to_string),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_caller_wrote_cannot_drive_the_terminal_that_shows_it() {
+        let approval = v1::Approval { asks_about: "rm 'a\u{1b}[2Jb\r'\n".to_owned(), ..Default::default() };
+        assert!(!row(&approval).iter().any(|cell| cell.chars().any(char::is_control)));
+    }
+}

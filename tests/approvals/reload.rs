@@ -1,0 +1,256 @@
+//! The policy in force: what the gateway says of it, and how it follows its files.
+
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+
+use nix::sys::signal::Signal;
+use tonic::{Code, transport::Channel};
+
+use crate::{
+    desk::{RULE, gateway, touch},
+    support::{
+        Caller, Refusal,
+        api::{
+            CheckPolicyRequest, CreateTerminalRequest, ExplainRequest, Explanation, GetPolicyRequest, Policy,
+            PolicyFile, ReloadPolicyRequest, policies_client::PoliciesClient,
+        },
+        in_session, is_root, within,
+    },
+};
+
+fn policies(caller: &Caller) -> PoliciesClient<Channel> {
+    PoliciesClient::new(caller.channel())
+}
+
+async fn get(policies: &PoliciesClient<Channel>) -> Policy {
+    within("the policy", policies.clone().get(GetPolicyRequest {}))
+        .await
+        .expect("anybody may ask")
+        .into_inner()
+}
+
+/// Waits until the policy in force is as wanted.
+async fn until(policies: &PoliciesClient<Channel>, what: &str, wanted: impl Fn(&Policy) -> bool) -> Policy {
+    let seen = async {
+        loop {
+            let policy = get(policies).await;
+            if wanted(&policy) {
+                break policy;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(what, seen).await
+}
+
+fn rule(id: &str) -> String {
+    format!("[[rule]]\nid = '{id}'\ndecision = 'deny'\nargv = ['no-such-program-{id}']\n")
+}
+
+async fn explained(caller: &Caller, create: CreateTerminalRequest) -> Result<Explanation, Refusal> {
+    let request = ExplainRequest { create: Some(create) };
+    Ok(within("an explanation", policies(caller).explain(request)).await?.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_way_of_changing_a_file_is_followed() {
+    let gateway = gateway("");
+    let policies = policies(&gateway.caller().await);
+    let folder = gateway.folder().join("policies");
+    let file = folder.join("more.toml");
+    let first = get(&policies).await;
+    assert_eq!((first.generation, first.loads), (1, 1));
+    assert_eq!(first.files, [folder.join("default.toml").display().to_string()]);
+    assert_eq!((first.rules, first.default_profile.as_str()), (3, "workspace"));
+    assert!(first.refused.is_none() && first.loaded_at.is_some());
+
+    // Each is the same number of rules as before it, so that nothing but the content tells.
+    let steps: Vec<(&str, u32, Box<dyn Fn()>)> = vec![
+        ("a new file", 4, Box::new(|| write(&file, &rule("a")))),
+        ("a file that is written in place", 4, Box::new(|| write(&file, &rule("b")))),
+        ("a file that is replaced by rename", 4, Box::new(|| rename_over(&file, &rule("c")))),
+        ("a file of the same length", 4, Box::new(|| rename_over(&file, &rule("d")))),
+        ("a file that is taken away", 3, Box::new(|| fs::remove_file(&file).expect("it can be removed"))),
+        (
+            "a file that is a link",
+            4,
+            Box::new(|| {
+                write(&folder.join("e.text"), &rule("e"));
+                symlink("e.text", &file).expect("a link can be made");
+            }),
+        ),
+        (
+            "a link that leads elsewhere",
+            4,
+            Box::new(|| {
+                write(&folder.join("f.text"), &rule("f"));
+                symlink("f.text", folder.join("new")).expect("a link can be made");
+                fs::rename(folder.join("new"), &file).expect("it can be put in place");
+            }),
+        ),
+        ("the file that a link leads to", 4, Box::new(|| write(&folder.join("f.text"), &rule("g")))),
+    ];
+    let mut before = first;
+    for (what, rules, change) in steps {
+        change();
+        let after = until(&policies, what, |policy| policy.generation > before.generation).await;
+        assert_eq!((after.generation, after.rules), (before.generation + 1, rules), "{what}");
+        assert_ne!(after.digest, before.digest, "{what}");
+        assert!(after.refused.is_none(), "{what}: {:?}", after.refused);
+        before = after;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_folder_that_is_swapped_is_followed_as_a_whole() {
+    // As Kubernetes mounts a ConfigMap: the files are links through `..data`, which is swapped by rename.
+    let gateway = gateway("");
+    let policies = policies(&gateway.caller().await);
+    let folder = gateway.folder().join("policies");
+    let shipped = fs::read_to_string(folder.join("default.toml")).expect("it can be read");
+    let version = |name: &str| {
+        let version = folder.join(format!("..{name}"));
+        fs::create_dir(&version).expect("a folder can be made");
+        write(&version.join("default.toml"), &shipped);
+        write(&version.join("more.toml"), &rule(name));
+        symlink(format!("..{name}"), folder.join("..new")).expect("a link can be made");
+        fs::rename(folder.join("..new"), folder.join("..data")).expect("it can be put in place");
+    };
+    version("v1");
+    fs::remove_file(folder.join("default.toml")).expect("it can be removed");
+    for name in ["default.toml", "more.toml"] {
+        symlink(format!("..data/{name}"), folder.join(name)).expect("a link can be made");
+    }
+    let before = until(&policies, "the first version", |policy| policy.rules == 4).await;
+    version("v2");
+    let after = until(&policies, "the second version", |policy| policy.generation > before.generation).await;
+    assert_eq!((after.generation, after.rules), (before.generation + 1, 4));
+
+    // The folder itself is replaced.
+    let next = gateway.folder().join("policies-next");
+    fs::create_dir(&next).expect("a folder can be made");
+    write(&next.join("default.toml"), &shipped);
+    fs::rename(&folder, gateway.folder().join("policies-before")).expect("it can be moved");
+    fs::rename(&next, &folder).expect("it can be put in place");
+    let replaced = until(&policies, "the other folder", |policy| policy.rules == 3).await;
+    assert_eq!(replaced.files.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
+    let gateway = gateway("");
+    in_session(&gateway, async |session| {
+        let policies = policies(&session.caller);
+        let file = gateway.folder().join("policies/more.toml");
+        let before = get(&policies).await;
+        rename_over(&file, "[[rule]]\nid = 'x'\ndecision = 'perhaps'\n");
+        let status = until(&policies, "the refusal", |policy| policy.refused.is_some()).await;
+        let refused = status.refused.clone().expect("it was refused");
+        assert_eq!(refused.file, file.display().to_string());
+        assert_eq!((refused.line, refused.column), (3, 12), "{refused:?}");
+        assert!(!refused.problem.contains('\n') && refused.problem.contains("perhaps"), "{refused:?}");
+        assert!(refused.shown.contains("^") && refused.at.is_some(), "{refused:?}");
+        assert_eq!((status.generation, &status.digest), (before.generation, &before.digest));
+        assert_eq!(status.refused_loads, before.refused_loads + 1);
+        assert_eq!(touch(session, "x").with(|it| it.on_ask = 2).refusal().await.meta("rule"), RULE);
+
+        // The folder is gone altogether: the same.
+        let (folder, aside) = (gateway.folder().join("policies"), gateway.folder().join("aside"));
+        fs::rename(&folder, &aside).expect("it can be moved");
+        let gone = until(&policies, "the other refusal", |policy| {
+            policy.refused.as_ref().is_some_and(|refused| refused.file.is_empty())
+        })
+        .await;
+        assert_eq!(gone.generation, before.generation);
+        fs::rename(&aside, &folder).expect("it can be moved back");
+
+        rename_over(&file, &rule("x"));
+        let mended = until(&policies, "the mended policy", |policy| policy.refused.is_none()).await;
+        assert_eq!(mended.generation, before.generation + 1);
+        if is_root() {
+            // Who may not read the files is told the place, and not what stands there.
+            rename_over(&file, "[[rule]]\nid = 'secret name\n");
+            let other = crate::reload::policies(&gateway.caller_as(54_321).await);
+            let refused = until(&other, "the refusal", |policy| policy.refused.is_some()).await.refused;
+            let refused = refused.expect("it was refused");
+            assert!(refused.line == 2 && refused.shown.is_empty(), "{refused:?}");
+            assert!(!refused.problem.contains("secret"), "{refused:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_hangup_and_a_call_load_at_once_and_a_stranger_may_not_call() {
+    let gateway = gateway("");
+    let policies = policies(&gateway.caller().await);
+    // Files that were written just before the start are loaded once more all the same: not three times.
+    for _ in 0..3 {
+        let before = get(&policies).await.unchanged_loads;
+        gateway.signal(Signal::SIGHUP);
+        let same = until(&policies, "a load", |policy| policy.unchanged_loads > before).await;
+        assert_eq!((same.generation, same.loads), (1, 1), "nothing has changed");
+    }
+
+    let file = gateway.folder().join("policies/more.toml");
+    rename_over(&file, &rule("x"));
+    let answer = policies.clone().reload(ReloadPolicyRequest {}).await.expect("we may").into_inner();
+    let policy = answer.policy.expect("it says what is in force");
+    assert_eq!((policy.generation, policy.rules), (2, 4));
+    rename_over(&file, "nonsense");
+    let answer = policies.clone().reload(ReloadPolicyRequest {}).await.expect("we may").into_inner();
+    assert!(!answer.changed);
+    let policy = answer.policy.expect("it says what is in force");
+    assert_eq!(policy.generation, 2);
+    assert_eq!(policy.refused.expect("it was refused").line, 1);
+    if is_root() {
+        let mut other = crate::reload::policies(&gateway.caller_as(54_321).await);
+        let refused = Refusal::from(other.reload(ReloadPolicyRequest {}).await.expect_err("it may not"));
+        assert_eq!((refused.code, refused.reason.as_str()), (Code::PermissionDenied, "NOT_AN_ADMINISTRATOR"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_explanation_is_for_the_callers_own_sessions_only() {
+    let gateway = gateway("");
+    in_session(&gateway, async |session| {
+        let asks = touch(session, "made").env("A", "secret-value");
+        let explained_ask = explained(&session.caller, asks.request.clone()).await.expect("it is explained");
+        assert_eq!((explained_ask.decision.as_str(), explained_ask.rule.as_str()), ("ask", RULE));
+        let run = explained_ask.run.clone().expect("it may run");
+        assert_eq!((run.argv.join(" ").as_str(), run.profile.as_str()), ("touch made", "workspace"));
+        assert!(run.env_names.contains(&"A".to_owned()), "{run:?}");
+        assert!(!format!("{explained_ask:?}").contains("secret-value"), "values are nobody's business");
+        assert!(explained_ask.commands[0].matched.iter().any(|it| it.rule == RULE && !it.place.is_empty()));
+        assert!(!session.workspace.join("made").exists(), "nothing ran");
+
+        let unknown = explained(&session.caller, Default::default()).await.expect_err("it has no session");
+        assert_eq!((unknown.code, unknown.reason.as_str()), (Code::NotFound, "SESSION_NOT_FOUND"));
+        if is_root() {
+            let other = gateway.caller_as(54_321).await;
+            let foreign = explained(&other, asks.request).await.expect_err("it is another's");
+            assert_eq!(foreign, unknown);
+        }
+
+        let check = async |name: &str, text: &str| {
+            let files = vec![PolicyFile { name: name.into(), text: text.into() }];
+            let request = CheckPolicyRequest { files };
+            policies(&session.caller).check(request).await.map(tonic::Response::into_inner)
+        };
+        let good = check("p.toml", "default_profile = 'a'\n[profile.a]\n").await.expect("it is checked");
+        assert!(good.problem.is_none() && good.profiles == ["a"] && good.digest.len() == 64, "{good:?}");
+        let bad = check("p.toml", "default_profile = 'a'\n[profile.a]\nno_such_key = 1\n").await;
+        let problem = bad.expect("it is checked").problem.expect("it is wrong");
+        assert_eq!((problem.file.as_str(), problem.line, problem.column), ("p.toml", 3, 1), "{problem:?}");
+    })
+    .await;
+}
+
+fn write(file: &Path, text: &str) {
+    fs::write(file, text).expect("a policy can be written");
+}
+
+fn rename_over(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    write(&new, text);
+    fs::rename(&new, file).expect("it can be put in place");
+}
