@@ -68,7 +68,6 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Approvals(arguments) => approvals::approvals(arguments).await,
         Command::Audit(arguments) => audit::audit(arguments),
         Command::Doctor(arguments) => doctor::examine(&arguments),
-        Command::Policy(command) => policy::perform(command),
         Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,
         Command::Policy(command) => policy::perform(command).await,
     }
