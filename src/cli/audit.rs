@@ -266,6 +266,7 @@ fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
 impl FilterArguments {
     fn filter(&self) -> Filter {
         Filter {
+            principal: None,
             session: self.session.clone(),
             terminal: self.terminal.clone(),
             rule: self.rule.clone(),

@@ -11,7 +11,10 @@ use std::{
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::policies;
+use super::{
+    journaling::{JournalConfig, JournalSection},
+    policies,
+};
 
 use crate::{
     approval::Terms,
@@ -57,6 +60,8 @@ pub struct Config {
     pub drain: Duration,
     /// Sandboxes end with the gateway.
     pub die_with_gateway: DieWithGateway,
+    /// How the journal is kept; absent: there is none.
+    pub journal: Option<JournalConfig>,
 }
 
 /// Whether sandboxes outlive a gateway that was killed.
@@ -133,6 +138,7 @@ impl Default for Config {
             finished_kept: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
             die_with_gateway: DieWithGateway::No,
+            journal: Some(JournalConfig::default()),
         }
     }
 }
@@ -164,6 +170,7 @@ impl Config {
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
             drain: parsed.drain.unwrap_or(default.drain),
             die_with_gateway: default.die_with_gateway,
+            journal: parsed.journal.into_config(),
         })
     }
 
@@ -173,6 +180,7 @@ impl Config {
         Self {
             policies: PolicySource::CompiledInPreferringLimits,
             die_with_gateway: DieWithGateway::Yes,
+            journal: None,
             drain: Duration::from_secs(10),
             ..Self::default()
         }
@@ -235,6 +243,8 @@ struct ConfigFile {
     finished_kept: Option<Duration>,
     #[serde(default, with = "duration::optional")]
     drain: Option<Duration>,
+    #[serde(default)]
+    journal: JournalSection,
 }
 
 /// `unix:/absolute/path`.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod journaling;
 mod listen;
 pub mod policies;
 mod private;
@@ -15,6 +16,8 @@ mod state;
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
+use journaling::Drained;
+pub use journaling::{JournalConfig, JournalError};
 pub use listen::ListenError;
 use listen::Listening;
 use reload::Reloading;
@@ -40,7 +43,10 @@ use crate::{
         identity,
     },
     session::{Sessions, Site},
-    terminal::{Terminals, closing},
+    terminal::{
+        Terminals,
+        closing::{self, Why},
+    },
 };
 
 /// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
@@ -88,6 +94,9 @@ pub enum ServeError {
     /// The configured cgroup cannot be used.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The journal cannot be kept.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// Signals cannot be watched.
     #[error("cannot watch for signals")]
     Signals(#[source] io::Error),
@@ -178,6 +187,8 @@ impl Gateway {
         let seen = Reloading::before(&config.policies);
         let policy = Arc::new(InForce::new(config.policies.load()?, reload::now_unix_ms()));
         let state = State::open(&config.state)?;
+        let recorder = journaling::open(config.journal.as_ref(), &state.folder)?;
+        journaling::note_start(&recorder, &policy.current());
         let ids =
             identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
         let mut host = Host::probe().with_ids(ids);
@@ -194,8 +205,14 @@ impl Gateway {
         let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
         let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw());
         Ok(Self {
-            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps),
-            reloading: Reloading { source: config.policies.clone(), in_force: policy, approvals, seen },
+            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps, recorder.clone()),
+            reloading: Reloading {
+                source: config.policies.clone(),
+                in_force: policy,
+                approvals,
+                recorder,
+                seen,
+            },
             sessions: Arc::new(sessions),
             state,
             finished_kept: config.finished_kept,
@@ -261,7 +278,9 @@ impl Gateway {
         // The API answers to the last: waits and streams end with what became of their terminals.
         tokio::select! {
             served = &mut server => served?,
-            () = self.end_sessions(hurry) => {}
+            drained = self.end_sessions(hurry) => {
+                journaling::end(self.terminals.recorder(), drained).await;
+            }
         }
         stop_listening.cancel();
         if timeout(STREAMS_END, &mut server).await.is_err() {
@@ -293,28 +312,33 @@ impl Gateway {
     }
 
     /// Closes every session: in good order for as long as the drain may take, then by force.
-    async fn end_sessions(&self, hurry: &CancellationToken) {
+    async fn end_sessions(&self, hurry: &CancellationToken) -> Drained {
+        let drained;
         let gentle = timeout(self.drain_limit, self.close_sessions(None));
         tokio::select! {
             in_time = gentle => {
                 if in_time.is_ok() {
-                    return;
+                    return Drained::InOrder;
                 }
                 tracing::warn!("drain took too long: killing what is left");
+                drained = Drained::TooSlow;
             }
-            () = hurry.cancelled() => {}
+            () = hurry.cancelled() => drained = Drained::Hurried,
         }
         for session in self.sessions.all() {
             session.sandboxes.kill().await;
         }
         self.close_sessions(Some(Duration::ZERO)).await;
+        drained
     }
 
     async fn close_sessions(&self, grace: Option<Duration>) {
         let mut closing = tokio::task::JoinSet::new();
         for session in self.sessions.all() {
             let (terminals, sessions) = (self.terminals.clone(), self.sessions.clone());
-            closing.spawn(async move { closing::close(&terminals, &sessions, &session, grace).await });
+            closing.spawn(async move {
+                closing::close(&terminals, &sessions, &session, Why::Shutdown, grace).await
+            });
         }
         closing.join_all().await;
     }

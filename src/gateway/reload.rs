@@ -20,11 +20,13 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use super::config::PolicySource;
+use super::{config::PolicySource, journaling};
 use crate::{
     approval::Book,
     grpc::Reloaded,
+    journal::{PolicyRefused, Record},
     policy::{InForce, Refusal, Replaced},
+    terminal::Recorder,
 };
 
 /// Between two looks.
@@ -41,6 +43,8 @@ pub(super) struct Reloading {
     pub(super) in_force: Arc<InForce>,
     /// Questions of an older policy end with it.
     pub(super) approvals: Arc<Book>,
+    /// Writes down which policy is in force.
+    pub(super) recorder: Recorder,
     /// The files as they were before the policy in force was loaded.
     pub(super) seen: Seen,
 }
@@ -144,6 +148,7 @@ impl Reloading {
             Ok(set) => {
                 let replaced = self.in_force.replace(set, at_unix_ms);
                 if let Replaced::By(generation) = replaced {
+                    self.recorder.note(&journaling::policy_loaded(&self.in_force.current()));
                     self.approvals.supersede(generation);
                 }
                 let current = self.in_force.current();
@@ -156,8 +161,11 @@ impl Reloading {
                 Reloaded::Taken(replaced)
             }
             Err((problem, place)) => {
+                let generation = self.in_force.current().generation();
+                let refused = PolicyRefused { generation, problem: problem.clone() };
+                self.recorder.note(&Record::PolicyRefused(refused));
                 tracing::error!(
-                    policy.generation = self.in_force.current().generation(),
+                    policy.generation = generation,
                     problem,
                     "policy refused: the one in force stays"
                 );

@@ -11,6 +11,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::fields::FieldError;
 use crate::{
     approval::{Full, ResolveError},
+    journal::AppendError,
     policy::Denial,
     proto::v1::SpawnError,
     sandbox::{
@@ -21,8 +22,8 @@ use crate::{
     },
     session::OpenError,
     terminal::{
-        AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved, reader::ReadError,
-        run::RunError,
+        AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved, Unrecorded,
+        opening::OpeningError, reader::ReadError, run::RunError,
     },
 };
 
@@ -63,6 +64,14 @@ pub fn deadline_passed() -> Status {
     status(Code::DeadlineExceeded, "the deadline has passed".into(), "DEADLINE", [])
 }
 
+/// Opening a session, and writing that down.
+pub fn opening(error: &OpeningError) -> Status {
+    match error {
+        OpeningError::Open(error) => open(error),
+        OpeningError::Unrecorded(error) => unrecorded(error),
+    }
+}
+
 /// Opening a session.
 pub fn open(error: &OpenError) -> Status {
     match error {
@@ -89,6 +98,7 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Denied(denial) => denied(denial),
         CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
         CreateError::Quota(reached) => quota_reached(reached),
+        CreateError::Unrecorded(error) => unrecorded(error),
         CreateError::Sandbox(error) => sandbox(error),
         CreateError::Secret(error) => secret(error),
         CreateError::Spawn(refused) => match refused {
@@ -215,6 +225,28 @@ fn denied(denial: &Denial) -> Status {
     status(Code::PermissionDenied, denial.to_string(), reason, [("rule", denial.rule())])
 }
 
+/// The journal did not take a record: nothing was started.
+pub fn unrecorded(error: &Unrecorded) -> Status {
+    let message = with_causes(error);
+    match &error.0 {
+        AppendError::Unwritable(failure) => {
+            let errno = failure.source.raw_os_error().unwrap_or_default();
+            let metadata = [("step", failure.step.name().to_owned()), ("errno", errno.to_string())];
+            status(Code::Unavailable, message, "JOURNAL_UNWRITABLE", metadata)
+        }
+        AppendError::Stopped => {
+            status(Code::Unavailable, message, "JOURNAL_UNWRITABLE", [("step", "closed".to_owned())])
+        }
+        AppendError::TooLong { bytes, limit } => {
+            let metadata = [("bytes", bytes.to_string()), ("limit", limit.to_string())];
+            status(Code::InvalidArgument, message, "JOURNAL_RECORD_TOO_LONG", metadata)
+        }
+        AppendError::Reserved | AppendError::Unencodable(_) => {
+            status(Code::Internal, message, "JOURNAL_RECORD", [])
+        }
+    }
+}
+
 /// The gateway is going down.
 pub fn draining() -> Status {
     status(Code::Unavailable, "the gateway is draining".into(), "DRAINING", [])
@@ -232,16 +264,7 @@ pub fn internal(what: &str) -> Status {
 }
 
 fn quota_reached(reached: &QuotaReached) -> Status {
-    use crate::terminal::{Kind, Scope};
-    let name = match (reached.kind, reached.scope) {
-        (Kind::Live, Scope::Session) => "live_terminals_per_session",
-        (Kind::Live, Scope::Principal) => "live_terminals_per_principal",
-        (Kind::Retained, Scope::Session) => "retained_terminals_per_session",
-        (Kind::Retained, Scope::Principal) => "retained_terminals_per_principal",
-        (Kind::Bytes, Scope::Session) => "retained_bytes_per_session",
-        (Kind::Bytes, Scope::Principal) => "retained_bytes_per_principal",
-    };
-    quota(name, reached.cap, reached.to_string())
+    quota(reached.name(), reached.cap, reached.to_string())
 }
 
 fn quota(name: &str, cap: impl ToString, message: String) -> Status {

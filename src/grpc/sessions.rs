@@ -16,7 +16,11 @@ use crate::{
         sessions_server::Sessions as Service,
     },
     session::{Lifetime, OpenError, Opened, Peer, Session, Sessions},
-    terminal::{Terminals, closing},
+    terminal::{
+        Terminals,
+        closing::{self, Why},
+        opening,
+    },
 };
 
 /// The service.
@@ -64,11 +68,9 @@ impl Service for SessionsService {
             return Err(errors::open(&OpenError::Draining));
         }
         let new = fields::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let session = match self
-            .sessions
-            .open(&self.terminals.policy().current(), &peer, new)
-            .map_err(|error| errors::open(&error))?
-        {
+        let (policy, recorder) = (self.terminals.policy().current(), self.terminals.recorder());
+        let opened = opening::open(&self.sessions, recorder, &policy, &peer, new).await;
+        let session = match opened.map_err(|error| errors::opening(&error))? {
             Opened::New(session) => {
                 self.watch_owner(&peer, &session)?;
                 session
@@ -100,7 +102,7 @@ impl Service for SessionsService {
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        closing::close(&self.terminals, &self.sessions, &session, None).await;
+        closing::close(&self.terminals, &self.sessions, &session, Why::Asked, None).await;
         Ok(Response::new(CloseSessionResponse {}))
     }
 }

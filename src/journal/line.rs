@@ -263,7 +263,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_is_what_is_read(session in ".*", cause in ".*") {
-            let record = Record::SessionClosed(SessionClosed { session, cause });
+            let record = Record::SessionClosed(SessionClosed { session, principal: "uid:0".to_owned(), cause });
             let bytes = line(&record);
             let read = Line::parse(bytes.strip_suffix(b"\n").unwrap()).unwrap();
             prop_assert_eq!(read.record, record);
@@ -273,7 +273,7 @@ mod tests {
 
         #[test]
         fn no_changed_byte_goes_unseen(cause in ".{0,40}", at in any::<prop::sample::Index>(), bit in 0..8_u32) {
-            let record = Record::SessionClosed(SessionClosed { session: "s".to_owned(), cause });
+            let record = Record::SessionClosed(SessionClosed { session: "s".to_owned(), principal: "uid:0".to_owned(), cause });
             let mut bytes = line(&record);
             bytes.pop();
             let at = at.index(bytes.len());

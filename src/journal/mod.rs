@@ -7,6 +7,7 @@
 mod clock;
 mod flusher;
 mod folder;
+mod health;
 mod line;
 mod maintenance;
 mod query;
@@ -23,16 +24,17 @@ use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::
 
 pub use clock::{Clock, Moment, SystemClock, parse_utc, rfc3339};
 pub use folder::{Folder, FolderError, HeadError, JournalFile};
+pub use health::{Health, HealthChanges};
 pub use line::{FORMAT_VERSION, Hash, LINE_BYTES, Line, LineError, Link, RECORD_BYTES};
 pub use maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 pub use query::{Entries, Entry, Filter, Follower, ReadError};
-pub use queue::{Answer, Append, QUEUED_BYTES, QUEUED_RECORDS};
+pub use queue::{Answer, Append, NOTED_BYTES, NOTED_RECORDS, QUEUED_BYTES, QUEUED_RECORDS};
 pub use record::*;
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
 pub use verify::{
     FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity, verify,
 };
-pub use writer::{Health, Journal};
+pub use writer::Journal;
 
 /// When records reach the disk. In every case a record is written to the file, and so survives the end of this
 /// process, before its append is answered.
@@ -188,6 +190,18 @@ impl std::fmt::Display for WriteStep {
 }
 
 impl WriteStep {
+    /// For programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Recover => "recover",
+            Self::Inspect => "inspect",
+            Self::TakeBack => "take_back",
+            Self::Begin => "begin",
+            Self::Append => "append",
+            Self::Sync => "sync",
+        }
+    }
+
     fn failed(self) -> impl FnOnce(io::Error) -> WriteFailure {
         move |source| WriteFailure { step: self, source: Arc::new(source) }
     }

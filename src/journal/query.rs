@@ -27,6 +27,8 @@ use super::{
 /// Which records are wanted: those for which everything that is set holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
+    /// About this principal's sessions, terminals and requests.
+    pub principal: Option<String>,
     /// About this session.
     pub session: Option<String>,
     /// About this terminal.
@@ -42,11 +44,14 @@ pub struct Filter {
 impl Filter {
     /// Whether a record is wanted.
     pub fn wants(&self, line: &Line) -> bool {
-        let Self { session, terminal, rule, verdict, since_ns } = self;
+        let Self { principal, session, terminal, rule, verdict, since_ns } = self;
         let record = &line.record;
-        session.as_deref().is_none_or(|wanted| record.session() == Some(wanted))
-            && terminal.as_deref().is_none_or(|wanted| record.terminal() == Some(wanted))
-            && rule.as_deref().is_none_or(|wanted| record.rule() == Some(wanted))
+        let subject = record.subject();
+        let fits = |wanted: &Option<String>, found| wanted.is_none() || wanted.as_deref() == found;
+        fits(principal, subject.principal)
+            && fits(session, subject.session)
+            && fits(terminal, subject.terminal)
+            && rule.as_deref().is_none_or(|wanted| record.names_rule(wanted))
             && verdict.is_none_or(|wanted| record.verdict() == Some(wanted))
             && since_ns.is_none_or(|since| line.time >= super::rfc3339(since))
     }

@@ -1,6 +1,7 @@
 //! The bounded queue in front of the writer, and the tickets by which it answers.
 //!
-//! At the bound, whoever appends waits: a thread on a condition, a task by its waker. Knows nothing of files.
+//! At the bound, whoever appends waits: a thread on a condition, a task by its waker. Notes never wait: they have a
+//! bound of their own, and beyond it are counted and dropped. Knows nothing of files.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,6 +9,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
 use super::AppendError;
@@ -16,18 +18,31 @@ use super::AppendError;
 pub const QUEUED_RECORDS: usize = 1024;
 /// The most bytes that wait for the writer, when more than one record does.
 pub const QUEUED_BYTES: usize = 4 * 1024 * 1024;
+/// The most records that wait for the writer when one more is noted; beyond, notes are counted and dropped.
+pub const NOTED_RECORDS: usize = 16 * 1024;
+/// The most bytes that wait for the writer when one more is noted.
+pub const NOTED_BYTES: usize = 32 * 1024 * 1024;
 /// The most bytes of records that the writer takes at once, when it takes more than one.
 const GROUP_BYTES: usize = 1024 * 1024;
 
-/// What an append ends with: the record's sequence number.
+/// What an append ends with: the sequence number of its first record.
 pub type Answer = Result<u64, AppendError>;
 
-/// A record on its way.
+/// Records on their way: all of them are written, or none.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// The record in JSON.
-    pub body: Vec<u8>,
+    /// Each in JSON.
+    pub bodies: Vec<Vec<u8>>,
     ticket: Arc<Ticket>,
+}
+
+/// What the writer does next.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Writes these, in order, and says that as many notes were dropped before them.
+    Write { group: Vec<Job>, dropped: u64 },
+    /// Nothing has come in the time given.
+    Idle,
 }
 
 impl Job {
@@ -107,6 +122,8 @@ struct QueueState {
     /// Tasks that wait for room: one entry for each pending [`Append`], which takes it out when it is dropped.
     waiting: BTreeMap<u64, Waker>,
     next_waiting: u64,
+    /// Notes that found no room, since the last group.
+    dropped: u64,
 }
 
 impl QueueState {
@@ -114,12 +131,16 @@ impl QueueState {
         self.jobs.is_empty() || self.jobs.len() < QUEUED_RECORDS && self.bytes + bytes <= QUEUED_BYTES
     }
 
-    fn push(&mut self, body: Vec<u8>) -> Arc<Ticket> {
+    fn push(&mut self, bodies: Vec<Vec<u8>>) -> Arc<Ticket> {
         let ticket = Arc::<Ticket>::default();
-        self.bytes += body.len();
-        self.jobs.push_back(Job { body, ticket: Arc::clone(&ticket) });
+        self.bytes += length(&bodies);
+        self.jobs.push_back(Job { bodies, ticket: Arc::clone(&ticket) });
         ticket
     }
+}
+
+fn length(bodies: &[Vec<u8>]) -> usize {
+    bodies.iter().map(Vec::len).sum()
 }
 
 impl Queue {
@@ -132,46 +153,75 @@ impl Queue {
         if state.closed {
             return Err(AppendError::Stopped);
         }
-        let ticket = state.push(body);
+        let ticket = state.push(vec![body]);
         drop(state);
         self.filled.notify_one();
         ticket.wait()
     }
 
+    /// Appends without waiting for room or for an answer; what finds no room is counted. False: not taken in.
+    pub fn note(&self, body: Vec<u8>) -> bool {
+        let mut state = lock(&self.state);
+        let has_room = state.jobs.len() < NOTED_RECORDS && state.bytes + body.len() <= NOTED_BYTES;
+        if state.closed || !has_room {
+            state.dropped += 1;
+            return false;
+        }
+        state.push(vec![body]);
+        drop(state);
+        self.filled.notify_one();
+        true
+    }
+
+    /// Counts a note that has no form.
+    pub fn count_dropped(&self) {
+        lock(&self.state).dropped += 1;
+    }
+
     /// Appends when polled.
-    pub fn append_async(self: &Arc<Self>, body: Result<Vec<u8>, AppendError>) -> Append {
-        let step = match body {
-            Ok(body) => Step::Waiting { body, place: None },
+    pub fn append_async(self: &Arc<Self>, bodies: Result<Vec<Vec<u8>>, AppendError>) -> Append {
+        let step = match bodies {
+            Ok(bodies) => Step::Waiting { bodies, place: None },
             Err(error) => Step::Refused(Some(error)),
         };
         Append { queue: Arc::clone(self), step }
     }
 
-    /// The writer's next group, in order; waits for one. `None` when the queue is closed and empty.
-    pub fn take(&self) -> Option<Vec<Job>> {
+    /// The writer's next group, in order; waits for one, at most so long. `None` when the queue is closed and empty.
+    pub fn take(&self, at_most: Option<Duration>) -> Option<Work> {
+        let deadline = at_most.map(|wait| Instant::now() + wait);
         let mut state = lock(&self.state);
         while state.jobs.is_empty() {
             if state.closed {
                 return None;
             }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(deadline) = deadline else {
+                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Some(Work::Idle);
+            }
+            (state, _) = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         let mut group = Vec::new();
         let mut bytes = 0;
         while let Some(job) = state.jobs.pop_front() {
-            if !group.is_empty() && bytes + job.body.len() > GROUP_BYTES {
+            if !group.is_empty() && bytes + length(&job.bodies) > GROUP_BYTES {
                 state.jobs.push_front(job);
                 break;
             }
-            bytes += job.body.len();
+            bytes += length(&job.bodies);
             group.push(job);
         }
         state.bytes -= bytes;
+        let dropped = std::mem::take(&mut state.dropped);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.drained.notify_all();
         waiting.into_values().for_each(Waker::wake);
-        Some(group)
+        Some(Work::Write { group, dropped })
     }
 
     /// Nothing more is taken in; what is in the queue is still written.
@@ -207,7 +257,7 @@ pub struct Append {
 #[derive(Debug)]
 enum Step {
     Refused(Option<AppendError>),
-    Waiting { body: Vec<u8>, place: Option<u64> },
+    Waiting { bodies: Vec<Vec<u8>>, place: Option<u64> },
     Queued(Arc<Ticket>),
 }
 
@@ -222,7 +272,7 @@ impl Future for Append {
                     return Poll::Ready(Err(error.take().unwrap_or(AppendError::Stopped)));
                 }
                 Step::Queued(ticket) => return ticket.poll(context),
-                Step::Waiting { body, place } => {
+                Step::Waiting { bodies, place } => {
                     let mut state = lock(&queue.state);
                     if let Some(place) = place.take() {
                         state.waiting.remove(&place);
@@ -230,14 +280,14 @@ impl Future for Append {
                     if state.closed {
                         return Poll::Ready(Err(AppendError::Stopped));
                     }
-                    if !state.has_room_for(body.len()) {
+                    if !state.has_room_for(length(bodies)) {
                         let number = state.next_waiting;
                         state.next_waiting += 1;
                         state.waiting.insert(number, context.waker().clone());
                         *place = Some(number);
                         return Poll::Pending;
                     }
-                    let ticket = state.push(std::mem::take(body));
+                    let ticket = state.push(std::mem::take(bodies));
                     drop(state);
                     queue.filled.notify_one();
                     *step = Step::Queued(ticket);
@@ -266,22 +316,28 @@ mod tests {
 
     use super::*;
 
+    fn taken(queue: &Queue) -> Vec<Job> {
+        match queue.take(None) {
+            Some(Work::Write { group, .. }) => group,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn at_the_bound_a_task_waits_and_is_admitted_when_there_is_room() {
         let queue = Arc::new(Queue::default());
         let mut context = Context::from_waker(Waker::noop());
         let mut queued: Vec<_> =
-            (0..QUEUED_RECORDS).map(|_| Box::pin(queue.append_async(Ok(b"{}".to_vec())))).collect();
+            (0..QUEUED_RECORDS).map(|_| Box::pin(queue.append_async(Ok(vec![b"{}".to_vec()])))).collect();
         for append in &mut queued {
             assert!(append.as_mut().poll(&mut context).is_pending());
         }
-        let mut one_more = pin!(queue.append_async(Ok(b"last".to_vec())));
+        let mut one_more = pin!(queue.append_async(Ok(vec![b"last".to_vec()])));
         assert!(one_more.as_mut().poll(&mut context).is_pending());
         assert_eq!(lock(&queue.state).waiting.len(), 1);
-        let group = queue.take().unwrap();
-        assert_eq!(group.len(), QUEUED_RECORDS);
+        assert_eq!(taken(&queue).len(), QUEUED_RECORDS);
         assert!(one_more.as_mut().poll(&mut context).is_pending());
-        assert_eq!(queue.take().unwrap()[0].body, b"last");
+        assert_eq!(taken(&queue)[0].bodies[0], b"last");
         // The job was dropped without an answer.
         assert!(matches!(one_more.as_mut().poll(&mut context), Poll::Ready(Err(AppendError::Stopped))));
     }
@@ -290,9 +346,9 @@ mod tests {
     fn what_gives_up_waiting_leaves_nothing_behind() {
         let queue = Arc::new(Queue::default());
         let mut context = Context::from_waker(Waker::noop());
-        let mut large = Box::pin(queue.append_async(Ok(vec![0; QUEUED_BYTES])));
+        let mut large = Box::pin(queue.append_async(Ok(vec![vec![0; QUEUED_BYTES]])));
         assert!(large.as_mut().poll(&mut context).is_pending());
-        let mut second = Box::pin(queue.append_async(Ok(vec![0; 10])));
+        let mut second = Box::pin(queue.append_async(Ok(vec![vec![0; 10]])));
         assert!(second.as_mut().poll(&mut context).is_pending());
         drop(second);
         assert!(lock(&queue.state).waiting.is_empty());
@@ -305,14 +361,14 @@ mod tests {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.append(b"{}".to_vec()))
         };
-        let group = queue.take().unwrap();
+        let group = taken(&queue);
         queue.close();
         assert!(matches!(queue.append(Vec::new()), Err(AppendError::Stopped)));
         for job in group {
             job.answer(Ok(7));
         }
         assert!(matches!(waiting.join().unwrap(), Ok(7)));
-        assert!(queue.take().is_none());
+        assert!(queue.take(None).is_none());
     }
 
     #[test]
@@ -320,10 +376,20 @@ mod tests {
         let queue = Arc::new(Queue::default());
         let mut context = Context::from_waker(Waker::noop());
         let mut appends: Vec<_> =
-            (0..3).map(|_| Box::pin(queue.append_async(Ok(vec![0; GROUP_BYTES / 2 + 1])))).collect();
+            (0..3).map(|_| Box::pin(queue.append_async(Ok(vec![vec![0; GROUP_BYTES / 2 + 1]])))).collect();
         for append in &mut appends {
             assert!(append.as_mut().poll(&mut context).is_pending());
         }
-        assert_eq!(queue.take().unwrap().len(), 1);
+        assert_eq!(taken(&queue).len(), 1);
+    }
+
+    #[test]
+    fn a_note_never_waits_and_is_counted_where_there_is_no_room() {
+        let queue = Queue::default();
+        let taken_in = (0..NOTED_RECORDS + 3).filter(|_| queue.note(b"{}".to_vec())).count();
+        assert_eq!(taken_in, NOTED_RECORDS);
+        let Some(Work::Write { dropped, .. }) = queue.take(None) else { panic!("there is work") };
+        assert_eq!(dropped, 3);
+        let Some(Work::Idle) = queue.take(Some(Duration::ZERO)) else { panic!("there is none") };
     }
 }

@@ -1,33 +1,30 @@
 //! The journal's handle and the one thread that writes.
 //!
 //! A broken disk stops nothing here: every append is tried, fails at once with what the disk said, and the first one
-//! that the disk takes again is preceded by a record of how many were refused.
+//! that the disk takes again is preceded by a record of how many were refused. Without appends the writer tries by
+//! itself, so that the health comes back when the disk does.
 
 use std::{
     fmt,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use super::{
     AppendError, JournalOptions, OpenError, WriteFailure,
     clock::{Clock, SystemClock, boot_id},
     folder::{Folder, HeldFolder},
+    health::{Health, HealthChanges, HealthState},
     line::RECORD_BYTES,
     maintenance::Unwritten,
-    queue::{Answer, Append, Job, Queue, lock},
+    queue::{Answer, Append, Job, Queue, Work, lock},
     record::Record,
     store::Store,
 };
 
-/// Whether the journal takes records.
-#[derive(Debug, Clone)]
-pub enum Health {
-    /// The last append went well.
-    Writable,
-    /// The last append failed: nothing may be started.
-    Unwritable(WriteFailure),
-}
+/// How often a disk that refused is tried when nobody appends.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.
 #[derive(Clone)]
@@ -37,7 +34,7 @@ pub struct Journal {
 
 struct Shared {
     queue: Arc<Queue>,
-    health: Arc<Mutex<Health>>,
+    health: Arc<HealthState>,
     folder: Folder,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -58,7 +55,7 @@ impl Journal {
             Err(failure) => (None, Health::Unwritable(failure)),
         };
         let queue = Arc::new(Queue::default());
-        let health = Arc::new(Mutex::new(health));
+        let health = Arc::new(HealthState::new(health));
         let writer = Writer {
             queue: Arc::clone(&queue),
             health: Arc::clone(&health),
@@ -83,12 +80,31 @@ impl Journal {
 
     /// The same, for tasks. Nothing happens before it is polled.
     pub fn append_async(&self, record: &Record) -> Append {
-        self.shared.queue.append_async(encode(record))
+        self.shared.queue.append_async(encode(record).map(|body| vec![body]))
+    }
+
+    /// Appends records that belong together: in this order, with nothing between them, all or none.
+    pub fn append_all_async<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Append {
+        self.shared.queue.append_async(records.into_iter().map(encode).collect())
+    }
+
+    /// Appends a record of what happens in any case: neither waits nor fails. It is written after what was appended
+    /// before it. What cannot be written is counted, and the count is written as soon as that can be.
+    pub fn note(&self, record: &Record) {
+        match encode(record) {
+            Ok(body) => drop(self.shared.queue.note(body)),
+            Err(_) => self.shared.queue.count_dropped(),
+        }
     }
 
     /// Whether commands may be started.
     pub fn health(&self) -> Health {
-        lock(&self.shared.health).clone()
+        self.shared.health.get()
+    }
+
+    /// To wait for a change of the health, from now on.
+    pub fn health_changes(&self) -> HealthChanges {
+        HealthChanges::of(&self.shared.health)
     }
 
     /// The folder, for reading.
@@ -139,7 +155,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
 
 struct Writer {
     queue: Arc<Queue>,
-    health: Arc<Mutex<Health>>,
+    health: Arc<HealthState>,
     held: Arc<HeldFolder>,
     options: JournalOptions,
     boot_id: String,
@@ -152,23 +168,33 @@ struct Writer {
 impl Writer {
     fn run(mut self) {
         let _end = AnswersAtEnd(Arc::clone(&self.queue));
-        while let Some(group) = self.queue.take() {
+        while let Some(work) = self.queue.take(self.is_refusing().then_some(RETRY)) {
+            let (group, dropped) = match work {
+                Work::Write { group, dropped } => (group, dropped),
+                Work::Idle => (Vec::new(), 0),
+            };
+            self.count(dropped, "the queue was full");
             let outcome = self.write(&group);
-            *lock(&self.health) = match &outcome {
+            self.health.set(match &outcome {
                 Ok(_) => Health::Writable,
                 Err(failure) => Health::Unwritable(failure.clone()),
-            };
+            });
             self.answer(group, outcome);
         }
         if let Some(store) = self.store.take()
             && let Err(failure) = store.finish(&mut *self.clock)
         {
-            *lock(&self.health) = Health::Unwritable(failure);
+            self.health.set(Health::Unwritable(failure));
         }
     }
 
+    /// Whether something is owed that the disk did not take.
+    fn is_refusing(&self) -> bool {
+        self.store.is_none() || self.refused.is_some()
+    }
+
     fn write(&mut self, group: &[Job]) -> Result<u64, WriteFailure> {
-        let bodies: Vec<&[u8]> = group.iter().map(|job| job.body.as_slice()).collect();
+        let bodies: Vec<&[u8]> = group.iter().flat_map(|job| &job.bodies).map(Vec::as_slice).collect();
         let store = match &mut self.store {
             Some(store) => store,
             empty => empty.insert(Store::open(&self.held, &self.options, &self.boot_id, &mut *self.clock)?),
@@ -178,20 +204,30 @@ impl Writer {
 
     fn answer(&mut self, group: Vec<Job>, outcome: Result<u64, WriteFailure>) {
         match outcome {
-            Ok(first) => {
+            Ok(mut first) => {
                 self.refused = None;
-                for (job, sequence) in group.into_iter().zip(first..) {
-                    job.answer(Ok(sequence));
+                for job in group {
+                    let records = job.bodies.len() as u64;
+                    job.answer(Ok(first));
+                    first += records;
                 }
             }
             Err(failure) => {
-                let error = format!("{failure}: {}", failure.source);
-                let refused = self.refused.get_or_insert(Unwritten { records: 0, error });
-                refused.records += group.len() as u64;
+                let records = group.iter().map(|job| job.bodies.len() as u64).sum();
+                self.count(records, &format!("{failure}: {}", failure.source));
                 for job in group {
                     job.answer(Err(AppendError::Unwritable(failure.clone())));
                 }
             }
+        }
+    }
+
+    /// Counts records that are not written, to say so when that can be said.
+    fn count(&mut self, records: u64, error: &str) {
+        if records > 0 {
+            let refused =
+                self.refused.get_or_insert_with(|| Unwritten { records: 0, error: error.to_owned() });
+            refused.records += records;
         }
     }
 }

@@ -15,7 +15,7 @@ use super::{
     command::{
         program::{Found, Programs},
         rule::{Circumstances, Decision, Effects},
-        shell::Dialect,
+        shell::{self, Dialect},
         verdict::{self, Bench, Form, Verdict},
     },
     environment::{self, Entry, Refused},
@@ -40,6 +40,17 @@ pub trait Views {
     fn under<'a>(&'a self, profile: &'a Profile) -> Box<dyn Programs + 'a>;
 }
 
+/// What is to be kept of a judging, whatever it ended with.
+#[derive(Debug, Default)]
+pub struct Minutes {
+    /// Of the request; absent where it was refused before it had a normal form.
+    pub digest: Option<Digest>,
+    /// Every command that was seen in it, in its normal form.
+    pub commands: Vec<String>,
+    /// Rules that only watch, and what they would have decided.
+    pub observed: Vec<(String, Decision)>,
+}
+
 /// Judges a request. The permit holds for this request and this generation of the policy only. An `approval`
 /// answers the question of a rule that asks, if it was given for the very same request and policy.
 pub fn judge(
@@ -48,8 +59,25 @@ pub fn judge(
     views: &dyn Views,
     approval: Option<Approval>,
 ) -> Result<Permit, Denial> {
+    judge_with_minutes(policy, request, views, approval, &mut Minutes::default())
+}
+
+/// As [`judge`], and fills in what is to be kept of it.
+pub fn judge_with_minutes(
+    policy: &PolicySet,
+    request: &Request,
+    views: &dyn Views,
+    approval: Option<Approval>,
+    minutes: &mut Minutes,
+) -> Result<Permit, Denial> {
+    *minutes = Minutes::default();
     let Hearing { verdict, order, .. } = hear(policy, request, views)?;
     let (digest, generation) = (digest(request, &order), policy.generation());
+    *minutes = Minutes {
+        digest: Some(digest),
+        commands: verdict.units.iter().map(|unit| shell::print(&unit.words)).collect(),
+        observed: verdict.observed.clone(),
+    };
     match verdict.decision {
         Decision::Allow => {}
         Decision::Deny => return Err(Denial::of(policy, &order.profile_name, &verdict)),

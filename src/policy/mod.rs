@@ -29,7 +29,7 @@ pub use approval::{Approval, Question};
 pub use denial::Denial;
 pub use file_error::PolicyFileError;
 pub use in_force::{InForce, Loading, Refusal, Replaced};
-pub use judge::{Hearing, Views, hear, judge, judge_session};
+pub use judge::{Hearing, Minutes, Views, hear, judge, judge_session, judge_with_minutes};
 pub use load::MOST_RULES;
 pub use path::{AbsPath, PathError};
 pub use permit::{Digest, Order, Permit};

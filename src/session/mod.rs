@@ -14,5 +14,5 @@ pub use folders::LeadsOut;
 pub use id::{SessionId, parse_ulid};
 pub use principal::{Peer, Principal};
 pub use registry::{NewSession, OpenError, Opened, Sessions};
-pub use sandboxes::{Site, Tenancy};
+pub use sandboxes::{Origin, Site, Tenancy};
 pub use session::{Closing, Entered, Lifetime, Session};

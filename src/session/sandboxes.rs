@@ -45,6 +45,15 @@ pub enum Tenancy {
     Sole,
 }
 
+/// When a sandbox was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// For the one who asked.
+    StartedNow,
+    /// It was up, or another one who asked at the same time has started it.
+    WasUp,
+}
+
 /// A profile that was changed by a reload is another: what runs goes on in the sandbox that it has.
 type Key = (ProfileName, Network, u64);
 
@@ -63,18 +72,23 @@ impl Session {
         &self,
         site: &Site,
         order: &Order,
-    ) -> Result<(Arc<Sandbox>, Tenancy), Arc<StartError>> {
-        // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
-        let sole =
-            order.profile().isolation == Isolation::Terminal || !site.host.kills_trees_by_cgroup(&site.state);
-        if sole {
+    ) -> Result<(Arc<Sandbox>, Tenancy, Origin), Arc<StartError>> {
+        if tenancy(site, order) == Tenancy::Sole {
             let sandbox = self.start_sandbox(site, order).await.map_err(Arc::new)?;
-            return Ok((sandbox, Tenancy::Sole));
+            return Ok((sandbox, Tenancy::Sole, Origin::StartedNow));
         }
-        let cell = self.sandboxes.cell((order.profile_name().clone(), order.network(), order.confinement()));
-        let launch = async || self.start_sandbox(site, order).await.map_err(Arc::new);
-        let sandbox = cell.get_or_init(launch).await.clone()?;
-        Ok((sandbox, Tenancy::Shared))
+        let mut origin = Origin::WasUp;
+        let launch = async || {
+            origin = Origin::StartedNow;
+            self.start_sandbox(site, order).await.map_err(Arc::new)
+        };
+        let sandbox = self.sandboxes.cell(key(order)).get_or_init(launch).await.clone()?;
+        Ok((sandbox, Tenancy::Shared, origin))
+    }
+
+    /// Whether the sandbox that an order is to run in is up. It may be lost the moment after.
+    pub fn has_sandbox_for(&self, site: &Site, order: &Order) -> bool {
+        tenancy(site, order) == Tenancy::Shared && self.sandboxes.cell(key(order)).get().is_some()
     }
 
     async fn start_sandbox(&self, site: &Site, order: &Order) -> Result<Arc<Sandbox>, StartError> {
@@ -98,6 +112,18 @@ impl Session {
             .map(|root| Ok(Root { path: root.path.clone(), descriptor: root.descriptor.try_clone()? }))
             .collect()
     }
+}
+
+fn tenancy(site: &Site, order: &Order) -> Tenancy {
+    // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
+    match order.profile().isolation == Isolation::Terminal || !site.host.kills_trees_by_cgroup(&site.state) {
+        true => Tenancy::Sole,
+        false => Tenancy::Shared,
+    }
+}
+
+fn key(order: &Order) -> Key {
+    (order.profile_name().clone(), order.network(), order.confinement())
 }
 
 /// The stage of set-up that is to fail, by its name in the supervisor's protocol.

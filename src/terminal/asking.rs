@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{CreateError, Terminals, driver::Requested};
+use super::{CreateError, Terminals, driver::Requested, records};
 use crate::{
     approval::{Answer, Approval, ApprovalId, End, Full, ResolveError},
     policy::{self, Denial, Permit, Question},
@@ -95,6 +95,12 @@ impl Presence {
     }
 }
 
+/// What judging came to, where it is not a refusal.
+enum Judged {
+    Permitted(Box<Permit>),
+    Asks(Box<Question>),
+}
+
 impl Terminals {
     /// Judges a request; where a rule asks, with a person's yes, and then by what is so by then.
     pub(super) async fn permit(
@@ -102,17 +108,36 @@ impl Terminals {
         requested: &mut Requested,
         caller: &Presence,
     ) -> Result<Permit, CreateError> {
-        let question = match requested.judge(&self.policy().current(), self.remembered(), None) {
-            Ok(permit) => return Ok(permit),
-            Err(Denial::NeedsApproval(question)) => question,
-            Err(denial) => return Err(CreateError::Denied(denial)),
+        let question = match self.judge(requested, None).await? {
+            Judged::Permitted(permit) => return Ok(*permit),
+            Judged::Asks(question) => question,
         };
         let yes = self.ask(requested, question, caller).await?;
         // Files, links and the policy may be others by now.
-        match requested.judge(&self.policy().current(), self.remembered(), Some(yes)) {
-            Ok(permit) => Ok(permit),
-            Err(Denial::NeedsApproval(question)) => Err(Unapproved::Changed(question).into()),
-            Err(denial) => Err(CreateError::Denied(denial)),
+        match self.judge(requested, Some(yes)).await? {
+            Judged::Permitted(permit) => Ok(*permit),
+            Judged::Asks(question) => Err(Unapproved::Changed(question).into()),
+        }
+    }
+
+    /// Judges, and writes down what does not allow the request: a yes is written with the command's start.
+    async fn judge(
+        &self,
+        requested: &mut Requested,
+        yes: Option<policy::Approval>,
+    ) -> Result<Judged, CreateError> {
+        let policy = self.policy().current();
+        let denial = match requested.judge(&policy, self.remembered(), yes) {
+            Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
+            Err(denial) => denial,
+        };
+        let Requested { session, request, minutes, .. } = requested;
+        let record = records::denied(session, request, &denial, policy.generation(), minutes);
+        let recorded = self.recorder().record(&record).await;
+        match denial {
+            // Nobody is asked about what could not be written down.
+            Denial::NeedsApproval(question) => Ok(recorded.map(|()| Judged::Asks(question))?),
+            denial => Err(CreateError::Denied(denial)),
         }
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::io::Interest;
 
-use super::{Terminals, uninterrupted::uninterrupted};
+use super::{Terminals, records, uninterrupted::uninterrupted};
 use crate::{
     session::{Closing, Session, Sessions},
     sys::watched,
@@ -21,12 +21,34 @@ use crate::{
 /// How long the sandbox of a session may take to stop what is left in it.
 const SANDBOX_GRACE: Duration = Duration::from_secs(1);
 
+/// Why a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Its owner asked for it.
+    Asked,
+    /// The process that it was to end with has ended.
+    OwnerGone,
+    /// The gateway ends.
+    Shutdown,
+}
+
+impl Why {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::OwnerGone => "owner_gone",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// Closes a session. Answers when nothing of it is left, and goes on when nobody waits for the answer any more.
 /// `grace`: between TERM and KILL; absent: each terminal's own.
 pub async fn close(
     terminals: &Arc<Terminals>,
     sessions: &Arc<Sessions>,
     session: &Arc<Session>,
+    why: Why,
     grace: Option<Duration>,
 ) {
     let (terminals, sessions, session) = (terminals.clone(), sessions.clone(), session.clone());
@@ -37,6 +59,7 @@ pub async fn close(
                 terminals.release_all(&session, grace).await;
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 sessions.remove(&session);
+                terminals.recorder().note(&records::session_closed(&session, why.word()));
                 session.mark_closed();
             }
         }
@@ -57,7 +80,7 @@ pub fn end_with_process(
             // A pidfd is readable when its process has ended: pidfd_open(2).
             _ = process.readable() => {
                 tracing::info!(session.id = %session.id, "owner's process has ended");
-                close(&terminals, &sessions, &session, None).await;
+                close(&terminals, &sessions, &session, Why::OwnerGone, None).await;
             }
             () = session.closed() => {}
         }

@@ -17,24 +17,26 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
-    OnAsk,
+    CreateError, OnAsk, Recorder,
     counters::Counters,
     holds::{Audience, Waits},
     judging, keepsake, outcome,
     quota::{Ledger, QuotaReached},
+    records,
     secrets::{SecretError, Secrets},
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
     approval::Wanted,
-    policy::{self, Denial, Overflow, Permit, PolicySet, Program, Question, Request},
+    journal::Record,
+    policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::{
-        handle::{CommandEnd, Sandbox, SpawnRefused, StartError},
+        handle::{CommandEnd, Sandbox},
         programs::Remembered,
         spawn_request::Provisions,
     },
-    session::{Entered, Session, Site, Tenancy},
+    session::{Entered, Origin, Session, Site, Tenancy},
 };
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
@@ -47,6 +49,8 @@ pub(super) struct Requested {
     pub audience: Audience,
     pub request_id: Option<String>,
     pub on_ask: OnAsk,
+    /// Of its last judging, for the journal.
+    pub minutes: Minutes,
 }
 
 impl Requested {
@@ -57,7 +61,8 @@ impl Requested {
         remembered: &Remembered,
         yes: Option<policy::Approval>,
     ) -> Result<Permit, Denial> {
-        judging::judge(policy, &self.session, &mut self.request, remembered, yes)
+        let Self { session, request, minutes, .. } = self;
+        judging::judge(policy, session, request, remembered, yes, minutes)
     }
 
     /// What a person is to be asked.
@@ -75,17 +80,25 @@ impl Requested {
     }
 
     /// The books give a place to what policy permits.
-    pub(super) fn authorize(
+    pub(super) async fn authorize(
         self,
         permit: Permit,
         ledger: &Arc<Ledger>,
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
+        recorder: &Recorder,
     ) -> Result<Authorized, QuotaReached> {
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
         let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
-        let reservation = ledger.reserve(&self.session, reserved_bytes)?;
+        let reservation = match ledger.reserve(&self.session, reserved_bytes) {
+            Ok(reservation) => reservation,
+            Err(reached) => {
+                // What cannot be written is refused all the same.
+                let _ = recorder.record(&records::quota_refused(&self.session, &reached)).await;
+                return Err(reached);
+            }
+        };
         let summary = summarize(&self, &permit);
         counters.created();
         let terminal = Terminal::new(NewTerminal {
@@ -95,8 +108,11 @@ impl Requested {
             reservation,
             counters: counters.clone(),
             changes: changes.clone(),
+            recorder: recorder.clone(),
         });
-        Ok(Authorized { terminal, permit, secrets: Secrets::default(), entered: self.entered })
+        let secrets = Secrets::default();
+        let unwritten = Some(records::allowed(&terminal, &self.request, &permit, &self.minutes));
+        Ok(Authorized { terminal, permit, secrets, entered: self.entered, unwritten })
     }
 }
 
@@ -132,31 +148,52 @@ pub(super) struct Authorized {
     permit: Permit,
     secrets: Secrets,
     entered: Entered,
+    /// The decision, until it is in the journal: with the spawn where that comes at once.
+    unwritten: Option<Record>,
 }
 
 impl Authorized {
-    /// What is secret in its environment is read. Before a sandbox is brought up, which may be for nothing.
-    pub(super) fn with_secrets(self) -> Result<Self, SecretError> {
+    /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
+    /// brought up, which may be for nothing.
+    pub(super) fn with_secrets(mut self) -> Result<Self, SecretError> {
         match Secrets::read(self.permit.order().secrets()) {
-            Ok(secrets) => Ok(Self { secrets, ..self }),
+            Ok(secrets) => {
+                self.unwritten.iter_mut().for_each(|record| records::mask(record, secrets.masker()));
+                Ok(Self { secrets, ..self })
+            }
             Err(error) => {
+                self.unwritten.iter().for_each(|decision| self.terminal.recorder.note(decision));
+                self.terminal.recorder.note(&records::no_secret(&self.terminal, &error));
                 self.terminal.abandon();
                 Err(error)
             }
         }
     }
 
-    /// The sandbox is up, or is brought up.
-    pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, Arc<StartError>> {
-        let Self { terminal, permit, secrets, entered } = self;
+    /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
+    pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, CreateError> {
+        let Self { terminal, permit, secrets, entered, mut unwritten } = self;
+        if !terminal.session.has_sandbox_for(site, permit.order())
+            && let Err(unrecorded) = terminal.recorder.record_all(&unwritten.take()).await
+        {
+            terminal.abandon();
+            return Err(unrecorded.into());
+        }
         match terminal.session.sandbox_for(site, permit.order()).await {
-            Ok((sandbox, tenancy)) => {
+            Ok((sandbox, tenancy, origin)) => {
+                if origin == Origin::StartedNow {
+                    let profile = permit.order().profile_name();
+                    let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
+                    shortfalls.iter().for_each(|one| terminal.recorder.note(one));
+                }
                 let place = Place { sandbox, tenancy };
-                Ok(Prepared { terminal, permit, secrets, place, _entered: entered })
+                Ok(Prepared { terminal, permit, secrets, place, _entered: entered, unwritten })
             }
             Err(error) => {
+                unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
+                terminal.recorder.note(&records::not_prepared(&terminal, &error));
                 terminal.abandon();
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -187,12 +224,21 @@ pub(super) struct Prepared {
     secrets: Secrets,
     place: Place,
     _entered: Entered,
+    unwritten: Option<Record>,
 }
 
 impl Prepared {
-    /// Gives the permit up for the command. Afterwards the terminal runs, or never was.
-    pub(super) async fn spawn(self) -> Result<Arc<Terminal>, SpawnRefused> {
-        let Self { terminal, permit, secrets, place, _entered } = self;
+    /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
+    /// sandbox before the journal says that it will be.
+    pub(super) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
+        let Self { terminal, permit, secrets, place, _entered, unwritten } = self;
+        let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
+        records::mask(&mut spawn, secrets.masker());
+        if let Err(unrecorded) = terminal.recorder.record_all(unwritten.iter().chain([&spawn])).await {
+            terminal.abandon();
+            place.vacate(Duration::ZERO).await;
+            return Err(unrecorded.into());
+        }
         let id = terminal.id.to_string();
         let provisions = Provisions {
             keepsake: keepsake::of(&terminal, &secrets),
@@ -212,9 +258,10 @@ impl Prepared {
                 Ok(terminal)
             }
             Err(refused) => {
+                terminal.recorder.note(&records::not_spawned(&terminal, &refused));
                 terminal.abandon();
                 place.vacate(Duration::ZERO).await;
-                Err(refused)
+                Err(refused.into())
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{asking::Unapproved, quota::QuotaReached, secrets::SecretError};
+use super::{Unrecorded, asking::Unapproved, quota::QuotaReached, secrets::SecretError};
 use crate::{
     policy::Denial,
     sandbox::{
@@ -29,6 +29,9 @@ pub enum CreateError {
     /// A cap is reached.
     #[error(transparent)]
     Quota(#[from] QuotaReached),
+    /// The journal did not take the record of it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),

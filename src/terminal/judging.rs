@@ -4,25 +4,28 @@
 //! Looks at the host and asks policy; nothing is taken, started or remembered.
 
 use crate::{
-    policy::{self, Denial, Hearing, Permit, PolicySet, Request, explain::Explanation},
+    policy::{self, Denial, Hearing, Minutes, Permit, PolicySet, Request, explain::Explanation},
     sandbox::programs::{Remembered, SessionViews},
     session::{LeadsOut, Session},
 };
 
-/// Judges, with a person's yes where there is one. The working folder is then the one that was judged.
+/// Judges, with a person's yes where there is one. The working folder is then the one that was judged. What the
+/// journal is to say of it is in the minutes.
 pub(super) fn judge(
     policy: &PolicySet,
     session: &Session,
     request: &mut Request,
     remembered: &Remembered,
     yes: Option<policy::Approval>,
+    minutes: &mut Minutes,
 ) -> Result<Permit, Denial> {
+    *minutes = Minutes::default();
     locate(session, request)?;
-    let permit = policy::judge(policy, request, &views(request, remembered), yes)?;
-    for (rule, decision) in permit.observed() {
+    let judged = policy::judge_with_minutes(policy, request, &views(request, remembered), yes, minutes);
+    for (rule, decision) in &minutes.observed {
         tracing::info!(rule, %decision, principal = request.principal, "a rule that observes would have decided");
     }
-    Ok(permit)
+    judged
 }
 
 /// Says what judging would come to, and why.

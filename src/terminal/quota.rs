@@ -23,6 +23,20 @@ pub struct QuotaReached {
     pub cap: u64,
 }
 
+impl QuotaReached {
+    /// The cap's name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match (self.kind, self.scope) {
+            (Kind::Live, Scope::Session) => "live_terminals_per_session",
+            (Kind::Live, Scope::Principal) => "live_terminals_per_principal",
+            (Kind::Retained, Scope::Session) => "retained_terminals_per_session",
+            (Kind::Retained, Scope::Principal) => "retained_terminals_per_principal",
+            (Kind::Bytes, Scope::Session) => "retained_bytes_per_session",
+            (Kind::Bytes, Scope::Principal) => "retained_bytes_per_principal",
+        }
+    }
+}
+
 /// What is capped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

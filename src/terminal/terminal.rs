@@ -15,11 +15,12 @@ use std::{
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
-    TerminalId,
+    Recorder, TerminalId,
     counters::Counters,
     driver::{Exited, Running},
     holds::{Holds, Waits},
     quota::Reservation,
+    records,
 };
 use crate::{
     masking::Masker,
@@ -125,6 +126,7 @@ pub struct Terminal {
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
     pub(super) holds: Holds,
+    pub(super) recorder: Recorder,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
     this: Weak<Terminal>,
@@ -150,6 +152,7 @@ pub(super) struct NewTerminal {
     pub reservation: Reservation,
     pub counters: Arc<Counters>,
     pub changes: broadcast::Sender<Arc<Terminal>>,
+    pub recorder: Recorder,
 }
 
 impl Terminal {
@@ -169,6 +172,7 @@ impl Terminal {
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
             holds: Holds::default(),
+            recorder: new.recorder,
             counters: new.counters,
             changes: new.changes,
         })
@@ -237,6 +241,10 @@ impl Terminal {
             unreachable!("a terminal is started once, by the driver that consumed its permit");
         }
         self.counters.started();
+        // Before its end can be noted.
+        if let Some(started) = records::started(self) {
+            self.recorder.note(&started);
+        }
         let early_end = {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Running(running)) {
@@ -283,6 +291,8 @@ impl Terminal {
         {
             reservation.finished();
         }
+        // Once: only the end of a command that ran comes here, and only the first.
+        self.recorder.note(&records::exit(self, &outcome));
         let _ = self.finished_at.set(Instant::now());
         self.counters.finished();
         if outcome.cause() == crate::proto::v1::Cause::SandboxLost {

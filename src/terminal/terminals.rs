@@ -18,19 +18,20 @@ use tokio::{
 };
 
 use super::{
-    AskError, Caps, CreateError, Gone, OnAsk, TerminalId,
+    AskError, Caps, CreateError, Gone, OnAsk, Recorder, TerminalId,
     asking::Presence,
     counters::{Counted, Counters},
     driver::Requested,
     holds::Audience,
     judging,
     quota::{Counts, Ledger},
+    records::{self, Ending},
     terminal::{Claim, Stage, Terminal},
     uninterrupted::uninterrupted,
 };
 use crate::{
     approval::Book,
-    policy::{InForce, Request, explain::Explanation},
+    policy::{InForce, Minutes, Request, explain::Explanation},
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
     session::{Principal, Session, SessionId, Site},
@@ -70,6 +71,7 @@ pub struct Terminals {
     remembered: Remembered,
     approvals: Arc<Book>,
     ledger: Arc<Ledger>,
+    recorder: Recorder,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
@@ -78,14 +80,21 @@ pub struct Terminals {
 }
 
 impl Terminals {
-    /// An empty table.
-    pub fn new(site: Site, policy: Arc<InForce>, approvals: Arc<Book>, caps: Caps) -> Arc<Self> {
+    /// An empty table. What becomes of the terminals is written down by `recorder`.
+    pub fn new(
+        site: Site,
+        policy: Arc<InForce>,
+        approvals: Arc<Book>,
+        caps: Caps,
+        recorder: Recorder,
+    ) -> Arc<Self> {
         Arc::new(Self {
             site,
             policy,
             remembered: Remembered::default(),
             approvals,
             ledger: Ledger::new(caps),
+            recorder,
             counters: Arc::default(),
             changes: broadcast::Sender::new(CHANGES_HELD),
             by_id: Mutex::default(),
@@ -155,10 +164,12 @@ impl Terminals {
             request_id: new.request_id.clone(),
             audience: new.audience,
             on_ask: new.on_ask,
+            minutes: Minutes::default(),
         };
         let permit = self.permit(&mut requested, caller).await.inspect_err(|_| self.counters.refused())?;
         let authorized = requested
-            .authorize(permit, &self.ledger, &self.counters, &self.changes)
+            .authorize(permit, &self.ledger, &self.counters, &self.changes, &self.recorder)
+            .await
             .inspect_err(|_| self.counters.refused())?;
         let terminal = authorized.terminal.clone();
         self.lock().insert(terminal.id, terminal.clone());
@@ -172,8 +183,7 @@ impl Terminals {
     }
 
     async fn start(&self, authorized: super::driver::Authorized) -> Result<Arc<Terminal>, CreateError> {
-        let prepared = authorized.with_secrets()?.prepare(&self.site).await?;
-        Ok(prepared.spawn().await?)
+        authorized.with_secrets()?.prepare(&self.site).await?.spawn().await
     }
 
     /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
@@ -202,7 +212,7 @@ impl Terminals {
 
     /// Begins to stop the command. That it has ended is no error.
     pub async fn kill(&self, terminal: &Terminal, grace: Option<Duration>) -> Result<(), AskError> {
-        self.stop(terminal, grace, StopCause::Killed).await
+        self.stop(terminal, grace, StopCause::Killed, Ending::Kill).await
     }
 
     async fn stop(
@@ -210,6 +220,7 @@ impl Terminals {
         terminal: &Terminal,
         grace: Option<Duration>,
         cause: StopCause,
+        ending: Ending,
     ) -> Result<(), AskError> {
         match terminal.settled().await {
             Stage::Created | Stage::Running => {}
@@ -217,6 +228,7 @@ impl Terminals {
             Stage::Released(_) => return Err(Gone.into()),
         }
         let Some(live) = terminal.live() else { return Err(Gone.into()) };
+        self.recorder.note(&records::kill_asked(terminal, ending, grace));
         match live.sandbox.stop(terminal.id.to_string(), cause, grace).await {
             // A sandbox that is lost takes its commands with it.
             Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
@@ -234,7 +246,8 @@ impl Terminals {
     ) -> Result<(), Gone> {
         // Not on the supervisor's time.
         terminal.settled().await;
-        let problem = match timeout(STOP_LIMIT, self.stop(terminal, grace, cause)).await {
+        let ending = if cause == StopCause::Shutdown { Ending::Shutdown } else { Ending::Release };
+        let problem = match timeout(STOP_LIMIT, self.stop(terminal, grace, cause, ending)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(AskError::Gone(gone))) => return Err(gone),
             Ok(Err(error)) => error.to_string(),
@@ -250,6 +263,7 @@ impl Terminals {
     /// Sends a signal to the main process's group.
     pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), AskError> {
         let sandbox = self.running(terminal).await?;
+        self.recorder.note(&records::signal(terminal, signal));
         match sandbox.signal(terminal.id.to_string(), signal).await {
             Ok(()) => Ok(()),
             Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(AskError::Ended),
@@ -387,6 +401,11 @@ impl Terminals {
 
     pub(super) fn remembered(&self) -> &Remembered {
         &self.remembered
+    }
+
+    /// Writes down what happens.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
     }
 
     /// The policy that judges.

@@ -10,8 +10,8 @@ use std::{
 };
 
 use provost::journal::{
-    AppendError, Clock, Command, Decision, Entries, FileClosed, Filter, Folder, Follower, Journal, Mode,
-    Moment, Record, Retention, SyncRule, Verdict,
+    AppendError, Clock, Command, Decision, Entries, FileClosed, Filter, Folder, Follower, Journal, Judged,
+    Moment, Observed, Record, Retention, SyncRule, Verdict,
 };
 
 use crate::{assert_intact, kill, options, written};
@@ -114,15 +114,17 @@ fn records_are_found_by_what_they_are_about() {
     for (verdict, rule) in [(Verdict::Allow, "build"), (Verdict::Deny, "publish"), (Verdict::Deny, "build")] {
         let decision = Decision {
             principal: "uid:1000".to_owned(),
-            session: Some("sess_a".to_owned()),
+            session: "sess_a".to_owned(),
             terminal: None,
-            request_digest: "00".repeat(32),
+            request_digest: Some("00".repeat(32)),
             verdict,
-            mode: Mode::Enforce,
             rule: Some(rule.to_owned()),
             generation: 1,
             reason: String::new(),
             command: Command::new(["make"]),
+            judged: Judged::new(["make"]),
+            observed: vec![Observed { rule: "watching".to_owned(), verdict: Verdict::Deny }],
+            approval: None,
             cwd: "/work".to_owned(),
         };
         journal.append(&Record::Decision(decision)).unwrap();
@@ -132,6 +134,9 @@ fn records_are_found_by_what_they_are_about() {
     let with = Filter::default;
     assert_eq!(count(with()), 5);
     assert_eq!(count(Filter { session: Some("sess_a".to_owned()), ..with() }), 4);
+    assert_eq!(count(Filter { principal: Some("uid:1000".to_owned()), ..with() }), 4);
+    assert_eq!(count(Filter { principal: Some("uid:1001".to_owned()), ..with() }), 0);
+    assert_eq!(count(Filter { rule: Some("watching".to_owned()), ..with() }), 3);
     assert_eq!(count(Filter { rule: Some("build".to_owned()), ..with() }), 2);
     assert_eq!(count(Filter { verdict: Some(Verdict::Deny), ..with() }), 2);
     assert_eq!(count(Filter { verdict: Some(Verdict::Deny), rule: Some("build".to_owned()), ..with() }), 1);
@@ -166,6 +171,7 @@ fn what_callers_must_not_write_is_refused() {
     let closed = Record::FileClosed(FileClosed { records: 1, next: "x".to_owned() });
     assert!(matches!(journal.append(&closed), Err(AppendError::Reserved)));
     let long = Record::SessionClosed(provost::journal::SessionClosed {
+        principal: "uid:0".to_owned(),
         session: "s".repeat(2 << 20),
         cause: String::new(),
     });

@@ -20,9 +20,10 @@ pub(crate) fn kill(n: u64) -> Record {
     Record::KillAsked(KillAsked {
         terminal: format!("term_{n}"),
         session: "sess_a".to_owned(),
-        principal: Some("uid:1000".to_owned()),
+        principal: "uid:1000".to_owned(),
+        by: Some("uid:1000".to_owned()),
         cause: "kill".to_owned(),
-        grace_ms: n,
+        grace_ms: Some(n),
     })
 }
 

@@ -1,0 +1,94 @@
+//! Texts that came from a caller, as far as a record holds them.
+//!
+//! Bounded here, whatever they were; secret values are taken out by whoever makes the record.
+
+use serde::{Deserialize, Serialize};
+
+/// The most bytes of a command that a record holds; the request's digest covers all of it.
+pub const COMMAND_BYTES: usize = 32 * 1024;
+
+/// A command, as far as it fits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// Program and arguments. Bytes that are no UTF-8 are U+FFFD; the last one may be cut.
+    pub argv: Vec<String>,
+    /// Bytes that were left out, and one for each argument of which nothing is left.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_bytes: u64,
+}
+
+impl Command {
+    /// Keeps the first [`COMMAND_BYTES`] of the arguments.
+    pub fn new(argv: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let (argv, cut_bytes) = keep(argv);
+        Self { argv, cut_bytes }
+    }
+}
+
+/// The commands that a request would run, as far as they could be seen and fit: each in its normal form.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    /// One text for each, in the order in which they stand.
+    pub commands: Vec<String>,
+    /// Bytes that were left out, and one for each command of which nothing is left.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut_bytes: u64,
+}
+
+impl Judged {
+    /// Keeps the first [`COMMAND_BYTES`] of the commands.
+    pub fn new(commands: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let (commands, cut_bytes) = keep(commands);
+        Self { commands, cut_bytes }
+    }
+
+    /// Whether nothing was judged: the request was refused before.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.cut_bytes == 0
+    }
+}
+
+/// The first [`COMMAND_BYTES`] of the texts, and how many bytes that leaves out.
+fn keep(texts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> (Vec<String>, u64) {
+    let (mut all, mut cut_bytes) = (Vec::new(), 0);
+    let mut room = COMMAND_BYTES;
+    for text in texts {
+        let text = text.as_ref();
+        let mut kept = text.len().min(room);
+        // Not in the middle of a character: continuation bytes begin with 0b10.
+        while kept > 0 && kept < text.len() && text[kept] & 0xC0 == 0x80 {
+            kept -= 1;
+        }
+        cut_bytes += (text.len() - kept) as u64;
+        if kept > 0 || text.is_empty() && room > 0 {
+            all.push(String::from_utf8_lossy(&text[..kept]).into_owned());
+        } else {
+            cut_bytes += 1;
+        }
+        // A text costs something even when it is empty.
+        room = if kept < text.len() { 0 } else { room.saturating_sub(kept + 1) };
+    }
+    (all, cut_bytes)
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_bounded_and_says_what_it_left_out() {
+        let whole = Command::new(["git", "", "status"]);
+        assert_eq!((whole.argv.join("|").as_str(), whole.cut_bytes), ("git||status", 0));
+        let long = "é".repeat(COMMAND_BYTES);
+        let cut = Command::new(["echo", &long, "more"]);
+        assert_eq!(cut.argv.len(), 2);
+        assert!(cut.argv[1].split("é").all(str::is_empty));
+        let kept: usize = cut.argv.iter().map(String::len).sum();
+        assert_eq!(kept as u64 + cut.cut_bytes, (4 + long.len() + 5) as u64);
+        assert!(Command::new(vec![""; 1_000_000]).argv.len() <= COMMAND_BYTES);
+    }
+}

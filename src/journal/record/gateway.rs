@@ -1,0 +1,123 @@
+//! Records of the gateway itself, of its policy, of sessions and of what bounds them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Verdict;
+
+/// [`Record::GatewayStarted`](super::Record::GatewayStarted).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayStarted {
+    /// Provost's version.
+    pub version: String,
+    /// The gateway's process id.
+    pub pid: u32,
+    /// The user it runs as.
+    pub uid: u32,
+}
+
+/// [`Record::GatewayStopped`](super::Record::GatewayStopped).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayStopped {
+    /// Why: `drained`, `drain_timeout`, `second_signal`, ...
+    pub cause: String,
+    /// Terminals that were still live.
+    pub live_terminals: u64,
+}
+
+/// [`Record::PolicyLoaded`](super::Record::PolicyLoaded).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyLoaded {
+    /// Counts the policies of this gateway.
+    pub generation: u64,
+    /// SHA-256 of all of its files.
+    pub digest: String,
+    /// The files, in the order in which they were read.
+    pub files: Vec<String>,
+}
+
+/// [`Record::PolicyRefused`](super::Record::PolicyRefused).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyRefused {
+    /// The generation that stays in force.
+    pub generation: u64,
+    /// Where and why, first mistake first.
+    pub problem: String,
+}
+
+/// [`Record::SessionOpened`](super::Record::SessionOpened).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOpened {
+    /// The session.
+    pub session: String,
+    /// Its owner.
+    pub principal: String,
+    /// Its folders.
+    pub roots: Vec<String>,
+    /// Its profile.
+    pub profile: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// [`Record::SessionClosed`](super::Record::SessionClosed).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionClosed {
+    /// The session.
+    pub session: String,
+    /// Whose it was.
+    pub principal: String,
+    /// Why: `asked`, `owner_gone`, `shutdown`.
+    pub cause: String,
+}
+
+/// [`Record::QuotaRefused`](super::Record::QuotaRefused).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaRefused {
+    /// Who asked.
+    pub principal: String,
+    /// In which session.
+    pub session: Option<String>,
+    /// The bound, e.g. `live_terminals_per_session`.
+    pub limit: String,
+    /// Its value.
+    pub bound: u64,
+}
+
+/// [`Record::Shortfall`](super::Record::Shortfall).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortfall {
+    /// In which session, where it is one's.
+    pub session: Option<String>,
+    /// Whose, where it is a session's.
+    pub principal: Option<String>,
+    /// In which sandbox, where it is one's.
+    pub sandbox: Option<String>,
+    /// The profile that preferred it.
+    pub profile: Option<String>,
+    /// The protection.
+    pub protection: String,
+    /// Why it is not to be had.
+    pub reason: String,
+}
+
+/// [`Record::Connection`](super::Record::Connection).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// The session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The terminal, where it is known.
+    pub terminal: Option<String>,
+    /// The name that was asked for, or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What was decided.
+    #[serde(rename = "decision")]
+    pub verdict: Verdict,
+    /// The rule that decided.
+    pub rule: Option<String>,
+}

@@ -1,0 +1,201 @@
+//! What the journal can say: one type for each kind of record.
+//!
+//! Kinds and fields are only ever added; the order of the fields is the order on disk. Text that came from a caller
+//! is bounded here ([`Command`]); secrets are masked by whoever makes the record. Nothing here is judged or acted on.
+
+mod approval;
+mod command;
+mod gateway;
+mod terminal;
+
+use serde::{Deserialize, Serialize};
+
+use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
+
+pub use approval::*;
+pub use command::{COMMAND_BYTES, Command, Judged};
+pub use gateway::*;
+pub use terminal::*;
+
+/// One event, as it is written: `{"kind":"decision",...}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// A gateway has taken the journal and is about to serve.
+    GatewayStarted(GatewayStarted),
+    /// A gateway has stopped in order.
+    GatewayStopped(GatewayStopped),
+    /// A policy is in force from here on.
+    PolicyLoaded(PolicyLoaded),
+    /// A policy could not be loaded; the one before stays in force.
+    PolicyRefused(PolicyRefused),
+    /// A request was judged.
+    Decision(Decision),
+    /// A command is about to be started.
+    Spawn(Spawn),
+    /// It runs; with the receipt of what confines it.
+    Started(Started),
+    /// It could not be started.
+    SpawnFailed(SpawnFailed),
+    /// Somebody asked for the end of a command.
+    KillAsked(KillAsked),
+    /// Somebody sent a signal.
+    Signal(Signal),
+    /// A command has ended.
+    Exit(Exit),
+    /// A person is asked.
+    ApprovalAsked(ApprovalAsked),
+    /// A person has answered.
+    ApprovalResolved(ApprovalResolved),
+    /// Nobody answered in time: denied.
+    ApprovalExpired(ApprovalExpired),
+    /// A session was opened.
+    SessionOpened(SessionOpened),
+    /// A session was closed.
+    SessionClosed(SessionClosed),
+    /// A request was refused because a bound was reached.
+    QuotaRefused(QuotaRefused),
+    /// A protection that was preferred is not to be had here.
+    Shortfall(Shortfall),
+    /// A connection through the proxy was judged.
+    Connection(Connection),
+    /// The journal itself: first record of a file.
+    FileOpened(FileOpened),
+    /// The journal itself: last record of a file that was rotated.
+    FileClosed(FileClosed),
+    /// The journal itself: old files are about to be deleted.
+    FilesRemoved(FilesRemoved),
+    /// The journal itself: all before this is signed.
+    Checkpoint(Checkpoint),
+    /// The journal itself: what was wrong when it was taken up again.
+    Recovery(Finding),
+    /// The journal itself: appends that were refused while it could not be written.
+    Unwritten(Unwritten),
+    /// A kind of a later version; its hash is checked all the same. Never written.
+    #[serde(other)]
+    Unrecognised,
+}
+
+/// Whom and what a record is about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Whose session, terminal or request.
+    pub principal: Option<&'a str>,
+    /// The session.
+    pub session: Option<&'a str>,
+    /// The terminal.
+    pub terminal: Option<&'a str>,
+}
+
+impl<'a> Subject<'a> {
+    /// A principal's session.
+    fn session(principal: &'a str, session: &'a str) -> Self {
+        Self { principal: Some(principal), session: Some(session), terminal: None }
+    }
+
+    /// A principal's terminal.
+    fn terminal(principal: &'a str, session: &'a str, terminal: &'a str) -> Self {
+        Self { terminal: Some(terminal), ..Self::session(principal, session) }
+    }
+}
+
+impl Record {
+    /// Whether only the journal itself writes records of this kind.
+    pub fn is_reserved(&self) -> bool {
+        matches!(
+            self,
+            Self::FileOpened(_)
+                | Self::FileClosed(_)
+                | Self::FilesRemoved(_)
+                | Self::Checkpoint(_)
+                | Self::Recovery(_)
+                | Self::Unwritten(_)
+                | Self::Unrecognised
+        )
+    }
+
+    /// Whom and what it is about.
+    pub fn subject(&self) -> Subject<'_> {
+        match self {
+            Self::Decision(it) => {
+                Subject { terminal: it.terminal.as_deref(), ..Subject::session(&it.principal, &it.session) }
+            }
+            Self::Spawn(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Started(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::SpawnFailed(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::KillAsked(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Signal(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Exit(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ApprovalAsked(it) => Subject::session(&it.principal, &it.session),
+            Self::ApprovalResolved(it) => Subject::session(&it.principal, &it.session),
+            Self::ApprovalExpired(it) => Subject::session(&it.principal, &it.session),
+            Self::SessionOpened(it) => Subject::session(&it.principal, &it.session),
+            Self::SessionClosed(it) => Subject::session(&it.principal, &it.session),
+            Self::QuotaRefused(it) => {
+                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
+            }
+            Self::Shortfall(it) => {
+                Subject { principal: it.principal.as_deref(), session: it.session.as_deref(), terminal: None }
+            }
+            Self::Connection(it) => {
+                Subject { terminal: it.terminal.as_deref(), ..Subject::session(&it.principal, &it.session) }
+            }
+            Self::GatewayStarted(_)
+            | Self::GatewayStopped(_)
+            | Self::PolicyLoaded(_)
+            | Self::PolicyRefused(_)
+            | Self::FileOpened(_)
+            | Self::FileClosed(_)
+            | Self::FilesRemoved(_)
+            | Self::Checkpoint(_)
+            | Self::Recovery(_)
+            | Self::Unwritten(_)
+            | Self::Unrecognised => Subject::default(),
+        }
+    }
+
+    /// Whether this rule decided it, or would have: see [`Decision::observed`].
+    pub fn names_rule(&self, rule: &str) -> bool {
+        match self {
+            Self::Decision(it) => {
+                it.rule.as_deref() == Some(rule) || it.observed.iter().any(|observed| observed.rule == rule)
+            }
+            Self::ApprovalAsked(it) => it.rule == rule,
+            Self::Connection(it) => it.rule.as_deref() == Some(rule),
+            _ => false,
+        }
+    }
+
+    /// What was decided.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Decision(it) => Some(it.verdict),
+            Self::ApprovalResolved(it) => Some(it.verdict),
+            Self::Connection(it) => Some(it.verdict),
+            _ => None,
+        }
+    }
+}
+
+/// What a policy said, or a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It may run.
+    Allow,
+    /// It may not.
+    Deny,
+    /// A person decides.
+    Ask,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_of_a_later_version_can_be_read() {
+        let record: Record = serde_json::from_str(r#"{"kind":"teleport","where":"home"}"#).unwrap();
+        assert_eq!(record, Record::Unrecognised);
+    }
+}

@@ -1,0 +1,236 @@
+//! Records of a command's life: judged, spawned, started, asked to end, ended.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Command, Judged, Verdict};
+
+/// [`Record::Decision`](super::Record::Decision).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Who asked, e.g. `uid:1000`.
+    pub principal: String,
+    /// In which session.
+    pub session: String,
+    /// The terminal that it is for; absent: there is none, because it was not allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<String>,
+    /// SHA-256 of the request in its normal form; absent: it was refused before it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_digest: Option<String>,
+    /// What was decided.
+    #[serde(rename = "decision")]
+    pub verdict: Verdict,
+    /// The rule that decided; absent: nothing in it needed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Of the policy.
+    pub generation: u64,
+    /// What the caller was told; empty where it was allowed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The command as the caller gave it; a line for a shell is one text.
+    pub command: Command,
+    /// What was seen in it.
+    #[serde(default, skip_serializing_if = "Judged::is_empty")]
+    pub judged: Judged,
+    /// What rules in the mode `observe` would have decided. It had no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<Observed>,
+    /// The approval that answered a rule that asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<String>,
+    /// Its working folder.
+    pub cwd: String,
+}
+
+/// What a rule that only watches would have decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The rule.
+    pub rule: String,
+    /// What it would have decided.
+    #[serde(rename = "decision")]
+    pub verdict: Verdict,
+}
+
+/// [`Record::Spawn`](super::Record::Spawn): written before the command is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spawn {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Who asked.
+    pub principal: String,
+    /// The sandbox that it runs in.
+    pub sandbox: String,
+    /// The profile.
+    pub profile: String,
+    /// Of the decision that allowed it.
+    pub request_digest: String,
+    /// Of the policy that allowed it.
+    pub generation: u64,
+    /// The command, as it is given to exec.
+    pub command: Command,
+}
+
+/// [`Record::Started`](super::Record::Started).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// Its process id, as the host sees it.
+    pub pid: u32,
+    /// What is really in force.
+    pub receipt: Receipt,
+}
+
+/// What was really in force for a terminal, read back from the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The sandbox.
+    pub sandbox: String,
+    /// The profile.
+    pub profile: String,
+    /// Namespaces that are not the gateway's.
+    pub namespaces: Vec<String>,
+    /// The command's user, as the host sees it.
+    pub host_uid: u32,
+    /// The command's group, as the host sees it.
+    pub host_gid: u32,
+    /// `no_new_privs` is set.
+    pub no_new_privs: bool,
+    /// Capability sets, as masks in hexadecimal.
+    pub capabilities: BTreeMap<String, String>,
+    /// Of `/proc/PID/status`: 0 none, 2 filter.
+    pub seccomp_mode: u32,
+    /// How many filters.
+    pub seccomp_filters: u32,
+    /// 0: none.
+    pub landlock_abi: u32,
+    /// `none` or `host`.
+    pub network: String,
+    /// Limits in force.
+    pub limits: BTreeMap<String, String>,
+    /// The sandbox's place in the v2 tree; empty: it has no group there.
+    pub cgroup: String,
+    /// What the profile preferred and this host did not give.
+    pub shortfalls: Vec<String>,
+}
+
+/// [`Record::SpawnFailed`](super::Record::SpawnFailed).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnFailed {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it was.
+    pub principal: String,
+    /// Why, e.g. `COMMAND_NOT_FOUND`.
+    pub reason: String,
+    /// The step that failed; empty where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stage: String,
+    /// errno(3), where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    /// In a sentence.
+    pub problem: String,
+}
+
+/// [`Record::KillAsked`](super::Record::KillAsked).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillAsked {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// Who asked; absent: the gateway itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why: `kill`, `release`, `session_closed`, ...
+    pub cause: String,
+    /// Between TERM and KILL; absent: as the terminal's profile says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u64>,
+}
+
+/// [`Record::Signal`](super::Record::Signal).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signal {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Who asked.
+    pub principal: String,
+    /// As `SIGINT`.
+    pub signal: String,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "snake_case")]
+pub enum End {
+    /// It called exit(2).
+    Exited {
+        /// 0..=255.
+        code: u32,
+    },
+    /// A signal ended it.
+    Signalled {
+        /// As `SIGKILL`.
+        signal: String,
+    },
+    /// Nobody saw the end.
+    Lost,
+}
+
+/// [`Record::Exit`](super::Record::Exit).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// How it ended.
+    pub outcome: End,
+    /// Why it ended, e.g. `exited`, `killed`, `time_limit`, `sandbox_lost`.
+    pub cause: String,
+    /// What it used.
+    pub usage: Usage,
+    /// Processes that were left in its tree. Always 0.
+    pub survivors: u32,
+    /// Processes that outlived the main process and were ended with the terminal.
+    pub stragglers_killed: u32,
+}
+
+/// What a whole tree used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// From start to end.
+    pub wall_us: u64,
+    /// In user mode.
+    pub cpu_user_us: u64,
+    /// In the kernel.
+    pub cpu_system_us: u64,
+    /// At its peak.
+    pub memory_peak_bytes: u64,
+    /// From block devices, where that is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_read_bytes: Option<u64>,
+    /// To block devices, where that is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_write_bytes: Option<u64>,
+}

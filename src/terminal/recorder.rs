@@ -1,0 +1,60 @@
+//! The gateway's hand on the journal: the one type by which terminals, sessions and approvals write down what they do.
+//!
+//! Two ways, and nothing between: what may be refused is *recorded*, before its effect, and does not happen when that
+//! fails; what happens in any case (ends, kills, what was found out) is *noted*, and never waits or fails. Both are in
+//! the journal in the order of the calls. What a record says is made in [`records`](super::records); secret values are
+//! out of it before it comes here.
+
+use crate::journal::{AppendError, Journal, Record};
+
+/// Writes to the gateway's journal, or nowhere when the configuration has none.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    journal: Option<Journal>,
+}
+
+/// The journal did not take a record: what it was to say must not happen.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the journal cannot be written, and nothing is started unrecorded")]
+pub struct Unrecorded(#[from] pub AppendError);
+
+impl Recorder {
+    /// Writes to this journal.
+    pub fn to(journal: Journal) -> Self {
+        Self { journal: Some(journal) }
+    }
+
+    /// Writes nothing, and refuses nothing: the configuration has no journal.
+    pub fn nowhere() -> Self {
+        Self { journal: None }
+    }
+
+    /// The journal, where there is one.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    /// Writes a record before its effect, and waits until that is done. An error forbids the effect.
+    pub async fn record(&self, record: &Record) -> Result<(), Unrecorded> {
+        self.record_all([record]).await
+    }
+
+    /// Writes records before their effect: all in one go, in this order, or none.
+    pub async fn record_all<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<(), Unrecorded> {
+        match &self.journal {
+            None => Ok(()),
+            Some(journal) => Ok(journal.append_all_async(records).await.map(drop)?),
+        }
+    }
+
+    /// Writes down what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not
+    /// take is counted in the journal as soon as it can be written again.
+    pub fn note(&self, record: &Record) {
+        if let Some(journal) = &self.journal {
+            journal.note(record);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! From what the gateway holds to the journal's records. Pure: writes nothing, waits for nothing.
+//!
+//! No record holds a variable's value, and none holds input or output. What a caller wrote is bounded by the
+//! journal's own types.
+
+use std::{borrow::Cow, time::Duration};
+
+use super::{QuotaReached, SecretError, SecretFault, Terminal, receipt};
+use crate::{
+    journal::{
+        Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
+        SessionClosed, SessionOpened, Shortfall, Signal, Spawn, SpawnFailed, Started, Usage, Verdict,
+    },
+    masking::{Begins, Ends, Masker},
+    policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
+    proto::v1::{self, Outcome, SpawnError, outcome},
+    sandbox::{
+        handle::{Sandbox, SpawnRefused, StartError},
+        launch::LaunchError,
+        spawn_error::{SpawnFault, stage_name},
+    },
+    session::Session,
+};
+
+/// A request that was allowed; the terminal is for it.
+pub fn allowed(terminal: &Terminal, request: &Request, permit: &Permit, minutes: &Minutes) -> Record {
+    Record::Decision(Decision {
+        terminal: Some(terminal.id.to_string()),
+        rule: permit.rule().map(str::to_owned),
+        ..decision(&terminal.session, request, Verdict::Allow, permit.generation(), minutes)
+    })
+}
+
+/// A request that was refused, or that a person is to decide about.
+pub fn denied(
+    session: &Session,
+    request: &Request,
+    denial: &Denial,
+    generation: u64,
+    minutes: &Minutes,
+) -> Record {
+    let verdict = if matches!(denial, Denial::NeedsApproval(_)) { Verdict::Ask } else { Verdict::Deny };
+    Record::Decision(Decision {
+        rule: Some(denial.rule()),
+        reason: denial.to_string(),
+        ..decision(session, request, verdict, generation, minutes)
+    })
+}
+
+fn decision(
+    session: &Session,
+    request: &Request,
+    verdict: Verdict,
+    generation: u64,
+    minutes: &Minutes,
+) -> Decision {
+    let observed = minutes.observed.iter().map(|(rule, decision)| Observed {
+        rule: rule.clone(),
+        verdict: match decision {
+            rule::Decision::Allow => Verdict::Allow,
+            rule::Decision::Deny => Verdict::Deny,
+            rule::Decision::Ask => Verdict::Ask,
+        },
+    });
+    Decision {
+        principal: session.principal.to_string(),
+        session: session.id.to_string(),
+        terminal: None,
+        request_digest: minutes.digest.map(|digest| digest.to_string()),
+        verdict,
+        rule: None,
+        generation,
+        reason: String::new(),
+        command: match &request.program {
+            Program::Command { command, args } => Command::new(std::iter::once(command).chain(args)),
+            Program::ShellLine(line) => Command::new([line]),
+        },
+        judged: Judged::new(&minutes.commands),
+        observed: observed.collect(),
+        approval: None,
+        cwd: request.cwd.to_string(),
+    }
+}
+
+/// Takes secret values out of a record of a command.
+pub fn mask(record: &mut Record, masker: &Masker) {
+    match record {
+        Record::Decision(decision) => {
+            mask_texts(&mut decision.command.argv, &mut decision.command.cut_bytes, masker);
+            mask_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes, masker);
+            mask_text(&mut decision.reason, masker);
+            mask_text(&mut decision.cwd, masker);
+        }
+        Record::Spawn(spawn) => mask_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes, masker),
+        // The others hold nothing that a caller wrote for a command.
+        _ => {}
+    }
+}
+
+fn mask_texts(texts: &mut [String], cut_bytes: &mut u64, masker: &Masker) {
+    if *cut_bytes > 0
+        && let Some(last) = texts.last_mut()
+    {
+        // What was cut off may have been the rest of a secret: then its beginning goes, too.
+        let mut certain = masker.cover(&mut last.clone().into_bytes(), Begins::Whole, Ends::Open);
+        while !last.is_char_boundary(certain) {
+            certain -= 1;
+        }
+        *cut_bytes += (last.len() - certain) as u64;
+        last.truncate(certain);
+    }
+    texts.iter_mut().for_each(|text| mask_text(text, masker));
+}
+
+fn mask_text(text: &mut String, masker: &Masker) {
+    if let Cow::Owned(masked) = masker.mask_text(text) {
+        *text = masked;
+    }
+}
+
+/// A request that a cap refused.
+pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: session.principal.to_string(),
+        session: Some(session.id.to_string()),
+        limit: reached.name().to_owned(),
+        bound: reached.cap,
+    })
+}
+
+/// A command that is about to be started in a sandbox.
+pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox) -> Record {
+    Record::Spawn(Spawn {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        sandbox: sandbox.id().to_owned(),
+        profile: order.profile_name().to_string(),
+        request_digest: terminal.summary.digest.to_string(),
+        generation: terminal.summary.generation,
+        command: Command::new(order.argv()),
+    })
+}
+
+/// A command that runs. `None` for one that does not.
+pub fn started(terminal: &Terminal) -> Option<Record> {
+    let pid = terminal.live()?.started.pid;
+    let receipt = receipt::of(terminal)?;
+    Some(Record::Started(Started {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        pid,
+        receipt: Receipt {
+            sandbox: receipt.sandbox_id,
+            profile: receipt.profile,
+            namespaces: receipt.namespaces,
+            host_uid: receipt.host_uid,
+            host_gid: receipt.host_gid,
+            no_new_privs: receipt.no_new_privs,
+            capabilities: receipt.capabilities.into_iter().collect(),
+            seccomp_mode: receipt.seccomp_mode,
+            seccomp_filters: receipt.seccomp_filters,
+            landlock_abi: receipt.landlock_abi,
+            network: receipt.network,
+            limits: receipt.limits.into_iter().collect(),
+            cgroup: receipt.cgroup,
+            shortfalls: receipt.shortfalls,
+        },
+    }))
+}
+
+/// A command that could not have its secrets.
+pub fn no_secret(terminal: &Terminal, error: &SecretError) -> Record {
+    let errno = match &error.fault {
+        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
+        SecretFault::NotAFile
+        | SecretFault::OpenToAll(_)
+        | SecretFault::Nul
+        | SecretFault::TooMuch(_)
+        | SecretFault::Mask(_) => None,
+    };
+    spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), errno, error)
+}
+
+/// A command whose sandbox could not be had.
+pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
+    let (stage, errno) = match error {
+        StartError::Launch(LaunchError::Stage { stage, errno, .. }) => {
+            (stage_name(*stage), Some(*errno as i32))
+        }
+        StartError::Launch(_) => ("launch".to_owned(), None),
+        StartError::Connect(_) | StartError::Silent => ("connect".to_owned(), None),
+        StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
+    };
+    let reason = match error {
+        StartError::Descriptors(_) => SpawnError::LimitReached,
+        StartError::Launch(_) | StartError::Connect(_) | StartError::Silent => {
+            SpawnError::ConfinementUnavailable
+        }
+    };
+    spawn_failed(terminal, reason, stage, errno, error)
+}
+
+/// A command that its sandbox did not start.
+pub fn not_spawned(terminal: &Terminal, refused: &SpawnRefused) -> Record {
+    match refused {
+        SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
+            let stage = stage_name(failure.stage);
+            spawn_failed(terminal, of_fault(failure.fault), stage, Some(failure.errno), refused)
+        }
+        SpawnRefused::Control(_) => {
+            spawn_failed(terminal, SpawnError::SandboxLost, "control".to_owned(), None, refused)
+        }
+        SpawnRefused::Ring(_) => {
+            let stage = "output_ring".to_owned();
+            spawn_failed(terminal, SpawnError::ConfinementUnavailable, stage, None, refused)
+        }
+    }
+}
+
+fn of_fault(fault: SpawnFault) -> SpawnError {
+    match fault {
+        SpawnFault::CommandNotFound => SpawnError::CommandNotFound,
+        SpawnFault::NotExecutable => SpawnError::NotExecutable,
+        SpawnFault::PermissionDenied => SpawnError::PermissionDenied,
+        SpawnFault::BadInterpreter => SpawnError::BadInterpreter,
+        SpawnFault::CwdGone => SpawnError::CwdGone,
+        SpawnFault::CwdNotAFolder => SpawnError::CwdNotAFolder,
+        SpawnFault::ArgumentListTooLong => SpawnError::ArgumentListTooLong,
+        SpawnFault::LimitReached => SpawnError::LimitReached,
+        SpawnFault::ProgramChanged => SpawnError::ProgramChanged,
+        SpawnFault::ConfinementUnavailable => SpawnError::ConfinementUnavailable,
+    }
+}
+
+fn spawn_failed(
+    terminal: &Terminal,
+    reason: SpawnError,
+    stage: String,
+    errno: Option<i32>,
+    error: &dyn std::error::Error,
+) -> Record {
+    Record::SpawnFailed(SpawnFailed {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        reason: reason.as_str_name().trim_start_matches("SPAWN_ERROR_").to_owned(),
+        stage,
+        errno,
+        problem: error.to_string(),
+    })
+}
+
+/// Why a command is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Its owner said so.
+    Kill,
+    /// Its owner releases it while it runs.
+    Release,
+    /// Its session or the gateway ends.
+    Shutdown,
+}
+
+/// The end of a command was asked for.
+pub fn kill_asked(terminal: &Terminal, ending: Ending, grace: Option<Duration>) -> Record {
+    let principal = terminal.session.principal.to_string();
+    let (by, cause) = match ending {
+        Ending::Kill => (Some(principal.clone()), "kill"),
+        Ending::Release => (Some(principal.clone()), "release"),
+        Ending::Shutdown => (None, "session_closed"),
+    };
+    Record::KillAsked(KillAsked {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal,
+        by,
+        cause: cause.to_owned(),
+        grace_ms: grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
+    })
+}
+
+/// A signal was asked for.
+pub fn signal(terminal: &Terminal, number: i32) -> Record {
+    Record::Signal(Signal {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        signal: super::signal::name(number),
+    })
+}
+
+/// A command has ended.
+pub fn exit(terminal: &Terminal, outcome: &Outcome) -> Record {
+    let usage = outcome.usage.as_ref();
+    let micros = |time: Option<&prost_types::Duration>| {
+        time.map_or(0, |time| {
+            time.seconds.unsigned_abs() * 1_000_000 + u64::from(time.nanos.unsigned_abs() / 1_000)
+        })
+    };
+    Record::Exit(Exit {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        outcome: match &outcome.end {
+            Some(outcome::End::ExitCode(code)) => End::Exited { code: *code },
+            Some(outcome::End::Signal(signal)) => End::Signalled { signal: signal.clone() },
+            None => End::Lost,
+        },
+        cause: outcome.cause().as_str_name().trim_start_matches("CAUSE_").to_ascii_lowercase(),
+        usage: Usage {
+            wall_us: micros(usage.and_then(|usage| usage.wall.as_ref())),
+            cpu_user_us: micros(usage.and_then(|usage| usage.cpu_user.as_ref())),
+            cpu_system_us: micros(usage.and_then(|usage| usage.cpu_system.as_ref())),
+            memory_peak_bytes: usage.map_or(0, |usage: &v1::Usage| usage.memory_peak_bytes),
+            io_read_bytes: usage.and_then(|usage| usage.io_read_bytes),
+            io_write_bytes: usage.and_then(|usage| usage.io_write_bytes),
+        },
+        survivors: outcome.survivors,
+        stragglers_killed: outcome.stragglers_killed,
+    })
+}
+
+/// A session was opened.
+pub fn session_opened(session: &Session) -> Record {
+    Record::SessionOpened(SessionOpened {
+        session: session.id.to_string(),
+        principal: session.principal.to_string(),
+        roots: session.roots.iter().map(ToString::to_string).collect(),
+        profile: session.profile.clone(),
+        labels: session.labels.clone(),
+    })
+}
+
+/// Nothing is left of a session.
+pub fn session_closed(session: &Session, cause: &str) -> Record {
+    Record::SessionClosed(SessionClosed {
+        session: session.id.to_string(),
+        principal: session.principal.to_string(),
+        cause: cause.to_owned(),
+    })
+}
+
+/// What a sandbox was to have and has not.
+pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
+    let of = |shortfall: &crate::sandbox::spec::Shortfall| {
+        Record::Shortfall(Shortfall {
+            session: Some(session.id.to_string()),
+            principal: Some(session.principal.to_string()),
+            sandbox: Some(sandbox.id().to_owned()),
+            profile: Some(profile.to_string()),
+            protection: shortfall.protection.to_owned(),
+            reason: shortfall.why.clone(),
+        })
+    };
+    sandbox.shortfalls().iter().map(of).collect()
+}
