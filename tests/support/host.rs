@@ -90,7 +90,8 @@ pub struct Footprint {
     pub mounts: usize,
     /// Descriptors of the gateway and of all its supervisors.
     pub descriptors: usize,
-    /// Entries in the state folder, at any depth.
+    /// Entries in the state folder, at any depth, but for the journal's: that grows, and renews its `head` behind
+    /// what it tells of.
     pub state_entries: usize,
 }
 
@@ -108,7 +109,7 @@ impl Footprint {
                 .filter_map(|&pid| Process::read(pid))
                 .map(|process| process.descriptors().len())
                 .sum(),
-            state_entries: entries_below(state),
+            state_entries: entries_below(state).saturating_sub(entries_below(&state.join("journal"))),
         }
     }
 }
