@@ -195,16 +195,79 @@ const PARTS: &[&str] = &[
     "aa|bb",
     "(aa;bb)",
     "(aa)|cc",
+    "time A=1 aa",
+    "time -p ",
+    "time ",
+    "coproc ",
+    "! ! ",
+    "{fd}>f ",
+    "12>f ",
+    "2>f",
+    "&>f ",
+    "&>>f ",
+    ">|f ",
+    "<>f ",
+    ">&-aa",
+    "<&- ",
+    "$[1]",
+    "${x:=aa}",
+    "${x#\\'}",
+    "\"${x%'}'}\"",
+    "${x:-'$(aa)'}",
+    "${x:-\"$(aa)\"}",
+    "${x//a/`bb`}",
+    "${x:-<(aa)}",
+    "${x:-{a}}",
+    "${#x}",
+    "<<\\E\naa\nE\n",
+    "<<E;",
+    "<<E <<F\naa\nE\n$(bb)\nF\n",
+    "<<E\nx\\\nE\nE\n",
+    "\nE\n",
+    "\naa\n",
+    "in",
+    "\"`echo 'aa'`\"",
+    "`#aa`",
+    "$(#aa\n)",
+    "case x in (aa) bb;; esac",
+    "case x in\n(aa)\nbb;; esac",
+    "f() aa",
+    "function g\n{ aa; }",
+    "a=(aa $(bb))",
+    "a=(",
+    "[[ x =~ (aa|bb) ]]",
+    "[[ x == @(aa|bb) ]]",
+    "[[ aa && `bb` ]]",
+    "$\\\n(aa)",
+    "&\\\n&",
+    ">\\\n&",
+    "aa\\\n",
+    "{aa",
+    "aa}",
+    "\"$'aa'\"",
+    "$'a\\'",
+    "\"a\\\nb\"",
+    "if",
+    "while",
+    "for",
+    "x=1 if",
+    "> f if",
+    "x+=aa",
+    "PATH=. ",
+    "IFS=a ",
+    "set -- aa",
+    "\"$@\"",
 ];
 
 /// The argument vectors that one run of a shell started, in order.
-fn run(shell: &str, line: &str, folder: &Path, number: usize) -> Vec<Vec<String>> {
+fn run(shell: &str, arguments: &[&str], line: &str, folder: &Path, number: usize) -> Vec<Vec<String>> {
     // What an earlier line left in the background writes to the log of that line.
     let log = folder.join(format!("log{number}"));
     let work = folder.join("work");
     let _ = fs::remove_dir_all(&work);
     fs::create_dir(&work).expect("a folder can be made");
     let mut child = Command::new(shell)
+        .args(arguments)
         .args(["-c", line])
         .env_clear()
         .env("PATH", folder.join("bin"))
@@ -294,6 +357,31 @@ fn make_recorders(folder: &Path) {
     }
 }
 
+/// A shell, how it is started, and the readings of a line that are held against it.
+type Shell = (&'static str, &'static [&'static str], &'static [Dialect]);
+
+/// bash and dash must be there; others are compared with where they are installed.
+fn installed() -> Vec<Shell> {
+    const SHELLS: [Shell; 6] = [
+        ("/bin/bash", &[], &[Dialect::Bash, Dialect::Posix]),
+        ("/bin/dash", &[], &[Dialect::Posix]),
+        ("/bin/bash", &["--posix"], &[Dialect::Posix]),
+        ("/bin/busybox", &["sh"], &[Dialect::Posix]),
+        ("/bin/mksh", &[], &[Dialect::Posix]),
+        ("/bin/zsh", &["-f"], &[Dialect::Zsh]),
+    ];
+    let is_there = |(program, ..): &Shell| {
+        let is_there = Path::new(program).exists();
+        if !is_there {
+            println!("SKIPPED: {program} is not installed");
+            let is_needed = program.ends_with("bash") || program.ends_with("dash");
+            assert!(!is_needed || env::var_os("CI").is_none(), "CI has {program}");
+        }
+        is_there
+    };
+    SHELLS.into_iter().filter(is_there).collect()
+}
+
 fn number(name: &str, otherwise: u64) -> u64 {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -306,16 +394,10 @@ fn whatever_a_shell_runs_of_a_line_the_judge_has_seen() {
     let mut dice = Dice(number("PROVOST_SHELL_SEED", 0x5eed));
     let (mut ran, mut readings) = (0, 0);
     let mut missed = Vec::new();
+    let shells = installed();
     for _ in 0..rounds {
-        let line: String = (0..1 + dice.roll(6)).map(|_| PARTS[dice.roll(PARTS.len())]).collect();
-        for (program, dialects) in
-            [("/bin/bash", &[Dialect::Bash, Dialect::Posix][..]), ("/bin/dash", &[Dialect::Posix])]
-        {
-            if !Path::new(program).exists() {
-                println!("SKIPPED: {program} is not installed");
-                assert!(env::var_os("CI").is_none(), "CI has {program}");
-                continue;
-            }
+        let line: String = (0..1 + dice.roll(7)).map(|_| PARTS[dice.roll(PARTS.len())]).collect();
+        for (program, arguments, dialects) in &shells {
             let whole: Vec<_> =
                 dialects.iter().map(|d| shell::parse(&line, *d)).filter(|l| l.opaque.is_empty()).collect();
             // A line that nobody can see through is asked about: there is nothing to compare.
@@ -323,12 +405,12 @@ fn whatever_a_shell_runs_of_a_line_the_judge_has_seen() {
                 continue;
             }
             readings += whole.len();
-            let argvs = run(program, &line, folder.path(), readings);
+            let argvs = run(program, arguments, &line, folder.path(), readings);
             ran += argvs.len();
             for parsed in &whole {
                 if let Some(argv) = argvs.iter().find(|argv| !saw(parsed, argv)) {
                     let seen: Vec<_> = parsed.commands.iter().map(|c| shell::print(&c.words)).collect();
-                    missed.push(format!("{program} ran {argv:?} of {line:?}; seen: {seen:?}"));
+                    missed.push(format!("{program} {arguments:?} ran {argv:?} of {line:?}; seen: {seen:?}"));
                 }
             }
         }

@@ -21,8 +21,21 @@ pub(super) fn changes_lookup(name: &str) -> bool {
             | "aliases"
             | "commands"
             | "functions"
+            | "PS0"
             | "PS4"
             | "PROMPT_COMMAND"
+            | "TEXTDOMAIN"
+            | "TEXTDOMAINDIR"
+            | "EXECIGNORE"
+            | "BASH_COMPAT"
+            | "histchars"
+            | "NULLCMD"
+            | "READNULLCMD"
+            | "ZDOTDIR"
+            | "fpath"
+            | "FPATH"
+            | "module_path"
+            | "MODULE_PATH"
     )
 }
 
@@ -98,8 +111,58 @@ pub(super) fn variables_set<'a>(name: &str, args: &'a [Word]) -> Vec<&'a Word> {
             [flag, ..] if flag.literal().is_none_or(|flag| flag.starts_with("-v")) => vec![flag],
             _ => Vec::new(),
         },
+        "wait" => args.iter().skip_while(|word| word.literal() != Some("-p")).skip(1).take(1).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Whether options of `set`, or of a shell, leave the reading of lines as it is: `-e`, `-o pipefail` and their kind.
+///
+/// `-k` takes assignments from among the arguments, `-H` brings the history into lines, `-P` changes what `cd` does.
+pub(super) fn keeps_reading(args: &[Word]) -> bool {
+    let mut args = args.iter();
+    while let Some(word) = args.next() {
+        let Some(text) = word.literal() else { return false };
+        let is_option = text.len() > 1 && text.starts_with(['-', '+']);
+        if text == "--" || text == "-" || !is_option {
+            return true;
+        }
+        if !text[1..].chars().all(|c| "eufxvnabhmCETBo".contains(c)) {
+            return false;
+        }
+        let names_option = text.ends_with('o');
+        if text[1..].contains('o') && !names_option {
+            return false;
+        }
+        if names_option && !args.next().is_none_or(|word| word.literal().is_some_and(is_harmless_option)) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Options by name that change neither how lines are read nor what names mean.
+pub(super) fn is_harmless_option(name: &str) -> bool {
+    matches!(
+        name,
+        "errexit"
+            | "nounset"
+            | "pipefail"
+            | "xtrace"
+            | "verbose"
+            | "noglob"
+            | "noclobber"
+            | "noexec"
+            | "allexport"
+            | "notify"
+            | "monitor"
+            | "hashall"
+            | "errtrace"
+            | "functrace"
+            | "braceexpand"
+            | "nolog"
+            | "ignoreeof"
+    )
 }
 
 /// Builtins whose arguments are data and nothing else.

@@ -3,6 +3,7 @@
 mod builtin;
 mod effects;
 pub mod examples;
+mod hearing;
 mod kinds;
 mod options;
 pub mod pattern;

@@ -6,6 +6,7 @@
 //! tells what they run.
 
 use super::{
+    builtin::{is_harmless_option, keeps_reading},
     kinds::{HIDING, is_dynamic_loader},
     options::{Options, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
@@ -99,6 +100,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "trap" => trap(args),
         "flock" => flock(args),
         "source" | "." => opaque(OpaqueReason::Script),
+        "set" if !keeps_reading(args) => opaque(OpaqueReason::Dialect),
         "enable" | "alias" | "hash" if !args.is_empty() => opaque(OpaqueReason::Assignment),
         "compgen" | "complete" | "mapfile" | "readarray" | "bind" | "fc" if !args.is_empty() => {
             opaque(OpaqueReason::Wrapper)
@@ -184,6 +186,11 @@ fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
                 line_follows |= text.starts_with('-') && text.contains('c');
                 if text.contains('s') {
                     return opaque(OpaqueReason::Input);
+                }
+                let named = text.contains('o').then(|| args.get(at + 1).and_then(Word::literal));
+                let is_known = named.is_none_or(|name| name.is_some_and(is_harmless_option));
+                if !is_known || text.contains(['k', 'H', 't', 'P']) {
+                    return opaque(OpaqueReason::Dialect);
                 }
                 at += if text.contains('o') || text.contains('O') { 2 } else { 1 };
             }

@@ -1,22 +1,46 @@
 //! Shell lines: what a line would run, as far as it can be seen without running it.
 //!
-//! The line is parsed by a real grammar of bash and walked once. What comes out is a list of simple commands
-//! with their quoting undone, and a list of the parts that nobody can know before they run. This is advice for
-//! a judge, never the boundary: the boundary is the sandbox. Pure; it expands nothing and reads no file.
+//! A strict reader of our own. It reads a line once, and what it understands it understands as every shell of the
+//! line's [`Dialect`] would; what two of them might read in different ways, and what is known only at run time, it
+//! says to be opaque, with the place and the reason. It never guesses, expands nothing, reads no file, and takes any
+//! text. This is advice for a judge, never the boundary: the boundary is the sandbox.
+//!
+//! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
+//! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
+//! begins with a dollar sign or a backquote. [`course`] follows the working folder and the functions of the line.
 
-mod walk;
+mod ansi_c;
+mod arithmetic;
+mod assignment;
+mod compound;
+mod condition;
+mod course;
+mod expansion;
+mod here_document;
+mod lists;
+mod print;
+mod quoting;
+mod reader;
+mod redirection;
+mod simple;
 mod word;
+
+use std::ops::Range;
 
 #[cfg(test)]
 mod tests;
 
+pub use print::print;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
-/// The longest line that is parsed, in bytes. A longer one is opaque as a whole.
+/// The longest line that is read, in bytes. A longer one is opaque as a whole.
 pub const LONGEST_LINE: usize = 64 * 1024;
 
-/// The most simple commands that one line may hold. A line with more is opaque as a whole.
+/// The most simple commands that one line may hold. What is beyond is opaque.
 pub const MOST_COMMANDS: usize = 256;
+
+/// Constructs within constructs that are followed. What is deeper is opaque.
+pub const DEEPEST: usize = 48;
 
 /// Which shell reads a line: where they differ, a line is judged by the reading of the one that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +100,9 @@ pub enum Place {
 /// A part of a line that can't be known before it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opaque {
-    /// The part, as written.
+    /// Where it begins, in bytes from the start of the line.
+    pub at: usize,
+    /// The part, as written, or its beginning.
     pub text: String,
     /// Why.
     pub reason: OpaqueReason,
@@ -85,82 +111,45 @@ pub struct Opaque {
 /// What a line would run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Line {
-    /// In the order in which they stand.
+    /// In the order in which they stand, what is substituted before what it is substituted into.
     pub commands: Vec<SimpleCommand>,
+    /// The commands that may run again after those behind them: bodies and conditions of loops.
+    pub loops: Vec<Range<usize>>,
     /// Parts that make the line as a whole unknowable (a syntax error, too many commands, ...).
     pub opaque: Vec<Opaque>,
 }
 
-/// Parses a line. Never fails: what can't be understood is in [`Line::opaque`].
+/// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].
 pub fn parse(line: &str, dialect: Dialect) -> Line {
-    let whole = |reason| Line {
-        commands: Vec::new(),
-        opaque: vec![Opaque { text: line.chars().take(120).collect(), reason }],
+    let whole = |at: usize, reason| Line {
+        opaque: vec![Opaque { at, text: beginning(line), reason }],
+        ..Line::default()
     };
     if line.len() > LONGEST_LINE {
-        return whole(OpaqueReason::TooLong);
+        return whole(0, OpaqueReason::TooLong);
     }
-    // The grammar takes a carriage return for a blank; a shell takes it for a letter of the word.
-    if line.chars().any(is_unseen) {
-        return whole(OpaqueReason::ControlCharacter);
+    if let Some((at, _)) = line.char_indices().find(|(_, c)| is_unseen(*c)) {
+        return whole(at, OpaqueReason::ControlCharacter);
     }
-    if dialect == Dialect::Zsh && line.match_indices('(').any(|(at, _)| !line[..at].ends_with('$')) {
-        return whole(OpaqueReason::Dialect);
+    if dialect == Dialect::Zsh
+        && let Some((at, _)) = line.match_indices('(').find(|(at, _)| !line[..*at].ends_with('$'))
+    {
+        return whole(at, OpaqueReason::Dialect);
     }
-    if splits_a_word(line) {
-        return whole(OpaqueReason::Continuation);
-    }
-    let mut parser = tree_sitter::Parser::new();
-    if parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_err() {
-        return whole(OpaqueReason::Syntax);
-    }
-    match parser.parse(only_ascii(line), None) {
-        Some(tree) => walk::walk(line, &tree, dialect),
-        None => whole(OpaqueReason::Syntax),
-    }
+    reader::Reader::of(line, dialect).read()
 }
 
-/// Words as a line that means the same: quoted where they must be, and as written where they are not known.
-pub fn print(words: &[Word]) -> String {
-    let quote = |word: &Word| match word {
-        Word::Opaque { text, .. } => text.clone(),
-        Word::Literal(text) => {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,@%+".contains(c);
-            match !text.is_empty() && text.chars().all(plain) {
-                true => text.clone(),
-                false => format!("'{}'", text.replace('\'', "'\\''")),
-            }
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+/// As much of an opaque part as is worth showing.
+fn beginning(text: &str) -> String {
+    text.chars().take(120).collect()
 }
 
 /// Characters that a reader of the line takes for nothing or for a blank, and a shell for a letter.
 fn is_unseen(c: char) -> bool {
+    if matches!(c, ' '..='~' | '\n' | '\t') {
+        return false;
+    }
     let invisible =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
-    invisible || (c.is_control() && c != '\n' && c != '\t') || (!c.is_ascii() && c.is_whitespace())
-}
-
-/// The line with every other character replaced by as many letters as it has bytes, so that places stay the same.
-///
-/// To a shell they are letters like others. The parser is C, and a `{` before a character of four bytes is known
-/// to make it read where nothing is: it never gets to see one.
-fn only_ascii(line: &str) -> String {
-    let mut plain = String::with_capacity(line.len());
-    for c in line.chars() {
-        match c.is_ascii() {
-            true => plain.push(c),
-            // A letter of words, but not of names: `\u{e9}=1` is no assignment.
-            false => plain.extend(std::iter::repeat_n('%', c.len_utf8())),
-        }
-    }
-    plain
-}
-
-/// Whether an escaped newline stands in the middle of a word. A shell joins its halves; the grammar does not.
-fn splits_a_word(line: &str) -> bool {
-    let bytes = line.as_bytes();
-    let blank = |at: usize| bytes.get(at).is_none_or(|b| b.is_ascii_whitespace());
-    line.match_indices("\\\n").any(|(at, _)| at > 0 && !blank(at - 1) && !blank(at + 2))
+    invisible || c.is_control() || c.is_whitespace()
 }

@@ -8,7 +8,7 @@ use super::{
     super::{
         examples,
         program::Nominal,
-        rule::{RuleError, RuleSource},
+        rule::{Mode, RuleError, RuleSource, base_name},
     },
     *,
 };
@@ -192,9 +192,9 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("git > x push --force", Deny),
         ("git 2>&1 push -f", Deny),
         ("git <<X push -f\nX", Deny),
-        ("ls <<X\n`rm x`\nX", Ask),
-        ("ls <<-X\n\t$(rm x)\n\tX", Ask),
-        ("x=${y:-`rm z`} ls", Ask),
+        ("ls <<X\n`rm x`\nX", Deny),
+        ("ls <<-X\n\t$(rm x)\n\tX", Deny),
+        ("x=${y:-`rm z`} ls", Deny),
         ("xargs -i rm {}", Deny),
         ("xargs --eof rm x", Deny),
         ("xargs -I{} {} x", Ask),

@@ -1,0 +1,365 @@
+//! The hearing of one request: what it would run is found, step by step, and the rules speak on each command.
+//!
+//! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
+//! comes behind it, in `eval` and its kind as well.
+
+use super::{
+    builtin::{changes_lookup, is_builtin, runs_a_file, takes_data, variables_set},
+    effects::{Excluded, merge},
+    kinds,
+    pattern::Match,
+    program::{self, Found},
+    rule::{Decision, Effects, Mode, Rule, Subject, base_name},
+    shell::{self, Dialect, Named, OpaqueReason, Place, Word},
+    verdict::{Bench, DEEPEST, Form, Ground, MOST_UNITS, Unit, Verdict},
+    wrapper::{self, Inner},
+};
+
+/// How the judge came to see a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// As an argument vector: names mean files.
+    FromArgv,
+    /// In a line for a shell: names may mean builtins.
+    InShell(Dialect),
+    /// In a line, and its name is a function of the line.
+    AsFunction(Dialect),
+}
+
+/// How the rules came to their decision on a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    /// A rule that is about this program, and not about everything, allows it.
+    AllowedByName,
+    /// Otherwise.
+    Otherwise,
+}
+
+/// What names mean at one point of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookup {
+    /// What the trusted path says.
+    Trusted,
+    /// Something else, perhaps: a variable was set that changes it.
+    Changed,
+}
+
+/// Which shell reads a line within a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// One of its own: what it sets ends with it.
+    NewShell,
+    /// The one that reads the words around it (`eval`, `trap`).
+    SameShell,
+}
+
+/// The hearing of one request.
+pub(super) struct Hearing<'a> {
+    bench: Bench<'a>,
+    units: Vec<Unit>,
+    effects: Vec<(String, Effects)>,
+    observed: Vec<(String, Decision)>,
+    lookup: Lookup,
+}
+
+impl<'a> Hearing<'a> {
+    pub(super) fn of(bench: Bench<'a>) -> Self {
+        Self { bench, units: Vec::new(), effects: Vec::new(), observed: Vec::new(), lookup: Lookup::Trusted }
+    }
+
+    pub(super) fn hear(mut self, form: Form<'_>) -> Verdict {
+        match form {
+            Form::Argv(argv) => {
+                let words: Vec<Word> = argv.iter().cloned().map(Word::Literal).collect();
+                self.command(&words, &Place::Start, Seen::FromArgv, &mut Vec::new());
+            }
+            Form::Line(line, dialect) => {
+                self.line(line, dialect, Reads::NewShell, &Place::Start, &mut Vec::new());
+            }
+        }
+        self.close()
+    }
+
+    fn line(&mut self, line: &str, dialect: Dialect, reads: Reads, place: &Place, within: &mut Vec<String>) {
+        let outer = self.lookup;
+        if reads == Reads::NewShell {
+            self.lookup = Lookup::Trusted;
+        }
+        let parsed = shell::parse(line, dialect);
+        for part in &parsed.opaque {
+            self.hide(&part.text, part.reason, within);
+        }
+        for (at, command) in parsed.commands.iter().enumerate() {
+            if self.units.len() >= MOST_UNITS {
+                self.hide(line, OpaqueReason::TooMany, within);
+                break;
+            }
+            let before = self.lookup;
+            let place = join(place, &command.place);
+            let seen = match command.of_function {
+                Named::Function => Seen::AsFunction(dialect),
+                Named::Program => Seen::InShell(dialect),
+            };
+            if self.assignments(&command.assignments, within) | self.variables(&command.words, within) {
+                self.lookup = Lookup::Changed;
+            }
+            if !command.words.is_empty() {
+                if self.lookup == Lookup::Changed {
+                    self.hide_words(&command.words, OpaqueReason::Assignment, within);
+                }
+                self.command(&command.words, &place, seen, within);
+            }
+            // What has been judged already may run again, or only now.
+            let comes_back = parsed.loops.iter().any(|commands| commands.contains(&at))
+                || parsed
+                    .commands
+                    .iter()
+                    .any(|other| other.words.first().and_then(Word::literal) == Some("trap"));
+            if self.lookup != before && comes_back {
+                self.hide(line, OpaqueReason::Assignment, within);
+            }
+        }
+        if reads == Reads::NewShell {
+            self.lookup = outer;
+        }
+    }
+
+    /// Judges assignments; says whether one changes what names mean.
+    fn assignments(&mut self, assignments: &[(String, Word)], within: &[String]) -> bool {
+        for (name, value) in assignments {
+            self.variable(name, within);
+            // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
+            if let Some(text) = value.literal().filter(|text| shell::holds_substitution(text)) {
+                self.hide(text, OpaqueReason::Assignment, within);
+            }
+        }
+        assignments.iter().any(|(name, _)| changes_lookup(name))
+    }
+
+    /// Judges the variables that a builtin sets; says whether one changes what names mean.
+    fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
+        let words = match words.split_first() {
+            // `command export`, `builtin read`.
+            Some((first, rest)) if matches!(first.literal(), Some("command" | "builtin")) => rest,
+            _ => words,
+        };
+        let Some((Some(builtin), args)) = words.split_first().map(|(w, rest)| (w.literal(), rest)) else {
+            return false;
+        };
+        if !is_builtin(builtin) {
+            return false;
+        }
+        let mut changes = false;
+        for word in variables_set(builtin, args) {
+            let Some(text) = word.literal() else {
+                self.hide_words(words, OpaqueReason::Assignment, within);
+                continue;
+            };
+            let name = text.split(['=', '[', '+']).next().unwrap_or(text);
+            self.variable(name, within);
+            changes |= changes_lookup(name);
+        }
+        let hidden = args.iter().filter_map(Word::literal).find(|text| shell::holds_substitution(text));
+        let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
+        let is_data = (takes_data(builtin) && !names_variable) || kinds::runs_its_text(builtin);
+        if let Some(text) = hidden.filter(|_| !is_data) {
+            self.hide(text, OpaqueReason::Assignment, within);
+        }
+        changes
+    }
+
+    fn variable(&mut self, name: &str, within: &[String]) {
+        if (self.bench.denies_variable)(name) {
+            self.units.push(Unit {
+                words: vec![Word::Literal(format!("{name}=..."))],
+                file: Found::Builtin,
+                within: within.to_vec(),
+                decision: Decision::Deny,
+                ground: Ground::Variable(name.to_owned()),
+                matched: Vec::new(),
+            });
+        }
+    }
+
+    fn command(&mut self, words: &[Word], place: &Place, seen: Seen, within: &mut Vec<String>) {
+        let Some(command) = words.first() else { return };
+        let Some(given) = command.literal() else {
+            let reason = match command {
+                Word::Opaque { reason, .. } => *reason,
+                Word::Literal(_) => OpaqueReason::Expansion,
+            };
+            self.rules(words, Found::Unknown, false, place, within, Some(Ground::Opaque(reason)));
+            return;
+        };
+        let cwd = &self.bench.circumstances.cwd;
+        let programs = self.bench.programs;
+        let is_builtin = seen != Seen::FromArgv && is_builtin(given);
+        let file = if is_builtin { Found::Builtin } else { program::find(programs, given, cwd, place) };
+        let base = base_name(given);
+        let is_itself =
+            is_builtin || matches!(file, Found::File(_)) && (given == base || programs.is_named(&file, base));
+        // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
+        let is_wrapper = is_itself
+            || kinds::is_dynamic_loader(base)
+            || (base.starts_with("git-") && programs.is_named(&file, "git"));
+        let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
+        let is_function = matches!(seen, Seen::AsFunction(_));
+        let transparent = (is_builtin && !runs_a_file(given))
+            || (!inner.is_empty() && kinds::is_transparent(base))
+            || is_function;
+        let otherwise = match &file {
+            Found::Unknown => Some(Ground::Opaque(OpaqueReason::Place)),
+            _ if transparent => Some(Ground::Transparent),
+            _ => None,
+        };
+        let answered = self.rules(words, file, is_itself || is_function, place, within, otherwise);
+        within.push(base.to_owned());
+        for inner in inner {
+            if within.len() > DEEPEST || self.units.len() >= MOST_UNITS {
+                self.hide_words(words, OpaqueReason::TooMany, within);
+                break;
+            }
+            match inner {
+                // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
+                Inner::Argv { assignments, words } => {
+                    let seen = match seen {
+                        Seen::InShell(dialect) | Seen::AsFunction(dialect) if is_builtin => {
+                            Seen::InShell(dialect)
+                        }
+                        _ => Seen::FromArgv,
+                    };
+                    if self.assignments(&assignments, within) {
+                        self.hide_words(&words, OpaqueReason::Assignment, within);
+                    }
+                    self.command(&words, place, seen, within);
+                }
+                Inner::ShellLine(line, dialect) => {
+                    let outer = match seen {
+                        Seen::InShell(dialect) | Seen::AsFunction(dialect) => dialect,
+                        Seen::FromArgv => Dialect::Posix,
+                    };
+                    let reads = if dialect.is_some() { Reads::NewShell } else { Reads::SameShell };
+                    self.line(&line, dialect.unwrap_or(outer), reads, place, within);
+                }
+                // Who allows `bash build.sh` by name has read build.sh.
+                Inner::Opaque(OpaqueReason::Script | OpaqueReason::Wrapper)
+                    if answered == Answered::AllowedByName => {}
+                Inner::Opaque(reason) => self.hide_words(words, reason, within),
+            }
+        }
+        within.pop();
+    }
+
+    /// Lets every rule speak about one command.
+    fn rules(
+        &mut self,
+        words: &[Word],
+        file: Found,
+        is_itself: bool,
+        place: &Place,
+        within: &[String],
+        otherwise: Option<Ground>,
+    ) -> Answered {
+        let subject =
+            Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
+        let mut matched = Vec::new();
+        let mut strictest: Option<(Decision, &Rule)> = None;
+        for rule in self.bench.rules {
+            let answer = rule.matches(&subject, self.bench.programs);
+            if answer == Match::No {
+                continue;
+            }
+            matched.push((rule.id.clone(), answer));
+            // What only perhaps matches allows nothing, and asks where it would deny.
+            let decision = match (rule.decision, answer) {
+                (Decision::Allow, Match::Perhaps) => continue,
+                (Decision::Deny, Match::Perhaps) => Decision::Ask,
+                (decision, _) => decision,
+            };
+            if rule.mode == Mode::Observe {
+                self.observed.push((rule.id.clone(), decision));
+                continue;
+            }
+            if decision == Decision::Allow && rule.effects != Effects::default() {
+                self.effects.push((rule.id.clone(), rule.effects.clone()));
+            }
+            let wins = strictest
+                .is_none_or(|(so_far, by)| decision > so_far || (decision == so_far && rule.id < by.id));
+            if wins {
+                strictest = Some((decision, rule));
+            }
+        }
+        let (decision, ground, answered) = match (strictest, otherwise) {
+            (Some((Decision::Allow, rule)), _) if !rule.is_about_everything() => {
+                (Decision::Allow, Ground::Rule(rule.id.clone()), Answered::AllowedByName)
+            }
+            (Some((decision, rule)), _) => (decision, Ground::Rule(rule.id.clone()), Answered::Otherwise),
+            (None, Some(Ground::Opaque(reason))) => {
+                (Decision::Ask, Ground::Opaque(reason), Answered::Otherwise)
+            }
+            (None, Some(ground)) => (Decision::Allow, ground, Answered::Otherwise),
+            (None, None) => (Decision::Deny, Ground::Default, Answered::Otherwise),
+        };
+        matched.sort_unstable();
+        self.units.push(Unit {
+            words: words.to_vec(),
+            file,
+            within: within.to_vec(),
+            decision,
+            ground,
+            matched,
+        });
+        answered
+    }
+
+    fn hide_words(&mut self, words: &[Word], reason: OpaqueReason, within: &[String]) {
+        self.hide(&shell::print(words), reason, within);
+    }
+
+    /// Judges a part that can't be seen, as what it is: any command whatever.
+    fn hide(&mut self, text: &str, reason: OpaqueReason, within: &[String]) {
+        let words = [Word::Opaque { text: text.to_owned(), reason }];
+        self.rules(&words, Found::Unknown, false, &Place::Unknown, within, Some(Ground::Opaque(reason)));
+    }
+
+    fn close(mut self) -> Verdict {
+        let mut effects = Effects::default();
+        self.effects.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut by: Option<String> = None;
+        for (id, more) in std::mem::take(&mut self.effects) {
+            if let Err(Excluded) = merge(&mut effects, &more) {
+                let other = by.clone().unwrap_or_default();
+                self.units.push(Unit {
+                    words: Vec::new(),
+                    file: Found::Unknown,
+                    within: Vec::new(),
+                    decision: Decision::Deny,
+                    ground: Ground::Conflict(other, id),
+                    matched: Vec::new(),
+                });
+                break;
+            }
+            by = Some(id);
+        }
+        // Nothing to run is nothing to allow.
+        let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
+        self.observed.sort();
+        self.observed.dedup();
+        let cause = self.units.iter().find(|unit| unit.decision == decision);
+        let cause_rule = cause.and_then(|unit| match &unit.ground {
+            Ground::Rule(id) => Some(id.clone()),
+            _ => None,
+        });
+        Verdict { decision, units: self.units, cause_rule, effects, observed: self.observed }
+    }
+}
+
+fn join(outer: &Place, inner: &Place) -> Place {
+    match (outer, inner) {
+        (outer, Place::Start) => outer.clone(),
+        (_, Place::After(target)) if target.starts_with('/') => inner.clone(),
+        (Place::Start, inner) => inner.clone(),
+        (Place::After(base), Place::After(target)) => Place::After(format!("{base}/{target}")),
+        (Place::Unknown, _) | (_, Place::Unknown) => Place::Unknown,
+    }
+}

@@ -1,0 +1,131 @@
+//! Arithmetic: `$((...))`, `((...))`, and that of `for ((...))`.
+//!
+//! `$((` may also begin a substitution of a subshell; only what can be nothing but arithmetic is read. Variables that
+//! it sets are assignments like others.
+
+use super::{
+    Dialect, OpaqueReason,
+    reader::{Quoted, Reader, Reading, name_length},
+    word::Draft,
+};
+
+/// Whether an expression may be several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expressions {
+    One,
+    Three,
+}
+
+impl Reader<'_> {
+    /// `((...))` as a command: nested subshells to dash.
+    pub(super) fn arithmetic_command(&mut self) -> Reading<()> {
+        if self.dialect == Dialect::Posix {
+            self.note(self.at, OpaqueReason::Dialect);
+        }
+        self.operator(2)?;
+        self.arithmetic(Expressions::One)
+    }
+
+    pub(super) fn arithmetic_of_for(&mut self) -> Reading<()> {
+        self.arithmetic(Expressions::Three)
+    }
+
+    /// What stands behind `$((`.
+    pub(super) fn arithmetic_expansion(&mut self) -> Reading<()> {
+        self.arithmetic(Expressions::One)
+    }
+
+    fn arithmetic(&mut self, expressions: Expressions) -> Reading<()> {
+        let start = self.at;
+        let mut open = 0_usize;
+        // The value is a number; only what is expanded in it matters.
+        let mut value = Draft::default();
+        loop {
+            match self.peek() {
+                b'(' => {
+                    open += 1;
+                    self.at += 1;
+                }
+                b')' if open > 0 => {
+                    open -= 1;
+                    self.at += 1;
+                }
+                b')' if self.peek_at(1) == b')' => break,
+                b'$' => self.dollar(Quoted::Double, &mut value)?,
+                b'`' => self.backquotes(Quoted::Double, &mut value)?,
+                b'\n' => {
+                    self.inner_newline()?;
+                    self.at += 1;
+                }
+                b';' if expressions == Expressions::Three => self.at += 1,
+                byte if is_of_arithmetic(byte) => self.at += 1,
+                _ => return self.stop(OpaqueReason::Dialect),
+            }
+        }
+        let expression = &self.text[start..self.at];
+        self.at += 2;
+        if sets_variables(expression) {
+            self.assign(names(expression))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_of_arithmetic(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_ \t+-*/%<>=!&|^~?:,#[].@".contains(&byte)
+}
+
+/// Whether an expression may set a variable: an assignment, or a step up or down.
+fn sets_variables(expression: &str) -> bool {
+    let bytes = expression.as_bytes();
+    let at = |at: usize| bytes.get(at).copied().unwrap_or(0);
+    bytes.iter().enumerate().any(|(place, byte)| match byte {
+        b'+' | b'-' => at(place + 1) == *byte,
+        b'=' => {
+            let before = if place > 0 { at(place - 1) } else { 0 };
+            let is_comparison = match before {
+                b'=' | b'!' => true,
+                b'<' | b'>' => place < 2 || at(place - 2) != before,
+                _ => at(place + 1) == b'=',
+            };
+            !is_comparison
+        }
+        _ => false,
+    })
+}
+
+/// Everything in an expression that may be the name of a variable.
+fn names(expression: &str) -> Vec<String> {
+    let bytes = expression.as_bytes();
+    let mut names: Vec<String> = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let length = name_length(&bytes[at..]);
+        if length > 0 {
+            names.push(expression[at..at + length].to_owned());
+        }
+        // A number is passed with the letters that follow it.
+        at += length.max(bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count()).max(1);
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sets_a_variable_is_told_from_what_compares() {
+        for expression in
+            ["x=1", "x = y", "x+=1", "x<<=1", "x>>=1", "x++", "--x", "a[1]=2", "x==y?z=1:0", "=", "x|=2"]
+        {
+            assert!(sets_variables(expression), "{expression}");
+        }
+        for expression in ["x==1", "x!=1", "x<=1", "x>=1", "x+1", "x<<1", "-x", "x - -1", ""] {
+            assert!(!sets_variables(expression), "{expression}");
+        }
+        assert_eq!(names("PATH=1+16#ff, x"), ["PATH", "ff", "x"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Assignments: `NAME=VALUE`, `NAME+=VALUE`, elements and arrays.
+//!
+//! A value is only data, unless the shell comes to take it for arithmetic: one that would run a command then is
+//! noted.
+
+use super::{
+    Dialect, OpaqueReason, Word, holds_substitution,
+    reader::{Quoted, Reader, Reading, is_delimiter, name_length},
+    word::Draft,
+};
+
+/// Where something stands that may be an assignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Before the command word, where some shells take for a program what is no assignment to them.
+    BeforeCommand,
+    /// Among the arguments of `export` and its kind.
+    Argument,
+}
+
+impl Reader<'_> {
+    /// The assignment at the place, if there is one.
+    pub(super) fn assignment(&mut self, standing: Standing) -> Reading<Option<(String, Word)>> {
+        let start = self.at;
+        let rest = self.rest();
+        let length = name_length(rest);
+        if length == 0 {
+            return Ok(None);
+        }
+        let subscript = match rest.get(length) {
+            Some(b'[') => match self.subscript_length(&rest[length..])? {
+                Some(subscript) => subscript,
+                None => return Ok(None),
+            },
+            _ => 0,
+        };
+        let plus = usize::from(rest.get(length + subscript) == Some(&b'+'));
+        if rest.get(length + subscript + plus) != Some(&b'=') {
+            return Ok(None);
+        }
+        let name = self.text[start..start + length].to_owned();
+        self.at += length + subscript + plus + 1;
+        let is_array = self.peek() == b'(';
+        let value = if is_array { self.array()? } else { self.value()? };
+        if holds_substitution(&value.value) {
+            self.note(start, OpaqueReason::Assignment);
+        }
+        // To dash, `a+=x` and `a[0]=x` are programs: with a slash, there may be such files. An array is an error.
+        let is_program = standing == Standing::BeforeCommand && (subscript > 0 || plus > 0) && !is_array;
+        let may_be_path = value.reason.is_some() || self.text[start..self.at].contains('/');
+        if self.dialect == Dialect::Posix && is_program && may_be_path {
+            self.note(start, OpaqueReason::Dialect);
+        }
+        Ok(Some((name, value.finish(self.text))))
+    }
+
+    /// The length of `[...]`, if it is the subscript of an assignment. One that is not plain is not read.
+    fn subscript_length(&self, rest: &[u8]) -> Reading<Option<usize>> {
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_@*+-$.{}#%\"'".contains(b);
+        let length = 1 + rest[1..].iter().position(|b| !plain(b)).unwrap_or(rest.len() - 1);
+        let count = |quote| rest[..length].iter().filter(|b| **b == quote).count();
+        match rest.get(length) {
+            Some(b']') if count(b'"') % 2 + count(b'\'') % 2 > 0 => self.stop(OpaqueReason::Dialect),
+            Some(b']') if length > 1 => Ok(Some(length + 1)),
+            Some(b']' | b'!' | b'^' | b'/' | b':') | None => Ok(None),
+            Some(b) if is_delimiter(*b) => Ok(None),
+            Some(_) => self.stop(OpaqueReason::Dialect),
+        }
+    }
+
+    fn value(&mut self) -> Reading<Draft> {
+        if is_delimiter(self.peek()) && !self.is_before("<(") && !self.is_before(">(") {
+            return Ok(Draft { start: self.at, end: self.at, ..Draft::default() });
+        }
+        self.any_word()
+    }
+
+    /// `(a b [c]=d)`. No shell but those that have arrays accepts it.
+    fn array(&mut self) -> Reading<Draft> {
+        let mut array = Draft { start: self.at, reason: Some(OpaqueReason::Expansion), ..Draft::default() };
+        self.operator(1)?;
+        loop {
+            self.lines()?;
+            match self.peek() {
+                b')' => break,
+                b'[' => {
+                    // An index is taken for arithmetic.
+                    while !matches!(self.peek(), b']' | b'\n' | 0) {
+                        self.index_part(&mut array)?;
+                    }
+                    if self.peek() != b']' {
+                        return self.stop(OpaqueReason::Syntax);
+                    }
+                    self.at += 1;
+                    if !is_delimiter(self.peek()) {
+                        array.value.push_str(&self.any_word()?.value);
+                    }
+                }
+                byte if is_delimiter(byte) && !self.is_before("<(") && !self.is_before(">(") => {
+                    return self.stop(OpaqueReason::Syntax);
+                }
+                _ => {
+                    array.value.push(' ');
+                    let word = self.any_word()?;
+                    array.value.push_str(&word.value);
+                }
+            }
+        }
+        self.at += 1;
+        array.end = self.at;
+        // `a=(b)c` is no assignment that shells agree on.
+        if is_delimiter(self.peek()) { Ok(array) } else { self.stop(OpaqueReason::Syntax) }
+    }
+
+    fn index_part(&mut self, array: &mut Draft) -> Reading<()> {
+        match self.peek() {
+            b'$' => self.dollar(Quoted::Double, array),
+            b'`' => self.backquotes(Quoted::Double, array),
+            b'"' | b'\'' | b'\\' | b' ' | b'\t' => self.stop(OpaqueReason::Dialect),
+            byte if is_delimiter(byte) => self.stop(OpaqueReason::Syntax),
+            _ => {
+                self.at += 1;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Commands that have words of their own: groups, conditions, loops, functions.
+
+use super::{
+    Dialect, OpaqueReason, Place,
+    lists::Until,
+    reader::{Reader, Reading, name_length},
+    simple::takes_for_word,
+};
+
+impl Reader<'_> {
+    /// One command of any kind. Says the name of the function that it defines, if it does nothing else.
+    pub(super) fn command(&mut self) -> Reading<Option<String>> {
+        match self.reserved() {
+            None if self.peek() != b'(' => return self.simple(),
+            Some(word) if takes_for_word(word, self.dialect) => return self.simple(),
+            Some("function") => return self.function_by_word(),
+            _ => {}
+        }
+        self.compound()?;
+        self.redirections()?;
+        Ok(None)
+    }
+
+    fn compound(&mut self) -> Reading<()> {
+        match self.reserved() {
+            None if self.is_before("((") => self.arithmetic_command(),
+            None if self.peek() == b'(' => self.subshell(),
+            Some("{") => {
+                self.at += 1;
+                self.body(Until::Words(&["}"]))?;
+                self.expect("}")
+            }
+            Some("[[") => self.condition(),
+            Some("if") => self.perhaps(Self::if_then),
+            Some("case") => self.perhaps(Self::case),
+            Some("while" | "until") => self.repeatedly(Self::while_do),
+            Some("for" | "select") => self.repeatedly(Self::for_do),
+            // bash takes no simple command for a function's body, and no other word begins a command.
+            Some(_) | None => self.stop(OpaqueReason::Syntax),
+        }
+    }
+
+    fn subshell(&mut self) -> Reading<()> {
+        self.operator(1)?;
+        self.apart(|reader| reader.body(Until::Parenthesis))?;
+        self.at += 1;
+        Ok(())
+    }
+
+    fn if_then(&mut self) -> Reading<()> {
+        self.expect("if")?;
+        loop {
+            self.body(Until::Words(&["then"]))?;
+            self.expect("then")?;
+            self.body(Until::Words(&["elif", "else", "fi"]))?;
+            match self.reserved() {
+                Some("elif") => self.at += "elif".len(),
+                Some("else") => {
+                    self.at += "else".len();
+                    self.body(Until::Words(&["fi"]))?;
+                    return self.expect("fi");
+                }
+                _ => return self.expect("fi"),
+            }
+        }
+    }
+
+    /// What runs again and again: what is at its end holds for its beginning, too.
+    fn repeatedly(&mut self, read: impl FnOnce(&mut Self) -> Reading<()>) -> Reading<()> {
+        let first = self.line.commands.len();
+        let before = self.course.place.clone();
+        read(self)?;
+        let commands = first..self.line.commands.len();
+        if self.course.place != before {
+            self.course.place = Place::Unknown;
+            for command in &mut self.line.commands[commands.clone()] {
+                command.place = Place::Unknown;
+            }
+        }
+        self.line.loops.push(commands);
+        Ok(())
+    }
+
+    fn while_do(&mut self) -> Reading<()> {
+        self.at += "while".len();
+        self.body(Until::Words(&["do"]))?;
+        self.do_done()
+    }
+
+    fn do_done(&mut self) -> Reading<()> {
+        self.expect("do")?;
+        self.body(Until::Words(&["done"]))?;
+        self.expect("done")
+    }
+
+    fn for_do(&mut self) -> Reading<()> {
+        if self.reserved() == Some("select") && self.dialect == Dialect::Posix {
+            self.note(self.at, OpaqueReason::Dialect);
+        }
+        self.at += if self.peek() == b'f' { "for".len() } else { "select".len() };
+        self.blanks();
+        if self.is_before("((") {
+            self.operator(2)?;
+            self.arithmetic_of_for()?;
+        } else {
+            let length = name_length(self.rest());
+            let name = self.text[self.at..self.at + length].to_owned();
+            self.at += length;
+            if length == 0 || !matches!(self.peek(), b' ' | b'\t' | b'\n' | b';' | 0) {
+                return self.stop(OpaqueReason::Syntax);
+            }
+            self.assign([name])?;
+            self.blanks();
+            if self.peek() != b';' {
+                self.lines()?;
+            }
+            if self.reserved() == Some("in") {
+                self.at += "in".len();
+                self.blanks();
+                while !matches!(self.peek(), 0 | b'\n' | b';') {
+                    self.plain_word()?;
+                    self.blanks();
+                }
+            }
+        }
+        self.blanks();
+        if self.peek() == b';' {
+            self.operator(1)?;
+        }
+        self.lines()?;
+        self.do_done()
+    }
+
+    fn case(&mut self) -> Reading<()> {
+        self.expect("case")?;
+        self.blanks();
+        self.plain_word()?;
+        self.lines()?;
+        self.expect("in")?;
+        loop {
+            self.lines()?;
+            if self.reserved() == Some("esac") {
+                return self.expect("esac");
+            }
+            self.case_patterns()?;
+            self.list(Until::NextCase)?;
+            if self.reserved() == Some("esac") {
+                return self.expect("esac");
+            }
+            let is_longer = self.is_before(";;&");
+            self.operator(if is_longer { 3 } else { 2 })?;
+        }
+    }
+
+    fn case_patterns(&mut self) -> Reading<()> {
+        if self.peek() == b'(' {
+            self.operator(1)?;
+            self.blanks();
+        }
+        loop {
+            if self.reserved().is_some() {
+                return self.stop(OpaqueReason::Syntax);
+            }
+            self.plain_word()?;
+            self.blanks();
+            match self.peek() {
+                b')' => return self.operator(1),
+                b'|' => self.operator(1)?,
+                _ => return self.stop(OpaqueReason::Syntax),
+            }
+            self.blanks();
+        }
+    }
+
+    /// `function NAME [()] ...`: to dash, a program of this name.
+    fn function_by_word(&mut self) -> Reading<Option<String>> {
+        if self.dialect == Dialect::Posix {
+            return self.stop(OpaqueReason::Dialect);
+        }
+        self.at += "function".len();
+        self.blanks();
+        let name = self.any_word()?;
+        let Some(name) = name.plain().filter(|name| is_function_name(name)).map(str::to_owned) else {
+            return self.stop(OpaqueReason::Dialect);
+        };
+        self.blanks();
+        if self.peek() == b'(' {
+            self.operator(1)?;
+            self.function_body(name)
+        } else {
+            self.body_of(name)
+        }
+    }
+
+    /// What stands behind `NAME (`.
+    pub(super) fn function_body(&mut self, name: String) -> Reading<Option<String>> {
+        self.blanks();
+        if self.peek() != b')' || !is_function_name(&name) {
+            return self.stop(OpaqueReason::Syntax);
+        }
+        self.operator(1)?;
+        self.body_of(name)
+    }
+
+    fn body_of(&mut self, name: String) -> Reading<Option<String>> {
+        self.lines()?;
+        let first = self.line.commands.len();
+        let before = self.course.place.clone();
+        self.course.enter_body(&name);
+        self.compound()?;
+        self.course.leave_body(first..self.line.commands.len(), &before);
+        let redirections = self.redirections()?;
+        let is_name = name_length(name.as_bytes()) == name.len();
+        // A definition with redirections, or of a name that sh does not take, is not counted on.
+        let is_plain = redirections == 0 && (is_name || self.dialect != Dialect::Posix);
+        Ok(Some(name).filter(|_| is_plain))
+    }
+}
+
+fn is_function_name(name: &str) -> bool {
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.:+".contains(&b))
+}

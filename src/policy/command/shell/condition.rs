@@ -1,0 +1,59 @@
+//! `[[ ... ]]`: words and operators, none of which is a command.
+//!
+//! What dash would take for a program is noted. Words that the shell may take for arithmetic must not hide commands.
+
+use super::{
+    Dialect, OpaqueReason, holds_substitution,
+    quoting::Context,
+    reader::{Reader, Reading, is_delimiter},
+};
+
+impl Reader<'_> {
+    pub(super) fn condition(&mut self) -> Reading<()> {
+        if self.dialect == Dialect::Posix {
+            self.note(self.at, OpaqueReason::Dialect);
+        }
+        self.at += "[[".len();
+        let mut open = 0_usize;
+        let mut words = 0_usize;
+        let mut context = Context::Plain;
+        loop {
+            self.blanks();
+            match self.peek() {
+                b']' if self.is_before("]]") && self.rest().get(2).is_none_or(|b| is_delimiter(*b)) => break,
+                b'(' if context == Context::Plain => {
+                    open += 1;
+                    self.operator(1)?;
+                }
+                b')' if open > 0 => {
+                    open -= 1;
+                    self.operator(1)?;
+                }
+                b'&' | b'|' if self.is_before("&&") || self.is_before("||") => {
+                    self.operator(2)?;
+                    self.lines()?;
+                }
+                b'<' | b'>' if self.peek_at(1) != b'(' => self.operator(1)?,
+                b'\n' | 0 => return self.stop(OpaqueReason::Syntax),
+                _ => {
+                    let word = self.word(context)?;
+                    words += 1;
+                    // `[[ A -eq B ]]` takes both for arithmetic.
+                    if holds_substitution(&word.value) {
+                        self.note(word.start, OpaqueReason::Assignment);
+                    }
+                    context = match word.plain() {
+                        Some("=~") if context == Context::Plain => Context::Expression,
+                        Some("=" | "==" | "!=") if context == Context::Plain => Context::Pattern,
+                        _ => Context::Plain,
+                    };
+                }
+            }
+        }
+        if open > 0 || words == 0 || context != Context::Plain {
+            return self.stop(OpaqueReason::Syntax);
+        }
+        self.at += "]]".len();
+        Ok(())
+    }
+}

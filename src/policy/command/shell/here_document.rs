@@ -1,0 +1,113 @@
+//! Here-documents: text that begins behind the line and is data, but for what an unquoted one substitutes.
+//!
+//! Shells differ in when a line is the last one: bash reads lines and then expands, dash expands as it reads. What
+//! the two would end at different places is not read.
+
+use super::{
+    OpaqueReason,
+    quoting::Closing,
+    reader::{Reader, Reading, is_delimiter},
+    word::Draft,
+};
+
+/// A here-document whose body is still to come.
+#[derive(Debug)]
+pub(super) struct HereDocument {
+    delimiter: String,
+    /// Of the delimiter, so that the body is data and nothing else.
+    is_quoted: bool,
+    /// `<<-`: tabs at the beginning of lines are taken away.
+    strips_tabs: bool,
+}
+
+impl Reader<'_> {
+    /// What stands behind `<<`.
+    pub(super) fn here_operator(&mut self) -> Reading<()> {
+        let strips_tabs = self.peek() == b'-';
+        if strips_tabs {
+            self.operator(1)?;
+        }
+        self.blanks();
+        let mut document = HereDocument { delimiter: String::new(), is_quoted: false, strips_tabs };
+        let start = self.at;
+        while !is_delimiter(self.peek()) {
+            match self.peek() {
+                quote @ (b'\'' | b'"') => {
+                    let rest = &self.rest()[1..];
+                    let Some(length) = rest.iter().position(|b| *b == quote) else {
+                        return self.stop(OpaqueReason::Syntax);
+                    };
+                    let quoted = &self.text[self.at + 1..self.at + 1 + length];
+                    if quoted.contains(['\n', '\\', '$', '`']) {
+                        return self.stop(OpaqueReason::Dialect);
+                    }
+                    document.delimiter.push_str(quoted);
+                    document.is_quoted = true;
+                    self.at += length + 2;
+                }
+                b'\\' => {
+                    self.at += 1;
+                    document.is_quoted = true;
+                    match self.peek() {
+                        byte if byte.is_ascii_graphic() => document.delimiter.push(char::from(byte)),
+                        _ => return self.stop(OpaqueReason::Dialect),
+                    }
+                    self.at += 1;
+                }
+                b'$' | b'`' => return self.stop(OpaqueReason::Dialect),
+                _ => {
+                    let Some(c) = self.text[self.at..].chars().next() else { break };
+                    document.delimiter.push(c);
+                    self.at += c.len_utf8();
+                }
+            }
+        }
+        if self.at == start {
+            return self.stop(OpaqueReason::Syntax);
+        }
+        self.pending.push(document);
+        Ok(())
+    }
+
+    /// The bodies of those that wait, at the beginning of a line.
+    pub(super) fn here_documents(&mut self) -> Reading<()> {
+        for document in std::mem::take(&mut self.pending) {
+            let start = self.at;
+            let end = self.end_of_body(&document)?;
+            if !document.is_quoted {
+                self.part(start..end, |reader| {
+                    let mut body = Draft::default();
+                    reader.quoted_text(Closing::End, &mut body)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes behind the body, and says where its text ends.
+    fn end_of_body(&mut self, document: &HereDocument) -> Reading<usize> {
+        let mut was_continued = false;
+        while !self.is_at_end() {
+            let start = self.at;
+            let length = self.rest().iter().position(|b| *b == b'\n').unwrap_or(self.rest().len());
+            let line = &self.text[start..start + length];
+            let line = if document.strips_tabs { line.trim_start_matches('\t') } else { line };
+            self.at = (start + length + 1).min(self.end);
+            if line == document.delimiter {
+                return if was_continued { self.stop(OpaqueReason::Dialect) } else { Ok(start) };
+            }
+            // Within `$(...)`, bash takes `E)` for the end, too.
+            let may_end = |rest: &str| self.substitutions > 0 && rest.contains(')');
+            if line.strip_prefix(document.delimiter.as_str()).is_some_and(may_end) {
+                return self.stop(OpaqueReason::Dialect);
+            }
+            let backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
+            was_continued = !document.is_quoted && backslashes % 2 == 1;
+            // Joined with the next line it might be the last.
+            if was_continued && document.delimiter.starts_with(&line[..line.len() - 1]) {
+                return self.stop(OpaqueReason::Dialect);
+            }
+        }
+        self.stop(OpaqueReason::Syntax)
+    }
+}

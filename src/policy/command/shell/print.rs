@@ -1,0 +1,28 @@
+//! Words as a line that means the same. The opposite of reading: what is printed reads as what was printed.
+
+use super::{Word, reader::is_reserved};
+
+/// Words as a line that means the same: quoted where they must be, and as written where they are not known.
+pub fn print(words: &[Word]) -> String {
+    let mut line = String::new();
+    for (at, word) in words.iter().enumerate() {
+        if at > 0 {
+            line.push(' ');
+        }
+        match word {
+            Word::Opaque { text, .. } => line.push_str(text),
+            // In the place of a command it would be a word of the grammar.
+            Word::Literal(text) if is_plain(text) && !(at == 0 && is_reserved(text)) => line.push_str(text),
+            Word::Literal(text) => {
+                line.push('\'');
+                line.push_str(&text.replace('\'', "'\\''"));
+                line.push('\'');
+            }
+        }
+    }
+    line
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:,@%+".contains(&b))
+}

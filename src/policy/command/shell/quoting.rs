@@ -1,0 +1,238 @@
+//! Words, with their quoting undone: plain text, quotes of every kind, and what is expanded in them.
+
+use super::{
+    Dialect, OpaqueReason, ansi_c,
+    reader::{Quoted, Reader, Reading, is_delimiter},
+    word::Draft,
+};
+
+/// Where a word stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Context {
+    /// In a command.
+    Plain,
+    /// Behind `=~` in `[[`: parentheses and bars belong to it.
+    Expression,
+    /// Behind `==` in `[[`: `@(a|b)` and its kind belong to it.
+    Pattern,
+}
+
+/// What ends quoted text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// `"`.
+    Quote,
+    /// The end of the part that is read.
+    End,
+}
+
+impl Reader<'_> {
+    /// A word of a command.
+    pub(super) fn any_word(&mut self) -> Reading<Draft> {
+        self.word(Context::Plain)
+    }
+
+    /// A word that is no command: of a loop, a case, behind a redirection.
+    pub(super) fn plain_word(&mut self) -> Reading<Draft> {
+        let word = self.any_word()?;
+        match word.is_continued && matches!(self.peek(), b'<' | b'>' | b'(') {
+            true => self.stop(OpaqueReason::Continuation),
+            false => Ok(word),
+        }
+    }
+
+    /// A word, of which there must be one.
+    pub(super) fn word(&mut self, context: Context) -> Reading<Draft> {
+        let mut word = Draft { start: self.at, ..Draft::default() };
+        let length = self.rest().iter().take_while(|b| is_plain(**b)).count();
+        word.push_bare(&self.text[self.at..self.at + length]);
+        self.at += length;
+        let mut open = 0_usize;
+        loop {
+            match self.peek() {
+                b'(' if self.opens_group(context, open) => {
+                    open += 1;
+                    self.take_bare(&mut word);
+                }
+                b')' if open > 0 => {
+                    open -= 1;
+                    self.take_bare(&mut word);
+                }
+                b'|' if open > 0 || (context == Context::Expression && self.peek_at(1) != b'|') => {
+                    self.take_bare(&mut word);
+                }
+                b'<' | b'>' if self.peek_at(1) == b'(' => {
+                    if open > 0 {
+                        return self.stop(OpaqueReason::Dialect);
+                    }
+                    self.at += 1;
+                    self.substitution(&mut word)?;
+                }
+                byte if is_delimiter(byte) => break,
+                b'\\' if self.peek_at(1) == b'\n' => {
+                    self.continuation()?;
+                    word.is_continued = true;
+                    break;
+                }
+                b'\\' => {
+                    self.at += 1;
+                    let Some(c) = self.text[self.at..self.end].chars().next() else {
+                        return self.stop(OpaqueReason::Syntax);
+                    };
+                    word.push_quoted(c.encode_utf8(&mut [0; 4]));
+                    self.at += c.len_utf8();
+                }
+                b'\'' => self.single_quotes(&mut word)?,
+                b'"' => self.double_quotes(&mut word)?,
+                b'$' => self.dollar(Quoted::No, &mut word)?,
+                b'`' => self.backquotes(Quoted::No, &mut word)?,
+                _ => self.take_bare(&mut word),
+            }
+        }
+        word.end = self.at;
+        if open > 0 || word.end == word.start {
+            return self.stop(OpaqueReason::Syntax);
+        }
+        Ok(word)
+    }
+
+    fn opens_group(&self, context: Context, open: usize) -> bool {
+        let before = self.at.checked_sub(1).map_or(0, |at| self.text.as_bytes()[at]);
+        match context {
+            Context::Plain => false,
+            Context::Expression => true,
+            Context::Pattern => open > 0 || matches!(before, b'?' | b'*' | b'+' | b'@' | b'!'),
+        }
+    }
+
+    fn take_bare(&mut self, word: &mut Draft) {
+        if let Some(c) = self.text[self.at..].chars().next() {
+            word.push_bare(c.encode_utf8(&mut [0; 4]));
+            self.at += c.len_utf8();
+        }
+    }
+
+    /// Escaped newlines behind a word. Where it would go on behind them, it is not read.
+    fn continuation(&mut self) -> Reading<()> {
+        let start = self.at;
+        while self.is_before_continuation() {
+            self.at += 2;
+        }
+        if is_delimiter(self.peek()) {
+            return Ok(());
+        }
+        self.at = start;
+        self.stop(OpaqueReason::Continuation)
+    }
+
+    fn single_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+        let rest = &self.rest()[1..];
+        let Some(length) = rest.iter().position(|b| *b == b'\'') else {
+            return self.stop(OpaqueReason::Syntax);
+        };
+        let text = &self.text[self.at + 1..self.at + 1 + length];
+        if text.contains('\n') {
+            self.inner_newline()?;
+        }
+        word.push_quoted(text);
+        self.at += length + 2;
+        Ok(())
+    }
+
+    /// `"..."`, at its opening quote.
+    pub(super) fn double_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+        self.at += 1;
+        word.is_quoted = true;
+        self.quoted_text(Closing::Quote, word)
+    }
+
+    /// Text in double quotes or of a here-document, and what closes it.
+    pub(super) fn quoted_text(&mut self, closing: Closing, word: &mut Draft) -> Reading<()> {
+        loop {
+            let rest = self.rest();
+            let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | b'$' | b'`' | b'\n'));
+            let plain = plain.unwrap_or(rest.len());
+            word.push_quoted(&self.text[self.at..self.at + plain]);
+            self.at += plain;
+            match self.peek() {
+                0 if closing == Closing::End => return Ok(()),
+                0 => return self.stop(OpaqueReason::Syntax),
+                b'"' if closing == Closing::Quote => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                b'\\' => self.quoted_backslash(closing, word),
+                b'$' => self.dollar(Quoted::Double, word)?,
+                b'`' => self.backquotes(Quoted::Double, word)?,
+                byte => {
+                    if byte == b'\n' && closing == Closing::Quote {
+                        self.inner_newline()?;
+                    }
+                    word.push_quoted(&self.text[self.at..=self.at]);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    fn quoted_backslash(&mut self, closing: Closing, word: &mut Draft) {
+        match self.peek_at(1) {
+            b'\n' => self.at += 2,
+            escaped @ (b'$' | b'`' | b'\\') => {
+                word.push_quoted(char::from(escaped).encode_utf8(&mut [0; 4]));
+                self.at += 2;
+            }
+            b'"' if closing == Closing::Quote => {
+                word.push_quoted("\"");
+                self.at += 2;
+            }
+            _ => {
+                word.push_quoted("\\");
+                self.at += 1;
+            }
+        }
+    }
+
+    /// `$'...'`, at its opening quote.
+    pub(super) fn ansi_c_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+        let start = self.at + 1;
+        let mut end = start;
+        loop {
+            match self.text.as_bytes()[..self.end].get(end) {
+                None => return self.stop(OpaqueReason::Syntax),
+                Some(b'\'') => break,
+                Some(b'\\') => end += 2,
+                Some(b'\n') => {
+                    self.inner_newline()?;
+                    end += 1;
+                }
+                Some(_) => end += 1,
+            }
+        }
+        let text = &self.text[start..end];
+        if ansi_c::is_ambiguous(text, self.dialect) {
+            self.note(start, OpaqueReason::Dialect);
+        }
+        match ansi_c::decode(text) {
+            Some(value) => word.push_quoted(&value),
+            None => word.hide(OpaqueReason::Dialect),
+        }
+        word.is_quoted = true;
+        self.at = end + 1;
+        Ok(())
+    }
+
+    /// `$"..."`, at its opening quote: translated by bash, a dollar sign before quotes to dash.
+    pub(super) fn translated_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+        if self.dialect != Dialect::Bash {
+            self.note(self.at, OpaqueReason::Dialect);
+        }
+        self.double_quotes(word)
+    }
+}
+
+/// What stands for itself wherever it stands in a word.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b',' | b'@' | b'%' | b'+' | b'=')
+}
