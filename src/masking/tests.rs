@@ -71,17 +71,18 @@ fn without_secrets_nothing_is_changed_or_held() {
     assert!(matches!(Masker::NONE.mask_text("text"), Cow::Borrowed("text")));
 }
 
-/// The time does not depend on what a command prints: the longest secret, of the worst kind, on the worst text.
+/// The longest secret, of the worst kind, on the worst text: in quadratic time this would not end.
 #[test]
 fn the_worst_text_takes_no_longer_than_any() {
     let mut secret = vec![b'a'; LONGEST_SECRET_BYTES];
     secret[0] = b'b';
     let masker = Masker::new([&secret]).unwrap();
-    let began = std::time::Instant::now();
-    for _ in 0..10 {
-        masker.cover(&mut vec![b'a'; LONGEST_SECRET_BYTES], Begins::Cut, Ends::Open);
+    for _ in 0..50 {
+        let mut text = vec![b'a'; LONGEST_SECRET_BYTES - 1];
+        let all = text.len();
+        assert_eq!(masker.cover(&mut text, Begins::Cut, Ends::Open), all);
+        assert!(text.iter().all(|byte| *byte == COVER));
     }
-    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 /// What is part of a secret, by the definition.

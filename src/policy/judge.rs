@@ -13,7 +13,7 @@ use sha2::Digest as _;
 use super::{
     AbsPath, Approval, Denial, Digest, Order, Permit, PolicySet, ProfileName, Program, Question, Request,
     command::{
-        program::{Found, Programs},
+        program::{Found, Glimpse, Programs},
         rule::{Circumstances, Decision, Effects},
         shell::{self, Dialect},
         verdict::{self, Bench, Form, Verdict},
@@ -99,14 +99,14 @@ pub fn hear(policy: &PolicySet, request: &Request, views: &dyn Views) -> Result<
     let asked = policy
         .profile(request.profile.as_deref())
         .ok_or_else(|| Denial::Profile(request.profile.clone().unwrap_or_default()))?;
-    let programs = views.under(asked.1);
-    let (verdict, (name, profile), programs) = match ask_rules(policy, request, asked, &*programs)? {
+    let programs = Glimpse::of(views.under(asked.1));
+    let (verdict, (name, profile), programs) = match ask_rules(policy, request, asked, &programs)? {
         // A rule names another profile: what it changes (files, variables, folders) is judged again.
         verdict if wants_other(&verdict, asked.0) => {
             let wanted = verdict.effects.profile.clone().unwrap_or_default();
             let other = policy.profile(Some(&wanted)).ok_or(Denial::Profile(wanted))?;
-            let programs = views.under(other.1);
-            let again = ask_rules(policy, request, other, &*programs)?;
+            let programs = Glimpse::of(views.under(other.1));
+            let again = ask_rules(policy, request, other, &programs)?;
             if wants_other(&again, other.0) {
                 return Err(Denial::Profiles(asked.0.clone(), other.0.clone()));
             }
@@ -123,7 +123,7 @@ pub fn hear(policy: &PolicySet, request: &Request, views: &dyn Views) -> Result<
         .collect();
     let caller: Vec<Entry> = request.env.iter().chain(&set).cloned().collect();
     let (program, argv) = command_line(profile, &request.program);
-    let judged = programs_file(&*programs, &program, request);
+    let judged = programs_file(&programs, &program, request);
     let order = Order {
         profile_name: name.clone(),
         profile: limited(profile, effects),

@@ -2,6 +2,8 @@
 //!
 //! Policy does no input or output: whoever asks for a verdict says which files there are, by this trait.
 
+use std::{cell::RefCell, collections::HashMap};
+
 use super::shell::Place;
 
 /// The file that a command word names.
@@ -89,6 +91,43 @@ pub trait Programs {
     /// other file, and for one that nobody can exchange: that the kernel may execute by its path.
     fn interpreters(&self, _file: &FileId, _cwd: &str) -> Vec<Interpreter> {
         Vec::new()
+    }
+}
+
+/// Programs as they were when they were first looked at. Within one judgement a word means one file, however fast
+/// somebody changes what is there: what the rules have seen is what is ordered.
+pub struct Glimpse<'a> {
+    programs: Box<dyn Programs + 'a>,
+    seen: RefCell<HashMap<(String, String), Found>>,
+}
+
+impl<'a> Glimpse<'a> {
+    /// Of these programs, none of them looked at yet.
+    pub fn of(programs: Box<dyn Programs + 'a>) -> Self {
+        Self { programs, seen: RefCell::default() }
+    }
+
+    fn once(&self, word: &str, cwd: &str, look: impl FnOnce() -> Found) -> Found {
+        self.seen.borrow_mut().entry((word.to_owned(), cwd.to_owned())).or_insert_with(look).clone()
+    }
+}
+
+impl Programs for Glimpse<'_> {
+    fn trusted(&self, name: &str) -> Found {
+        self.once(name, "", || self.programs.trusted(name))
+    }
+
+    fn is_named(&self, file: &Found, name: &str) -> bool {
+        self.programs.is_named(file, name)
+    }
+
+    fn at(&self, path: &str, cwd: &str) -> Found {
+        let cwd = if path.starts_with('/') { "/" } else { cwd };
+        self.once(path, cwd, || self.programs.at(path, cwd))
+    }
+
+    fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
+        self.programs.interpreters(file, cwd)
     }
 }
 

@@ -1,0 +1,168 @@
+//! The attacker at work: swaps, links, scripts, changes in place, files that appear.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use tonic::Code;
+
+use crate::{
+    Again, exchange, gateway, program, real,
+    support::{Attack, Command, Gateway, Session, in_session},
+};
+
+/// What came of many commands while the attacker was at work.
+#[derive(Debug, Default)]
+struct Tally {
+    ran: u32,
+    denied: u32,
+    changed: u32,
+    absent: u32,
+}
+
+/// Runs a command many times. Each time it prints what it must, is refused by policy, or was changed; and nothing else.
+async fn many(command: impl Fn() -> Command, prints: &str, times: u32) -> Tally {
+    let mut tally = Tally::default();
+    for _ in 0..times {
+        match command().try_create().await {
+            Ok(terminal) => {
+                terminal.wait().await;
+                let output = terminal.output().await.data;
+                assert_eq!(String::from_utf8_lossy(&output), prints, "another file was executed: {tally:?}");
+                terminal.release().await;
+                tally.ran += 1;
+            }
+            Err(refusal) => match (refusal.code, refusal.reason.as_str()) {
+                (Code::PermissionDenied, _) => {
+                    assert_eq!(refusal.meta("rule"), "no-id", "{refusal:?}");
+                    tally.denied += 1;
+                }
+                (Code::FailedPrecondition, "PROGRAM_CHANGED") => {
+                    assert_eq!(refusal.meta("stage"), "program", "{refusal:?}");
+                    assert_eq!(refusal.meta("path"), "./x", "{refusal:?}");
+                    tally.changed += 1;
+                }
+                (Code::FailedPrecondition, "COMMAND_NOT_FOUND") => tally.absent += 1,
+                _ => panic!("{refusal:?}"),
+            },
+        }
+    }
+    tally
+}
+
+/// `id` is denied by whatever name, and does tell who one is.
+async fn the_denied_program_works_outside_and_is_denied_inside(session: &Session) {
+    let outside = std::process::Command::new("/usr/bin/id").output().expect("id is there");
+    assert!(String::from_utf8_lossy(&outside.stdout).starts_with("uid="));
+    let link = session.workspace.join("link");
+    symlink("/usr/bin/id", &link).expect("a link can be made");
+    assert_eq!(session.command("./link").refusal().await.meta("rule"), "no-id");
+    fs::remove_file(link).expect("it is ours");
+}
+
+/// Exchanges `x` for a link to the denied program, and back.
+fn swapping(session: &Session, honest: &[u8]) -> Again {
+    let (x, other) = (session.workspace.join("x"), session.workspace.join("other"));
+    program(&x, honest);
+    symlink("/usr/bin/id", &other).expect("a link can be made");
+    Again::and_again(move || exchange(&x, &other))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_is_swapped_for_a_denied_one_never_runs() {
+    let gateway = gateway();
+    in_session(&gateway, async |session| {
+        let echo = fs::read(real("/bin/echo")).expect("echo can be read");
+        the_denied_program_works_outside_and_is_denied_inside(session).await;
+        let attack = swapping(session, &echo);
+        let tally = many(|| session.command("./x").args(["root"]), "root\n", 1_000).await;
+        drop(attack);
+        println!("of 1,000: {tally:?}");
+        assert!(tally.denied > 0 && tally.changed > 0 && tally.ran > 0, "{tally:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_is_swapped_for_a_denied_program_never_runs_that() {
+    let gateway = gateway();
+    in_session(&gateway, async |session| {
+        // `cat` reads the script after it was executed: it may come to read `id`, and never to run it.
+        the_denied_program_works_outside_and_is_denied_inside(session).await;
+        // An interpreter that reads no script.
+        let attack = swapping(session, b"#!/bin/true\n");
+        let tally = many(|| session.command("./x"), "", 1_000).await;
+        drop(attack);
+        println!("of 1,000: {tally:?}");
+        assert!(tally.denied > 0 && tally.changed > 0 && tally.ran > 0, "{tally:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_appears_after_policy_has_found_none_never_runs() {
+    let gateway = gateway();
+    in_session(&gateway, async |session| {
+        the_denied_program_works_outside_and_is_denied_inside(session).await;
+        let x = session.workspace.join("x");
+        let attack = Again::and_again({
+            let x = x.clone();
+            move || match fs::remove_file(&x) {
+                Ok(()) => {}
+                Err(_) => symlink("/usr/bin/id", &x).expect("a link can be made"),
+            }
+        });
+        let tally = many(|| session.command("./x"), "", 1_000).await;
+        drop(attack);
+        println!("of 1,000: {tally:?}");
+        assert_eq!(tally.ran, 0, "{tally:?}");
+        assert!(tally.denied > 0 && tally.changed > 0 && tally.absent > 0, "{tally:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_changed_in_place_is_another() {
+    in_session(&Gateway::shared(), async |session| {
+        let x = session.workspace.join("x");
+        let echo = fs::read(real("/bin/echo")).expect("echo can be read");
+        program(&x, &echo);
+        // Nothing but its times: the content stays what it is, so that whatever runs is the honest program.
+        let attack = Again::and_again({
+            let x = x.clone();
+            move || touch(&x)
+        });
+        let tally = many(|| session.command("./x").args(["honest"]), "honest\n", 500).await;
+        drop(attack);
+        println!("of 500: {tally:?}");
+        assert!(tally.changed > 0 && tally.ran > 0, "{tally:?}");
+    })
+    .await;
+}
+
+fn touch(path: &Path) {
+    let file = fs::File::open(path).expect("it is there");
+    file.set_modified(std::time::SystemTime::now()).expect("it is ours");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_refused_for_a_change_leaves_nothing_and_is_said() {
+    let gateway = gateway();
+    in_session(&gateway, async |session| {
+        let (placed, x) =
+            (Attack::compiled("attack").placed_in(&session.workspace), session.workspace.join("x"));
+        fs::rename(placed, &x).expect("it is ours");
+        let toucher = Again::and_again(move || touch(&x));
+        let refusal = loop {
+            match session.command("./x").args(["list", "/"]).try_create().await {
+                Ok(terminal) => terminal.release().await,
+                Err(refusal) => break refusal,
+            }
+        };
+        drop(toucher);
+        assert_eq!(refusal.reason, "PROGRAM_CHANGED");
+        assert!(refusal.message.contains("not the one that policy judged"), "{}", refusal.message);
+        let request = crate::support::api::ListTerminalsRequest { session_id: session.id.clone() };
+        let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
+        assert!(listed.terminals.is_empty(), "{:?}", listed.terminals);
+    })
+    .await;
+}
