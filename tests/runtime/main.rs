@@ -4,6 +4,7 @@
 //! standard library has more. Run as root: it makes control groups below its own. Arguments are parts of names.
 
 mod client;
+mod judged;
 mod latency;
 mod rules;
 mod streams;

@@ -9,7 +9,7 @@ use provost::proto::supervisor::{
 
 use crate::{
     client::{Client, Groups, Supervisor, WithoutGateway, command, shell},
-    streams,
+    judged, streams,
 };
 
 /// A rule and its name.
@@ -41,6 +41,7 @@ pub const ALL: &[Rule] = rules![
     requests_are_answered_exactly as "requests_are_answered_exactly",
     an_embedded_gateways_end_is_the_sandboxs_end as "an_embedded_gateways_end_is_the_sandboxs_end",
     only_0_1_and_2_are_open_in_a_command as "only_0_1_and_2_are_open_in_a_command",
+    judged::another_file_than_the_judged_one_is_not_executed as "another_file_than_the_judged_one_is_not_executed",
     streams::streams_are_kept_apart_on_request as "streams_are_kept_apart_on_request",
     streams::a_flood_leaves_its_newest_bytes as "a_flood_leaves_its_newest_bytes",
     streams::a_held_flood_loses_nothing as "a_held_flood_loses_nothing",
