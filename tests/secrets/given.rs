@@ -19,6 +19,9 @@ async fn a_command_has_its_secret_as_a_variable_and_nowhere_else() {
         assert_eq!(fs::read_to_string(session.workspace.join("seen")).expect("it was written"), VALUE);
         // The one line of its arguments that has "tok-" is the script itself, which has no value in it.
         assert_eq!(done.text(), format!("1\n{}\n", covered()));
+        // A caller that knows it, and says it, has it in no journal.
+        let said = with_secret(session.command("echo").args([VALUE])).finish().await;
+        assert_eq!(said.text(), format!("{}\n", covered()));
         // Without the profile there is none.
         let without = session.sh(r#"echo "<$TOKEN>""#).finish().await;
         assert_eq!(without.text(), "<>\n");

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::{
     Again, exchange, gateway, program, real,
-    support::{Attack, Command, Gateway, Session, in_session},
+    support::{Attack, Command, Gateway, Session, eventually, in_session},
 };
 
 /// What came of many commands while the attacker was at work.
@@ -163,6 +163,23 @@ async fn what_is_refused_for_a_change_leaves_nothing_and_is_said() {
         let request = crate::support::api::ListTerminalsRequest { session_id: session.id.clone() };
         let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty(), "{:?}", listed.terminals);
+        let journal = gateway.state.join("journal");
+        let written = || {
+            let files = fs::read_dir(&journal)
+                .ok()?
+                .flatten()
+                .filter_map(|file| fs::read_to_string(file.path()).ok());
+            let line = |text: String| {
+                text.lines()
+                    .find(|line| {
+                        line.contains("\"kind\":\"spawn_failed\"") && line.contains("PROGRAM_CHANGED")
+                    })
+                    .map(str::to_owned)
+            };
+            files.filter_map(line).next()
+        };
+        let record = eventually("the refusal in the journal", written).await;
+        assert!(record.contains(&session.id) && record.contains("./x"), "{record}");
     })
     .await;
 }
