@@ -23,13 +23,13 @@ const UNKNOWN_STATUS: u8 = 125;
 
 /// An agent that runs.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(super) struct AgentProcess {
     child: Child,
     group: Option<Pid>,
 }
 
 /// Starts the agent. The first word is looked for in `PATH`.
-pub(super) fn start(command: &[OsString]) -> io::Result<(Agent, ChildStdin, ChildStdout)> {
+pub(super) fn start(command: &[OsString]) -> io::Result<(AgentProcess, ChildStdin, ChildStdout)> {
     let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -42,10 +42,10 @@ pub(super) fn start(command: &[OsString]) -> io::Result<(Agent, ChildStdin, Chil
         return Err(io::ErrorKind::BrokenPipe.into());
     };
     let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    Ok((Agent { child, group }, stdin, stdout))
+    Ok((AgentProcess { child, group }, stdin, stdout))
 }
 
-impl Agent {
+impl AgentProcess {
     /// Waits for the end of the agent's own process, and gives the status to exit with.
     pub(super) async fn ended(&mut self) -> u8 {
         match self.child.wait().await {
@@ -75,6 +75,10 @@ impl Agent {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the agent is in no sandbox: a group is all that it is known by"
+    )]
     fn signal(&self, signal: Signal) {
         let Some(group) = self.group else { return };
         match killpg(group, signal) {
@@ -83,6 +87,10 @@ impl Agent {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the agent is in no sandbox: a group is all that it is known by"
+    )]
     fn group_is_there(&self) -> bool {
         self.group.is_some_and(|group| killpg(group, None).is_ok())
     }

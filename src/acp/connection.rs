@@ -3,7 +3,7 @@
 //! Whichever ends first, the other is told and given a moment, and then everything that was started is stopped: the
 //! agent's process group, and every command of every session. No step of that waits without a limit.
 
-use std::{ffi::OsString, future::Future, io, time::Duration};
+use std::{ffi::OsString, future::Future, io, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -12,9 +12,12 @@ use tokio::{
 };
 
 use super::{
-    agent::{self, Agent},
+    agent::{self, AgentProcess},
+    asking::Asker,
+    confinement::{self, ConfineError, ConfinedAgent, Confinement},
     framing::{self, Frame, Gone, Lines, Outbox},
-    shim::Shim,
+    permission::Permissions,
+    shim::{Note, Shim},
     stdio,
     terminals::Terminals,
 };
@@ -28,12 +31,15 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const LINGER: Duration = Duration::from_millis(500);
 
 /// What is to be run, and how.
-#[derive(Debug)]
 pub struct Options {
     /// The agent and its arguments.
     pub command: Vec<OsString>,
     /// The profile of the commands; none for the policy's default.
     pub profile: Option<String>,
+    /// How the agent itself is confined, where it is.
+    pub confine: Option<Confinement>,
+    /// Where one-line notices for a person go.
+    pub note: Note,
 }
 
 /// How a run ended.
@@ -55,6 +61,9 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// The agent cannot be confined.
+    #[error("cannot confine the agent")]
+    Confine(#[from] ConfineError),
 }
 
 /// Stands between the editor on this process's stdio and an agent, until one of them ends or `stopped` resolves.
@@ -64,13 +73,86 @@ pub async fn run(
     options: Options,
     stopped: impl Future<Output = ()>,
 ) -> Result<Ended, RunError> {
-    let (agent, agent_stdin, agent_stdout) = agent::start(&options.command).map_err(|source| {
-        let program = options.command.first().cloned().unwrap_or_default().into();
-        RunError::Agent { program, source }
-    })?;
-    let terminals = Terminals::new(client, options.profile);
-    let wires = Wires::connect(&terminals, (stdio::input(), stdio::output()), (agent_stdin, agent_stdout));
-    Ok(wires.stay(agent, terminals, stopped).await)
+    let is_confined = options.confine.is_some();
+    let started = start(&client, &options.command, options.confine).await?;
+    // What a confined agent runs by itself is confined with it.
+    let note = if is_confined { Arc::new(|_: &str| {}) } else { options.note };
+    let (editor, to_editor) = framing::outbox();
+    let permissions = Permissions::new(editor.clone());
+    let asked = permissions.clone();
+    let ask: Asker = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
+    let terminals = Terminals::new(client, options.profile, Some(ask));
+    let (agent_box, to_agent) = framing::outbox();
+    let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, note);
+    let (of_editor, of_agent) = (shim.clone(), shim);
+    let wires = Wires {
+        from_editor: tokio::spawn(pump(Lines::new(stdio::input()), move |frame| {
+            let shim = of_editor.clone();
+            async move { shim.take_from_editor(frame).await }
+        })),
+        from_agent: tokio::spawn(pump(Lines::new(started.stdout), move |frame| {
+            let shim = of_agent.clone();
+            async move { shim.take_from_agent(frame).await }
+        })),
+        to_editor: tokio::spawn(to_editor.write(stdio::output())),
+        to_agent: tokio::spawn(to_agent.write(started.stdin)),
+        editor,
+        agent: agent_box,
+    };
+    Ok(wires.stay(started.agent, terminals, stopped).await)
+}
+
+/// An agent that runs, whichever way, and its ends of the wires.
+struct Started {
+    agent: Agent,
+    stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    stdout: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+/// Where an agent runs.
+enum Agent {
+    Process(AgentProcess),
+    Confined(Box<ConfinedAgent>),
+}
+
+async fn start(
+    client: &Client,
+    command: &[OsString],
+    confine: Option<Confinement>,
+) -> Result<Started, RunError> {
+    match confine {
+        Some(confinement) => {
+            let (agent, stdin, stdout) = confinement::start(client, command, confinement).await?;
+            Ok(Started {
+                agent: Agent::Confined(Box::new(agent)),
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+            })
+        }
+        None => {
+            let (agent, stdin, stdout) = agent::start(command).map_err(|source| {
+                let program = command.first().cloned().unwrap_or_default().into();
+                RunError::Agent { program, source }
+            })?;
+            Ok(Started { agent: Agent::Process(agent), stdin: Box::new(stdin), stdout: Box::new(stdout) })
+        }
+    }
+}
+
+impl Agent {
+    async fn ended(&mut self) -> u8 {
+        match self {
+            Self::Process(agent) => agent.ended().await,
+            Self::Confined(agent) => agent.ended().await,
+        }
+    }
+
+    async fn stop(self) -> u8 {
+        match self {
+            Self::Process(agent) => agent.stop().await,
+            Self::Confined(agent) => agent.stop().await,
+        }
+    }
 }
 
 /// The four directions, each with its task.
@@ -93,37 +175,6 @@ enum First {
 }
 
 impl Wires {
-    fn connect<ER, EW, AW, AR>(
-        terminals: &Terminals,
-        (editor_reads, editor_writes): (ER, EW),
-        (agent_writes, agent_reads): (AW, AR),
-    ) -> Self
-    where
-        ER: AsyncRead + Send + Unpin + 'static,
-        EW: AsyncWrite + Send + Unpin + 'static,
-        AW: AsyncWrite + Send + Unpin + 'static,
-        AR: AsyncRead + Send + Unpin + 'static,
-    {
-        let (editor, to_editor) = framing::outbox();
-        let (agent, to_agent) = framing::outbox();
-        let shim = Shim::new(editor.clone(), agent.clone(), terminals.clone());
-        let (of_editor, of_agent) = (shim.clone(), shim);
-        Self {
-            from_editor: tokio::spawn(pump(Lines::new(editor_reads), move |frame| {
-                let shim = of_editor.clone();
-                async move { shim.take_from_editor(frame).await }
-            })),
-            from_agent: tokio::spawn(pump(Lines::new(agent_reads), move |frame| {
-                let shim = of_agent.clone();
-                async move { shim.take_from_agent(frame).await }
-            })),
-            to_editor: tokio::spawn(to_editor.write(editor_writes)),
-            to_agent: tokio::spawn(to_agent.write(agent_writes)),
-            editor,
-            agent,
-        }
-    }
-
     async fn stay(
         mut self,
         mut agent: Agent,

@@ -76,6 +76,8 @@ pub(super) fn to_gateway(
         env,
         cwd,
         output_byte_limit: request.output_byte_limit,
+        // Whoever is to be asked is asked from here; the question's id comes with the refusal.
+        on_ask: v1::OnAsk::Refuse.into(),
         ..Default::default()
     })
 }

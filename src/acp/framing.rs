@@ -18,6 +18,8 @@ pub const LINE_MAX_BYTES: usize = 16 << 20;
 const BEGINNING_BYTES: usize = 64 << 10;
 /// How much may wait to be written to one side.
 const WAITING_MAX_BYTES: usize = 64 << 20;
+/// And how many lines.
+const WAITING_MAX_LINES: usize = 64 << 10;
 /// What is read at once, at least.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Short lines are written together up to this.
@@ -111,7 +113,7 @@ pub(super) struct Gone;
 /// Where lines are put that are to be written.
 #[derive(Debug, Clone)]
 pub(super) struct Outbox {
-    queue: mpsc::UnboundedSender<(Bytes, OwnedSemaphorePermit)>,
+    queue: mpsc::Sender<(Bytes, OwnedSemaphorePermit)>,
     room: Arc<Semaphore>,
     gone: CancellationToken,
 }
@@ -119,13 +121,13 @@ pub(super) struct Outbox {
 /// The other end of an [`Outbox`].
 #[derive(Debug)]
 pub(super) struct Waiting {
-    queue: mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+    queue: mpsc::Receiver<(Bytes, OwnedSemaphorePermit)>,
     gone: CancellationToken,
 }
 
 /// A queue of lines.
 pub(super) fn outbox() -> (Outbox, Waiting) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::channel(WAITING_MAX_LINES);
     let gone = CancellationToken::new();
     let room = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
     (Outbox { queue: sender, room, gone: gone.clone() }, Waiting { queue: receiver, gone })
@@ -140,7 +142,10 @@ impl Outbox {
             room = self.room.clone().acquire_many_owned(cost) => room.map_err(|_| Gone)?,
             () = self.gone.cancelled() => return Err(Gone),
         };
-        self.queue.send((line, room)).map_err(|_| Gone)
+        tokio::select! {
+            sent = self.queue.send((line, room)) => sent.map_err(|_| Gone),
+            () = self.gone.cancelled() => Err(Gone),
+        }
     }
 
     /// Whether more waits than a picture of something that changes should be added to.
@@ -192,7 +197,7 @@ impl Waiting {
 async fn write_with_followers<W: AsyncWrite + Unpin>(
     to: &mut W,
     (line, room): (Bytes, OwnedSemaphorePermit),
-    queue: &mut mpsc::UnboundedReceiver<(Bytes, OwnedSemaphorePermit)>,
+    queue: &mut mpsc::Receiver<(Bytes, OwnedSemaphorePermit)>,
 ) -> io::Result<()> {
     let Ok(next) = queue.try_recv() else {
         let written = to.write_all(&line).await;

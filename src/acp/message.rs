@@ -73,6 +73,7 @@ pub(super) enum Unreadable {
 
 impl<'a> Message<'a> {
     /// The method; none of an answer.
+    #[cfg(test)]
     pub(super) fn method(&self) -> Option<&str> {
         match self {
             Self::Request { method, .. } | Self::Notification { method, .. } => Some(method),
@@ -294,6 +295,19 @@ impl<'a> Fields<'a> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_ref())
     }
 
+    /// A field's text, for as long as what it was read from; none where it was set since.
+    pub(super) fn borrowed(&self, key: &str) -> Option<&'a RawValue> {
+        self.0.iter().find(|(name, _)| name == key).and_then(|(_, value)| match value {
+            Cow::Borrowed(raw) => Some(*raw),
+            Cow::Owned(_) => None,
+        })
+    }
+
+    /// A field that is a string without escapes: a word of the protocol.
+    pub(super) fn plain_text(&self, key: &str) -> Option<&str> {
+        serde_json::from_str(self.get(key)?.get()).ok()
+    }
+
     /// A field that is a string.
     pub(super) fn text(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?.get()).ok()
@@ -333,9 +347,16 @@ impl<'a> Fields<'a> {
         Fields(self.0.into_iter().map(owned).collect())
     }
 
-    /// Bytes of all the fields' texts.
-    pub(super) fn length_bytes(&self) -> usize {
-        self.0.iter().map(|(key, value)| key.len() + value.get().len()).sum()
+    /// The same without a field.
+    pub(super) fn without(mut self, key: &str) -> Self {
+        self.0.retain(|(name, _)| name != key);
+        self
+    }
+
+    /// The same without fields whose text is longer.
+    pub(super) fn no_longer_than(mut self, limit_bytes: usize) -> Self {
+        self.0.retain(|(_, value)| value.get().len() <= limit_bytes);
+        self
     }
 
     fn remove_all_but_first(&mut self, key: &str) {

@@ -7,12 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod asking;
+mod calls;
+mod confinement;
 mod connection;
+mod content;
 mod create;
+mod delegation;
 mod exit;
 mod framing;
 mod handshake;
 mod message;
+mod permission;
 mod refusal;
 mod sessions;
 mod shim;
@@ -20,11 +26,16 @@ mod stdio;
 mod terminal;
 mod terminals;
 mod text;
+mod tool_calls;
 
+pub use asking::{Asker, Question, Reply};
+pub use calls::CALLS_MAX;
+pub use confinement::{ConfineError, Confinement};
 pub use connection::{Ended, Options, RunError, run};
 pub use exit::status_of;
 pub use framing::LINE_MAX_BYTES;
+pub use permission::QUESTIONS_MAX;
 pub use refusal::DENIED_CODE;
 pub use sessions::{SESSIONS_MAX, Workspace};
-pub use shim::CALLS_MAX;
+pub use shim::Note;
 pub use terminals::{Answer, TERMINALS_MAX, Terminals};

@@ -91,9 +91,7 @@ pub(super) fn of_request(status: &Status) -> Error {
 
 fn advice_when_denied(reason: &str) -> &'static str {
     match reason {
-        "APPROVAL_DENIED" => {
-            "the person who was asked said no; do it another way, or ask them what they would allow"
-        }
+        "APPROVAL_DENIED" => "do it another way, or ask the user what they would allow",
         "APPROVAL_EXPIRED" => "nobody answered in time; ask the user, then send it again",
         "APPROVAL_REQUIRED" => "a person must allow it first; ask the user, then send it again",
         _ => "do it another way, or ask the user to change the policy",

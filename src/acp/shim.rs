@@ -7,29 +7,27 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES, Error, ErrorCode, SessionId};
+use agent_client_protocol_schema::v1::{
+    AGENT_METHOD_NAMES, CLIENT_METHOD_NAMES, Error, ErrorCode, SessionId,
+};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio_util::sync::CancellationToken;
 
 use super::{
+    calls::Calls,
     framing::{Frame, Gone, LINE_MAX_BYTES, Outbox},
     handshake::Handshake,
     message::{self, Fields, Message, Parsed, Unreadable},
-    refusal,
+    permission::Permissions,
     terminals::Terminals,
+    tool_calls::ToolCalls,
 };
 
-/// Requests of the agent that may wait for their answers from here at once.
-pub const CALLS_MAX: usize = 1_024;
 /// Requests of the editor whose answers matter here that are remembered at once.
 const ASKED_MAX: usize = 4_096;
 /// How long an agent may take to answer that a session is closed, before its commands are stopped anyway.
@@ -38,19 +36,27 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 const CANCEL_REQUEST: &str = "$/cancel_request";
 /// Methods of this kind are never the editor's.
 const TERMINAL_PREFIX: &str = "terminal/";
+/// What the person who started this is told of an agent that does not ask for terminals.
+const RAN_BESIDE: &str = "notice: this agent has run a command itself instead of asking for a terminal: that command \
+                          was neither judged nor confined. To confine the whole agent, start it with `provost acp \
+                          --confine-agent`";
 /// Not in the stable table.
 const SESSION_FORK: &str = "session/fork";
 
+/// Tells the person who started this something, in one line.
+pub type Note = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// The one between an editor and an agent.
-#[derive(Debug)]
 pub(super) struct Shim {
     editor: Outbox,
     agent: Outbox,
     terminals: Terminals,
-    handshake: Handshake,
+    handshake: Arc<Handshake>,
+    permissions: Arc<Permissions>,
+    tool_calls: Arc<ToolCalls>,
+    note: Note,
     asked: Mutex<HashMap<String, Asked>>,
-    calls: Mutex<HashMap<String, Call>>,
-    next_call: AtomicU64,
+    calls: Arc<Calls>,
 }
 
 /// A request of the editor's whose answer matters.
@@ -66,13 +72,6 @@ enum Asked {
     Ends(SessionId),
 }
 
-/// A request of the agent's that is being answered.
-#[derive(Debug)]
-struct Call {
-    number: u64,
-    cancelled: CancellationToken,
-}
-
 /// What of a message matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whose {
@@ -83,15 +82,24 @@ enum Whose {
 }
 
 impl Shim {
-    pub(super) fn new(editor: Outbox, agent: Outbox, terminals: Terminals) -> Arc<Self> {
+    /// `permissions` are those that `terminals` ask.
+    pub(super) fn new(
+        (editor, agent): (Outbox, Outbox),
+        terminals: Terminals,
+        permissions: Arc<Permissions>,
+        note: Note,
+    ) -> Arc<Self> {
+        let handshake = Arc::new(Handshake::default());
         Arc::new(Self {
+            tool_calls: ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone()),
+            calls: Calls::new(agent.clone(), terminals.clone()),
             editor,
             agent,
             terminals,
-            handshake: Handshake::default(),
+            handshake,
+            permissions,
+            note,
             asked: Mutex::default(),
-            calls: Mutex::default(),
-            next_call: AtomicU64::new(0),
         })
     }
 
@@ -169,28 +177,49 @@ impl Shim {
     fn of_editor(&self, message: &Message<'_>) -> Whose {
         match message {
             Message::Request { method, .. } => whose(is_watched_of_editor(method)),
-            Message::Notification { .. } => Whose::Theirs,
-            Message::Response { .. } => Whose::Theirs,
+            Message::Notification { method, .. } => whose(method == AGENT_METHOD_NAMES.session_cancel),
+            Message::Response { id, .. } => whose(self.permissions.are_asked(id)),
         }
     }
 
     fn of_agent(&self, message: &Message<'_>) -> Whose {
         match message {
             Message::Request { method, .. } | Message::Notification { method, .. } => {
-                whose(method.starts_with(TERMINAL_PREFIX) || method == CANCEL_REQUEST)
+                let names = &CLIENT_METHOD_NAMES;
+                whose(
+                    method.starts_with(TERMINAL_PREFIX)
+                        || method == CANCEL_REQUEST
+                        || method == names.session_update
+                        || method == names.session_request_permission,
+                )
             }
             Message::Response { id, .. } => whose(self.lock_asked().contains_key(&message::key_of(id))),
         }
     }
 
     async fn route_from_editor(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
-        if let Message::Request { id, method, params } = &message
-            && self.of_editor(&message) == Whose::Ours
-        {
-            let rewritten = self.watch_request(line, id, method, *params);
-            return self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await;
+        if self.of_editor(&message) == Whose::Theirs {
+            return self.agent.send(line.clone()).await;
         }
-        self.agent.send(line.clone()).await
+        match message {
+            Message::Request { id, method, params } => {
+                let rewritten = self.watch_request(line, id, &method, params);
+                self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await
+            }
+            // The agent did not ask, and is not answered.
+            Message::Response { id, result } => {
+                self.permissions.answered(id, result);
+                Ok(())
+            }
+            Message::Notification { params, .. } => {
+                self.agent.send(line.clone()).await?;
+                if let Some(session) = params.and_then(Fields::of).and_then(|params| params.text("sessionId"))
+                {
+                    self.permissions.cancel(&SessionId::new(session));
+                }
+                Ok(())
+            }
+        }
     }
 
     async fn route_from_agent(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
@@ -205,8 +234,25 @@ impl Shim {
                 );
                 Ok(())
             }
-            Message::Notification { method, params } if method == CANCEL_REQUEST && self.cancel(params) => {
+            Message::Notification { method, params }
+                if method == CANCEL_REQUEST && self.calls.cancel(params) =>
+            {
                 Ok(())
+            }
+            Message::Notification { method, params: Some(params) }
+                if method == CLIENT_METHOD_NAMES.session_update =>
+            {
+                let ran_beside = self.tool_calls.pass_update(line, params).await?;
+                if ran_beside.is_some() {
+                    (self.note)(RAN_BESIDE);
+                    tracing::warn!("the agent has run a command itself instead of asking for a terminal");
+                }
+                Ok(())
+            }
+            Message::Request { method, params, .. }
+                if method == CLIENT_METHOD_NAMES.session_request_permission =>
+            {
+                self.tool_calls.pass_question(line, params).await
             }
             Message::Response { id, result } => self.answered(line, id, result).await,
             Message::Request { .. } | Message::Notification { .. } => self.editor.send(line.clone()).await,
@@ -276,64 +322,14 @@ impl Shim {
         self.editor.send(line.clone()).await
     }
 
-    /// Answers a terminal request in a task of its own.
-    async fn call(
-        self: &Arc<Self>,
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> Result<(), Gone> {
-        let key = message::key_of(id);
-        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        let cancelled = CancellationToken::new();
-        let refused = {
-            let mut calls = self.lock_calls();
-            let full = calls.len() >= CALLS_MAX;
-            if !full {
-                calls.insert(key.clone(), Call { number, cancelled: cancelled.clone() });
-            }
-            full.then(|| refusal::too_many("requests", CALLS_MAX))
-        };
-        if let Some(error) = refused {
-            return self.agent.send(message::error_line(Some(id), &error)).await;
+    /// Answers a terminal request, which the editor never sees.
+    async fn call(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Gone> {
+        if method == CLIENT_METHOD_NAMES.terminal_create
+            && let Some(session) = params.and_then(Fields::of).and_then(|params| params.text("sessionId"))
+        {
+            self.tool_calls.asked_for_terminal(&session).await;
         }
-        let answer = self.terminals.answer(method, params);
-        let (shim, id) = (self.clone(), id.to_owned());
-        tokio::spawn(async move {
-            let result = match answer {
-                Some(answer) => tokio::select! {
-                    result = answer => result,
-                    () = cancelled.cancelled() => Err(refusal::cancelled()),
-                },
-                None => Err(ErrorCode::MethodNotFound.into()),
-            };
-            {
-                let mut calls = shim.lock_calls();
-                if calls.get(&key).is_some_and(|call| call.number == number) {
-                    calls.remove(&key);
-                }
-            }
-            let line = match &result {
-                Ok(result) => message::result_line(&id, result),
-                Err(error) => message::error_line(Some(&id), error),
-            };
-            // An agent that is gone needs no answer.
-            let _ = shim.agent.send(line).await;
-        });
-        Ok(())
-    }
-
-    /// Cancels a request of the agent's that is being answered here. False where it is another's.
-    fn cancel(&self, params: Option<&RawValue>) -> bool {
-        let Some(params) = params.and_then(Fields::of) else { return false };
-        let Some(id) = params.get("requestId").map(message::key_of) else { return false };
-        match self.lock_calls().get(&id) {
-            Some(call) => {
-                call.cancelled.cancel();
-                true
-            }
-            None => false,
-        }
+        self.calls.begin(id, method, params).await
     }
 
     fn expect(&self, id: &RawValue, what: Asked) {
@@ -347,8 +343,12 @@ impl Shim {
 
     /// Ends a session in the background.
     fn end_session(&self, session: SessionId) {
-        let terminals = self.terminals.clone();
-        tokio::spawn(async move { terminals.close_session(&session).await });
+        let (terminals, tool_calls) = (self.terminals.clone(), self.tool_calls.clone());
+        self.permissions.cancel(&session);
+        tokio::spawn(async move {
+            terminals.close_session(&session).await;
+            tool_calls.forget(&session).await;
+        });
     }
 
     /// Ends a session that the editor has closed, where the agent does not answer in time.
@@ -393,10 +393,6 @@ impl Shim {
     fn lock_asked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Asked>> {
         self.asked.lock().expect("no code panics while it holds what was asked")
     }
-
-    fn lock_calls(&self) -> std::sync::MutexGuard<'_, HashMap<String, Call>> {
-        self.calls.lock().expect("no code panics while it holds the calls")
-    }
 }
 
 /// What requests about sessions have in common. A part that is not what it should be is the agent's to refuse.
@@ -435,7 +431,8 @@ fn line_of(part: &RawValue) -> Bytes {
 /// A carriage return between tokens is white space to JSON and a line end to some editors, which would read what
 /// stands between two of them as a message of its own. In a string it cannot stand as it is.
 fn one_line(line: Bytes) -> Bytes {
-    let end = line.len() - line.ends_with(b"\r\n").then_some(2).unwrap_or(1).min(line.len());
+    let line_end = if line.ends_with(b"\r\n") { 2 } else { 1 };
+    let end = line.len().saturating_sub(line_end);
     if memchr::memchr(b'\r', &line[..end]).is_none() {
         return line;
     }
@@ -450,8 +447,6 @@ fn one_line(line: Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use agent_client_protocol_schema::v1::CLIENT_METHOD_NAMES;
-
     use super::*;
 
     #[test]

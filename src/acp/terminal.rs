@@ -13,7 +13,7 @@ use tokio::{
 };
 use tonic::{Code, Status};
 
-use super::{exit, refusal, sessions::Session, text::Tail};
+use super::{content::SHOWN_BYTES, exit, refusal, sessions::Session, text::Tail};
 use crate::{
     client::Client,
     proto::v1::{self, Outcome, State, StreamOutputRequest, TerminalRequest, output_event::Event},
@@ -160,6 +160,7 @@ impl Terminal {
             let _ = self.refresh(&mut picture).await;
             picture.completeness = Completeness::Complete;
             picture.encoded = None;
+            picture.tail.keep(SHOWN_BYTES);
         }
         let request = v1::ReleaseRequest {
             terminal_id: self.id.clone(),

@@ -4,7 +4,7 @@
 //! knows terminals and sessions and no transport: whoever has read a request hands it over and sends the answer.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     future::Future,
     path::PathBuf,
     pin::Pin,
@@ -23,40 +23,58 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::{
+    asking::{self, Asker},
     create::{self, Form},
     refusal,
     sessions::{Session, Sessions, Workspace},
     terminal::Terminal,
 };
-use crate::client::{self, Client, ConnectError};
+use crate::{
+    client::{self, Client, ConnectError},
+    proto::v1,
+};
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
 pub const TERMINALS_MAX: usize = 4_096;
+
+/// Released terminals whose last output is kept, to be shown.
+const RELEASED_MAX: usize = 64;
+/// How often a person is asked about one command. The policy may change while they think.
+const QUESTIONS_OF_ONE_COMMAND: u32 = 3;
 
 /// An answer that is on its way: the result as JSON text, or the error.
 pub type Answer = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 
 /// The terminals of one ACP connection. Cheap to clone: all clones are one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Terminals(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     client: Client,
     sessions: Sessions,
+    ask: Option<Asker>,
     live: Mutex<HashMap<String, Arc<Terminal>>>,
+    /// The latest: an agent may speak of a terminal that it has released.
+    released: Mutex<VecDeque<Arc<Terminal>>>,
+}
+
+impl std::fmt::Debug for Terminals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminals").field("sessions", &self.0.sessions).finish_non_exhaustive()
+    }
 }
 
 impl Terminals {
     /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
-    pub fn new(client: Client, profile: Option<String>) -> Self {
+    /// What a rule asks a person about is put to `ask`; without it such a command is refused.
+    pub fn new(client: Client, profile: Option<String>, ask: Option<Asker>) -> Self {
         let sessions = Sessions::new(client.clone(), profile);
-        Self(Arc::new(Shared { client, sessions, live: Mutex::default() }))
+        Self(Arc::new(Shared { client, sessions, ask, live: Mutex::default(), released: Mutex::default() }))
     }
 
     /// Connects to the gateway at `unix:PATH`.
     pub async fn connect(uri: &str) -> Result<Self, ConnectError> {
-        Ok(Self::new(client::connect(uri).await?, None))
+        Ok(Self::new(client::connect(uri).await?, None, None))
     }
 
     /// Knows a session from now on; its commands may work in `cwd`, which must be absolute, and in the additional
@@ -181,12 +199,28 @@ impl Terminals {
         found.cloned().ok_or_else(refusal::unknown_terminal)
     }
 
+    /// A terminal of this session that can be shown: one that is there, or one that was released lately.
+    pub(super) fn find_to_show(&self, session: &SessionId, id: &str) -> Option<Arc<Terminal>> {
+        let released = || {
+            let released = self.0.released.lock().expect("no code panics while it holds the released ones");
+            released.iter().find(|terminal| terminal.id == id && *terminal.session.id == *session.0).cloned()
+        };
+        self.find(session, id).ok().or_else(released)
+    }
+
+    /// Takes a terminal out: its id is unknown from here on.
     fn take(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
-        let mut live = self.lock();
-        if !live.get(id).is_some_and(|terminal| *terminal.session.id == *session.0) {
-            return Err(refusal::unknown_terminal());
+        let taken = {
+            let mut live = self.lock();
+            let is_there = live.get(id).is_some_and(|terminal| *terminal.session.id == *session.0);
+            is_there.then(|| live.remove(id)).flatten().ok_or_else(refusal::unknown_terminal)?
+        };
+        let mut released = self.0.released.lock().expect("no code panics while it holds the released ones");
+        released.push_back(taken.clone());
+        if released.len() > RELEASED_MAX {
+            released.pop_front();
         }
-        live.remove(id).ok_or_else(refusal::unknown_terminal)
+        Ok(taken)
     }
 
     fn named<R: DeserializeOwned>(
@@ -205,10 +239,10 @@ impl Terminals {
         if self.lock().len() >= TERMINALS_MAX {
             return Err(refusal::too_many("terminals", TERMINALS_MAX));
         }
-        let (answer, answered) = oneshot::channel();
+        let (mut answer, answered) = oneshot::channel();
         let all = self.clone();
         tokio::spawn(async move {
-            let created = all.start(session, &request).await;
+            let created = all.start(session, &request, &mut answer).await;
             // Nobody waits any more: what is not taken releases itself.
             drop(
                 answer.send(created.map(|terminal| Unclaimed { all: all.clone(), terminal: Some(terminal) })),
@@ -220,27 +254,24 @@ impl Terminals {
             .map(Unclaimed::claim)
     }
 
-    async fn start(
+    async fn start<T>(
         &self,
         session: Arc<Session>,
         request: &CreateTerminalRequest,
+        wanted: &mut oneshot::Sender<T>,
     ) -> Result<Arc<Terminal>, Error> {
         let form = create::form_of(request);
         // Form comes first: what is wrong with it is wrong whatever the gateway says.
         create::to_gateway(request, "", form)?;
         let at_gateway = self.0.sessions.open(&session).await?;
-        let mut terminals = self.0.client.terminals.clone();
-        let started = match terminals.create(create::to_gateway(request, at_gateway, form)?).await {
-            Err(status)
-                if form == Form::Word
-                    && create::may_be_builtin(&request.command)
-                    && is_not_found(&status) =>
-            {
-                terminals.create(create::to_gateway(request, at_gateway, Form::Line)?).await
-            }
-            started => started,
-        };
-        let started = started.map_err(|status| refusal::of_create(&status))?.into_inner();
+        let mut started = self.start_permitted(request, at_gateway, form, wanted).await;
+        if form == Form::Word
+            && create::may_be_builtin(&request.command)
+            && started.as_ref().is_err_and(is_not_found)
+        {
+            started = self.start_permitted(request, at_gateway, Form::Line, wanted).await;
+        }
+        let started = started.map_err(|status| refusal::of_create(&status))?;
         let terminal = Arc::new(Terminal::new(self.0.client.clone(), session, started));
         self.lock().insert(terminal.id.clone(), terminal.clone());
         if terminal.session.is_closed() {
@@ -249,6 +280,30 @@ impl Terminals {
             return Err(refusal::unknown_session());
         }
         Ok(terminal)
+    }
+
+    /// Starts a command, after a person was asked where a rule asks.
+    async fn start_permitted<T>(
+        &self,
+        request: &CreateTerminalRequest,
+        at_gateway: &str,
+        form: Form,
+        wanted: &mut oneshot::Sender<T>,
+    ) -> Result<v1::Terminal, Status> {
+        let to_gateway = create::to_gateway(request, at_gateway, form)
+            .map_err(|error| Status::invalid_argument(error.message))?;
+        for _ in 0..QUESTIONS_OF_ONE_COMMAND {
+            let refused = match self.0.client.terminals.clone().create(to_gateway.clone()).await {
+                Ok(started) => return Ok(started.into_inner()),
+                Err(status) => status,
+            };
+            let (Some(approval_id), Some(ask)) = (asking::asked(&refused), &self.0.ask) else {
+                return Err(refused);
+            };
+            let session = (&request.session_id, at_gateway);
+            asking::settle(&self.0.client, ask, session, &approval_id, wanted.closed()).await?;
+        }
+        self.0.client.terminals.clone().create(to_gateway).await.map(tonic::Response::into_inner)
     }
 
     async fn end(&self, session: &Arc<Session>) {

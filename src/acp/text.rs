@@ -81,6 +81,20 @@ impl Tail {
         }
     }
 
+    /// Keeps only the last `limit_bytes` from now on, and gives the rest of the memory back.
+    pub(super) fn keep(&mut self, limit_bytes: usize) {
+        self.limit_bytes = self.limit_bytes.min(limit_bytes);
+        let mut from = self.text().len().saturating_sub(self.limit_bytes);
+        while !self.text().is_char_boundary(from) {
+            from += 1;
+        }
+        if from > 0 {
+            self.dropped = Dropped::Something;
+        }
+        self.text = self.text()[from..].to_owned();
+        self.start = 0;
+    }
+
     /// The text.
     pub(super) fn text(&self) -> &str {
         &self.text[self.start..]

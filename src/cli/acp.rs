@@ -3,12 +3,17 @@
 //! Finds a gateway or starts an embedded one, and leaves the rest to the `acp` module. stdout belongs to the editor:
 //! nothing is printed there.
 
-use std::{fs::OpenOptions, path::Path};
+use std::{fs::OpenOptions, path::Path, sync::Arc};
 
 use tracing_subscriber::EnvFilter;
 
-use super::{arguments::AcpArguments, connection::Connection, failure::Failure, interrupts::Interrupts};
-use crate::acp;
+use super::{
+    arguments::{AcpArguments, NetworkChoice},
+    connection::Connection,
+    failure::Failure,
+    interrupts::Interrupts,
+};
+use crate::{acp, proto::v1};
 
 /// Runs the agent until it or its editor ends, and answers with the agent's exit status.
 pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
@@ -16,6 +21,7 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
+    let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
     let found = match &arguments.policies {
         Some(_) => None,
         None => Connection::running(arguments.gateway.gateway.as_deref()).await?,
@@ -24,13 +30,30 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
         Some(connection) => connection,
         None => Connection::embed(arguments.policies.as_deref()).await?,
     };
-    let options = acp::Options { command: arguments.command, profile: arguments.profile };
+    let options = acp::Options {
+        command: arguments.command,
+        profile: arguments.profile,
+        confine,
+        note: Arc::new(super::streams::note),
+    };
     let stopped = async move {
         interrupts.next().await;
     };
     let ended = acp::run(connection.client(), options, stopped).await;
     connection.close().await;
     Ok(ended.map_err(|error| Failure::own("cannot run the agent", error))?.exit_status)
+}
+
+fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {
+    let workspace = std::env::current_dir()
+        .map_err(|error| Failure::own("cannot use the current folder as the agent's workspace", error))?;
+    let network = match arguments.network {
+        None => v1::Network::Unspecified,
+        Some(NetworkChoice::None) => v1::Network::None,
+        Some(NetworkChoice::Host) => v1::Network::Host,
+    };
+    let (profile, env) = (arguments.profile.clone(), arguments.env.clone());
+    Ok(acp::Confinement { workspace, profile, network, env })
 }
 
 /// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.

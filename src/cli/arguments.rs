@@ -164,6 +164,16 @@ pub(super) struct AcpArguments {
     /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
+    /// Run the agent itself in a sandbox, too, with the current folder as its workspace: for agents that run commands
+    /// themselves
+    #[arg(long)]
+    pub(super) confine_agent: bool,
+    /// The network of a confined agent, for its model; without it the profile's default
+    #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
+    pub(super) network: Option<NetworkChoice>,
+    /// A variable of a confined agent's environment; may be given many times. Nothing else is passed on
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "confine_agent")]
+    pub(super) env: Vec<(String, String)>,
     /// Append what happens to this file; stdout belongs to the editor, and stderr to the agent
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,

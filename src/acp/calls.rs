@@ -1,0 +1,115 @@
+//! The agent's terminal requests that are being answered.
+//!
+//! Each is answered in a task of its own, in whatever order the answers come, and can be cancelled until then: the answer
+//! is then that it was cancelled, and nothing of it is left. Every request gets exactly one answer.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use agent_client_protocol_schema::v1::ErrorCode;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    framing::{Gone, Outbox},
+    message::{self, Fields},
+    refusal,
+    terminals::Terminals,
+};
+
+/// Requests that may wait for their answers at once. More are refused.
+pub const CALLS_MAX: usize = 1_024;
+
+/// The requests of one agent.
+#[derive(Debug)]
+pub(super) struct Calls {
+    agent: Outbox,
+    terminals: Terminals,
+    open: Mutex<HashMap<String, Call>>,
+    next: AtomicU64,
+}
+
+/// One request. An agent that uses an id twice at once has two of them.
+#[derive(Debug)]
+struct Call {
+    number: u64,
+    cancelled: CancellationToken,
+}
+
+impl Calls {
+    pub(super) fn new(agent: Outbox, terminals: Terminals) -> Arc<Self> {
+        Arc::new(Self { agent, terminals, open: Mutex::default(), next: AtomicU64::new(0) })
+    }
+
+    /// Begins to answer a request. What it names is looked up before this returns.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), Gone> {
+        let Some(call) = self.open(id) else {
+            let error = refusal::too_many("requests", CALLS_MAX);
+            return self.agent.send(message::error_line(Some(id), &error)).await;
+        };
+        let answer = self.terminals.answer(method, params);
+        let (calls, id) = (self.clone(), id.to_owned());
+        tokio::spawn(async move {
+            let result = match answer {
+                Some(answer) => tokio::select! {
+                    result = answer => result,
+                    () = call.cancelled.cancelled() => Err(refusal::cancelled()),
+                },
+                None => Err(ErrorCode::MethodNotFound.into()),
+            };
+            calls.close(&id, call.number);
+            let line = match &result {
+                Ok(result) => message::result_line(&id, result),
+                Err(error) => message::error_line(Some(&id), error),
+            };
+            // An agent that is gone needs no answer.
+            let _ = calls.agent.send(line).await;
+        });
+        Ok(())
+    }
+
+    /// Cancels the request that a notification names. False where it is none of these.
+    pub(super) fn cancel(&self, params: Option<&RawValue>) -> bool {
+        let Some(params) = params.and_then(Fields::of) else { return false };
+        let Some(id) = params.get("requestId").map(message::key_of) else { return false };
+        match self.lock().get(&id) {
+            Some(call) => {
+                call.cancelled.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn open(&self, id: &RawValue) -> Option<Call> {
+        let mut open = self.lock();
+        if open.len() >= CALLS_MAX {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let cancelled = CancellationToken::new();
+        open.insert(message::key_of(id), Call { number, cancelled: cancelled.clone() });
+        Some(Call { number, cancelled })
+    }
+
+    fn close(&self, id: &RawValue, number: u64) {
+        let (mut open, key) = (self.lock(), message::key_of(id));
+        if open.get(&key).is_some_and(|call| call.number == number) {
+            open.remove(&key);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Call>> {
+        self.open.lock().expect("no code panics while it holds the calls")
+    }
+}
