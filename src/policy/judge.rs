@@ -13,7 +13,7 @@ use sha2::Digest as _;
 use super::{
     AbsPath, Approval, Denial, Digest, Order, Permit, PolicySet, ProfileName, Program, Question, Request,
     command::{
-        program::{Found, Glimpse, Programs},
+        program::{FileId, Found, Glimpse, Programs},
         rule::{Circumstances, Decision, Effects},
         shell::{self, Dialect},
         verdict::{self, Bench, Form, Verdict},
@@ -72,7 +72,7 @@ pub fn judge_with_minutes(
 ) -> Result<Permit, Denial> {
     *minutes = Minutes::default();
     let Hearing { verdict, order, .. } = hear(policy, request, views)?;
-    let (digest, generation) = (digest(request, &order), policy.generation());
+    let (digest, generation) = (digest(request, &verdict, &order), policy.generation());
     *minutes = Minutes {
         digest: Some(digest),
         commands: verdict.units.iter().map(|unit| shell::print(&unit.words)).collect(),
@@ -315,9 +315,9 @@ fn tighter(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
     }
 }
 
-/// Of every field that says what will run, and of what the session lets it touch: an approval is for all of that. Each
-/// part goes in with its length, so that no two requests share a text.
-fn digest(request: &Request, order: &Order) -> Digest {
+/// Of every field that says what will run, of the files that it names, and of what the session lets it touch: an approval
+/// is for all of that. Each part goes in with its length, so that no two requests share a text.
+fn digest(request: &Request, verdict: &Verdict, order: &Order) -> Digest {
     let mut hash = sha2::Sha256::new();
     let mut part = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());
@@ -342,10 +342,19 @@ fn digest(request: &Request, order: &Order) -> Digest {
         part(file.as_os_str().as_encoded_bytes());
     }
     let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
-    let judged =
-        order.judged_file().map_or([0; 3], |file| [file.device, file.inode, file.changed_nanos as u64]);
+    let units = verdict.units.iter().map(|unit| &unit.file);
+    let interpreters = order.interpreters.iter().map(|interpreter| &interpreter.file);
+    let named: Vec<[u64; 3]> = order
+        .judged_file()
+        .map(identity)
+        .into_iter()
+        .chain(units.chain(interpreters).map(|found| match found {
+            Found::File(file) => identity(file),
+            Found::Builtin | Found::Missing | Found::Unknown => [0; 3],
+        }))
+        .collect();
     let limits = order.profile.limits.terminal;
-    for number in judged.into_iter().chain(
+    for number in [named.len() as u64].into_iter().chain(named.into_iter().flatten()).chain(
         [limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis]
             .map(|limit| limit.unwrap_or(u64::MAX)),
     ) {
@@ -364,6 +373,10 @@ fn digest(request: &Request, order: &Order) -> Digest {
         part(&number.to_le_bytes());
     }
     Digest(hash.finalize().into())
+}
+
+fn identity(file: &FileId) -> [u64; 3] {
+    [file.device, file.inode, file.changed_nanos as u64]
 }
 
 #[cfg(test)]
@@ -594,5 +607,71 @@ mod tests {
     fn a_line_cannot_set_what_the_profile_denies() {
         let line = Request { program: Program::ShellLine("LD_PRELOAD=./x ls".into()), ..request() };
         assert_eq!(judge(&policy(), &line).unwrap_err().rule(), "profile.workspace.environment");
+    }
+
+    /// A file for each name, in the first folder of the profile's path; `changed_nanos` tells versions apart.
+    struct OnPaths {
+        version: i64,
+    }
+
+    struct OnPath(String, i64);
+
+    impl Views for OnPaths {
+        fn under<'a>(&'a self, profile: &'a Profile) -> Box<dyn Programs + 'a> {
+            let folder = profile.path.first().map(|folder| folder.display().to_string());
+            Box::new(OnPath(folder.unwrap_or_default(), self.version))
+        }
+    }
+
+    impl Programs for OnPath {
+        fn trusted(&self, name: &str) -> Found {
+            self.at(&format!("{}/{name}", self.0), "/")
+        }
+
+        fn at(&self, path: &str, _: &str) -> Found {
+            let inode = path.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+            Found::File(FileId { inode, changed_nanos: self.1, ..file(path) })
+        }
+    }
+
+    fn file(path: &str) -> FileId {
+        match Nominal.at(path, "/") {
+            Found::File(file) => file,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_is_the_one_that_the_profile_of_the_rule_finds() {
+        let policy = PolicySet::parse(
+            "p",
+            "default_profile = 'first'\n[profile.first]\npath = ['/first']\n[profile.second]\npath = ['/second']\n\
+             [[rule]]\nid = 'tool'\ndecision = 'allow'\nargv = ['tool', '**']\neffects = { profile = 'second' }\n\
+             [[rule]]\nid = 'own'\ndecision = 'allow'\nargv = ['/first/tool', '**']\n",
+        )
+        .unwrap();
+        let judged = |command_word: &str| {
+            super::judge(&policy, &command(command_word, &[]), &OnPaths { version: 1 }, None)
+        };
+        let permit = judged("tool").unwrap();
+        let order = permit.order();
+        assert_eq!(order.profile_name().as_str(), "second");
+        assert_eq!(order.judged_file().map(|file| file.path.as_str()), Some("/second/tool"));
+        assert_eq!(order.search_path(), [std::path::Path::new("/second")]);
+        // The rule of the first profile's file is not asked about the second's.
+        assert_eq!(permit.rule(), Some("tool"));
+    }
+
+    #[test]
+    fn a_yes_is_bound_to_every_file_that_the_request_names() {
+        let policy = policy();
+        let behind_a_wrapper = Request { program: Program::ShellLine("env git push".into()), ..request() };
+        let views = OnPaths { version: 1 };
+        let asked = super::judge(&policy, &behind_a_wrapper, &views, None);
+        let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
+        let approval = || Approval::grant(&question, "uid:1000".into(), "uid:0".into());
+        assert!(super::judge(&policy, &behind_a_wrapper, &views, Some(approval())).is_ok());
+        let replaced = OnPaths { version: 2 };
+        assert!(super::judge(&policy, &behind_a_wrapper, &replaced, Some(approval())).is_err());
     }
 }
