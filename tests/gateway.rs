@@ -11,7 +11,7 @@ use std::{
 use nix::sys::signal::Signal;
 use provost::{
     client::{self, Client},
-    proto::{supervisor, v1::*},
+    proto::v1::*,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -591,25 +591,6 @@ async fn two_gateways_never_share_a_state_folder_and_a_drained_one_leaves_nothin
     assert!(!gateway.folder.path().join("provost.sock").exists());
 }
 
-#[tokio::test]
-async fn what_a_killed_gateway_left_is_ended_by_the_next() {
-    let mut gateway = Gateway::start("").await;
-    let mut session = gateway.session().await;
-    session.create(session.line("sleep 60")).await.unwrap();
-    let supervisor = children_of(gateway.process.id())[0];
-    gateway.process.kill().unwrap();
-    gateway.process.wait().unwrap();
-    assert!(Path::new(&format!("/proc/{supervisor}")).exists(), "the sandbox outlives its gateway");
-    gateway.process = Gateway::launch(gateway.folder.path());
-    let deadline = Instant::now() + LIMIT;
-    while client::connect(&gateway.address()).await.is_err() {
-        assert!(Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(gateway.sandboxes(), 0);
-    assert!(has_ended(supervisor));
-}
-
 fn has_ended(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")
@@ -617,36 +598,6 @@ fn has_ended(pid: i32) -> bool {
 
 fn send(pid: i32, signal: Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
-}
-
-#[tokio::test]
-async fn a_hung_supervisor_of_a_killed_gateway_is_ended_by_the_next() {
-    let mut gateway = Gateway::start("").await;
-    let mut session = gateway.session().await;
-    session.create(session.line("sleep 60")).await.unwrap();
-    let supervisor = children_of(gateway.process.id())[0];
-    send(supervisor, Signal::SIGSTOP);
-    gateway.process.kill().unwrap();
-    gateway.process.wait().unwrap();
-    let folder = gateway.folder.path().join("state/sandboxes");
-    let folder = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
-    let plan = std::fs::read(folder.join("plan.bin")).unwrap();
-    let plan = <supervisor::SandboxPlan as prost::Message>::decode(&plan[..]).unwrap();
-    assert!(plan.cgroups.iter().all(|group| Path::new(&group.path).exists()));
-    gateway.process = Gateway::launch(gateway.folder.path());
-    let deadline = Instant::now() + LIMIT;
-    while client::connect(&gateway.address()).await.is_err() {
-        assert!(Instant::now() < deadline);
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    if plan.cgroups.is_empty() {
-        println!("SKIPPED: there is no cgroup here to end it by: its folder is kept");
-        assert!(folder.exists() && !has_ended(supervisor));
-        send(supervisor, Signal::SIGKILL);
-        return;
-    }
-    assert!(has_ended(supervisor) && !folder.exists());
-    assert!(!plan.cgroups.iter().any(|group| Path::new(&group.path).exists()), "{:?}", plan.cgroups);
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ impl Place {
             network: Network::None,
             owner,
             // So that no launcher is started ahead, which would be a child too.
+            holder: Default::default(),
             die_with_gateway: true,
             fail_at: None,
         }

@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod adoption;
 mod config;
 mod journaling;
 mod listen;
 pub mod policies;
 mod private;
+pub mod quarantine;
 mod reload;
 mod state;
 
@@ -42,7 +44,7 @@ use crate::{
         host::{GroupError, Host},
         identity,
     },
-    session::{Sessions, Site},
+    session::{Keeping, Sessions, Site},
     terminal::{
         Terminals,
         closing::{self, Why},
@@ -126,7 +128,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
-    gateway.state.sweep()?;
+    adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
     let listening = match passed {
         Some(passed) => passed,
         None => listen::bind(&config.listen, config.socket_mode)?,
@@ -202,7 +204,11 @@ impl Gateway {
         };
         // While the rest of the gateway is being opened.
         site.host.expect_launch(&site.state);
-        let sessions = Sessions::new(state.folder.clone(), config.caps.sessions_per_principal);
+        let keeping = match config.die_with_gateway {
+            DieWithGateway::Yes => Keeping::InMemory,
+            DieWithGateway::No => Keeping::InFiles,
+        };
+        let sessions = Sessions::new(state.folder.clone(), keeping, config.caps.sessions_per_principal);
         let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw());
         Ok(Self {
             terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps, recorder.clone()),
@@ -289,6 +295,7 @@ impl Gateway {
         let counted = self.terminals.counted();
         tracing::info!(
             terminals.created = counted.created,
+            terminals.adopted = counted.adopted,
             terminals.started = counted.started,
             terminals.refused = counted.refused,
             terminals.failed = counted.failed,

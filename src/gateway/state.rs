@@ -1,10 +1,9 @@
-//! The state folder: one gateway at a time, and what a dead one left in it.
+//! The state folder: made, and locked, for one gateway at a time.
 //!
-//! A gateway that was killed leaves its sandboxes running, so that a later one can take them back. This one does
-//! not yet know how to, and says so: it ends them, and removes their folders and groups.
+//! What a gateway before has left in it is for `adoption` to take back.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
@@ -12,7 +11,6 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 
 use super::ServeError;
-use crate::sandbox::leftover;
 
 /// The state folder, locked for as long as this lives.
 #[derive(Debug)]
@@ -27,6 +25,7 @@ impl State {
         let failed = |source| ServeError::State { path: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
+        let _ = fs::DirBuilder::new().mode(0o700).create(folder.join("sessions"));
         let lock = fs::OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -38,26 +37,5 @@ impl State {
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(ServeError::StateInUse(folder)),
             Err((_, errno)) => Err(failed(errno.into())),
         }
-    }
-
-    /// Ends what a gateway before this one has left running here. Blocks: call it before serving.
-    pub(super) fn sweep(&self) -> Result<(), ServeError> {
-        let sandboxes = self.folder.join("sandboxes");
-        let entries = match fs::read_dir(&sandboxes) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(ServeError::State { path: sandboxes, source }),
-        };
-        for entry in entries {
-            let entry = entry.map_err(|source| ServeError::State { path: sandboxes.clone(), source })?;
-            let name = entry.file_name();
-            let id = name.to_string_lossy();
-            tracing::warn!(sandbox.id = %id, "sandbox of a gateway that died: it is ended, its terminals are lost");
-            if let Err(error) = leftover::end(&entry.path()) {
-                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::error!(sandbox.id = %id, error = %error, cause, "may be alive: its folder is kept");
-            }
-        }
-        Ok(())
     }
 }

@@ -87,6 +87,7 @@ pub fn open(error: &OpenError) -> Status {
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
         OpenError::Draining => draining(),
+        OpenError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
     }
 }
 
@@ -305,6 +306,9 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Wait(_),
         ) => confinement("launch", with_causes(error), []),
         StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
+        StartError::RootGone(path) => {
+            confinement("root", with_causes(error), [("path", path.display().to_string())])
+        }
         StartError::Descriptors(_) => spawn_status(
             SpawnError::LimitReached,
             Code::ResourceExhausted,

@@ -85,6 +85,8 @@ pub enum Event {
 pub struct Control {
     socket: AsyncFd<OwnedFd>,
     state: Mutex<State>,
+    /// Until [`Self::serve`] takes it: what came in before.
+    receiver: Mutex<FrameReceiver>,
     /// Something waits to be written.
     blocked: Notify,
     /// Something was written.
@@ -107,7 +109,18 @@ impl Control {
         stream.set_nonblocking(true).map_err(ConnectError::Connect)?;
         let socket = watched::watch(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
             .map_err(|unwatched| ConnectError::Connect(unwatched.cause))?;
-        Ok(Self { socket, state: Mutex::default(), blocked: Notify::new(), drained: Notify::new() })
+        Ok(Self::over(socket, FrameReceiver::new(), 0))
+    }
+
+    /// Goes on with a connection on which so many requests were sent and answered.
+    pub(super) fn over(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
+        Self {
+            socket,
+            state: Mutex::new(State { sequence, ..State::default() }),
+            receiver: Mutex::new(receiver),
+            blocked: Notify::new(),
+            drained: Notify::new(),
+        }
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
@@ -157,22 +170,8 @@ impl Control {
     /// Reads until the connection ends: answers go to who asked, events to `on_event`, in order. Also writes what
     /// the socket did not take at once. Returns why it ended; `None`: the supervisor has closed.
     pub async fn serve(&self, mut on_event: impl FnMut(Event)) -> Option<ReceiveError> {
-        let mut receiver = FrameReceiver::new();
-        let error = loop {
-            tokio::select! {
-                biased;
-                readable = self.socket.readable() => match readable {
-                    Ok(mut ready) => match self.read(&mut receiver, &mut on_event) {
-                        Ok(Received::Nothing) => ready.clear_ready(),
-                        Ok(Received::Bytes(_)) => {}
-                        Ok(Received::End) => break None,
-                        Err(error) => break Some(error),
-                    },
-                    Err(_) => break None,
-                },
-                flushed = self.write_blocked() => if flushed.is_err() { break None },
-            }
-        };
+        let mut receiver = std::mem::take(&mut *self.lock_receiver());
+        let error = self.receive(&mut receiver, &mut on_event).await;
         let mut state = self.lock();
         state.ended = true;
         state.pending.clear();
@@ -181,15 +180,54 @@ impl Control {
         error
     }
 
+    async fn receive(
+        &self,
+        receiver: &mut FrameReceiver,
+        on_event: &mut impl FnMut(Event),
+    ) -> Option<ReceiveError> {
+        match self.deliver(receiver, on_event) {
+            Ok(Sense::Made) => {}
+            Ok(Sense::None) => return None,
+            Err(error) => return Some(error),
+        }
+        loop {
+            tokio::select! {
+                biased;
+                readable = self.socket.readable() => match readable {
+                    Ok(mut ready) => match self.read(receiver, on_event) {
+                        Ok(Received::Nothing) => ready.clear_ready(),
+                        Ok(Received::Bytes(_)) => {}
+                        Ok(Received::End) => return None,
+                        Err(error) => return Some(error),
+                    },
+                    Err(_) => return None,
+                },
+                flushed = self.write_blocked() => if flushed.is_err() { return None },
+            }
+        }
+    }
+
     fn read(
         &self,
         receiver: &mut FrameReceiver,
         on_event: &mut impl FnMut(Event),
     ) -> Result<Received, ReceiveError> {
         let received = receiver.fill(self.socket.as_fd())?;
+        match self.deliver(receiver, on_event)? {
+            Sense::Made => Ok(received),
+            Sense::None => Ok(Received::End),
+        }
+    }
+
+    /// Hands out the frames that have come in.
+    fn deliver(
+        &self,
+        receiver: &mut FrameReceiver,
+        on_event: &mut impl FnMut(Event),
+    ) -> Result<Sense, ReceiveError> {
         while let Some(frame) = receiver.next_frame()? {
             let Ok(message) = FromSupervisor::decode(&frame.message[..]) else {
-                return Ok(Received::End);
+                return Ok(Sense::None);
             };
             match message.message {
                 Some(Message::Progress(progress)) => on_event(Event::Progress(progress)),
@@ -205,7 +243,7 @@ impl Control {
                 None => {}
             }
         }
-        Ok(received)
+        Ok(Sense::Made)
     }
 
     /// Waits until something is queued and the socket has taken it. May be dropped at any time: what is queued
@@ -222,6 +260,10 @@ impl Control {
             Err(errno) => return Err(errno.into()),
         }
         Ok(())
+    }
+
+    fn lock_receiver(&self) -> std::sync::MutexGuard<'_, FrameReceiver> {
+        self.receiver.lock().expect("no code panics while it holds the receiver")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -243,6 +285,12 @@ pub(super) fn agreed(answer: Message) -> Result<HelloAnswer, ConnectError> {
         Message::Hello(_) => Err(ConnectError::Version),
         _ => Err(ConnectError::Control(ControlError::Nonsense)),
     }
+}
+
+/// Whether what came could be understood.
+enum Sense {
+    Made,
+    None,
 }
 
 enum Sent {

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     control::{ConnectError, Control, ControlError, Event},
+    facts::Facts,
     host::Host,
     launch::{self, LaunchError, Launched},
     remains::Remains,
@@ -68,6 +69,9 @@ pub enum StartError {
     /// It was launched, and does not answer.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// A root of the session is not the folder any more that it was.
+    #[error("the session's root {} is gone, or another folder is in its place", .0.display())]
+    RootGone(PathBuf),
     /// The gateway has no descriptors left to hold it by.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
@@ -201,6 +205,30 @@ impl Sandbox {
         });
         tokio::spawn(sandbox.clone().own(remains));
         Ok(sandbox)
+    }
+
+    /// Starts the task that owns a sandbox that another gateway has launched, and that has answered.
+    pub(super) fn keep_adopted(
+        facts: Facts,
+        folder: PathBuf,
+        posture: SandboxPosture,
+        supervisor: AsyncFd<OwnedFd>,
+        control: Control,
+        listeners: HashMap<String, Arc<dyn Listener>>,
+    ) -> Arc<Self> {
+        let Facts { id, identity, shortfalls, cgroup, .. } = facts;
+        let sandbox = Arc::new(Self {
+            id,
+            identity,
+            shortfalls,
+            posture: OnceLock::from(posture),
+            control,
+            terminals: Mutex::new(listeners),
+            life: watch::Sender::new(Life::Up),
+            supervisor,
+        });
+        tokio::spawn(sandbox.clone().own(Remains { cgroup, folder: Some(folder) }));
+        sandbox
     }
 
     /// The life of a sandbox, from its first event to its last trace.

@@ -15,15 +15,14 @@ use std::{
 };
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-use prost::Message;
 
 use super::{
     cgroup::{Killed, SandboxCgroup},
-    control,
+    control, facts,
 };
 use crate::{
     cgroup::folder::FolderError,
-    proto::supervisor::{SandboxPlan, Shutdown, ToSupervisor, to_supervisor::Request},
+    proto::supervisor::{Shutdown, ToSupervisor, to_supervisor::Request},
     wire,
 };
 
@@ -35,9 +34,6 @@ const DIALS_MAX: u32 = 16;
 /// Why a sandbox's folder stays.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// What the sandbox was made of cannot be read.
-    #[error("read the sandbox's plan")]
-    Plan(#[source] io::Error),
     /// Its cgroup cannot be killed, or something is left in it.
     #[error("end the sandbox by its cgroup")]
     Cgroup(#[from] FolderError),
@@ -54,7 +50,8 @@ pub enum EndError {
 /// # Errors
 /// [`EndError`]: the folder is still there.
 pub fn end(folder: &Path) -> Result<(), EndError> {
-    let cgroup = recorded_cgroup(folder)?;
+    // A record that is absent or half written was of a launch that had not begun.
+    let cgroup = facts::read(folder).map_or_else(|_| SandboxCgroup::absent(), |facts| facts.cgroup);
     match cgroup.kill()? {
         Killed::All => {}
         Killed::NoTree => end_by_socket(folder)?,
@@ -62,16 +59,6 @@ pub fn end(folder: &Path) -> Result<(), EndError> {
     // The kernel refuses this for as long as anything is alive in it.
     cgroup.remove_blocking(END_LIMIT)?;
     fs::remove_dir_all(folder).map_err(EndError::Remove)
-}
-
-/// A plan that is absent or half written was never sent to anybody.
-fn recorded_cgroup(folder: &Path) -> Result<SandboxCgroup, EndError> {
-    match fs::read(folder.join("plan.bin")) {
-        Ok(bytes) => Ok(SandboxPlan::decode(&bytes[..])
-            .map_or_else(|_| SandboxCgroup::absent(), |plan| SandboxCgroup::recorded(&plan))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(SandboxCgroup::absent()),
-        Err(error) => Err(EndError::Plan(error)),
-    }
 }
 
 /// Only the supervisor holds the listening socket, so one that refuses a connection belongs to nobody alive.
@@ -96,7 +83,7 @@ fn end_by_socket(folder: &Path) -> Result<(), EndError> {
 
 /// By the folder's descriptor, because a path may be longer than an address. Does not wait: a supervisor that hangs
 /// may have as many connections waiting as it can have.
-fn dial(folder: &Path) -> io::Result<UnixStream> {
+pub(super) fn dial(folder: &Path) -> io::Result<UnixStream> {
     let opened = File::open(folder)?;
     let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -133,7 +120,7 @@ fn wait_until_closed(socket: &mut UnixStream, deadline: Instant) -> io::Result<(
     }
 }
 
-fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 
@@ -158,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_recorded_group_of_another_name_is_never_touched() {
-        let plan = SandboxPlan {
+        let plan = crate::proto::supervisor::SandboxPlan {
             sandbox_id: "sbx_1".into(),
             cgroups: vec![crate::proto::supervisor::CgroupFolder {
                 hierarchy: crate::proto::supervisor::cgroup_folder::Hierarchy::V2.into(),

@@ -1,7 +1,9 @@
 //! The gateway's side of a sandbox: plan, launch, control.
 
+pub mod adopt;
 pub mod cgroup;
 pub mod control;
+pub mod facts;
 mod group_trials;
 pub mod handle;
 pub mod host;

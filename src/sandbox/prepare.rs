@@ -17,10 +17,9 @@ use std::{
     time::Duration,
 };
 
-use prost::Message;
-
 use super::{
     cgroup::SandboxCgroup,
+    facts,
     host::Host,
     identity::Claim,
     launch_error::LaunchError,
@@ -106,8 +105,8 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         die_with_gateway: spec.die_with_gateway,
         fail_at: spec.fail_at.unwrap_or_default(),
     };
-    let kept = left.folder.join("plan.bin");
-    std::fs::write(&kept, plan.encode_to_vec()).map_err(|cause| LaunchError::State { path: kept, cause })?;
+    facts::write(&left.folder, &spec.profile_name, spec.network, &spec.holder, &shortfalls, &plan)
+        .map_err(|cause| LaunchError::State { path: left.folder.clone(), cause })?;
     let launcher = host.launcher().to_owned();
     Ok(Prepared {
         plan,
@@ -160,7 +159,7 @@ fn lack(
     match demand {
         Demand::Require => Err(LaunchError::Unavailable { protection, why }),
         Demand::Prefer => {
-            shortfalls.push(Shortfall { protection, why });
+            shortfalls.push(Shortfall { protection: protection.into(), why });
             Ok(())
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Only types. Which profile, which roots and which network was decided before.
 
-use std::{os::fd::OwnedFd, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use crate::policy::profile::{Network, Profile};
 
@@ -21,10 +21,33 @@ pub struct SandboxSpec {
     pub network: Network,
     /// Whose files the roots hold.
     pub owner: Owner,
+    /// Whose it is.
+    pub holder: Holder,
     /// Whether it ends with the control connection (an embedded gateway's), or waits for the next one.
     pub die_with_gateway: bool,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
     pub fail_at: Option<String>,
+}
+
+/// Whose a sandbox is, for the gateway that finds it after this one.
+#[derive(Debug, Clone, Default)]
+pub struct Holder {
+    /// The session.
+    pub session_id: String,
+    /// Of the profile as it is now: a changed one of the same name is another.
+    pub confinement: u64,
+    /// Who else uses it.
+    pub tenancy: Tenancy,
+}
+
+/// Whose a sandbox is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Of all terminals of the session with that profile and network.
+    #[default]
+    Shared,
+    /// Of one terminal, and ends with it.
+    Sole,
 }
 
 /// A folder of the host that the sandbox shows at the same place.
@@ -49,7 +72,7 @@ pub struct Owner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortfall {
     /// Which one, by its name in [`super::host::Host::protections`].
-    pub protection: &'static str,
+    pub protection: Cow<'static, str>,
     /// Why not, for people.
     pub why: String,
 }

@@ -4,6 +4,7 @@
 
 mod folders;
 mod id;
+mod keeping;
 mod principal;
 mod registry;
 mod sandboxes;
@@ -12,7 +13,8 @@ mod session;
 
 pub use folders::LeadsOut;
 pub use id::{SessionId, parse_ulid};
+pub use keeping::{Keeping, RestoreError};
 pub use principal::{Peer, Principal};
-pub use registry::{NewSession, OpenError, Opened, Sessions};
-pub use sandboxes::{Origin, Site, Tenancy};
+pub use registry::{NewSession, OpenError, Opened, Restored, Sessions};
+pub use sandboxes::{Origin, Site};
 pub use session::{Closing, Entered, Lifetime, Session};

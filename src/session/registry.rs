@@ -10,11 +10,12 @@ use std::{
 };
 
 use super::{
-    Lifetime, Peer, Principal, Session, SessionId,
+    Keeping, Lifetime, Peer, Principal, RestoreError, Session, SessionId, keeping,
     sandboxes::Sandboxes,
     session::{Gate, rebase},
 };
 use crate::{
+    failpoint,
     policy::{AbsPath, Denial, PolicySet, environment::Entry, judge_session},
     sandbox::{
         roots::{self, RootError},
@@ -59,6 +60,9 @@ pub enum OpenError {
     /// The gateway is going down.
     #[error("the gateway is draining")]
     Draining,
+    /// It cannot be written down, and so would not outlive this gateway.
+    #[error("the session cannot be kept")]
+    Keep(#[source] std::io::Error),
     /// The principal has as many sessions as it may.
     #[error("{0} sessions are open, the most that one principal may have")]
     TooMany(u32),
@@ -77,6 +81,7 @@ pub enum Opened {
 #[derive(Debug)]
 pub struct Sessions {
     state: PathBuf,
+    keeping: Keeping,
     per_principal_max: u32,
     table: Mutex<Table>,
 }
@@ -89,8 +94,24 @@ struct Table {
 
 impl Sessions {
     /// An empty table. `state` is the gateway's own folder, which no session may work in.
-    pub fn new(state: PathBuf, per_principal_max: u32) -> Self {
-        Self { state, per_principal_max, table: Mutex::default() }
+    pub fn new(state: PathBuf, keeping: Keeping, per_principal_max: u32) -> Self {
+        Self { state, keeping, per_principal_max, table: Mutex::default() }
+    }
+
+    /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
+    /// make none, with why not. Blocks.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn restore(&self) -> std::io::Result<Restored> {
+        let mut restored = Restored::default();
+        for name in keeping::names(&self.state)? {
+            match keeping::read(&self.state, &name) {
+                Ok(session) => restored.sessions.push(self.lock().insert(Arc::new(session))),
+                Err(error) => restored.refused.push((name, error)),
+            }
+        }
+        Ok(restored)
     }
 
     /// Opens a session for the caller.
@@ -108,10 +129,12 @@ impl Sessions {
         if open >= self.per_principal_max as usize {
             return Err(OpenError::TooMany(self.per_principal_max));
         }
-        if let Some(request_id) = session.request_id.clone() {
-            table.by_request.insert((peer.principal, request_id), session.id);
+        // Under the lock, so that of two requests with one id only one writes: some microseconds, without a sync.
+        if self.keeping == Keeping::InFiles {
+            keeping::write(&self.state, &session).map_err(OpenError::Keep)?;
+            failpoint::reach("session.kept");
         }
-        table.by_id.insert(session.id, session.clone());
+        table.insert(session.clone());
         tracing::info!(session.id = %session.id, principal = %session.principal, "session opened");
         Ok(Opened::New(session))
     }
@@ -139,6 +162,9 @@ impl Sessions {
         if let Some(request_id) = &session.request_id {
             table.by_request.remove(&(session.principal, request_id.clone()));
         }
+        if self.keeping == Keeping::InFiles {
+            keeping::remove(&self.state, session.id);
+        }
         tracing::info!(session.id = %session.id, "session closed");
     }
 
@@ -151,7 +177,24 @@ impl Sessions {
     }
 }
 
+/// What came of the files of a gateway's sessions.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Open again.
+    pub sessions: Vec<Arc<Session>>,
+    /// Left as they are: the files' names, and why.
+    pub refused: Vec<(String, RestoreError)>,
+}
+
 impl Table {
+    fn insert(&mut self, session: Arc<Session>) -> Arc<Session> {
+        if let Some(request_id) = session.request_id.clone() {
+            self.by_request.insert((session.principal, request_id), session.id);
+        }
+        self.by_id.insert(session.id, session.clone());
+        session
+    }
+
     fn opened_before(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
         let id = self.by_request.get(&(principal, request_id?.to_owned()))?;
         self.by_id.get(id).cloned()
@@ -184,11 +227,18 @@ fn prepare(policy: &PolicySet, state: &Path, peer: &Peer, new: NewSession) -> Re
         roots: roots.into(),
         named_roots: new.roots,
         root_descriptors,
+        lost_roots: Vec::new(),
         cwd,
         env: new.env.into(),
         labels: new.labels,
         profile: profile.to_string(),
         lifetime: new.lifetime,
+        owner_process: match new.lifetime {
+            Lifetime::Explicit => None,
+            Lifetime::OwnerProcess => {
+                keeping::mark_owner(peer.process.as_deref()).map_err(OpenError::Keep)?
+            }
+        },
         created_at: SystemTime::now(),
         request_id: new.request_id,
         sandboxes: Sandboxes::default(),

@@ -4,7 +4,7 @@
 //! who asks, never repaired.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -19,9 +19,10 @@ use crate::{
         profile::{Isolation, Network},
     },
     sandbox::{
+        facts::Facts,
         handle::{Sandbox, StartError},
         host::Host,
-        spec::{Root, SandboxSpec},
+        spec::{Holder, Root, SandboxSpec, Tenancy},
     },
 };
 
@@ -34,15 +35,6 @@ pub struct Site {
     pub state: PathBuf,
     /// Sandboxes end with the gateway's connection.
     pub die_with_gateway: bool,
-}
-
-/// Whose a sandbox is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenancy {
-    /// Of all terminals of the session with that profile and network.
-    Shared,
-    /// Of one terminal, and ends with it.
-    Sole,
 }
 
 /// When a sandbox was started.
@@ -64,6 +56,8 @@ type Shared = OnceCell<Result<Arc<Sandbox>, Arc<StartError>>>;
 #[derive(Debug, Default)]
 pub struct Sandboxes {
     shared: Mutex<HashMap<Key, Arc<Shared>>>,
+    /// Found after a restart beside another one for the same orders: what runs there goes on, nothing new comes.
+    beside: Mutex<Vec<Arc<Sandbox>>>,
 }
 
 impl Session {
@@ -74,13 +68,13 @@ impl Session {
         order: &Order,
     ) -> Result<(Arc<Sandbox>, Tenancy, Origin), Arc<StartError>> {
         if tenancy(site, order) == Tenancy::Sole {
-            let sandbox = self.start_sandbox(site, order).await.map_err(Arc::new)?;
+            let sandbox = self.start_sandbox(site, order, Tenancy::Sole).await.map_err(Arc::new)?;
             return Ok((sandbox, Tenancy::Sole, Origin::StartedNow));
         }
         let mut origin = Origin::WasUp;
         let launch = async || {
             origin = Origin::StartedNow;
-            self.start_sandbox(site, order).await.map_err(Arc::new)
+            self.start_sandbox(site, order, Tenancy::Shared).await.map_err(Arc::new)
         };
         let sandbox = self.sandboxes.cell(key(order)).get_or_init(launch).await.clone()?;
         Ok((sandbox, Tenancy::Shared, origin))
@@ -91,8 +85,13 @@ impl Session {
         tenancy(site, order) == Tenancy::Shared && self.sandboxes.cell(key(order)).get().is_some()
     }
 
-    async fn start_sandbox(&self, site: &Site, order: &Order) -> Result<Arc<Sandbox>, StartError> {
-        let roots = self.clone_roots().map_err(StartError::Descriptors)?;
+    async fn start_sandbox(
+        &self,
+        site: &Site,
+        order: &Order,
+        tenancy: Tenancy,
+    ) -> Result<Arc<Sandbox>, StartError> {
+        let roots = self.clone_roots()?;
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
             profile_name: order.profile_name().to_string(),
@@ -100,17 +99,22 @@ impl Session {
             roots,
             network: order.network(),
             owner: self.owner,
+            holder: Holder { session_id: self.id.to_string(), confinement: order.confinement(), tenancy },
             die_with_gateway: site.die_with_gateway,
             fail_at: fail_at(),
         };
         Sandbox::start(&site.host, &site.state, spec).await
     }
 
-    fn clone_roots(&self) -> std::io::Result<Vec<Root>> {
-        self.root_descriptors
-            .iter()
-            .map(|root| Ok(Root { path: root.path.clone(), descriptor: root.descriptor.try_clone()? }))
-            .collect()
+    fn clone_roots(&self) -> Result<Vec<Root>, StartError> {
+        if let Some(lost) = self.lost_roots.first() {
+            return Err(StartError::RootGone(lost.as_path().to_owned()));
+        }
+        let clone = |root: &Root| {
+            let descriptor = root.descriptor.try_clone().map_err(StartError::Descriptors)?;
+            Ok(Root { path: root.path.clone(), descriptor })
+        };
+        self.root_descriptors.iter().map(clone).collect()
     }
 }
 
@@ -150,11 +154,23 @@ impl Sandboxes {
         cell.clone()
     }
 
+    /// Takes in a shared sandbox that another gateway has launched.
+    pub fn adopt(&self, facts: &Facts, sandbox: Arc<Sandbox>) {
+        let key = (facts.profile.clone(), facts.network, facts.holder.confinement);
+        match self.lock().entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(Arc::new(OnceCell::new_with(Some(Ok(sandbox)))));
+            }
+            Entry::Occupied(_) => self.lock_beside().push(sandbox),
+        }
+    }
+
     /// Ends all of them. Returns when nothing of them is left.
     pub async fn shut_down(&self, grace: Duration) {
         let cells: Vec<_> = self.lock().drain().map(|(_, cell)| cell).collect();
+        let beside = std::mem::take(&mut *self.lock_beside());
         let mut ending = tokio::task::JoinSet::new();
-        for sandbox in cells.iter().filter_map(|cell| cell.get()?.clone().ok()) {
+        for sandbox in cells.iter().filter_map(|cell| cell.get()?.clone().ok()).chain(beside) {
             ending.spawn(async move { sandbox.shut_down(grace).await });
         }
         ending.join_all().await;
@@ -162,10 +178,15 @@ impl Sandboxes {
 
     /// Kills all of them: their terminals are lost.
     pub async fn kill(&self) {
-        let sandboxes: Vec<_> = self.lock().values().filter_map(|cell| cell.get()?.clone().ok()).collect();
-        for sandbox in sandboxes {
+        let shared: Vec<_> = self.lock().values().filter_map(|cell| cell.get()?.clone().ok()).collect();
+        let beside = self.lock_beside().clone();
+        for sandbox in shared.into_iter().chain(beside) {
             sandbox.kill().await;
         }
+    }
+
+    fn lock_beside(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Sandbox>>> {
+        self.beside.lock().expect("no code panics while it holds the list of sandboxes")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Shared>>> {

@@ -15,6 +15,7 @@ use super::{Principal, SessionId, sandboxes::Sandboxes};
 use crate::{
     policy::{AbsPath, environment::Entry},
     sandbox::spec::{Owner, Root},
+    sys::process::ProcessMark,
 };
 
 /// When a session ends by itself.
@@ -39,8 +40,10 @@ pub struct Session {
     pub roots: Arc<[AbsPath]>,
     /// The same folders as the caller named them: links may have led to them.
     pub(super) named_roots: Vec<AbsPath>,
-    /// The same folders, opened when the session was.
+    /// The same folders, opened when the session was, or when this gateway found it.
     pub(super) root_descriptors: Vec<Root>,
+    /// Those that were not there any more when this gateway found the session: no new sandbox can show them.
+    pub(super) lost_roots: Vec<AbsPath>,
     /// Where its commands start.
     pub cwd: AbsPath,
     /// Its commands' environment.
@@ -51,6 +54,8 @@ pub struct Session {
     pub profile: String,
     /// When it ends by itself.
     pub lifetime: Lifetime,
+    /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
+    pub(super) owner_process: Option<ProcessMark>,
     /// When it was opened.
     pub created_at: SystemTime,
     /// The request that opened it, where the caller gave an id.

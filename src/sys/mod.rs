@@ -12,6 +12,7 @@ pub mod mount;
 pub mod namespace;
 pub mod peer;
 pub mod pidfd;
+pub mod process;
 pub mod ring;
 pub mod seccomp;
 pub mod spawn;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug, Default)]
 pub struct Counters {
     created: AtomicU64,
+    adopted: AtomicU64,
     started: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -20,6 +21,8 @@ pub struct Counters {
 pub struct Counted {
     /// Permitted.
     pub created: u64,
+    /// Found after a restart, running or ended.
+    pub adopted: u64,
     /// Exec has succeeded.
     pub started: u64,
     /// Refused by policy or by a cap.
@@ -39,6 +42,10 @@ pub struct Counted {
 impl Counters {
     pub(super) fn created(&self) {
         self.created.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn adopted(&self) {
+        self.adopted.fetch_add(1, Relaxed);
     }
 
     pub(super) fn started(&self) {
@@ -73,6 +80,7 @@ impl Counters {
     pub fn read(&self) -> Counted {
         Counted {
             created: self.created.load(Relaxed),
+            adopted: self.adopted.load(Relaxed),
             started: self.started.load(Relaxed),
             refused: self.refused.load(Relaxed),
             failed: self.failed.load(Relaxed),

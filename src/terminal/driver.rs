@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
-    CreateError, OnAsk, Recorder,
+    CreateError, OnAsk, Recorder, TerminalId,
     counters::Counters,
     holds::{Audience, Waits},
     judging, keepsake, outcome,
@@ -35,8 +35,9 @@ use crate::{
         handle::{CommandEnd, Sandbox},
         programs::Remembered,
         spawn_request::Provisions,
+        spec::Tenancy,
     },
-    session::{Entered, Origin, Session, Site, Tenancy},
+    session::{Entered, Origin, Session, Site},
 };
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
@@ -102,6 +103,8 @@ impl Requested {
         let summary = summarize(&self, &permit);
         counters.created();
         let terminal = Terminal::new(NewTerminal {
+            id: TerminalId::generate(),
+            created_at: SystemTime::now(),
             session: self.session,
             summary,
             request_id: self.request_id,
@@ -274,6 +277,11 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// A command that a gateway before this one has started: that one held the permit.
+    pub(super) fn adopted(sandbox: Arc<Sandbox>, tenancy: Tenancy) -> Self {
+        Self { place: Place { sandbox, tenancy } }
+    }
+
     /// The end, as it came to be known.
     pub(super) fn exited(self, end: CommandEnd, started: Option<&Started>) -> Exited {
         let outcome = match end {

@@ -1,7 +1,7 @@
 //! A terminal in the words that its supervisor keeps for the next gateway, and back.
 //!
-//! The supervisor holds them in its memory: they are there for as long as the terminal is, and nowhere else. Whatever
-//! a word of another version lacks has a value that grants nothing. Pure.
+//! The supervisor holds them in its memory: they are there for as long as the terminal is, and nowhere else. What
+//! cannot be read makes no terminal. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ use crate::{
     proto::state::{TerminalRecord, Waits},
 };
 
-/// The version of the record. A reader takes what it knows of a later one: fields are only ever added.
+/// The version of the record; a later one means something else by what is there. Fields are added without one.
 const VERSION: u32 = 1;
 
 /// Arguments beyond these bytes are not kept: after a restart they are missing from the terminal's description, as
@@ -74,52 +74,66 @@ fn cut(args: &[String]) -> (Vec<String>, bool) {
 }
 
 /// What a keepsake says of its terminal.
-#[allow(dead_code, reason = "until adoption reads it")]
 #[derive(Debug)]
 pub(super) struct Remembered {
     pub(super) summary: Summary,
     pub(super) session_id: String,
     pub(super) request_id: Option<String>,
     pub(super) created_at: SystemTime,
-    /// Absent where it is not known what is secret in its output, which then is given to nobody.
-    pub(super) masker: Option<Masker>,
+    /// Of what is secret in its output.
+    pub(super) masker: Masker,
 }
 
-/// Reads a keepsake. One that cannot be read says nothing, and then the terminal has no description; whose it is, its
-/// sandbox says.
-#[allow(dead_code, reason = "until adoption reads it")]
-pub(super) fn read(keepsake: &[u8]) -> Remembered {
-    let record = TerminalRecord::decode(keepsake);
-    let masker = record
-        .as_ref()
-        .ok()
-        .and_then(|record| Masker::new(record.secrets.iter().map(|secret| &secret.value)).ok());
-    let record = record.unwrap_or_default();
+/// Why a keepsake says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeepsakeError {
+    /// It is no such record.
+    #[error("a terminal's keepsake is no record")]
+    Garbled(#[from] prost::DecodeError),
+    /// It may mean something else than is known here.
+    #[error("a terminal's keepsake is of version {0}, and this build knows none after {VERSION}")]
+    Version(u32),
+    /// What every terminal has is not in it.
+    #[error("a terminal's keepsake lacks what every terminal has")]
+    Incomplete,
+}
+
+/// Reads a keepsake. Without it there is no terminal: nobody would know what in its output is to be masked.
+pub(super) fn read(keepsake: &[u8]) -> Result<Remembered, KeepsakeError> {
+    let record = TerminalRecord::decode(keepsake)?;
+    if record.version > VERSION {
+        return Err(KeepsakeError::Version(record.version));
+    }
+    let (Some(network), true) = (Network::named(&record.network), record.version > 0) else {
+        return Err(KeepsakeError::Incomplete);
+    };
+    let digest: [u8; 32] = record.digest[..].try_into().map_err(|_| KeepsakeError::Incomplete)?;
+    let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
+    let masker = masker.map_err(|_| KeepsakeError::Incomplete)?;
     let waits = match record.waits() {
         Waits::Unspecified | Waits::ForNobody => holds::Waits::ForNobody,
         Waits::ForStream => holds::Waits::ForStream,
         Waits::ForRun => holds::Waits::ForRun,
     };
-    let digest: Result<[u8; 32], _> = record.digest[..].try_into();
-    Remembered {
+    Ok(Remembered {
         summary: Summary {
             command: record.command,
             args: record.args,
             cwd: record.cwd,
             profile: ProfileName::recorded(&record.profile),
-            network: Network::named(&record.network).map_or("", Network::name),
+            network: network.name(),
             labels: record.labels.into_iter().collect(),
             output_limit_bytes: record.output_limit_bytes,
             streams: if record.split_output { Streams::Split } else { Streams::Merged },
             waits,
-            digest: Digest::recorded(digest.unwrap_or_default()),
+            digest: Digest::recorded(digest),
             generation: record.generation,
         },
         session_id: record.session_id,
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
         masker,
-    }
+    })
 }
 
 /// Since 1970; a clock that stands before it says 1970.
@@ -136,17 +150,24 @@ mod tests {
         let long = "x".repeat(ARGUMENTS_MAX_BYTES);
         let args = ["a".to_owned(), long.clone(), "b".to_owned()];
         assert_eq!(cut(&args), (vec!["a".to_owned()], true));
-        assert_eq!(cut(&[long.clone()]), (vec![long], false));
+        assert_eq!(cut(std::slice::from_ref(&long)), (vec![long.clone()], false));
         assert_eq!(cut(&[]), (Vec::new(), false));
     }
 
     #[test]
-    fn what_cannot_be_read_grants_nothing() {
-        for garbled in [&b""[..], b"\xff\xff\xff", b"\x12\x05sess"] {
-            let remembered = read(garbled);
-            assert_eq!(remembered.summary.output_limit_bytes, 0);
-            assert_eq!(remembered.summary.waits, holds::Waits::ForNobody);
-            assert_eq!(remembered.request_id, None);
-        }
+    fn what_cannot_be_read_is_no_terminal() {
+        let whole = TerminalRecord {
+            version: VERSION,
+            network: "none".into(),
+            digest: vec![7; 32].into(),
+            ..TerminalRecord::default()
+        };
+        assert!(read(&whole.encode_to_vec()).is_ok());
+        let later = TerminalRecord { version: VERSION + 1, ..whole.clone() };
+        assert_eq!(read(&later.encode_to_vec()).unwrap_err(), KeepsakeError::Version(VERSION + 1));
+        let without_digest = TerminalRecord { digest: Bytes::new(), ..whole };
+        assert_eq!(read(&without_digest.encode_to_vec()).unwrap_err(), KeepsakeError::Incomplete);
+        assert_eq!(read(b"").unwrap_err(), KeepsakeError::Incomplete);
+        assert!(matches!(read(b"\xff\xff\xff"), Err(KeepsakeError::Garbled(_))));
     }
 }

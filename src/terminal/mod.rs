@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adopt;
 mod asking;
 mod caps;
 pub mod closing;
@@ -28,12 +29,14 @@ mod terminal;
 mod terminals;
 mod uninterrupted;
 
+pub use adopt::AdoptError;
 pub use asking::{OnAsk, Unapproved};
 pub use caps::Caps;
 pub use counters::Counted;
 pub use errors::{AskError, CreateError, Gone};
 pub use holds::{Audience, Waits};
 pub use id::TerminalId;
+pub use keepsake::KeepsakeError;
 pub use quota::{Counts, Kind, QuotaReached, Scope};
 pub use recorder::{Recorder, Unrecorded};
 pub use secrets::{SecretError, SecretFault};

@@ -149,6 +149,10 @@ impl Ledger {
                 return Err(QuotaReached { kind, scope, cap });
             }
         }
+        Ok(self.enter(&mut books, session, bytes))
+    }
+
+    fn enter(self: &Arc<Self>, books: &mut Books, session: &Session, bytes: u64) -> Reservation {
         let reservation = Reservation {
             ledger: self.clone(),
             session: session.id,
@@ -161,7 +165,14 @@ impl Ledger {
             counts.retained += 1;
             counts.bytes += bytes;
         });
-        Ok(reservation)
+        reservation
+    }
+
+    /// Takes the place of a terminal that is there already, whatever the caps say: it was granted by a gateway before
+    /// this one, perhaps under others.
+    pub fn restore(self: &Arc<Self>, session: &Session, bytes: u64) -> Reservation {
+        let mut books = self.lock();
+        self.enter(&mut books, session, bytes)
     }
 
     /// What a session has.

@@ -8,7 +8,7 @@ use std::{borrow::Cow, time::Duration};
 use super::{QuotaReached, SecretError, SecretFault, Terminal, receipt};
 use crate::{
     journal::{
-        Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
+        Adopted, Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
         SessionClosed, SessionOpened, Shortfall, Signal, Spawn, SpawnFailed, Started, Usage, Verdict,
     },
     masking::{Begins, Ends, Masker},
@@ -170,6 +170,18 @@ pub fn started(terminal: &Terminal) -> Option<Record> {
     }))
 }
 
+/// A command that a gateway before this one has started.
+pub fn adopted(terminal: &Terminal) -> Option<Record> {
+    let live = terminal.live()?;
+    Some(Record::Adopted(Adopted {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        sandbox: live.sandbox.id().to_owned(),
+        pid: live.started.pid,
+    }))
+}
+
 /// A command that could not have its secrets.
 pub fn no_secret(terminal: &Terminal, error: &SecretError) -> Record {
     let errno = match &error.fault {
@@ -191,11 +203,12 @@ pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
         }
         StartError::Launch(_) => ("launch".to_owned(), None),
         StartError::Connect(_) | StartError::Silent => ("connect".to_owned(), None),
+        StartError::RootGone(_) => ("root".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
     };
     let reason = match error {
         StartError::Descriptors(_) => SpawnError::LimitReached,
-        StartError::Launch(_) | StartError::Connect(_) | StartError::Silent => {
+        StartError::Launch(_) | StartError::Connect(_) | StartError::Silent | StartError::RootGone(_) => {
             SpawnError::ConfinementUnavailable
         }
     };
@@ -350,7 +363,7 @@ pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sa
             principal: Some(session.principal.to_string()),
             sandbox: Some(sandbox.id().to_owned()),
             profile: Some(profile.to_string()),
-            protection: shortfall.protection.to_owned(),
+            protection: shortfall.protection.clone().into_owned(),
             reason: shortfall.why.clone(),
         })
     };

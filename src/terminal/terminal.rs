@@ -9,7 +9,7 @@ use std::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::{Notify, broadcast, watch};
@@ -146,6 +146,8 @@ enum Slot {
 /// What a new terminal is made of.
 #[derive(Debug)]
 pub(super) struct NewTerminal {
+    pub id: TerminalId,
+    pub created_at: SystemTime,
     pub session: Arc<Session>,
     pub summary: Summary,
     pub request_id: Option<String>,
@@ -159,10 +161,10 @@ impl Terminal {
     pub(super) fn new(new: NewTerminal) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
-            id: TerminalId::generate(),
+            id: new.id,
             session: new.session,
             summary: new.summary,
-            created_at: SystemTime::now(),
+            created_at: new.created_at,
             request_id: new.request_id,
             live: OnceLock::new(),
             stage: watch::Sender::new(Stage::Created),
@@ -237,14 +239,32 @@ impl Terminal {
 
     /// The command runs.
     pub(super) fn start(&self, running: Running, live: Live) {
-        if self.live.set(live).is_err() {
-            unreachable!("a terminal is started once, by the driver that consumed its permit");
-        }
+        self.hold_live(live);
         self.counters.started();
         // Before its end can be noted.
         if let Some(started) = records::started(self) {
             self.recorder.note(&started);
         }
+        self.run(running);
+    }
+
+    /// The command has run since before this gateway was there.
+    pub(super) fn go_on(&self, running: Running, live: Live) {
+        self.hold_live(live);
+        self.counters.adopted();
+        if let Some(adopted) = records::adopted(self) {
+            self.recorder.note(&adopted);
+        }
+        self.run(running);
+    }
+
+    fn hold_live(&self, live: Live) {
+        if self.live.set(live).is_err() {
+            unreachable!("a terminal is started or found once, by whoever made it");
+        }
+    }
+
+    fn run(&self, running: Running) {
         let early_end = {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Running(running)) {
@@ -254,8 +274,14 @@ impl Terminal {
         };
         self.publish(Stage::Running);
         if let Some(end) = early_end {
-            self.end(end);
+            self.end(end, Instant::now());
         }
+    }
+
+    /// The command has ended before this gateway was there.
+    pub(super) fn ended_before(&self, end: CommandEnd, ago: Duration) {
+        let now = Instant::now();
+        self.end(end, now.checked_sub(ago).unwrap_or(now));
     }
 
     /// The command will never run.
@@ -266,7 +292,7 @@ impl Terminal {
         self.publish(Stage::Released(None));
     }
 
-    fn end(&self, end: CommandEnd) {
+    fn end(&self, end: CommandEnd, at: Instant) {
         let outcome = {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Empty) {
@@ -293,7 +319,7 @@ impl Terminal {
         }
         // Once: only the end of a command that ran comes here, and only the first.
         self.recorder.note(&records::exit(self, &outcome));
-        let _ = self.finished_at.set(Instant::now());
+        let _ = self.finished_at.set(at);
         self.counters.finished();
         if outcome.cause() == crate::proto::v1::Cause::SandboxLost {
             self.counters.lost();
@@ -349,6 +375,6 @@ impl Listener for Terminal {
     }
 
     fn ended(&self, end: CommandEnd) {
-        self.end(end);
+        self.end(end, Instant::now());
     }
 }

@@ -408,6 +408,27 @@ impl Terminals {
         &self.recorder
     }
 
+    /// Takes in a terminal that is there already.
+    pub(super) fn insert(&self, terminal: &Arc<Terminal>) {
+        self.lock().insert(terminal.id, terminal.clone());
+        if let Some(request_id) = terminal.request_id.clone() {
+            let attempt = Arc::new(OnceCell::new_with(Some(Ok(terminal.clone()))));
+            self.lock_requests().insert((terminal.session.id, request_id), attempt);
+        }
+    }
+
+    pub(super) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    pub(super) fn changes_sender(&self) -> &broadcast::Sender<Arc<Terminal>> {
+        &self.changes
+    }
+
     /// The policy that judges.
     pub fn policy(&self) -> &InForce {
         &self.policy

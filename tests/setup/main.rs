@@ -73,6 +73,7 @@ impl Place {
             roots: vec![root],
             network: Network::None,
             owner,
+            holder: Default::default(),
             die_with_gateway: false,
             fail_at: None,
         }

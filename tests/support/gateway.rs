@@ -34,12 +34,15 @@ pub struct Options {
     pub config: Option<String>,
     /// More environment for the gateway.
     pub env: Vec<(String, String)>,
+    /// Another build than the one under test.
+    pub binary: Option<PathBuf>,
 }
 
 /// A running gateway.
 pub struct Gateway {
     child: Mutex<Option<Child>>,
-    /// Its process id.
+    options: Options,
+    /// Its process id; that of the first one, when it was started again.
     pub pid: u32,
     /// Its unix socket.
     pub socket: PathBuf,
@@ -89,37 +92,71 @@ impl Gateway {
         let (socket, state, log) = (at("run").join("provost.sock"), at("state"), at("log"));
         fs::create_dir(&state).expect("a folder can be made");
 
-        let group = TestGroup::new();
-        let log_file = fs::File::create(&log).expect("the log can be made");
+        if let Some(config) = &options.config {
+            fs::write(at("config.toml"), config).expect("the configuration can be written");
+        }
+        let (child, group) = (Mutex::new(None), TestGroup::new());
+        let mut gateway = Self { child, options, pid: 0, socket, state, group, folder, log };
+        gateway.launch(&[]);
+        gateway.pid = gateway.pid_now();
+        gateway.await_readiness();
+        Arc::new(gateway)
+    }
+
+    /// Starts the binary, with more environment.
+    fn launch(&self, env: &[(&str, &str)]) {
+        let at = |name: &str| self.folder.path().join(name);
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be made");
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
-            .arg(format!("{}exec \"$0\" \"$@\"", group.entry_script()))
-            .arg(env!("CARGO_BIN_EXE_provost"))
+            .arg(format!("{}exec \"$0\" \"$@\"", self.group.entry_script()))
+            .arg(self.options.binary.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_provost"))))
             .arg("serve")
             .arg("--listen")
-            .arg(format!("unix:{}", socket.display()))
+            .arg(format!("unix:{}", self.socket.display()))
             .arg("--state")
-            .arg(&state)
+            .arg(&self.state)
             .arg("--policies")
             .arg(at("policies"));
-        if let Some(config) = &options.config {
-            fs::write(at("config.toml"), config).expect("the configuration can be written");
+        if self.options.config.is_some() {
             command.arg("--config").arg(at("config.toml"));
         }
         let child = command
-            .envs(options.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+            .envs(self.options.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+            .envs(env.iter().copied())
             // What must never be seen by a command.
             .env("PROVOST_TEST_SECRET", "the gateway's own secret")
             .stdin(Stdio::null())
-            .stdout(log_file.try_clone().expect("a descriptor can be copied"))
-            .stderr(log_file)
+            .stdout(log.try_clone().expect("a descriptor can be copied"))
+            .stderr(log)
             .spawn()
             .expect("the gateway can be started");
-        let pid = child.id();
-        let gateway = Self { child: Mutex::new(Some(child)), pid, socket, state, group, folder, log };
-        gateway.await_readiness();
-        Arc::new(gateway)
+        *self.child.lock().unwrap_or_else(|e| e.into_inner()) = Some(child);
+    }
+
+    /// Ends it with KILL, as a crash does.
+    pub fn crash(&self) {
+        self.signal(Signal::SIGKILL);
+        self.wait();
+    }
+
+    /// Starts it again on what the one before has left, and waits until it serves.
+    pub fn start_again(&self) {
+        self.start_again_with(&[]);
+    }
+
+    /// As [`Self::start_again`], with more environment.
+    pub fn start_again_with(&self, env: &[(&str, &str)]) {
+        assert!(self.try_wait().is_some(), "the gateway before still runs");
+        self.launch(env);
+        self.await_readiness();
+    }
+
+    /// The process id of the one that runs now.
+    pub fn pid_now(&self) -> u32 {
+        self.child.lock().unwrap_or_else(|e| e.into_inner()).as_ref().map_or(0, Child::id)
     }
 
     fn await_readiness(&self) {
@@ -157,12 +194,12 @@ impl Gateway {
 
     /// The gateway's process, as the host sees it.
     pub fn process(&self) -> Process {
-        Process::read(self.pid).unwrap_or_else(|| panic!("the gateway is gone\n{}", self.log_tail()))
+        Process::read(self.pid_now()).unwrap_or_else(|| panic!("the gateway is gone\n{}", self.log_tail()))
     }
 
     /// What the gateway and its sandboxes take up now.
     pub fn footprint(&self) -> Footprint {
-        Footprint::take(self.pid, &self.group, &self.state)
+        Footprint::take(self.pid_now(), &self.group, &self.state)
     }
 
     /// Fails, at the deadline, unless all is back to `before` (invariant L). Fewer descriptors are no leak.
@@ -198,7 +235,7 @@ impl Gateway {
 
     /// Sends a signal to the gateway.
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid as i32), signal).expect("the gateway is ours");
+        kill(Pid::from_raw(self.pid_now() as i32), signal).expect("the gateway is ours");
     }
 
     /// Its exit status, when it has ended.

@@ -108,6 +108,11 @@ impl Session {
         Self { caller, id: session.id, workspace, gateway: gateway.clone() }
     }
 
+    /// Goes on over another connection: the old one has ended with its gateway.
+    pub fn go_on(&mut self, caller: &Caller) {
+        self.caller = caller.clone();
+    }
+
     /// A command in this session.
     pub fn command(&self, program: &str) -> Command {
         Command {
@@ -297,6 +302,11 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// The same terminal over another connection.
+    pub fn over(&self, caller: &Caller) -> Self {
+        Self { caller: caller.clone(), ..self.clone() }
+    }
+
     /// A request that names it.
     pub fn request(&self) -> TerminalRequest {
         TerminalRequest { terminal_id: self.id.clone(), session_id: self.session_id.clone() }

@@ -37,6 +37,8 @@ pub enum Record {
     Started(Started),
     /// It could not be started.
     SpawnFailed(SpawnFailed),
+    /// A command that another gateway has started was found, running or ended.
+    Adopted(Adopted),
     /// Somebody asked for the end of a command.
     KillAsked(KillAsked),
     /// Somebody sent a signal.
@@ -123,6 +125,7 @@ impl Record {
             Self::Spawn(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Started(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::SpawnFailed(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Adopted(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::KillAsked(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Signal(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Exit(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),

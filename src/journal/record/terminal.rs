@@ -124,6 +124,21 @@ pub struct Receipt {
     pub shortfalls: Vec<String>,
 }
 
+/// [`Record::Adopted`](super::Record::Adopted).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The sandbox that it runs in.
+    pub sandbox: String,
+    /// The process's id in the sandbox.
+    pub pid: u32,
+}
+
 /// [`Record::SpawnFailed`](super::Record::SpawnFailed).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnFailed {

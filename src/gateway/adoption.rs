@@ -1,0 +1,183 @@
+//! Taking back what a gateway before this one has left: its sessions, their sandboxes, their terminals.
+//!
+//! Done before anything is served, many sandboxes at once. What cannot be taken back is left exactly as it is,
+//! and said: in the log, and in the list that `provost doctor` shows. Only what is proven dead is taken away.
+
+use std::{collections::HashMap, fs, io, path::PathBuf, sync::Arc, time::Instant};
+
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use super::{
+    ServeError,
+    quarantine::{self, Kind, Quarantined},
+    state::State,
+};
+use crate::{
+    sandbox::{
+        adopt::{self, AdoptError, Approached, Found},
+        leftover::{self, EndError},
+    },
+    session::{Session, Sessions},
+    terminal::{Terminals, closing},
+};
+
+/// Sandboxes that are asked at once.
+const AT_ONCE: usize = 64;
+
+/// Takes back everything that can be. Answers when all of it is there again.
+pub(super) async fn adopt(
+    state: &State,
+    sessions: &Arc<Sessions>,
+    terminals: &Arc<Terminals>,
+) -> Result<(), ServeError> {
+    let begun = Instant::now();
+    let failed = |source| ServeError::State { path: state.folder.clone(), source };
+    let mut quarantined = Vec::new();
+    let restored = {
+        let sessions = sessions.clone();
+        let restored = tokio::task::spawn_blocking(move || sessions.restore()).await;
+        restored.map_err(io::Error::other).and_then(|restored| restored).map_err(failed)?
+    };
+    for (name, error) in restored.refused {
+        quarantined.push(Quarantined::new(Kind::Session, name, &error));
+    }
+    let by_id: HashMap<String, Arc<Session>> =
+        restored.sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect();
+
+    let (mut adopted, mut sandboxes, mut dead) = (0, 0, 0);
+    let mut asked = ask_all(state.sandboxes().map_err(failed)?);
+    while let Some(joined) = asked.join_next().await {
+        let (folder, found) = joined.map_err(|error| failed(io::Error::other(error)))?;
+        match found {
+            Ok(Asked::Alive(found)) => match by_id.get(&found.facts.holder.session_id) {
+                Some(session) => match terminals.adopt(session, *found) {
+                    Ok(count) => {
+                        sandboxes += 1;
+                        adopted += count;
+                    }
+                    Err(error) => {
+                        quarantined.push(Quarantined::new(Kind::Sandbox, State::name_of(&folder), &error));
+                    }
+                },
+                None => quarantined.push(Quarantined::because(
+                    Kind::Sandbox,
+                    State::name_of(&folder),
+                    format!("its session {:?} is not there", found.facts.holder.session_id),
+                )),
+            },
+            Ok(Asked::Removed) => dead += 1,
+            Err(refused) => {
+                quarantined.push(Quarantined::new(Kind::Sandbox, State::name_of(&folder), &refused))
+            }
+        }
+    }
+    for session in &restored.sessions {
+        watch_owner(sessions, terminals, session);
+    }
+    quarantine::report(&state.folder, &quarantined);
+    if !restored.sessions.is_empty() || sandboxes + dead > 0 {
+        tracing::info!(
+            sessions = restored.sessions.len(),
+            sandboxes,
+            terminals = adopted,
+            sandboxes.dead = dead,
+            quarantined = quarantined.len(),
+            ms = begun.elapsed().as_millis() as u64,
+            "taken back from the gateway before"
+        );
+    }
+    Ok(())
+}
+
+/// What came of a folder.
+enum Asked {
+    /// A sandbox that answers.
+    Alive(Box<Approached>),
+    /// It was dead, and nothing of it is left.
+    Removed,
+}
+
+/// Why a folder stays as it is.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    /// It may be alive.
+    #[error(transparent)]
+    Adopt(#[from] AdoptError),
+    /// It is dead, and cannot be taken away.
+    #[error(transparent)]
+    End(#[from] EndError),
+    /// No thread could look at it.
+    #[error("look at the sandbox")]
+    Look(#[source] tokio::task::JoinError),
+}
+
+fn ask_all(folders: Vec<PathBuf>) -> JoinSet<(PathBuf, Result<Asked, Refused>)> {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
+    let mut asked = JoinSet::new();
+    for folder in folders {
+        let turns = turns.clone();
+        asked.spawn(async move {
+            // Never closed: at worst all come at once.
+            let _turn = turns.acquire_owned().await;
+            let found = ask(&folder).await;
+            (folder, found)
+        });
+    }
+    asked
+}
+
+async fn ask(folder: &PathBuf) -> Result<Asked, Refused> {
+    match adopt::approach(folder).await? {
+        Found::Alive(found) => Ok(Asked::Alive(found)),
+        Found::Dead(_) => {
+            let sandbox = State::name_of(folder);
+            tracing::warn!(sandbox.id = %sandbox, "a sandbox has ended while no gateway was there");
+            let folder = folder.clone();
+            let ended = tokio::task::spawn_blocking(move || leftover::end(&folder)).await;
+            ended.map_err(Refused::Look)??;
+            Ok(Asked::Removed)
+        }
+    }
+}
+
+/// A session that is to end with a process that has ended meanwhile, ends now.
+fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &Arc<Session>) {
+    use crate::session::Lifetime;
+    if session.lifetime != Lifetime::OwnerProcess {
+        return;
+    }
+    let (sessions, terminals, session) = (sessions.clone(), terminals.clone(), session.clone());
+    let owner = session.reopen_owner();
+    let watched = match owner {
+        Ok(Some(process)) => {
+            closing::end_with_process(terminals.clone(), sessions.clone(), session.clone(), &process)
+        }
+        Ok(None) => Err(io::ErrorKind::NotFound.into()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = watched {
+        tracing::info!(session.id = %session.id, error = %error, "the owner's process has ended: the session ends");
+        tokio::spawn(async move { closing::close(&terminals, &sessions, &session, closing::Why::OwnerGone, None).await });
+    }
+}
+
+impl State {
+    /// The folders of all sandboxes.
+    fn sandboxes(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(self.folder.join("sandboxes")) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut folders = Vec::new();
+        for entry in entries {
+            folders.push(entry?.path());
+        }
+        folders.sort();
+        Ok(folders)
+    }
+
+    fn name_of(folder: &std::path::Path) -> String {
+        folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}

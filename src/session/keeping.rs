@@ -1,0 +1,235 @@
+//! Sessions in files, so that they outlive the gateway: written before a session's Create answers, removed when
+//! nothing of it is left.
+//!
+//! A file holds what the caller said and what the kernel proved, and is readable by the gateway's user only. What
+//! cannot be read is left where it is and said: an older or a newer gateway may be able to.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use super::{Lifetime, Principal, Session, SessionId, sandboxes::Sandboxes, session::Gate};
+use crate::{
+    policy::{
+        AbsPath, PathError,
+        environment::{Entry, EntryError},
+    },
+    proto::state::{OwnerProcess, RootRecord, SessionRecord, Variable},
+    record::{self, ReadError, UNFINISHED},
+    sandbox::{
+        roots,
+        spec::{Owner, Root},
+    },
+    sys::process::{self, ProcessMark},
+};
+
+/// Whether sessions are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    /// In files of the state folder.
+    InFiles,
+    /// Not at all: they end with this process.
+    InMemory,
+}
+
+/// Why a session's file does not make a session.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The file cannot be used.
+    #[error("the session's record")]
+    Record(#[from] ReadError),
+    /// It is about another session, or lacks what every session has.
+    #[error("the session's record is about another one, or lacks what every session has")]
+    Other,
+    /// A folder in it is none.
+    #[error("a folder in the session's record")]
+    Path(#[from] PathError),
+    /// A variable in it is none.
+    #[error("a variable in the session's record")]
+    Variable(#[from] EntryError),
+    /// The host's state cannot be read.
+    #[error("look at the host")]
+    Host(#[source] io::Error),
+}
+
+/// The folder of the sessions' files.
+pub(super) fn folder(state: &Path) -> PathBuf {
+    state.join("sessions")
+}
+
+fn file(state: &Path, id: SessionId) -> PathBuf {
+    folder(state).join(id.to_string())
+}
+
+/// Writes a session down.
+pub(super) fn write(state: &Path, session: &Session) -> io::Result<()> {
+    let path = file(state, session.id);
+    let written = record_of(session)?;
+    match record::write(&path, &written) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder(state))?;
+            record::write(&path, &written)
+        }
+        done => done,
+    }
+}
+
+/// Forgets a session.
+pub(super) fn remove(state: &Path, id: SessionId) {
+    match fs::remove_file(file(state, id)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // It comes back with the next start, empty, and can be closed again.
+        Err(error) => tracing::error!(session.id = %id, error = %error, "cannot remove the session's file"),
+    }
+}
+
+/// The names of all sessions' files; what was not written to its end is removed.
+pub(super) fn names(state: &Path) -> io::Result<Vec<String>> {
+    let folder = folder(state);
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(UNFINISHED) {
+            // Its Create has never answered. A failure shows at the next start.
+            let _ = fs::remove_file(folder.join(&name));
+        } else {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Reads a session of that file name. Its sandboxes are not there yet.
+pub(super) fn read(state: &Path, name: &str) -> Result<Session, RestoreError> {
+    let written: SessionRecord = record::read(&folder(state).join(name))?;
+    let id = SessionId::parse(name).filter(|_| written.id == name).ok_or(RestoreError::Other)?;
+    let owner = Owner { uid: written.principal_uid, gid: written.owner_gid };
+    let same_boot = written.boot_id == process::boot_id().map_err(RestoreError::Host)?;
+    let (mut roots, mut named_roots, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
+    for root in &written.roots {
+        let path = AbsPath::parse(&root.path)?;
+        match reopen(&path, root, owner, state, same_boot) {
+            Some(opened) => root_descriptors.push(opened),
+            None => lost_roots.push(path.clone()),
+        }
+        roots.push(path);
+        named_roots.push(AbsPath::parse(&root.named)?);
+    }
+    if roots.is_empty() {
+        return Err(RestoreError::Other);
+    }
+    let env = written.env.into_iter().map(|one| Entry::new(one.name, one.value));
+    let env: Vec<Entry> = env.collect::<Result<_, _>>()?;
+    let lifetime = if written.ends_with.is_some() { Lifetime::OwnerProcess } else { Lifetime::Explicit };
+    Ok(Session {
+        id,
+        principal: Principal { uid: written.principal_uid },
+        owner,
+        roots: roots.into(),
+        named_roots,
+        root_descriptors,
+        lost_roots,
+        cwd: AbsPath::parse(&written.cwd)?,
+        env: env.into(),
+        labels: written.labels.into_iter().collect(),
+        profile: written.profile,
+        lifetime,
+        owner_process: written.ends_with.filter(|process| process.pid > 0).map(|process| ProcessMark {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            boot_id: process.boot_id,
+        }),
+        created_at: UNIX_EPOCH + Duration::from_nanos(written.created_at_ns),
+        request_id: Some(written.request_id).filter(|id| !id.is_empty()),
+        sandboxes: Sandboxes::default(),
+        gate: Gate::default(),
+    })
+}
+
+/// The same folder as before, if it is still there and still its owner's.
+fn reopen(path: &AbsPath, root: &RootRecord, owner: Owner, state: &Path, same_boot: bool) -> Option<Root> {
+    let opened = match roots::open(path.as_path(), owner, state) {
+        Ok(opened) => opened,
+        Err(error) => {
+            tracing::warn!(root = %path, error = %error, "a session's root cannot be opened again");
+            return None;
+        }
+    };
+    let (device, inode) = place(&opened).ok()?;
+    // Numbers of devices are given out anew at each boot.
+    let is_same =
+        opened.path == path.as_path() && (!same_boot || (device, inode) == (root.device, root.inode));
+    if !is_same {
+        tracing::warn!(root = %path, "another folder is where a session's root was");
+    }
+    is_same.then_some(opened)
+}
+
+fn place(root: &Root) -> io::Result<(u64, u64)> {
+    let stat = nix::sys::stat::fstat(&root.descriptor)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn record_of(session: &Session) -> io::Result<SessionRecord> {
+    let mut roots = Vec::with_capacity(session.root_descriptors.len());
+    for (root, named) in session.root_descriptors.iter().zip(&session.named_roots) {
+        let (device, inode) = place(root)?;
+        let path = root.path.to_string_lossy().into_owned();
+        roots.push(RootRecord { path, named: named.to_string(), device, inode });
+    }
+    let variable =
+        |entry: &Entry| Variable { name: entry.name().to_owned(), value: entry.value().to_owned() };
+    let ends_with = match session.lifetime {
+        Lifetime::Explicit => None,
+        Lifetime::OwnerProcess => {
+            Some(session.owner_process.as_ref().map_or_else(OwnerProcess::default, |mark| OwnerProcess {
+                pid: mark.pid,
+                start_ticks: mark.start_ticks,
+                boot_id: mark.boot_id.clone(),
+            }))
+        }
+    };
+    let created_at = session.created_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(SessionRecord {
+        id: session.id.to_string(),
+        principal_uid: session.principal.uid,
+        owner_gid: session.owner.gid,
+        roots,
+        cwd: session.cwd.to_string(),
+        env: session.env.iter().map(variable).collect(),
+        labels: session.labels.clone().into_iter().collect(),
+        profile: session.profile.clone(),
+        ends_with,
+        created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
+        request_id: session.request_id.clone().unwrap_or_default(),
+        boot_id: process::boot_id()?,
+    })
+}
+
+impl Session {
+    /// The process that it ends with, opened again. `None`: it has ended, or could not be seen even then.
+    ///
+    /// # Errors
+    /// When the host cannot tell.
+    pub fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
+        self.owner_process.as_ref().map_or(Ok(None), ProcessMark::open)
+    }
+}
+
+/// What tells the owner's process from all others.
+pub(super) fn mark_owner(process: Option<&OwnedFd>) -> io::Result<Option<ProcessMark>> {
+    process.map_or(Ok(None), |process| ProcessMark::of(process.as_fd()))
+}

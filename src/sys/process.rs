@@ -1,0 +1,126 @@
+//! Processes of the host that outlive whoever looks at them: told apart by number, start and boot.
+//!
+//! Only reads /proc (proc_pid_stat(5), pidfd_open(2)). A process that cannot be seen from here is said to be so, and
+//! never guessed.
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use super::pidfd::Pidfd;
+
+/// What no other process of any boot has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessMark {
+    /// In our pid namespace.
+    pub pid: i32,
+    /// Clock ticks from boot to its start.
+    pub start_ticks: u64,
+    /// Of the boot that it lives in.
+    pub boot_id: String,
+}
+
+impl ProcessMark {
+    /// Of a process held by descriptor. `None`: it has ended, or is outside of our pid namespace.
+    ///
+    /// # Errors
+    /// When /proc cannot be read.
+    pub fn of(process: BorrowedFd<'_>) -> io::Result<Option<Self>> {
+        let Some(pid) = namespaced_pids(process)?.first().copied().filter(|pid| *pid > 0) else {
+            return Ok(None);
+        };
+        let Some(start_ticks) = start_ticks(pid)? else { return Ok(None) };
+        // The number may have been another's when its start was read: then the descriptor has none any more.
+        let is_still_its = namespaced_pids(process)?.first() == Some(&pid);
+        Ok(is_still_its.then_some(Self { pid, start_ticks, boot_id: boot_id()? }))
+    }
+
+    /// Opens the process again. `None`: it has ended.
+    ///
+    /// # Errors
+    /// When /proc cannot be read, or there are no descriptors left.
+    pub fn open(&self) -> io::Result<Option<OwnedFd>> {
+        if self.boot_id != boot_id()? {
+            return Ok(None);
+        }
+        let process = match Pidfd::open(self.pid) {
+            Ok(process) => OwnedFd::from(process),
+            Err(nix::errno::Errno::ESRCH | nix::errno::Errno::EINVAL) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        // The descriptor is of whoever has the number now, and keeps it from being given away until this was read.
+        let is_it = start_ticks(self.pid)? == Some(self.start_ticks);
+        Ok(is_it.then_some(process))
+    }
+}
+
+/// Whether a process held by descriptor is the first one of a pid namespace below ours. `None`: it has ended.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn is_first_of_namespace(process: BorrowedFd<'_>) -> io::Result<Option<bool>> {
+    let pids = namespaced_pids(process)?;
+    match pids.first() {
+        None => Ok(None),
+        Some(pid) if *pid < 0 => Ok(None),
+        Some(_) => Ok(Some(pids.len() > 1 && pids.last() == Some(&1))),
+    }
+}
+
+/// The id of this boot of the host.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn boot_id() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
+}
+
+/// The process's numbers, from our pid namespace inwards; -1 when it has ended, 0 when it is not below ours.
+fn namespaced_pids(process: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let numbers = line("NSpid:").or_else(|| line("Pid:"));
+    let numbers = numbers.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no pidfd"))?;
+    Ok(numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect())
+}
+
+/// `None` when there is no such process.
+fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
+    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // The name, in parentheses, may hold anything. Field 22, where what follows the name is field 3.
+    let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+    let field = after_name.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+    field.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_again_for_as_long_as_it_lives() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let held = OwnedFd::from(Pidfd::open(child.id().cast_signed()).unwrap());
+        let mark = ProcessMark::of(held.as_fd()).unwrap().unwrap();
+        assert_eq!(mark.pid, child.id().cast_signed());
+        assert!(mark.open().unwrap().is_some());
+        let another = ProcessMark { start_ticks: mark.start_ticks + 1, ..mark.clone() };
+        assert!(another.open().unwrap().is_none(), "another process of the same number");
+        let earlier = ProcessMark { boot_id: "another".into(), ..mark.clone() };
+        assert!(earlier.open().unwrap().is_none(), "a process of another boot");
+        assert_eq!(is_first_of_namespace(held.as_fd()).unwrap(), Some(false));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(mark.open().unwrap().is_none());
+        assert!(ProcessMark::of(held.as_fd()).unwrap().is_none());
+        assert_eq!(is_first_of_namespace(held.as_fd()).unwrap(), None);
+    }
+}

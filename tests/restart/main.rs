@@ -1,0 +1,7 @@
+//! The gateway may die: what runs under it goes on, and the next gateway has all of it again.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod lines;
+mod survival;

@@ -1,0 +1,120 @@
+//! Kill after kill: terminals, output, ends, limits and idle clocks are as if nothing had happened.
+
+use std::time::Duration;
+
+use crate::{
+    lines::{Until, must_be_whole, printing, starts, stop},
+    support::{
+        Follow, Gateway, Refusal, Session,
+        api::{Cause, Stream},
+        code, in_session, within,
+    },
+};
+
+/// Sessions, terminals of each, kills.
+const SESSIONS: usize = 10;
+const TERMINALS: usize = 10;
+const KILLS: usize = 20;
+
+#[tokio::test]
+async fn a_hundred_commands_survive_twenty_kills_of_the_gateway() {
+    let gateway = Gateway::start();
+    // What a first command leaves behind for the next ones is no leak.
+    in_session(&gateway, async |session| drop(session.command("true").finish().await)).await;
+    let before = gateway.footprint();
+    let mut sessions = Vec::new();
+    let mut terminals = Vec::new();
+    for number in 0..SESSIONS {
+        let session = Session::open(&gateway).await;
+        for place in 0..TERMINALS {
+            let name = format!("{number}-{place}");
+            // Some end early, some in the middle, most after the last kill; in between there is no gateway often.
+            let until = match place {
+                0..3 => Until::Lines((number * 12 + place * 35 + 5) as u32),
+                _ => Until::Stopped,
+            };
+            let expected = (number * TERMINALS + place) as u32 % 200;
+            let terminal = printing(&session, &name, until, expected).retain(1 << 20).create().await;
+            terminals.push((terminal, name, expected));
+        }
+        sessions.push(session);
+    }
+    for kill in 0..KILLS {
+        gateway.crash();
+        gateway.start_again();
+        let caller = gateway.caller().await;
+        terminals.iter_mut().for_each(|(terminal, ..)| *terminal = terminal.over(&caller));
+        let (terminal, name, _) = &terminals[kill * 7 % terminals.len()];
+        let seen =
+            terminal.get().await.unwrap_or_else(|refusal| panic!("{name} after kill {kill}: {refusal:?}"));
+        assert_eq!((seen.id.as_str(), seen.session_id.as_str()), (&*terminal.id, &*terminal.session_id));
+        assert_eq!(seen.args[0], *name);
+        // Until something was written that only this gateway has seen.
+        let last = &terminals[terminals.len() - 1].0;
+        let from = last.get().await.expect("it runs").output[0].next_offset;
+        let mut stream = last.stream(Stream::Unspecified, from, Follow::Yes).await;
+        within("more lines", stream.message()).await.expect("the stream goes on");
+    }
+    let caller = gateway.caller().await;
+    for session in &mut sessions {
+        session.go_on(&caller);
+        stop(&session.workspace);
+    }
+    for (terminal, name, expected) in &terminals {
+        let (first, second) = (terminal.wait().await, terminal.wait().await);
+        assert_eq!(first, second, "one outcome for all who wait");
+        assert_eq!((code(&first), first.cause()), (*expected, Cause::Exited), "{name}");
+        must_be_whole(terminal, name).await;
+    }
+    for session in &sessions {
+        for (terminal, name, _) in terminals.iter().filter(|(terminal, ..)| terminal.session_id == session.id)
+        {
+            assert_eq!(starts(&session.workspace, name), 1, "{name} was started once: {}", terminal.id);
+        }
+    }
+    for (terminal, ..) in &terminals {
+        terminal.release().await;
+        let gone: Refusal = terminal.get().await.expect_err("a released terminal is gone");
+        assert_eq!(gone.reason, "TERMINAL_NOT_FOUND");
+    }
+    for session in &sessions {
+        session.close().await;
+    }
+    // With their connections.
+    drop((sessions, terminals, caller));
+    gateway.comes_back_to(&before).await;
+    gateway.crash();
+    gateway.start_again();
+    assert_eq!(gateway.footprint().state_entries, before.state_entries, "nothing of them comes back");
+    gateway.stop();
+}
+
+#[tokio::test]
+async fn limits_go_on_where_they_were_and_ends_meanwhile_are_kept() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let limited = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let timed =
+        session.sh("echo begun; sleep 600").with(|request| request.time_limit = limited(3)).create().await;
+    let idle =
+        session.sh("echo begun; sleep 600").with(|request| request.idle_limit = limited(3)).create().await;
+    let ended = session.sh("sleep 1; echo last; exit 7").create().await;
+    let begun = std::time::Instant::now();
+    gateway.crash();
+    // Nobody is there while they end.
+    std::thread::sleep(Duration::from_secs(4).saturating_sub(begun.elapsed()));
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    let [timed, idle, ended] = [timed, idle, ended].map(|terminal| terminal.over(&session.caller));
+    let outcome = ended.wait().await;
+    assert_eq!((code(&outcome), outcome.cause()), (7, Cause::Exited));
+    assert_eq!(ended.output().await.data, b"last\n"[..]);
+    assert_eq!(timed.wait().await.cause(), Cause::TimeLimit);
+    assert_eq!(idle.wait().await.cause(), Cause::IdleLimit);
+    for outcome in [timed.wait().await, idle.wait().await] {
+        let wall = outcome.usage.and_then(|usage| usage.wall).expect("the supervisor measured it");
+        assert!((3..5).contains(&wall.seconds), "the limit did not begin anew: {wall:?}");
+    }
+    session.close().await;
+    gateway.stop();
+}
