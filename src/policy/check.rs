@@ -2,13 +2,16 @@
 //!
 //! Looks at one complete profile at a time; where a mistake stands in which file is for [`super::load`].
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use super::{environment::Entry, profile::Profile};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
     ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
+
+/// Paths of a root that are protected, of either kind.
+const MOST_PROTECTED: usize = 32;
 
 /// A key of a profile whose value cannot mean anything.
 pub(super) struct Wrong {
@@ -54,6 +57,18 @@ fn check_paths(profile: &Profile) -> Result<(), Wrong> {
     for (key, list) in lists {
         if let Some(path) = list.iter().find(|path| !is_plain_absolute(path)) {
             return wrong(key, format!("{} must be absolute, without \"..\"", path.display()));
+        }
+    }
+    for (key, list) in [("protected", &files.protected), ("reserved", &files.reserved)] {
+        if list.len() > MOST_PROTECTED {
+            return wrong(key, format!("must name no more than {MOST_PROTECTED} paths"));
+        }
+        let is_plain = |path: &&PathBuf| {
+            let mut parts = path.components().peekable();
+            parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        if let Some(path) = list.iter().find(|path| !is_plain(path)) {
+            return wrong(key, format!("{} must be relative to a root, without \"..\"", path.display()));
         }
     }
     for (key, path) in [("shell", &profile.shell), ("home", &profile.identity.home)] {

@@ -96,6 +96,12 @@ pub struct Filesystem {
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
+    /// Files and folders of the session's roots, relative to them, that no command can change: people's tools run what is
+    /// in them, outside. Where one does not exist, nothing keeps a command from making it.
+    pub protected: Vec<PathBuf>,
+    /// As `protected`, for folders that must not be made by a command either: where the folder above one exists and it
+    /// does not, it is made, empty, and stays.
+    pub reserved: Vec<PathBuf>,
     /// Size of the private `/tmp`, and of the home, in bytes.
     pub tmp_bytes: u64,
     /// Files and folders that `/tmp` may hold.
@@ -111,6 +117,10 @@ impl Default for Filesystem {
             read_only: Vec::new(),
             writable: Vec::new(),
             workspace: Access::Write,
+            protected: [".claude", ".codex", ".cursor", ".gemini", ".idea", ".mcp.json", ".vscode"]
+                .map(PathBuf::from)
+                .to_vec(),
+            reserved: vec![".git/hooks".into()],
             tmp_bytes: 1 << 30,
             tmp_inodes: 262_144,
         }

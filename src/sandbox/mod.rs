@@ -13,6 +13,7 @@ pub mod launch_error;
 pub mod leftover;
 mod prepare;
 pub mod programs;
+pub mod protected;
 mod remains;
 pub mod roots;
 mod script;

@@ -1,6 +1,6 @@
 //! What a sandbox sees of the file system, as a list of mounts in the order in which they are to be made.
 //!
-//! Looks at the host, makes nothing. System folders read-only, private folders for what is temporary, the session's
+//! Looks at the host, makes nothing but what a profile reserves ([`super::protected`]). System folders read-only, private folders for what is temporary, the session's
 //! roots and the profile's extras at their own places; no /sys, no /run, no homes, no sockets of the host.
 
 use std::{
@@ -9,9 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::spec::{Owner, Root};
+use super::{
+    protected::{self, ProtectError},
+    spec::{Owner, Root},
+};
 use crate::{
-    policy::profile::{Access, Network, Profile},
+    policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, Mount, mount::Kind},
 };
 
@@ -51,6 +54,9 @@ pub enum ViewError {
     /// Commands are never root, not even in their own namespace.
     #[error("commands cannot have the id 0")]
     RootId,
+    /// What the profile protects in a root cannot be.
+    #[error(transparent)]
+    Protect(#[from] ProtectError),
     /// A root could not be looked at.
     #[error("look at root {path:?}")]
     Root {
@@ -111,7 +117,7 @@ pub fn plan(
         plan.extra(path, Access::Write)?;
     }
     for root in roots {
-        plan.root(root, files.workspace, owner)?;
+        plan.root(root, files, owner)?;
     }
     // What lies inside another goes on top of it.
     plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
@@ -281,8 +287,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn root(&mut self, root: Root, access: Access, owner: Owner) -> Result<(), ViewError> {
-        let place = check_place(&root.path)?.to_owned();
+    fn root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), ViewError> {
+        check_place(&root.path)?;
         let (disk_uid, disk_gid) = if owner.uid == 0 {
             // The host's root may name anybody's folder; commands then act as that folder's owner, not as root.
             let stat = nix::sys::stat::fstat(&root.descriptor)
@@ -291,22 +297,28 @@ impl Planner<'_> {
         } else {
             (owner.uid, owner.gid)
         };
-        self.entries.push(Entry {
-            mount: Mount {
-                kind: Kind::Bind.into(),
-                source: place.clone(),
-                target: place,
-                read_only: access == Access::Read,
-                from_descriptor: true,
-                idmap: self.ids.privileged,
-                disk_uid,
-                disk_gid,
-                // A mount copied from outside cannot be torn from those below it without privilege.
-                recursive: !self.ids.privileged,
-                ..Mount::default()
-            },
-            source: Some(root.descriptor),
-        });
+        let protected = protected::places(&root, files)?;
+        let whole =
+            protected::Place { path: root.path, descriptor: root.descriptor, access: files.workspace };
+        for part in std::iter::once(whole).chain(protected) {
+            let place = check_place(&part.path)?.to_owned();
+            self.entries.push(Entry {
+                mount: Mount {
+                    kind: Kind::Bind.into(),
+                    source: place.clone(),
+                    target: place,
+                    read_only: part.access == Access::Read,
+                    from_descriptor: true,
+                    idmap: self.ids.privileged,
+                    disk_uid,
+                    disk_gid,
+                    // A mount copied from outside cannot be torn from those below it without privilege.
+                    recursive: !self.ids.privileged,
+                    ..Mount::default()
+                },
+                source: Some(part.descriptor),
+            });
+        }
         Ok(())
     }
 }

@@ -10,4 +10,5 @@ mod files;
 mod neighbours;
 mod network;
 mod posture;
+mod protected;
 mod refusals;

@@ -157,3 +157,18 @@ fn doctor_says_what_is_weaker_and_how_to_mend_it() {
         assert!(page.contains("weaker") || page.contains("missing"), "{page}");
     }
 }
+
+#[test]
+fn a_hook_cannot_be_planted_in_the_workspace() {
+    let Some(user) = User::find() else { return };
+    assert!(user.outside(&["git", "init", "-q", "."]).status.success(), "git is there");
+    assert!(user.outside(&["rm", "-r", ".git/hooks"]).status.success());
+    let plant = "mkdir -p .git/hooks && touch .git/hooks/pre-commit; mv .git aside && cp -r aside .git";
+    let output = user.run(&["sh", "-c", plant]);
+    assert!(!output.status.success(), "{}", shown(&output));
+    assert_eq!(fs::read_dir(user.work().join(".git/hooks")).unwrap().count(), 0, "{}", shown(&output));
+    let commit = "echo 1 > file && git add file && git -c user.name=A -c user.email=a@b.c commit -qm first";
+    let output = user.run(&["sh", "-c", commit]);
+    assert!(output.status.success(), "{}", shown(&output));
+    assert!(user.outside(&["sh", "-c", "mkdir -p .git/hooks && touch .git/hooks/pre-commit"]).status.success());
+}
