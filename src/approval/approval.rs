@@ -42,6 +42,13 @@ pub struct Asked {
     pub at: SystemTime,
 }
 
+impl Asked {
+    /// Asks now, by a new id.
+    pub fn new(wanted: Wanted, asking: Asking) -> Self {
+        Self { id: ApprovalId::generate(), wanted, asking, at: SystemTime::now() }
+    }
+}
+
 /// Whether a call waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {

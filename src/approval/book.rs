@@ -4,16 +4,17 @@
 //! monotonic clock: setting the host's clock makes no yes last longer.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, broadcast, oneshot};
 
 use super::{
-    Answer, Approval, ApprovalId, Asking, Full, State, Terms, Wanted,
+    Answer, Approval, ApprovalId, Asked, Full, State, Terms,
     approvers::is_administrator,
-    table::{self, Found, Table},
+    table::{Found, Table},
 };
 use crate::{
     policy::{self, Digest},
@@ -69,60 +70,82 @@ pub struct Book {
     table: Mutex<Table>,
     changes: broadcast::Sender<Approval>,
     rescheduled: Notify,
+    answering: tokio::sync::Mutex<()>,
+    witness: Witness,
+}
+
+/// Is told of every change of every question, as soon as it has happened.
+pub struct Witness(pub Box<dyn Fn(&Approval) + Send + Sync>);
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness")
+    }
 }
 
 impl Book {
     /// An empty book of a gateway that runs as `gateway_uid`.
-    pub fn new(terms: Terms, gateway_uid: u32) -> Arc<Self> {
+    pub fn new(terms: Terms, gateway_uid: u32, witness: Witness) -> Arc<Self> {
         Arc::new(Self {
             terms,
             gateway_uid,
             table: Mutex::default(),
             changes: broadcast::Sender::new(CHANGES_HELD),
             rescheduled: Notify::new(),
+            answering: tokio::sync::Mutex::default(),
+            witness,
         })
     }
 
+    /// How long a question waits.
+    pub fn expiry(&self) -> Duration {
+        self.terms.expiry
+    }
+
+    /// Whether the principal may ask another question.
+    pub fn has_room(&self, principal: Principal) -> Result<(), Full> {
+        self.lock().has_room(principal, &self.terms)
+    }
+
     /// Puts a question that a call waits with.
-    pub fn ask(self: &Arc<Self>, wanted: Wanted) -> Result<Waiting, Full> {
+    pub fn ask(self: &Arc<Self>, asked: Asked) -> Result<Waiting, Full> {
         let (tell, told) = oneshot::channel();
-        let approval = self.put(wanted, Asking::Waiting, Some(tell))?;
+        let approval = self.put(asked, Some(tell))?;
         Ok(Waiting { book: self.clone(), approval, told: Some(told) })
     }
 
-    /// Puts a question that no call waits with; or finds the one that was put about the very same request.
-    pub fn post(&self, wanted: Wanted) -> Result<Approval, Full> {
-        let question = &wanted.question;
-        let before =
-            self.lock().posted(wanted.principal, question.digest, question.generation, Instant::now());
-        match before {
-            Some(approval) => Ok(approval),
-            None => self.put(wanted, Asking::Posted, None),
-        }
+    /// Puts a question that no call waits with.
+    pub fn post(&self, asked: Asked) -> Result<Approval, Full> {
+        self.put(asked, None)
     }
 
-    fn put(
-        &self,
-        wanted: Wanted,
-        asking: Asking,
-        waiter: Option<oneshot::Sender<()>>,
-    ) -> Result<Approval, Full> {
-        let asked = table::asked(wanted, asking, SystemTime::now());
+    fn put(&self, asked: Asked, waiter: Option<oneshot::Sender<()>>) -> Result<Approval, Full> {
         let approval = self.lock().insert(asked, waiter, &self.terms, Instant::now())?;
         self.publish(&approval);
         Ok(approval)
     }
 
+    /// The question that no call waits with, was put about the very same request, and has no answer yet.
+    pub fn posted(&self, principal: Principal, digest: Digest, generation: u64) -> Option<Approval> {
+        self.lock().posted(principal, digest, generation, Instant::now())
+    }
+
     /// The answer that was given to the posted question about the very same request, if there is one. Used up by this.
-    pub fn redeem(&self, principal: Principal, digest: Digest, generation: u64) -> Option<End> {
+    pub fn redeem(&self, principal: Principal, digest: Digest, generation: u64) -> Option<(ApprovalId, End)> {
         let (found, approval) = self.lock().redeem(principal, digest, generation, Instant::now())?;
-        Some(match found {
+        let end = match found {
             Found::Approved(granted) => {
                 self.publish(&approval);
                 End::Approved(granted)
             }
             Found::Denied(answer) => End::Denied(answer),
-        })
+        };
+        Some((approval.id(), end))
+    }
+
+    /// Held by who is about to answer: what is pending then stays so, but for its time, its asker and the policy.
+    pub async fn answering(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.answering.lock().await
     }
 
     /// Whether the caller may answer this one now.
@@ -146,8 +169,8 @@ impl Book {
         Ok(approval)
     }
 
-    /// Ends questions when they are due, and tells `ended` of them. Never ends.
-    pub async fn expire(&self, mut ended: impl FnMut(&[Approval])) {
+    /// Ends questions when they are due. Never ends.
+    pub async fn expire(&self) {
         loop {
             let rescheduled = self.rescheduled.notified();
             let next = self.lock().next_deadline();
@@ -156,10 +179,8 @@ impl Book {
                     () = tokio::time::sleep_until(at.into()) => {
                         let due = self.lock().expire(Instant::now());
                         // A no that nobody came to hear is over, and was told when it was said.
-                        let expired: Vec<Approval> =
-                            due.into_iter().filter(|approval| approval.state == State::Expired).collect();
-                        expired.iter().for_each(|approval| self.publish(approval));
-                        ended(&expired);
+                        let expired = due.iter().filter(|approval| approval.state == State::Expired);
+                        expired.for_each(|approval| self.publish(approval));
                     }
                     () = rescheduled => {}
                 },
@@ -170,8 +191,9 @@ impl Book {
 
     /// Ends every question that was put under an older policy than this.
     pub fn supersede(&self, generation: u64) {
-        let superseded = self.lock().supersede(generation);
-        superseded.iter().for_each(|approval| self.publish(approval));
+        let ended = self.lock().supersede(generation);
+        let superseded = ended.iter().filter(|approval| approval.state == State::Superseded);
+        superseded.for_each(|approval| self.publish(approval));
     }
 
     /// An approval that the caller may see. `None` for an unknown and for a foreign one, without a difference.
@@ -250,6 +272,7 @@ impl Book {
             approver = approval.answer.as_ref().map(|answer| answer.approver.to_string()),
             "approval"
         );
+        (self.witness.0)(approval);
         // Nobody may be watching.
         let _ = self.changes.send(approval.clone());
         self.rescheduled.notify_waiters();

@@ -15,7 +15,7 @@ mod terms;
 
 pub use approval::{Answer, Approval, Asked, Asking, State, Wanted};
 pub use approvers::{Approver, Approvers};
-pub use book::{Book, End, ResolveError, Said, Waiting};
+pub use book::{Book, End, ResolveError, Said, Waiting, Witness};
 pub use id::ApprovalId;
 pub use table::Full;
 pub use terms::Terms;

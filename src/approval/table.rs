@@ -13,7 +13,7 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
@@ -36,6 +36,23 @@ pub enum Full {
     /// Of all.
     #[error("{0} questions wait for a person, the most that may")]
     Gateway(u32),
+}
+
+impl Full {
+    /// The bound, as the configuration names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Principal(_) => "approvals_open_per_principal",
+            Self::Gateway(_) => "approvals_open",
+        }
+    }
+
+    /// Its value.
+    pub fn most(self) -> u32 {
+        match self {
+            Self::Principal(most) | Self::Gateway(most) => most,
+        }
+    }
 }
 
 /// What a request finds that was asked about before.
@@ -84,14 +101,7 @@ impl Table {
         terms: &Terms,
         now: Instant,
     ) -> Result<Approval, Full> {
-        if self.open.len() >= terms.open as usize {
-            return Err(Full::Gateway(terms.open));
-        }
-        let principal = asked.wanted.principal;
-        let own = self.open.values().filter(|entry| entry.approval.asked.wanted.principal == principal);
-        if own.count() >= terms.open_per_principal as usize {
-            return Err(Full::Principal(terms.open_per_principal));
-        }
+        self.has_room(asked.wanted.principal, terms)?;
         let approval = Approval {
             expires_at: asked.at + terms.expiry,
             asked: Arc::new(asked),
@@ -101,6 +111,18 @@ impl Table {
         let entry = Entry { approval: approval.clone(), deadline: now + terms.expiry, waiter };
         self.open.insert(approval.id(), entry);
         Ok(approval)
+    }
+
+    /// Whether the principal may ask another question.
+    pub(super) fn has_room(&self, principal: Principal, terms: &Terms) -> Result<(), Full> {
+        if self.open.len() >= terms.open as usize {
+            return Err(Full::Gateway(terms.open));
+        }
+        let own = self.open.values().filter(|entry| entry.approval.asked.wanted.principal == principal);
+        if own.count() >= terms.open_per_principal as usize {
+            return Err(Full::Principal(terms.open_per_principal));
+        }
+        Ok(())
     }
 
     /// The posted question about the very same request that nobody has answered.
@@ -250,14 +272,9 @@ fn grant(approval: &Approval, answer: &Answer) -> policy::Approval {
     policy::Approval::grant(&wanted.question, wanted.principal.to_string(), answer.approver.to_string())
 }
 
-/// When a question was asked, for [`Asked`].
-pub(super) fn asked(wanted: super::Wanted, asking: Asking, at: SystemTime) -> Asked {
-    Asked { id: ApprovalId::generate(), wanted, asking, at }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::{
@@ -330,7 +347,7 @@ mod tests {
     }
 
     fn post(table: &mut Table, wanted: Wanted, now: Instant) -> Result<ApprovalId, Full> {
-        let asked = asked(wanted, Asking::Posted, SystemTime::now());
+        let asked = Asked::new(wanted, Asking::Posted);
         table.insert(asked, None, &terms(), now).map(|approval| approval.id())
     }
 
@@ -375,7 +392,7 @@ mod tests {
         let (mut table, now, mine) = (Table::default(), Instant::now(), wanted(1, "ls"));
         let (digest, generation) = (mine.question.digest, mine.question.generation);
         let (tell, mut told) = oneshot::channel();
-        let asked = asked(mine, Asking::Waiting, SystemTime::now());
+        let asked = Asked::new(mine, Asking::Waiting);
         let id = table.insert(asked, Some(tell), &terms(), now).unwrap().id();
         assert!(table.take(id, now).is_none());
         assert!(told.try_recv().is_err());

@@ -157,7 +157,9 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
     };
     if let Err(error) = watched {
         tracing::info!(session.id = %session.id, error = %error, "the owner's process has ended: the session ends");
-        tokio::spawn(async move { closing::close(&terminals, &sessions, &session, closing::Why::OwnerGone, None).await });
+        tokio::spawn(async move {
+            closing::close(&terminals, &sessions, &session, closing::Why::OwnerGone, None).await
+        });
     }
 }
 

@@ -46,7 +46,7 @@ use crate::{
     },
     session::{Keeping, Sessions, Site},
     terminal::{
-        Terminals,
+        self, Terminals,
         closing::{self, Why},
     },
 };
@@ -209,7 +209,8 @@ impl Gateway {
             DieWithGateway::No => Keeping::InFiles,
         };
         let sessions = Sessions::new(state.folder.clone(), keeping, config.caps.sessions_per_principal);
-        let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw());
+        let witness = terminal::witness(recorder.clone());
+        let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), witness);
         Ok(Self {
             terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps, recorder.clone()),
             reloading: Reloading {
@@ -275,7 +276,7 @@ impl Gateway {
             served = &mut server => return Ok(served?),
             never = reloading => match never {},
             () = self.collect() => {}
-            () = self.terminals.approvals().expire(|_| {}) => {}
+            () = self.terminals.approvals().expire() => {}
             () = drain.cancelled() => {}
         }
         self.terminals.drain();

@@ -13,7 +13,7 @@ use super::{
     fields, streams,
 };
 use crate::{
-    approval::{Answer, Approval, Asking, Book, ResolveError, Said, State},
+    approval::{Answer, Approval, Asking, Book, Said, State},
     policy::Program,
     proto::v1::{
         Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalState, ListApprovalsRequest,
@@ -92,7 +92,7 @@ impl Service for ApprovalsService {
     ) -> Result<Response<ApprovalWord>, Status> {
         let caller = caller(&request)?.principal;
         let resolution = fields::resolution(request.into_inner()).map_err(errors::bad_field)?;
-        let id = resolution.id.ok_or_else(|| errors::resolve(&ResolveError::NotFound))?;
+        let id = resolution.id.ok_or_else(|| errors::not_found(Missing::Approval))?;
         let answer = Answer {
             said: resolution.said,
             approver: caller,
@@ -100,7 +100,7 @@ impl Service for ApprovalsService {
             comment: resolution.comment,
             at: SystemTime::now(),
         };
-        let approval = self.terminals.resolve(id, answer).await.map_err(|error| errors::resolve(&error))?;
+        let approval = self.terminals.resolve(id, answer).await.map_err(|error| errors::answer(&error))?;
         Ok(Response::new(word(&approval)))
     }
 }

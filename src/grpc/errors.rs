@@ -10,7 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use super::fields::FieldError;
 use crate::{
-    approval::{Full, ResolveError},
+    approval::ResolveError,
     journal::AppendError,
     policy::Denial,
     proto::v1::SpawnError,
@@ -22,8 +22,8 @@ use crate::{
     },
     session::OpenError,
     terminal::{
-        AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved, Unrecorded,
-        opening::OpeningError, reader::ReadError, run::RunError,
+        AnswerError, AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved,
+        Unrecorded, opening::OpeningError, reader::ReadError, run::RunError,
     },
 };
 
@@ -167,13 +167,14 @@ pub fn run(error: &RunError) -> Status {
 }
 
 /// Answering an approval.
-pub fn resolve(error: &ResolveError) -> Status {
+pub fn answer(error: &AnswerError) -> Status {
     match error {
-        ResolveError::NotFound => not_found(Missing::Approval),
-        ResolveError::NotAnApprover => {
+        AnswerError::Unrecorded(error) => unrecorded(error),
+        AnswerError::Resolve(ResolveError::NotFound) => not_found(Missing::Approval),
+        AnswerError::Resolve(ResolveError::NotAnApprover) => {
             status(Code::PermissionDenied, error.to_string(), "NOT_AN_APPROVER", [])
         }
-        ResolveError::Over(state) => status(
+        AnswerError::Resolve(ResolveError::Over(state)) => status(
             Code::FailedPrecondition,
             error.to_string(),
             "APPROVAL_NOT_PENDING",
@@ -187,7 +188,9 @@ fn unapproved(unapproved: &Unapproved) -> Status {
         Unapproved::Required(question, id) => {
             (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
         }
-        Unapproved::Denied(question, id, _) => (Code::PermissionDenied, "APPROVAL_DENIED", question, *id),
+        Unapproved::Denied(question, id, _) => {
+            (Code::PermissionDenied, "APPROVAL_DENIED", question, Some(*id))
+        }
         Unapproved::Expired(question, id) => {
             (Code::PermissionDenied, "APPROVAL_EXPIRED", question, Some(*id))
         }
@@ -198,10 +201,7 @@ fn unapproved(unapproved: &Unapproved) -> Status {
         Unapproved::DeadlinePassed(question, id) => (Code::DeadlineExceeded, "DEADLINE", question, Some(*id)),
         Unapproved::CallerGone(question, id) => (Code::Cancelled, "CALLER_GONE", question, Some(*id)),
         Unapproved::Full(full) => {
-            return match full {
-                Full::Principal(most) => quota("approvals_open_per_principal", most, full.to_string()),
-                Full::Gateway(most) => quota("approvals_open", most, full.to_string()),
-            };
+            return quota(full.name(), full.most(), full.to_string());
         }
     };
     let rule = ("rule", question.rule.clone());

@@ -8,9 +8,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{CreateError, Terminals, driver::Requested, records};
+use super::{
+    CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
+    uninterrupted::uninterrupted,
+};
 use crate::{
-    approval::{Answer, Approval, ApprovalId, End, Full, ResolveError},
+    approval::{
+        Answer, Approval, ApprovalId, Asked, Asking, End, Full, ResolveError, Said, Waiting, Witness,
+    },
     policy::{self, Denial, Permit, Question},
 };
 
@@ -31,7 +36,7 @@ pub enum Unapproved {
     Required(Box<Question>, ApprovalId),
     /// A person said no.
     #[error("{0}: {name} has denied it{comment}", name = approver(.2), comment = comment(.2))]
-    Denied(Box<Question>, Option<ApprovalId>, Arc<Answer>),
+    Denied(Box<Question>, ApprovalId, Arc<Answer>),
     /// Nobody answered in time.
     #[error("{0}: nobody approved it in time")]
     Expired(Box<Question>, ApprovalId),
@@ -131,8 +136,9 @@ impl Terminals {
             Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
             Err(denial) => denial,
         };
-        let Requested { session, request, minutes, .. } = requested;
-        let record = records::denied(session, request, &denial, policy.generation(), minutes);
+        let Requested { session, request, minutes, approval, .. } = requested;
+        let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
+        records::after_yes(&mut record, *approval);
         let recorded = self.recorder().record(&record).await;
         match denial {
             // Nobody is asked about what could not be written down.
@@ -143,45 +149,86 @@ impl Terminals {
 
     async fn ask(
         &self,
-        requested: &Requested,
+        requested: &mut Requested,
         question: Box<Question>,
         caller: &Presence,
     ) -> Result<policy::Approval, CreateError> {
         let book = self.approvals();
-        let principal = requested.session.principal;
-        match book.redeem(principal, question.digest, question.generation) {
-            Some(End::Approved(yes)) => return Ok(yes),
-            Some(End::Denied(answer)) => return Err(Unapproved::Denied(question, None, answer).into()),
-            Some(End::Expired | End::Superseded | End::Withdrawn) | None => {}
+        let (principal, digest, generation) =
+            (requested.session.principal, question.digest, question.generation);
+        match book.redeem(principal, digest, generation) {
+            Some((id, End::Approved(yes))) => {
+                requested.approval = Some(id);
+                return Ok(yes);
+            }
+            Some((id, End::Denied(answer))) => return Err(Unapproved::Denied(question, id, answer).into()),
+            Some((_, End::Expired | End::Superseded | End::Withdrawn)) | None => {}
         }
-        let wanted = requested.wanted((*question).clone());
         match requested.on_ask {
             OnAsk::Refuse => {
-                let posted = book.post(wanted).map_err(Unapproved::Full)?;
+                let id = match book.posted(principal, digest, generation) {
+                    Some(before) => before.id(),
+                    None => {
+                        let asked = self.draft(requested, &question, Asking::Posted).await?;
+                        book.post(asked).map_err(Unapproved::Full)?.id()
+                    }
+                };
                 self.forget_older_policies();
-                Err(Unapproved::Required(question, posted.id()).into())
+                Err(Unapproved::Required(question, id).into())
             }
             OnAsk::Wait => {
-                let waiting = book.ask(wanted).map_err(Unapproved::Full)?;
+                let asked = self.draft(requested, &question, Asking::Waiting).await?;
+                let waiting = book.ask(asked).map_err(Unapproved::Full)?;
                 self.forget_older_policies();
-                let id = waiting.approval().id();
-                tokio::select! {
-                    end = waiting.end() => match end {
-                        End::Approved(yes) => Ok(yes),
-                        End::Denied(answer) => Err(Unapproved::Denied(question, Some(id), answer).into()),
-                        End::Expired => Err(Unapproved::Expired(question, id).into()),
-                        End::Superseded => Err(Unapproved::Superseded(question, id).into()),
-                        End::Withdrawn => Err(Unapproved::CallerGone(question, id).into()),
-                    },
-                    () = requested.session.closing() => Err(if self.is_draining() {
-                        CreateError::Draining
-                    } else {
-                        CreateError::SessionClosing
-                    }),
-                    () = caller.deadline() => Err(Unapproved::DeadlinePassed(question, id).into()),
-                    () = caller.gone.cancelled() => Err(Unapproved::CallerGone(question, id).into()),
-                }
+                self.wait(requested, question, waiting, caller).await
             }
+        }
+    }
+
+    /// A question that is in the journal and may be put. Where there is no room for it by then, nobody sees it.
+    async fn draft(
+        &self,
+        requested: &Requested,
+        question: &Question,
+        asking: Asking,
+    ) -> Result<Asked, CreateError> {
+        if let Err(full) = self.approvals().has_room(requested.session.principal) {
+            // What cannot be written is refused all the same.
+            let _ = self.recorder().record(&approval_records::no_room(&requested.session, &full)).await;
+            return Err(Unapproved::Full(full).into());
+        }
+        let asked = Asked::new(requested.wanted(question.clone()), asking);
+        let record = approval_records::asked(&asked, self.approvals().expiry());
+        self.recorder().record(&record).await?;
+        Ok(asked)
+    }
+
+    async fn wait(
+        &self,
+        requested: &mut Requested,
+        question: Box<Question>,
+        waiting: Waiting,
+        caller: &Presence,
+    ) -> Result<policy::Approval, CreateError> {
+        let id = waiting.approval().id();
+        tokio::select! {
+            end = waiting.end() => match end {
+                End::Approved(yes) => {
+                    requested.approval = Some(id);
+                    Ok(yes)
+                }
+                End::Denied(answer) => Err(Unapproved::Denied(question, id, answer).into()),
+                End::Expired => Err(Unapproved::Expired(question, id).into()),
+                End::Superseded => Err(Unapproved::Superseded(question, id).into()),
+                End::Withdrawn => Err(Unapproved::CallerGone(question, id).into()),
+            },
+            () = requested.session.closing() => Err(if self.is_draining() {
+                CreateError::Draining
+            } else {
+                CreateError::SessionClosing
+            }),
+            () = caller.deadline() => Err(Unapproved::DeadlinePassed(question, id).into()),
+            () = caller.gone.cancelled() => Err(Unapproved::CallerGone(question, id).into()),
         }
     }
 
@@ -190,8 +237,42 @@ impl Terminals {
         self.approvals().supersede(self.policy().current().generation());
     }
 
-    /// Answers a question. Of many who answer, one succeeds.
-    pub async fn resolve(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ResolveError> {
-        self.approvals().resolve(id, answer)
+    /// Answers a question. Of many who answer, one succeeds. A yes counts when it is in the journal; a no counts in
+    /// any case. Once begun, it is done even when the caller goes away.
+    pub async fn resolve(self: &Arc<Self>, id: ApprovalId, answer: Answer) -> Result<Approval, AnswerError> {
+        let this = self.clone();
+        uninterrupted(async move { this.resolve_in_turn(id, answer).await }, |_| async {}).await
     }
+
+    async fn resolve_in_turn(&self, id: ApprovalId, answer: Answer) -> Result<Approval, AnswerError> {
+        let book = self.approvals();
+        let _turn = book.answering().await;
+        let pending = book.may_resolve(answer.approver, id)?;
+        let record = approval_records::resolved(&pending.asked, &answer);
+        match answer.said {
+            Said::Yes => self.recorder().record(&record).await?,
+            Said::No => self.recorder().note(&record),
+        }
+        Ok(book.resolve(id, answer)?)
+    }
+}
+
+/// Writes down how questions end that nobody's answer ends.
+pub fn witness(recorder: Recorder) -> Witness {
+    Witness(Box::new(move |approval| {
+        if let Some(record) = approval_records::ended(approval) {
+            recorder.note(&record);
+        }
+    }))
+}
+
+/// Why an answer was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// There is nothing to answer, or not for this caller.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The journal did not take it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
 }

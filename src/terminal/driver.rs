@@ -27,7 +27,7 @@ use super::{
     terminal::{Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
-    approval::Wanted,
+    approval::{ApprovalId, Wanted},
     journal::Record,
     policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
     proto::{supervisor::Started, v1::Outcome},
@@ -52,6 +52,8 @@ pub(super) struct Requested {
     pub on_ask: OnAsk,
     /// Of its last judging, for the journal.
     pub minutes: Minutes,
+    /// The yes that it was given.
+    pub approval: Option<ApprovalId>,
 }
 
 impl Requested {
@@ -114,7 +116,9 @@ impl Requested {
             recorder: recorder.clone(),
         });
         let secrets = Secrets::default();
-        let unwritten = Some(records::allowed(&terminal, &self.request, &permit, &self.minutes));
+        let mut decision = records::allowed(&terminal, &self.request, &permit, &self.minutes);
+        records::after_yes(&mut decision, self.approval);
+        let unwritten = Some(decision);
         Ok(Authorized { terminal, permit, secrets, entered: self.entered, unwritten })
     }
 }

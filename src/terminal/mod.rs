@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod approval_records;
 mod asking;
 mod caps;
 pub mod closing;
@@ -30,7 +31,7 @@ mod terminals;
 mod uninterrupted;
 
 pub use adopt::AdoptError;
-pub use asking::{OnAsk, Unapproved};
+pub use asking::{AnswerError, OnAsk, Unapproved, witness};
 pub use caps::Caps;
 pub use counters::Counted;
 pub use errors::{AskError, CreateError, Gone};

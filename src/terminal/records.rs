@@ -7,6 +7,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{QuotaReached, SecretError, SecretFault, Terminal, receipt};
 use crate::{
+    approval::ApprovalId,
     journal::{
         Adopted, Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
         SessionClosed, SessionOpened, Shortfall, Signal, Spawn, SpawnFailed, Started, Usage, Verdict,
@@ -45,6 +46,13 @@ pub fn denied(
         reason: denial.to_string(),
         ..decision(session, request, verdict, generation, minutes)
     })
+}
+
+/// Names the yes that a decision was made after.
+pub fn after_yes(decision: &mut Record, approval: Option<ApprovalId>) {
+    if let Record::Decision(decision) = decision {
+        decision.approval = approval.map(|id| id.to_string());
+    }
 }
 
 fn decision(

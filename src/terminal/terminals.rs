@@ -165,6 +165,7 @@ impl Terminals {
             audience: new.audience,
             on_ask: new.on_ask,
             minutes: Minutes::default(),
+            approval: None,
         };
         let permit = self.permit(&mut requested, caller).await.inspect_err(|_| self.counters.refused())?;
         let authorized = requested

@@ -7,5 +7,6 @@ mod command_line;
 mod desk;
 mod people;
 mod posted;
+mod recorded;
 mod reload;
 mod waiting;
