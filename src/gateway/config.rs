@@ -170,7 +170,7 @@ impl Config {
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
             drain: parsed.drain.unwrap_or(default.drain),
             die_with_gateway: default.die_with_gateway,
-            journal: parsed.journal.into_config(),
+            journal: parsed.journal.0,
         })
     }
 

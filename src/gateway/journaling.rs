@@ -4,19 +4,24 @@
 //! gateway serves, refuses every command, and says that it is not ready.
 
 use std::{
+    convert::Infallible,
+    future::pending,
     num::{NonZeroU32, NonZeroU64},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::Deserialize;
+use tonic_health::server::HealthReporter;
 
 use crate::{
+    grpc::{SessionsService, TerminalsService},
     journal::{
         self, GatewayStarted, GatewayStopped, Journal, JournalKey, JournalOptions, KeyError, PolicyLoaded,
         Record, Retention, Signing, SyncRule,
     },
     policy::{PolicySet, duration},
+    proto::v1::{sessions_server::SessionsServer, terminals_server::TerminalsServer},
     terminal::Recorder,
 };
 
@@ -74,16 +79,27 @@ pub enum JournalError {
     },
 }
 
-/// The section, as written.
-#[derive(Default, Deserialize)]
+/// The section, as it is meant: `None` where no journal is kept.
+#[derive(Deserialize)]
+#[serde(try_from = "Written")]
+pub(super) struct JournalSection(pub Option<JournalConfig>);
+
+impl Default for JournalSection {
+    fn default() -> Self {
+        Self(Some(JournalConfig::default()))
+    }
+}
+
+/// The section, as written. What is left out has its default.
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct JournalSection {
+struct Written {
     enabled: Option<bool>,
     folder: Option<PathBuf>,
     sync: Option<SyncWord>,
     #[serde(default, with = "duration::optional")]
     sync_within: Option<Duration>,
-    rotate_bytes: Option<NonZeroU64>,
+    rotate_bytes: Option<u64>,
     #[serde(default, with = "duration::optional")]
     rotate_after: Option<Duration>,
     keep_files: Option<u32>,
@@ -94,7 +110,7 @@ pub(super) struct JournalSection {
     sign_every_records: Option<NonZeroU64>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SyncWord {
     Always,
@@ -102,35 +118,90 @@ enum SyncWord {
     Off,
 }
 
-impl JournalSection {
-    /// What is left out has its default. `None`: no journal is kept.
-    pub(super) fn into_config(self) -> Option<JournalConfig> {
-        if self.enabled == Some(false) {
-            return None;
-        }
+/// What of the section cannot be meant.
+#[derive(Debug, thiserror::Error)]
+enum Meaningless {
+    #[error("journal.{0} must be an absolute path")]
+    RelativePath(&'static str),
+    #[error("journal.sync_within is for sync = \"batch\"")]
+    SyncWithin,
+    #[error("journal.sync_within must be from 1ms to {}s", LONGEST_BATCH.as_secs())]
+    SyncWithinRange,
+    #[error("journal.rotate_bytes must be at least {SMALLEST_FILE_BYTES}")]
+    RotateBytes,
+    #[error("journal.{0} must be at least {secs}s", secs = SHORTEST_AGE.as_secs())]
+    TooShort(&'static str),
+    #[error("journal.keep_files_at_least is more than journal.keep_files")]
+    KeepFiles,
+    #[error("journal.sign_every_records is for a journal with a signing_key")]
+    SignEvery,
+}
+
+/// Longer, and "written" would mean little.
+const LONGEST_BATCH: Duration = Duration::from_secs(60);
+/// The longest record fits twice.
+const SMALLEST_FILE_BYTES: u64 = 2 << 20;
+/// Shorter, and there would be more files than records.
+const SHORTEST_AGE: Duration = Duration::from_secs(60);
+
+impl TryFrom<Written> for JournalSection {
+    type Error = Meaningless;
+
+    fn try_from(written: Written) -> Result<Self, Meaningless> {
         let default = JournalConfig::default();
-        let batch = match (self.sync_within, default.sync) {
-            (Some(within), _) => SyncRule::Batch { within },
-            (None, default) => default,
+        for (name, path) in [("folder", &written.folder), ("signing_key", &written.signing_key)] {
+            if path.as_ref().is_some_and(|path| !path.is_absolute()) {
+                return Err(Meaningless::RelativePath(name));
+            }
+        }
+        for (name, age) in [("rotate_after", written.rotate_after), ("keep_for", written.keep_for)] {
+            if age.is_some_and(|age| age < SHORTEST_AGE) {
+                return Err(Meaningless::TooShort(name));
+            }
+        }
+        let rotate_bytes = written.rotate_bytes.unwrap_or(default.rotate_bytes);
+        if rotate_bytes < SMALLEST_FILE_BYTES {
+            return Err(Meaningless::RotateBytes);
+        }
+        let retention = Retention {
+            // As everywhere in this file, 0 sets no bound.
+            files: written.keep_files.map_or(default.retention.files, NonZeroU32::new),
+            age: written.keep_for,
+            files_at_least: written.keep_files_at_least.unwrap_or(default.retention.files_at_least),
         };
-        let Retention { files, age, files_at_least } = default.retention;
-        Some(JournalConfig {
-            folder: self.folder,
-            sync: match self.sync {
-                Some(SyncWord::Always) => SyncRule::Always,
-                Some(SyncWord::Off) => SyncRule::Off,
-                Some(SyncWord::Batch) | None => batch,
-            },
-            rotate_bytes: self.rotate_bytes.map_or(default.rotate_bytes, NonZeroU64::get),
-            rotate_after: self.rotate_after,
-            retention: Retention {
-                files: self.keep_files.map_or(files, NonZeroU32::new),
-                age: self.keep_for.or(age),
-                files_at_least: self.keep_files_at_least.unwrap_or(files_at_least),
-            },
-            signing_key: self.signing_key,
-            sign_every_records: self.sign_every_records.unwrap_or(default.sign_every_records),
-        })
+        if retention.files.is_some_and(|files| files < retention.files_at_least) {
+            return Err(Meaningless::KeepFiles);
+        }
+        if written.sign_every_records.is_some() && written.signing_key.is_none() {
+            return Err(Meaningless::SignEvery);
+        }
+        let config = JournalConfig {
+            sync: sync_rule(written.sync, written.sync_within, default.sync)?,
+            folder: written.folder,
+            rotate_bytes,
+            rotate_after: written.rotate_after,
+            retention,
+            signing_key: written.signing_key,
+            sign_every_records: written.sign_every_records.unwrap_or(default.sign_every_records),
+        };
+        Ok(Self((written.enabled != Some(false)).then_some(config)))
+    }
+}
+
+fn sync_rule(
+    word: Option<SyncWord>,
+    within: Option<Duration>,
+    default: SyncRule,
+) -> Result<SyncRule, Meaningless> {
+    let in_range = |within: &Duration| (Duration::from_millis(1)..=LONGEST_BATCH).contains(within);
+    match (word, within) {
+        (Some(SyncWord::Always), None) => Ok(SyncRule::Always),
+        (Some(SyncWord::Off), None) => Ok(SyncRule::Off),
+        (Some(SyncWord::Always | SyncWord::Off), Some(_)) => Err(Meaningless::SyncWithin),
+        (Some(SyncWord::Batch) | None, None) => Ok(default),
+        (Some(SyncWord::Batch) | None, Some(within)) => {
+            in_range(&within).then_some(SyncRule::Batch { within }).ok_or(Meaningless::SyncWithinRange)
+        }
     }
 }
 
@@ -164,6 +235,38 @@ pub(super) fn note_start(recorder: &Recorder, policy: &PolicySet) {
         uid: nix::unistd::geteuid().as_raw(),
     }));
     recorder.note(&policy_loaded(policy));
+}
+
+/// Says by the health service whether commands are started: not while the journal takes no records. Never ends.
+pub(super) async fn tell_health(recorder: &Recorder, health: &HealthReporter) -> Infallible {
+    let Some(journal) = recorder.journal() else { return pending().await };
+    let mut changes = journal.health_changes();
+    let mut now = journal.health();
+    // Only a change is said of a journal that is well from the start.
+    if matches!(now, journal::Health::Writable) {
+        now = changes.next().await;
+    }
+    loop {
+        match &now {
+            journal::Health::Writable => {
+                tracing::info!("the journal is written again: commands are started");
+                health.set_serving::<TerminalsServer<TerminalsService>>().await;
+                health.set_serving::<SessionsServer<SessionsService>>().await;
+            }
+            journal::Health::Unwritable(failure) => {
+                tracing::error!(
+                    step = failure.step.name(),
+                    errno = failure.source.raw_os_error(),
+                    cause = %failure.source,
+                    folder = %journal.folder().path().display(),
+                    "the journal cannot be written: no command is started until it can; kills and releases go on"
+                );
+                health.set_not_serving::<TerminalsServer<TerminalsService>>().await;
+                health.set_not_serving::<SessionsServer<SessionsService>>().await;
+            }
+        }
+        now = changes.next().await;
+    }
 }
 
 /// A policy is in force.
@@ -205,5 +308,32 @@ pub(super) async fn end(recorder: &Recorder, drained: Drained) {
             tracing::error!(error = %failure, cause = %failure.source, "the journal's end could not be written");
         }
         Err(error) => tracing::error!(%error, "closing the journal failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_its_name() {
+        for (section, problem) in [
+            ("folder = 'journal'", "journal.folder must be an absolute path"),
+            ("sync = 'always'\nsync_within = '5ms'", "journal.sync_within is for sync = \"batch\""),
+            ("sync_within = '2m'", "journal.sync_within must be from 1ms to 60s"),
+            ("rotate_bytes = 100", "journal.rotate_bytes must be at least"),
+            ("rotate_after = '1s'", "journal.rotate_after must be at least 60s"),
+            ("keep_files = 1", "journal.keep_files_at_least is more than journal.keep_files"),
+            ("sign_every_records = 10", "journal.sign_every_records is for a journal with a signing_key"),
+            ("sink = 'always'", "unknown field `sink`"),
+            ("sync = 'sometimes'", "unknown variant `sometimes`"),
+        ] {
+            let error = Config::parse("c.toml", &format!("[journal]\n{section}\n")).unwrap_err().to_string();
+            assert!(error.starts_with("c.toml:") && error.contains(problem), "{section}: {error}");
+        }
+        let off = Config::parse("c.toml", "[journal]\nenabled = false\n").unwrap();
+        assert_eq!(off.journal, None);
+        let on = Config::parse("c.toml", "[journal]\nkeep_files = 0\n").unwrap();
+        assert_eq!(on.journal.unwrap().retention.files, None);
     }
 }

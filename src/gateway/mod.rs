@@ -277,6 +277,7 @@ impl Gateway {
             never = reloading => match never {},
             () = self.collect() => {}
             () = self.terminals.approvals().expire() => {}
+            never = journaling::tell_health(self.terminals.recorder(), &health) => match never {},
             () = drain.cancelled() => {}
         }
         self.terminals.drain();

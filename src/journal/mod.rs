@@ -5,6 +5,7 @@
 //! chain proves and what it does not. Nothing here decides, masks or deletes anything but its own old files.
 
 mod clock;
+mod ended;
 mod flusher;
 mod folder;
 mod health;

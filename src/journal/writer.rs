@@ -5,15 +5,17 @@
 //! itself, so that the health comes back when the disk does.
 
 use std::{
-    fmt,
+    collections::HashSet,
+    fmt, io,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{
     AppendError, JournalOptions, OpenError, WriteFailure,
     clock::{Clock, SystemClock, boot_id},
+    ended::terminals_ended,
     folder::{Folder, HeldFolder},
     health::{Health, HealthChanges, HealthState},
     line::RECORD_BYTES,
@@ -105,6 +107,16 @@ impl Journal {
     /// To wait for a change of the health, from now on.
     pub fn health_changes(&self) -> HealthChanges {
         HealthChanges::of(&self.shared.health)
+    }
+
+    /// Those of these terminals whose exit is in the journal already; none of them was made before `since`. For a
+    /// thread that may wait: reads the files that may have them.
+    pub fn terminals_ended(
+        &self,
+        terminals: &HashSet<String>,
+        since: SystemTime,
+    ) -> io::Result<HashSet<String>> {
+        terminals_ended(self.folder(), terminals, since)
     }
 
     /// The folder, for reading.
