@@ -164,7 +164,7 @@ impl TryFrom<Written> for JournalSection {
             return Err(Meaningless::RotateBytes);
         }
         let retention = Retention {
-            // As everywhere in this file, 0 sets no bound.
+            // 0: all are kept.
             files: written.keep_files.map_or(default.retention.files, NonZeroU32::new),
             age: written.keep_for,
             files_at_least: written.keep_files_at_least.unwrap_or(default.retention.files_at_least),

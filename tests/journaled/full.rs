@@ -1,0 +1,109 @@
+//! A journal on a disk without room: nothing is started, everything else goes on, and it comes back by itself.
+
+use std::time::Duration;
+
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
+
+use crate::{
+    disk::{SmallDisk, becomes},
+    kinds, must_be_intact, records,
+    support::{Refusal, Session, api::State, eventually},
+};
+
+fn must_be_the_journal(refusal: &Refusal) {
+    assert_eq!(
+        (refusal.code, refusal.reason.as_str()),
+        (Code::Unavailable, "JOURNAL_UNWRITABLE"),
+        "{refusal:?}"
+    );
+    assert_eq!(refusal.meta("step"), "append", "{refusal:?}");
+    assert_eq!(refusal.meta("errno"), libc::ENOSPC.to_string(), "{refusal:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it_has_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let gateway = disk.gateway();
+    becomes(&gateway, ServingStatus::Serving).await;
+    let session = Session::open(&gateway).await;
+    let killed = session.idle(&session.marker()).create().await;
+    let released = session.idle(&session.marker()).create().await;
+    let ended = session.sh("read line; echo $line").stdin().create().await;
+    for terminal in [&killed, &released] {
+        terminal.until("ready").await;
+    }
+    disk.fill();
+    // The last page of the file has room for some.
+    let mut started = 3;
+    let refusal = loop {
+        match session.command("true").try_create().await {
+            Err(refusal) => break refusal,
+            Ok(terminal) => drop((terminal.wait().await, terminal.release().await)),
+        }
+        started += 1;
+        assert!(started < 20, "the disk is full, and commands are started");
+    };
+    must_be_the_journal(&refusal);
+    let before = gateway.footprint();
+    for _ in 0..3 {
+        must_be_the_journal(&session.command("true").refusal().await);
+    }
+    becomes(&gateway, ServingStatus::NotServing).await;
+    let one_more = crate::support::api::CreateSessionRequest {
+        roots: vec![session.workspace.display().to_string()],
+        ..Default::default()
+    };
+    let refused = session.caller.sessions.clone().create(one_more).await.expect_err("it is not written");
+    must_be_the_journal(&Refusal::from(refused));
+    // Nothing of what was refused is left.
+    gateway.comes_back_to(&before).await;
+
+    // All that ends commands, and all that reads them, goes on.
+    ended.write(b"still here\n", crate::support::EndOfInput::After).await.expect("it runs");
+    ended.wait().await;
+    assert!(String::from_utf8_lossy(&ended.output().await.data).contains("still here"));
+    killed.kill(Some(Duration::ZERO)).await;
+    killed.wait().await;
+    assert_eq!(killed.get().await.expect("it is there").state(), State::Finished);
+    released.try_release(Some(Duration::ZERO)).await.expect("it is released");
+
+    disk.empty();
+    becomes(&gateway, ServingStatus::Serving).await;
+    session.command("true").finish().await;
+    session.close().await;
+    gateway.stop();
+    must_be_intact(&disk.folder());
+    let all = records(&disk.folder(), &[]);
+    let unwritten: u64 = all
+        .iter()
+        .filter(|record| record["kind"] == "unwritten")
+        .filter_map(|record| record["records"].as_u64())
+        .sum();
+    // Four creates of two records, a session, and of the ends and kills what did not fit.
+    assert!(unwritten >= 9, "{unwritten} of {:?}", kinds(&all));
+    let spawns = kinds(&all).iter().filter(|kind| **kind == "spawn").count();
+    assert_eq!(spawns, started + 1, "{:?}", kinds(&all));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_gateway_starts_on_a_full_disk_and_is_ready_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    // The folder is there; the disk is full.
+    std::fs::create_dir(disk.folder()).expect("a folder can be made");
+    std::fs::set_permissions(disk.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("the folder is ours");
+    std::fs::write(disk.folder().join("lock"), "").expect("a file can be made");
+    disk.fill();
+    let gateway = disk.gateway();
+    becomes(&gateway, ServingStatus::NotServing).await;
+    disk.empty();
+    becomes(&gateway, ServingStatus::Serving).await;
+    let session = Session::open(&gateway).await;
+    session.command("true").finish().await;
+    session.close().await;
+    let folder = disk.folder();
+    eventually("the exit", || kinds(&records(&folder, &[])).contains(&"exit").then_some(())).await;
+    gateway.stop();
+    must_be_intact(&folder);
+}

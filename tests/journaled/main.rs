@@ -1,0 +1,70 @@
+//! What a gateway's journal says of real lives of terminals, and what the gateway does when it cannot be written:
+//! the real binary, real commands, `provost audit` to read.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod crash;
+mod disk;
+mod full;
+mod life;
+mod secrecy;
+mod signing;
+mod tailing;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use support::{Gateway, eventually};
+
+/// Where a gateway under test keeps its journal when nothing else is said.
+pub(crate) fn folder(gateway: &Gateway) -> PathBuf {
+    gateway.state.join("journal")
+}
+
+/// `provost audit` on a folder.
+pub(crate) fn audit(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["audit", "--journal"])
+        .arg(folder)
+        .args(arguments)
+        .output()
+        .expect("provost can be started")
+}
+
+/// The records that `provost audit query` finds, without their envelopes.
+pub(crate) fn records(folder: &Path, filter: &[&str]) -> Vec<Value> {
+    let output = audit(folder, &[&["query", "--json"], filter].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("records are text");
+    let record = |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON")["record"].clone();
+    text.lines().map(record).collect()
+}
+
+/// Waits for a record that fits.
+pub(crate) async fn record(folder: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, || records(folder, &[]).into_iter().find(|record| fits(record))).await
+}
+
+/// The kinds of records, in their order.
+pub(crate) fn kinds(records: &[Value]) -> Vec<&str> {
+    records.iter().map(|record| record["kind"].as_str().unwrap_or("?")).collect()
+}
+
+/// What `provost audit verify --json` says, and its status.
+pub(crate) fn verified(folder: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = audit(folder, &[&["verify", "--json"], arguments].concat());
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code(), report)
+}
+
+/// Fails unless the journal is as it was written.
+#[track_caller]
+pub(crate) fn must_be_intact(folder: &Path) -> Value {
+    let (status, report) = verified(folder, &[]);
+    assert_eq!(status, Some(0), "{report:#}");
+    report
+}
