@@ -45,12 +45,13 @@ pub(super) async fn adopt(
         restored.sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect();
 
     let (mut adopted, mut sandboxes, mut dead) = (0, 0, 0);
+    let mut written = terminals.recorder().written_ends();
     let mut asked = ask_all(state.sandboxes().map_err(failed)?);
     while let Some(joined) = asked.join_next().await {
         let (folder, found) = joined.map_err(|error| failed(io::Error::other(error)))?;
         match found {
             Ok(Asked::Alive(found)) => match by_id.get(&found.facts.holder.session_id) {
-                Some(session) => match terminals.adopt(session, *found) {
+                Some(session) => match terminals.adopt(session, *found, &mut written) {
                     Ok(count) => {
                         sandboxes += 1;
                         adopted += count;

@@ -21,17 +21,16 @@ const ID_BYTES: usize = 64;
 /// Read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Those of these terminals whose exit is written. Files that were last written before `since` are not looked into:
-/// none of the terminals is older.
-pub(super) fn terminals_ended(
-    folder: &Folder,
-    terminals: &HashSet<String>,
-    since: SystemTime,
-) -> io::Result<HashSet<String>> {
+/// The most ends that are remembered.
+pub const ENDS_REMEMBERED: usize = 256 * 1024;
+
+/// The terminals whose exit is written, at most [`ENDS_REMEMBERED`], of the newest files. Files that were
+/// last written before `since` are not looked into.
+pub(super) fn terminals_ended(folder: &Folder, since: SystemTime) -> io::Result<HashSet<String>> {
     let search = AhoCorasick::new([BEFORE_ID]).map_err(io::Error::other)?;
     let mut ended = HashSet::new();
     for file in folder.files()?.iter().rev() {
-        if ended.len() == terminals.len() {
+        if ended.len() >= ENDS_REMEMBERED {
             break;
         }
         let source = folder.open(file)?;
@@ -39,8 +38,8 @@ pub(super) fn terminals_ended(
             break;
         }
         look_into(source, &search, |id| {
-            if let Some(terminal) = terminals.get(id) {
-                ended.insert(terminal.clone());
+            if ended.len() < ENDS_REMEMBERED {
+                ended.insert(id.to_owned());
             }
         })?;
     }
@@ -88,13 +87,13 @@ mod tests {
         let forged = serde_json::to_string(&line("term_b", 0)).unwrap();
         text.push_str(&forged);
         fs::write(root.path().join("journal-00000000000000000001.jsonl"), text).unwrap();
-        let asked: HashSet<String> =
-            ["term_a", "term_b", "term_0", "term_3", "term_7"].map(str::to_owned).into();
         let folder = Folder::new(root.path());
-        let ended = terminals_ended(&folder, &asked, SystemTime::UNIX_EPOCH).unwrap();
-        let expected: HashSet<String> = asked.iter().filter(|id| *id != "term_b").cloned().collect();
+        let ended = terminals_ended(&folder, SystemTime::UNIX_EPOCH).unwrap();
+        let written = (0..BEFORE_ID.len() + 20).step_by(7).count();
+        let expected: HashSet<String> =
+            (0..written).map(|n| format!("term_{n}")).chain(["term_a".to_owned()]).collect();
         assert_eq!(ended, expected);
         let later = SystemTime::now() + Duration::from_secs(60);
-        assert!(terminals_ended(&folder, &asked, later).unwrap().is_empty());
+        assert!(terminals_ended(&folder, later).unwrap().is_empty());
     }
 }

@@ -24,6 +24,7 @@ mod writer;
 use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::Duration};
 
 pub use clock::{Clock, Moment, SystemClock, parse_utc, rfc3339};
+pub use ended::ENDS_REMEMBERED;
 pub use folder::{Folder, FolderError, HeadError, JournalFile};
 pub use health::{Health, HealthChanges};
 pub use line::{FORMAT_VERSION, Hash, LINE_BYTES, Line, LineError, Link, RECORD_BYTES};

@@ -109,14 +109,10 @@ impl Journal {
         HealthChanges::of(&self.shared.health)
     }
 
-    /// Those of these terminals whose exit is in the journal already; none of them was made before `since`. For a
-    /// thread that may wait: reads the files that may have them.
-    pub fn terminals_ended(
-        &self,
-        terminals: &HashSet<String>,
-        since: SystemTime,
-    ) -> io::Result<HashSet<String>> {
-        terminals_ended(self.folder(), terminals, since)
+    /// The terminals whose exit was written since then, or a little before; of very many, the newest. For a thread
+    /// that may wait: reads the files that may have them.
+    pub fn terminals_ended(&self, since: SystemTime) -> io::Result<HashSet<String>> {
+        terminals_ended(self.folder(), since)
     }
 
     /// The folder, for reading.

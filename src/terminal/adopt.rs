@@ -6,11 +6,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
-    TerminalId, Terminals,
+    TerminalId, Terminals, WrittenEnds,
     driver::Running,
     holds::Waits,
     keepsake::{self, KeepsakeError, Remembered},
-    terminal::{Live, NewTerminal, Terminal},
+    terminal::{Live, NewTerminal, Recording, Terminal},
 };
 use crate::{
     policy::Streams,
@@ -46,6 +46,7 @@ impl Terminals {
         self: &Arc<Self>,
         session: &Arc<Session>,
         mut found: Approached,
+        written: &mut WrittenEnds,
     ) -> Result<usize, AdoptError> {
         let mut recalled = Vec::with_capacity(found.held.len());
         for held in std::mem::take(&mut found.held) {
@@ -70,7 +71,7 @@ impl Terminals {
                 sandbox: sandbox.clone(),
                 masker,
             };
-            self.resume(&terminal, live, held.ended, facts.holder.tenancy);
+            self.resume(&terminal, live, held.ended, facts.holder.tenancy, written);
         }
         match facts.holder.tenancy {
             Tenancy::Shared => session.sandboxes.adopt(&facts, sandbox),
@@ -111,11 +112,16 @@ impl Terminals {
         live: Live,
         ended: Option<(Box<Exit>, Duration)>,
         tenancy: Tenancy,
+        written: &mut WrittenEnds,
     ) {
         let sandbox = live.sandbox.clone();
         terminal.go_on(Running::adopted(sandbox.clone(), tenancy), live);
         if let Some((exit, ago)) = ended {
-            terminal.ended_before(CommandEnd::Reported(exit), ago);
+            let recording = match written.has(&terminal.id.to_string(), ago) {
+                true => Recording::Before,
+                false => Recording::Now,
+            };
+            terminal.ended_before(CommandEnd::Reported(exit), ago, recording);
         }
         match terminal.summary.waits {
             Waits::ForNobody => {}

@@ -39,7 +39,7 @@ pub use holds::{Audience, Waits};
 pub use id::TerminalId;
 pub use keepsake::KeepsakeError;
 pub use quota::{Counts, Kind, QuotaReached, Scope};
-pub use recorder::{Recorder, Unrecorded};
+pub use recorder::{Recorder, Unrecorded, WrittenEnds};
 pub use secrets::{SecretError, SecretFault};
 pub use terminal::{Live, Stage, Summary, Terminal};
 pub use terminals::{EndOfInput, NewRequest, Terminals};

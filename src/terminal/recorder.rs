@@ -5,6 +5,11 @@
 //! the journal in the order of the calls. What a record says is made in [`records`](super::records); secret values are
 //! out of it before it comes here.
 
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
+
 use crate::journal::{AppendError, Journal, Record};
 
 /// Writes to the gateway's journal, or nowhere when the configuration has none.
@@ -56,5 +61,43 @@ impl Recorder {
         if let Some(journal) = &self.journal {
             journal.note(record);
         }
+    }
+
+    /// To find out which ends a gateway before this one has written.
+    pub fn written_ends(&self) -> WrittenEnds {
+        WrittenEnds { journal: self.journal.clone(), known: HashSet::new(), since: None }
+    }
+}
+
+/// How far the clock may have been set between the end of a command and its record.
+const CLOCK_MARGIN: Duration = Duration::from_secs(600);
+
+/// The ends that are in the journal, read when first asked for: a command whose supervisor still tells of its end must
+/// not have it written twice.
+#[derive(Debug)]
+pub struct WrittenEnds {
+    journal: Option<Journal>,
+    known: HashSet<String>,
+    /// Ends since then are known.
+    since: Option<SystemTime>,
+}
+
+impl WrittenEnds {
+    /// Whether the end of a terminal, so long ago, is written. Blocks; call it before serving.
+    pub(super) fn has(&mut self, terminal: &str, ago: Duration) -> bool {
+        let Some(journal) = &self.journal else { return false };
+        let since = SystemTime::now().checked_sub(ago.saturating_add(CLOCK_MARGIN));
+        let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
+        if self.since.is_none_or(|known| since < known) {
+            // Twice as far, so that it is not read anew for each that is a little older.
+            let since = since.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH);
+            match journal.terminals_ended(since) {
+                Ok(known) => self.known = known,
+                // Twice is better than not at all.
+                Err(error) => tracing::error!(%error, "the journal's ends cannot be read"),
+            }
+            self.since = Some(since);
+        }
+        self.known.contains(terminal)
     }
 }

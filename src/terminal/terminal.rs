@@ -274,14 +274,14 @@ impl Terminal {
         };
         self.publish(Stage::Running);
         if let Some(end) = early_end {
-            self.end(end, Instant::now());
+            self.end(end, Instant::now(), Recording::Now);
         }
     }
 
     /// The command has ended before this gateway was there.
-    pub(super) fn ended_before(&self, end: CommandEnd, ago: Duration) {
+    pub(super) fn ended_before(&self, end: CommandEnd, ago: Duration, recording: Recording) {
         let now = Instant::now();
-        self.end(end, now.checked_sub(ago).unwrap_or(now));
+        self.end(end, now.checked_sub(ago).unwrap_or(now), recording);
     }
 
     /// The command will never run.
@@ -292,7 +292,7 @@ impl Terminal {
         self.publish(Stage::Released(None));
     }
 
-    fn end(&self, end: CommandEnd, at: Instant) {
+    fn end(&self, end: CommandEnd, at: Instant, recording: Recording) {
         let outcome = {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Empty) {
@@ -318,7 +318,9 @@ impl Terminal {
             reservation.finished();
         }
         // Once: only the end of a command that ran comes here, and only the first.
-        self.recorder.note(&records::exit(self, &outcome));
+        if recording == Recording::Now {
+            self.recorder.note(&records::exit(self, &outcome));
+        }
         let _ = self.finished_at.set(at);
         self.counters.finished();
         if outcome.cause() == crate::proto::v1::Cause::SandboxLost {
@@ -362,6 +364,15 @@ impl Terminal {
     }
 }
 
+/// When the end of a command is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recording {
+    /// By this gateway.
+    Now,
+    /// It was, by a gateway before this one.
+    Before,
+}
+
 /// Who has claimed something that only one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
@@ -375,6 +386,6 @@ impl Listener for Terminal {
     }
 
     fn ended(&self, end: CommandEnd) {
-        self.end(end, Instant::now());
+        self.end(end, Instant::now(), Recording::Now);
     }
 }

@@ -1,28 +1,20 @@
-//! A gateway that is killed in the middle of its work.
+//! A gateway that is killed in the middle of its work, and the next one.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
-    kinds, must_be_intact, records,
-    support::{Gateway, Options, Session},
+    folder, kinds, must_be_intact, records,
+    support::{Gateway, Session, eventually},
     verified,
 };
 
-fn gateway_with(folder: &std::path::Path) -> Arc<Gateway> {
-    let config = Some(format!("[journal]\nfolder = {:?}\n", folder.display().to_string()));
-    Gateway::start_with(Options { config, ..Options::default() })
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on() {
-    let root = tempfile::tempdir().expect("a temporary folder");
-    let folder = root.path().join("journal");
-    let first = gateway_with(&folder);
-    let session = Session::open(&first).await;
-    let mut answered: Vec<String> = Vec::new();
+    let gateway = Gateway::start();
+    let folder = folder(&gateway);
+    let session = Session::open(&gateway).await;
     // Creates in several lines at once, so that the end comes in the middle of some.
     let lines: Vec<_> = (0..4)
         .map(|_| {
@@ -37,23 +29,24 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
             })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    first.signal(Signal::SIGKILL);
-    first.wait();
+    eventually("some work", || {
+        (records(&folder, &[]).iter().filter(|record| record["kind"] == "exit").count() > 20).then_some(())
+    })
+    .await;
+    gateway.crash();
+    let mut answered: Vec<String> = Vec::new();
     for line in lines {
         answered.extend(line.await.expect("it does not panic"));
     }
     assert!(!answered.is_empty(), "nothing was running");
     let (status, report) = verified(&folder, &[]);
     assert!(matches!(status, Some(0 | 3)), "{report:#}");
-    first.group.destroy();
-    drop(session);
 
-    let second = gateway_with(&folder);
-    let session = Session::open(&second).await;
+    gateway.start_again();
+    let session = Session::open(&gateway).await;
     session.command("true").finish().await;
     session.close().await;
-    second.stop();
+    gateway.stop();
     must_be_intact(&folder);
     let all = records(&folder, &[]);
     let starts = kinds(&all).iter().filter(|kind| **kind == "gateway_started").count();
@@ -63,4 +56,32 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
         let life: Vec<Value> = all.iter().filter(|record| record["terminal"] == **id).cloned().collect();
         assert!(kinds(&life).starts_with(&["decision", "spawn"]), "{id}: {:?}", kinds(&life));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_end_is_written_once_whichever_gateway_hears_of_it() {
+    let gateway = Gateway::start();
+    let folder = folder(&gateway);
+    let session = Session::open(&gateway).await;
+    let before = session.command("true").create().await;
+    before.wait().await;
+    let between = session.sh("sleep 0.3").create().await;
+    let after = session.idle(&session.marker()).create().await;
+    after.until("ready").await;
+    let ids = [&before, &between, &after].map(|terminal| terminal.info.id.clone());
+    let exits = |id: &str| {
+        let life = records(&folder, &["--terminal", id]);
+        kinds(&life).iter().filter(|kind| **kind == "exit").count()
+    };
+    eventually("the first exit", || (exits(&ids[0]) == 1).then_some(())).await;
+    for _ in 0..2 {
+        gateway.crash();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        gateway.start_again();
+    }
+    let session = Session { caller: gateway.caller().await, ..session };
+    session.close().await;
+    gateway.stop();
+    assert_eq!(ids.map(|id| exits(&id)), [1, 1, 1]);
+    must_be_intact(&folder);
 }
