@@ -51,7 +51,14 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 
 /// For `#[serde(with = ...)]` on an [`Option`] of a [`Duration`].
 pub mod optional {
+    use serde::{Serialize, Serializer};
+
     use super::{Deserialize, Deserializer, Duration, Error, parse};
+
+    /// Writes what [`deserialize`] reads.
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| format!("{}ms", time.as_millis())).serialize(serializer)
+    }
 
     /// As [`super::deserialize`], for a value that may be absent.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {

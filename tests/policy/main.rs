@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dice;
+mod fuzz;
 mod served;
 mod shells;
 mod shipped;

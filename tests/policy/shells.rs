@@ -14,17 +14,7 @@ use std::{
 
 use provost::policy::command::shell::{self, Dialect, Line, Word};
 
-/// A seeded generator, so that a failure can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % below as u64).expect("below a usize")
-    }
-}
+use crate::dice::Dice;
 
 const PARTS: &[&str] = &[
     "aa",

@@ -264,6 +264,7 @@ impl<'a> Hearing<'a> {
             Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
         let mut matched = Vec::new();
         let mut strictest: Option<(Decision, &Rule)> = None;
+        let mut doubted_by: Option<&Rule> = None;
         for rule in self.bench.rules {
             let answer = rule.matches(&subject, self.bench.programs);
             if answer == Match::No {
@@ -280,6 +281,11 @@ impl<'a> Hearing<'a> {
                 self.observed.push((rule.id.clone(), decision));
                 continue;
             }
+            // But it asks about nothing that would be denied without it.
+            if rule.decision == Decision::Deny && answer == Match::Perhaps {
+                doubted_by = doubted_by.filter(|other| other.id < rule.id).or(Some(rule));
+                continue;
+            }
             if decision == Decision::Allow && rule.effects != Effects::default() {
                 self.effects.push((rule.id.clone(), rule.effects.clone()));
             }
@@ -289,16 +295,19 @@ impl<'a> Hearing<'a> {
                 strictest = Some((decision, rule));
             }
         }
-        let (decision, ground, answered) = match (strictest, otherwise) {
-            (Some((Decision::Allow, rule)), _) if !rule.is_about_everything() => {
+        let (decision, ground, answered) = match (strictest, doubted_by, otherwise) {
+            (Some((Decision::Allow, _)), Some(doubt), _) | (None, Some(doubt), Some(_)) => {
+                (Decision::Ask, Ground::Rule(doubt.id.clone()), Answered::Otherwise)
+            }
+            (Some((Decision::Allow, rule)), None, _) if !rule.is_about_everything() => {
                 (Decision::Allow, Ground::Rule(rule.id.clone()), Answered::AllowedByName)
             }
-            (Some((decision, rule)), _) => (decision, Ground::Rule(rule.id.clone()), Answered::Otherwise),
-            (None, Some(Ground::Opaque(reason))) => {
+            (Some((decision, rule)), _, _) => (decision, Ground::Rule(rule.id.clone()), Answered::Otherwise),
+            (None, None, Some(Ground::Opaque(reason))) => {
                 (Decision::Ask, Ground::Opaque(reason), Answered::Otherwise)
             }
-            (None, Some(ground)) => (Decision::Allow, ground, Answered::Otherwise),
-            (None, None) => (Decision::Deny, Ground::Default, Answered::Otherwise),
+            (None, None, Some(ground)) => (Decision::Allow, ground, Answered::Otherwise),
+            (None, _, None) => (Decision::Deny, Ground::Default, Answered::Otherwise),
         };
         matched.sort_unstable();
         self.units.push(Unit {

@@ -5,7 +5,7 @@
 
 use regex::Regex;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::shell::Word;
 
@@ -62,7 +62,7 @@ pub enum PatternError {
 }
 
 /// One word of a pattern, as a policy file writes it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum WordSource {
     /// A literal or a glob; `"**"` for any number of words.
@@ -74,7 +74,7 @@ pub enum WordSource {
 }
 
 /// `{ regex = "..." }`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegexSource {
     /// In the syntax of the `regex` crate.

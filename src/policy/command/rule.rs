@@ -3,158 +3,18 @@
 //! A rule knows nothing of other rules; how several are weighed is in [`super::verdict`]. A rule that does not
 //! hold on its own examples is not accepted.
 
-use std::{collections::BTreeMap, time::Duration};
+mod circumstances;
+mod source;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use super::super::{duration, profile::CgroupLimits};
 use super::{
-    pattern::{Element, Flags, Match, PatternError, Text, WordSource, match_arguments},
+    pattern::{Element, Flags, Match, PatternError, Text, match_arguments},
     program::{Found, Programs},
     shell::{Place, Word},
 };
 
-/// What a rule decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Decision {
-    /// It may run.
-    Allow,
-    /// A person must say yes first.
-    Ask,
-    /// It may not run.
-    Deny,
-}
-
-impl std::fmt::Display for Decision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Allow => "allow",
-            Self::Ask => "ask",
-            Self::Deny => "deny",
-        })
-    }
-}
-
-/// Whether a rule decides or only watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// It decides.
-    #[default]
-    Enforce,
-    /// What it would have decided is recorded.
-    Observe,
-}
-
-/// A rule as a policy file writes it.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RuleSource {
-    /// Unique among all files.
-    pub id: String,
-    /// What it decides.
-    pub decision: Decision,
-    /// The argument vector, program first.
-    pub argv: Vec<WordSource>,
-    /// Only when one of these options is given, wherever it stands.
-    #[serde(default)]
-    pub flags: Vec<String>,
-    /// Options that may stand anywhere and are left out before `argv` is compared.
-    #[serde(default)]
-    pub skip: SkipSource,
-    /// Only under these conditions.
-    #[serde(default)]
-    pub when: WhenSource,
-    /// What it changes about a command that it allows.
-    #[serde(default)]
-    pub effects: Effects,
-    /// Given to the caller, word for word.
-    #[serde(default)]
-    pub reason: Option<String>,
-    /// Lines that it must match.
-    #[serde(default)]
-    pub matches: Vec<String>,
-    /// Lines that it must not match.
-    #[serde(default)]
-    pub rejects: Vec<String>,
-    /// Whether it decides or only watches.
-    #[serde(default)]
-    pub mode: Option<Mode>,
-}
-
-/// Options that stand between the words that a rule is about: `git -C DIR push`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SkipSource {
-    /// Options without a value.
-    pub flags: Vec<String>,
-    /// Options whose value is attached with `=` or is the next word.
-    pub with_value: Vec<String>,
-}
-
-/// Conditions; all that are given must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct WhenSource {
-    /// Patterns, one of which the principal must match.
-    pub principal: Vec<String>,
-    /// Labels of the session: name to pattern.
-    pub labels: BTreeMap<String, String>,
-    /// Patterns, one of which the working folder must match: a folder and all below it, or a glob.
-    pub cwd: Vec<String>,
-    /// Variables of the command's environment: name to pattern.
-    pub env: BTreeMap<String, String>,
-}
-
-/// What an allowing rule changes about the command.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Effects {
-    /// The profile to run under.
-    pub profile: Option<String>,
-    /// Variables to set.
-    pub environment: BTreeMap<String, String>,
-    /// Names of secrets to give it, each as a variable.
-    pub secrets: Vec<String>,
-    /// A time limit, if it is shorter than the command's.
-    #[serde(deserialize_with = "duration::optional::deserialize")]
-    #[schemars(with = "Option<String>")]
-    pub time_limit: Option<Duration>,
-    /// An idle limit, likewise.
-    #[serde(deserialize_with = "duration::optional::deserialize")]
-    #[schemars(with = "Option<String>")]
-    pub idle_limit: Option<Duration>,
-    /// Limits, where they are lower than the profile's.
-    pub limits: CgroupLimits,
-}
-
-/// Why a rule is not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RuleError {
-    /// The id is empty or has characters that would not survive a log line.
-    #[error("id {0:?} must be made of letters, digits, '-', '_' and '.'")]
-    Id(String),
-    /// A pattern in the named field is wrong.
-    #[error("{field}: {cause}")]
-    Pattern {
-        /// The field.
-        field: &'static str,
-        /// What is wrong.
-        #[source]
-        cause: PatternError,
-    },
-    /// Effects on a rule that lets nothing run.
-    #[error("effects: only an allowing or asking rule can have effects")]
-    EffectsOfDeny,
-    /// The rule misses one of its `matches`.
-    #[error("matches: the rule does not match its own example {0:?}")]
-    ExampleMissed(String),
-    /// The rule catches one of its `rejects`.
-    #[error("rejects: the rule matches {0:?}, which it says it rejects")]
-    ExampleCaught(String),
-}
+use circumstances::When;
+pub use circumstances::{Circumstances, resolve_place};
+pub use source::{Decision, Effects, Mode, RuleError, RuleSource, SkipSource, WhenSource};
 
 /// One command to be matched: a program with its arguments, in its circumstances.
 #[derive(Debug, Clone, Copy)]
@@ -169,19 +29,6 @@ pub struct Subject<'a> {
     pub place: &'a Place,
     /// What it runs in.
     pub circumstances: &'a Circumstances,
-}
-
-/// Who runs a command, and in what.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Circumstances {
-    /// The principal.
-    pub principal: String,
-    /// The session's labels.
-    pub labels: BTreeMap<String, String>,
-    /// The working folder that was asked for.
-    pub cwd: String,
-    /// The environment that the command would have.
-    pub env: BTreeMap<String, String>,
 }
 
 /// A compiled rule.
@@ -210,14 +57,6 @@ pub struct Rule {
 enum ProgramPattern {
     Any,
     OneOf(Vec<Text>),
-}
-
-#[derive(Debug, Clone, Default)]
-struct When {
-    principal: Vec<Text>,
-    labels: Vec<(String, Text)>,
-    cwd: Vec<Text>,
-    env: Vec<(String, Text)>,
 }
 
 impl Rule {
@@ -390,71 +229,4 @@ fn is_relative(text: &Text) -> bool {
 /// Files that are many programs, and choose by the name they are run under.
 fn is_many_programs(real_name: &str) -> bool {
     matches!(real_name, "busybox" | "toybox" | "coreutils" | "rustup" | "systemctl")
-}
-
-impl When {
-    fn compile(source: &WhenSource) -> Result<Self, PatternError> {
-        let list = |texts: &[String]| texts.iter().map(|t| Text::compile(t)).collect::<Result<Vec<_>, _>>();
-        let map = |texts: &BTreeMap<String, String>| {
-            texts
-                .iter()
-                .map(|(k, t)| Ok((k.clone(), Text::compile(t)?)))
-                .collect::<Result<Vec<_>, PatternError>>()
-        };
-        Ok(Self {
-            principal: list(&source.principal)?,
-            labels: map(&source.labels)?,
-            cwd: list(&source.cwd)?,
-            env: map(&source.env)?,
-        })
-    }
-
-    fn holds(&self, circumstances: &Circumstances, place: &Place) -> Match {
-        let principal =
-            self.principal.is_empty() || self.principal.iter().any(|t| t.accepts(&circumstances.principal));
-        let named = |wanted: &[(String, Text)], given: &BTreeMap<String, String>| {
-            wanted.iter().all(|(name, text)| given.get(name).is_some_and(|value| text.accepts(value)))
-        };
-        Match::of(
-            principal && named(&self.labels, &circumstances.labels) && named(&self.env, &circumstances.env),
-        )
-        .and(self.cwd_holds(circumstances, place))
-    }
-
-    fn cwd_holds(&self, circumstances: &Circumstances, place: &Place) -> Match {
-        if self.cwd.is_empty() {
-            return Match::Yes;
-        }
-        let Some(cwd) = resolve_place(&circumstances.cwd, place) else { return Match::Perhaps };
-        // A folder's pattern holds for what is below it, too.
-        let mut above = Some(cwd.as_str());
-        while let Some(folder) = above {
-            if self.cwd.iter().any(|text| text.accepts(if folder.is_empty() { "/" } else { folder })) {
-                return Match::Yes;
-            }
-            above = folder.rfind('/').map(|at| &folder[..at]);
-        }
-        Match::No
-    }
-}
-
-/// The absolute folder of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
-pub fn resolve_place(cwd: &str, place: &Place) -> Option<String> {
-    let joined = match place {
-        Place::Unknown => return None,
-        Place::Start => cwd.to_owned(),
-        Place::After(target) if target.starts_with('/') => target.clone(),
-        Place::After(target) => format!("{cwd}/{target}"),
-    };
-    let mut parts: Vec<&str> = Vec::new();
-    for part in joined.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(format!("/{}", parts.join("/")))
 }

@@ -23,16 +23,16 @@ impl Reader<'_> {
             self.note(self.at, OpaqueReason::Dialect);
         }
         self.operator(2)?;
-        self.arithmetic(Expressions::One)
+        self.deeper(|reader| reader.arithmetic(Expressions::One))
     }
 
     pub(super) fn arithmetic_of_for(&mut self) -> Reading<()> {
-        self.arithmetic(Expressions::Three)
+        self.deeper(|reader| reader.arithmetic(Expressions::Three))
     }
 
     /// What stands behind `$((`.
     pub(super) fn arithmetic_expansion(&mut self) -> Reading<()> {
-        self.arithmetic(Expressions::One)
+        self.deeper(|reader| reader.arithmetic(Expressions::One))
     }
 
     fn arithmetic(&mut self, expressions: Expressions) -> Reading<()> {

@@ -121,22 +121,33 @@ pub struct Line {
 
 /// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].
 pub fn parse(line: &str, dialect: Dialect) -> Line {
-    let whole = |at: usize, reason| Line {
-        opaque: vec![Opaque { at, text: beginning(line), reason }],
-        ..Line::default()
-    };
+    let opaque = |at: usize, reason| Opaque { at, text: beginning(line), reason };
     if line.len() > LONGEST_LINE {
-        return whole(0, OpaqueReason::TooLong);
+        return Line { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..Line::default() };
     }
-    if let Some((at, _)) = line.char_indices().find(|(_, c)| is_unseen(*c)) {
-        return whole(at, OpaqueReason::ControlCharacter);
+    let Some((at, reason)) = unreadable(line, dialect) else {
+        return reader::Reader::of(line, dialect).read();
+    };
+    // What stands on the lines before it runs before it is read.
+    let before = line[..at].rfind('\n').map_or("", |newline| &line[..=newline]);
+    let mut parsed = reader::Reader::of(before, dialect).read();
+    parsed.opaque.push(opaque(at, reason));
+    parsed
+}
+
+/// What no line may hold, or none for this shell.
+fn unreadable(line: &str, dialect: Dialect) -> Option<(usize, OpaqueReason)> {
+    let unseen = line.char_indices().find(|(_, c)| is_unseen(*c)).map(|(at, _)| at);
+    // Parentheses are patterns, flags and qualifiers to zsh wherever they stand.
+    let is_odd = |at: &usize| dialect == Dialect::Zsh && !line[..*at].ends_with('$');
+    let odd = line.match_indices('(').map(|(at, _)| at).find(is_odd);
+    match (unseen, odd) {
+        (Some(unseen), odd) if odd.is_none_or(|odd| unseen < odd) => {
+            Some((unseen, OpaqueReason::ControlCharacter))
+        }
+        (_, Some(odd)) => Some((odd, OpaqueReason::Dialect)),
+        (_, None) => None,
     }
-    if dialect == Dialect::Zsh
-        && let Some((at, _)) = line.match_indices('(').find(|(at, _)| !line[..*at].ends_with('$'))
-    {
-        return whole(at, OpaqueReason::Dialect);
-    }
-    reader::Reader::of(line, dialect).read()
 }
 
 /// As much of an opaque part as is worth showing.

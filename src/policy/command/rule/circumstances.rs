@@ -1,0 +1,102 @@
+//! The circumstances of a command, and the conditions of rules on them.
+//!
+//! A folder that is not known fulfils no condition surely. Paths are compared by their letters: what they lead to is
+//! for whoever names them.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{
+        pattern::{Match, PatternError, Text},
+        shell::Place,
+    },
+    WhenSource,
+};
+
+/// Who runs a command, and in what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Circumstances {
+    /// The principal.
+    pub principal: String,
+    /// The session's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The working folder that was asked for.
+    pub cwd: String,
+    /// The environment that the command would have.
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct When {
+    principal: Vec<Text>,
+    labels: Vec<(String, Text)>,
+    cwd: Vec<Text>,
+    env: Vec<(String, Text)>,
+}
+
+impl When {
+    pub(super) fn compile(source: &WhenSource) -> Result<Self, PatternError> {
+        let list = |texts: &[String]| texts.iter().map(|t| Text::compile(t)).collect::<Result<Vec<_>, _>>();
+        let map = |texts: &BTreeMap<String, String>| {
+            texts
+                .iter()
+                .map(|(k, t)| Ok((k.clone(), Text::compile(t)?)))
+                .collect::<Result<Vec<_>, PatternError>>()
+        };
+        Ok(Self {
+            principal: list(&source.principal)?,
+            labels: map(&source.labels)?,
+            cwd: list(&source.cwd)?,
+            env: map(&source.env)?,
+        })
+    }
+
+    pub(super) fn holds(&self, circumstances: &Circumstances, place: &Place) -> Match {
+        let principal =
+            self.principal.is_empty() || self.principal.iter().any(|t| t.accepts(&circumstances.principal));
+        let named = |wanted: &[(String, Text)], given: &BTreeMap<String, String>| {
+            wanted.iter().all(|(name, text)| given.get(name).is_some_and(|value| text.accepts(value)))
+        };
+        Match::of(
+            principal && named(&self.labels, &circumstances.labels) && named(&self.env, &circumstances.env),
+        )
+        .and(self.cwd_holds(circumstances, place))
+    }
+
+    fn cwd_holds(&self, circumstances: &Circumstances, place: &Place) -> Match {
+        if self.cwd.is_empty() {
+            return Match::Yes;
+        }
+        let Some(cwd) = resolve_place(&circumstances.cwd, place) else { return Match::Perhaps };
+        // A folder's pattern holds for what is below it, too.
+        let mut above = Some(cwd.as_str());
+        while let Some(folder) = above {
+            if self.cwd.iter().any(|text| text.accepts(if folder.is_empty() { "/" } else { folder })) {
+                return Match::Yes;
+            }
+            above = folder.rfind('/').map(|at| &folder[..at]);
+        }
+        Match::No
+    }
+}
+
+/// The absolute folder of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
+pub fn resolve_place(cwd: &str, place: &Place) -> Option<String> {
+    let joined = match place {
+        Place::Unknown => return None,
+        Place::Start => cwd.to_owned(),
+        Place::After(target) if target.starts_with('/') => target.clone(),
+        Place::After(target) => format!("{cwd}/{target}"),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in joined.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
+}

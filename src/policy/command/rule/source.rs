@@ -1,0 +1,154 @@
+//! Rules as policy files write them: types only, read and written by serde.
+//!
+//! What is written reads as what was written. Whether a rule makes sense is not decided here.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::{
+    super::{duration, profile::CgroupLimits},
+    pattern::{PatternError, WordSource},
+};
+
+/// What a rule decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// It may run.
+    Allow,
+    /// A person must say yes first.
+    Ask,
+    /// It may not run.
+    Deny,
+}
+
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        })
+    }
+}
+
+/// Whether a rule decides or only watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It decides.
+    #[default]
+    Enforce,
+    /// What it would have decided is recorded.
+    Observe,
+}
+
+/// A rule as a policy file writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSource {
+    /// Unique among all files.
+    pub id: String,
+    /// What it decides.
+    pub decision: Decision,
+    /// The argument vector, program first.
+    pub argv: Vec<WordSource>,
+    /// Only when one of these options is given, wherever it stands.
+    #[serde(default)]
+    pub flags: Vec<String>,
+    /// Options that may stand anywhere and are left out before `argv` is compared.
+    #[serde(default)]
+    pub skip: SkipSource,
+    /// Only under these conditions.
+    #[serde(default)]
+    pub when: WhenSource,
+    /// What it changes about a command that it allows.
+    #[serde(default)]
+    pub effects: Effects,
+    /// Given to the caller, word for word.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Lines that it must match.
+    #[serde(default)]
+    pub matches: Vec<String>,
+    /// Lines that it must not match.
+    #[serde(default)]
+    pub rejects: Vec<String>,
+    /// Whether it decides or only watches.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+}
+
+/// Options that stand between the words that a rule is about: `git -C DIR push`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SkipSource {
+    /// Options without a value.
+    pub flags: Vec<String>,
+    /// Options whose value is attached with `=` or is the next word.
+    pub with_value: Vec<String>,
+}
+
+/// Conditions; all that are given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WhenSource {
+    /// Patterns, one of which the principal must match.
+    pub principal: Vec<String>,
+    /// Labels of the session: name to pattern.
+    pub labels: BTreeMap<String, String>,
+    /// Patterns, one of which the working folder must match: a folder and all below it, or a glob.
+    pub cwd: Vec<String>,
+    /// Variables of the command's environment: name to pattern.
+    pub env: BTreeMap<String, String>,
+}
+
+/// What an allowing rule changes about the command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Effects {
+    /// The profile to run under.
+    pub profile: Option<String>,
+    /// Variables to set.
+    pub environment: BTreeMap<String, String>,
+    /// Names of secrets to give it, each as a variable.
+    pub secrets: Vec<String>,
+    /// A time limit, if it is shorter than the command's.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<String>")]
+    pub time_limit: Option<Duration>,
+    /// An idle limit, likewise.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<String>")]
+    pub idle_limit: Option<Duration>,
+    /// Limits, where they are lower than the profile's.
+    pub limits: CgroupLimits,
+}
+
+/// Why a rule is not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// The id is empty or has characters that would not survive a log line.
+    #[error("id {0:?} must be made of letters, digits, '-', '_' and '.'")]
+    Id(String),
+    /// A pattern in the named field is wrong.
+    #[error("{field}: {cause}")]
+    Pattern {
+        /// The field.
+        field: &'static str,
+        /// What is wrong.
+        #[source]
+        cause: PatternError,
+    },
+    /// Effects on a rule that lets nothing run.
+    #[error("effects: only an allowing or asking rule can have effects")]
+    EffectsOfDeny,
+    /// The rule misses one of its `matches`.
+    #[error("matches: the rule does not match its own example {0:?}")]
+    ExampleMissed(String),
+    /// The rule catches one of its `rejects`.
+    #[error("rejects: the rule matches {0:?}, which it says it rejects")]
+    ExampleCaught(String),
+}
