@@ -31,7 +31,22 @@ fn the_examples_say_what_the_cases_expect() {
     let said: Vec<_> =
         failed.iter().map(|f| format!("{name}:{}: {:?}: {}", f.line, f.command, f.problem)).collect();
     assert!(failed.is_empty(), "{}", said.join("\n"));
-    assert!(suite.cases.len() >= 250, "{}", suite.cases.len());
+    assert!(suite.cases.len() >= 650, "{}", suite.cases.len());
+    let said = |at: usize| format!("{:?}", suite.cases[at].get_ref());
+    let again = (1..suite.cases.len()).find(|at| (0..*at).any(|before| said(before) == said(*at)));
+    assert_eq!(again.map(said), None, "a case stands there twice");
+}
+
+#[test]
+fn an_argument_of_two_megabytes_is_data_in_a_vector_and_not_read_in_a_line() {
+    let long = "a".repeat(2 << 20);
+    let text = format!(
+        "[[case]]\ncommand = ['ls', '{long}']\nexpect = 'allow'\n[[case]]\nline = 'ls {long}'\nexpect = 'ask'\n\
+         [[case]]\ncommand = ['sh', '-c', 'ls {long}']\nexpect = 'ask'\n"
+    );
+    let suite = Suite::parse("long", &text).unwrap_or_else(|error| panic!("{error}"));
+    let problems: Vec<_> = suite.run(&examples(), &text).into_iter().map(|failed| failed.problem).collect();
+    assert_eq!(problems, [""; 0]);
 }
 
 #[test]
