@@ -6,15 +6,15 @@
 
 #![forbid(unsafe_code)]
 
-mod approval;
 mod approvers;
+mod asked;
 mod book;
 mod id;
 mod table;
 mod terms;
 
-pub use approval::{Answer, Approval, Asked, Asking, State, Wanted};
 pub use approvers::{Approver, Approvers};
+pub use asked::{Answer, Approval, Asked, Asking, State, Wanted};
 pub use book::{Book, End, ResolveError, Said, Waiting, Witness};
 pub use id::ApprovalId;
 pub use table::Full;

@@ -7,6 +7,9 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::Approvers;
 use crate::policy::duration;
 
+/// The longest expiry: who has not answered in a day does not know any more what was asked.
+const EXPIRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The table `approvals` of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -36,6 +39,24 @@ impl Default for Terms {
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     match duration::deserialize(deserializer)? {
         Duration::ZERO => Err(D::Error::custom("must be more than 0")),
+        time if time > EXPIRY_MAX => Err(D::Error::custom("must be at most 24h")),
         time => Ok(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_waits_for_some_time_and_not_for_ever() {
+        let expiry = |text: &str| toml::from_str::<Terms>(&format!("expiry = '{text}'")).map(|it| it.expiry);
+        assert_eq!(expiry("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(expiry("24h").unwrap(), EXPIRY_MAX);
+        for wrong in ["0s", "25h", "5", "18446744073709551615ms"] {
+            assert!(expiry(wrong).is_err(), "{wrong}");
+        }
+        assert!(toml::from_str::<Terms>("approvers = ['root']").is_err());
+        assert_eq!(toml::from_str::<Terms>("").unwrap(), Terms::default());
     }
 }

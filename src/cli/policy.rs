@@ -136,9 +136,10 @@ fn load(folder: Option<&Path>) -> Result<PolicySet, Failure> {
 fn say_error(error: &policies::ReadError) -> String {
     match error {
         policies::ReadError::Read { source, .. } => format!("{error}: {source}"),
-        policies::ReadError::File(_) | policies::ReadError::Empty(_) | policies::ReadError::TooMuch(_) => {
-            error.to_string()
-        }
+        policies::ReadError::File(_)
+        | policies::ReadError::Empty(_)
+        | policies::ReadError::TooMuch(_)
+        | policies::ReadError::NotAFile(_) => error.to_string(),
     }
 }
 

@@ -34,6 +34,9 @@ pub enum ReadError {
     /// More files, or larger, than are read.
     #[error("{}: more than {MOST_FILES} files, or a file of more than {LARGEST_FILE_BYTES} bytes", .0.display())]
     TooMuch(PathBuf),
+    /// Something else than a file has a file's name. A pipe would be waited for, for ever.
+    #[error("{} is no regular file", .0.display())]
+    NotAFile(PathBuf),
     /// What they say is wrong.
     #[error("{0}")]
     File(#[from] PolicyFileError),
@@ -72,7 +75,11 @@ fn read_texts(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
         return Err(ReadError::TooMuch(path.to_owned()));
     }
     let text = |file: PathBuf| {
-        if fs::metadata(&file).map_err(failed(&file))?.len() > LARGEST_FILE_BYTES {
+        let metadata = fs::metadata(&file).map_err(failed(&file))?;
+        if !metadata.is_file() {
+            return Err(ReadError::NotAFile(file));
+        }
+        if metadata.len() > LARGEST_FILE_BYTES {
             return Err(ReadError::TooMuch(file));
         }
         let text = fs::read_to_string(&file).map_err(failed(&file))?;
@@ -95,6 +102,10 @@ mod tests {
         fs::write(folder.path().join("notes.txt"), "not toml").unwrap();
         fs::create_dir(folder.path().join("examples.toml")).unwrap();
         assert_eq!(read(folder.path()).unwrap().rules().len(), 1);
+        let pipe = folder.path().join("p.toml");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(matches!(read(folder.path()), Err(ReadError::NotAFile(path)) if path == pipe));
+        fs::remove_file(&pipe).unwrap();
         fs::write(folder.path().join("c.toml"), "nonsense").unwrap();
         let error = read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("c.toml:1:"), "{error}");

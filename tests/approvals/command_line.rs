@@ -171,7 +171,7 @@ async fn the_questions_of_a_session_can_be_told_from_others() {
 /// `provost approvals watch --json`.
 struct Watching {
     child: Child,
-    lines: tokio::sync::mpsc::UnboundedReceiver<String>,
+    lines: tokio::sync::mpsc::Receiver<String>,
 }
 
 impl Watching {
@@ -179,8 +179,10 @@ impl Watching {
         let mut command = provost(gateway, &["approvals", "watch", "--json"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("provost starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is a pipe"));
-        let (send, lines) = tokio::sync::mpsc::unbounded_channel();
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        let (send, lines) = tokio::sync::mpsc::channel(64);
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| send.blocking_send(line))
+        });
         Self { child, lines }
     }
 

@@ -42,6 +42,9 @@ async fn until(policies: &PoliciesClient<Channel>, what: &str, wanted: impl Fn(&
     within(what, seen).await
 }
 
+/// Changes the files.
+type Change<'a> = Box<dyn Fn() + 'a>;
+
 fn rule(id: &str) -> String {
     format!("[[rule]]\nid = '{id}'\ndecision = 'deny'\nargv = ['no-such-program-{id}']\n")
 }
@@ -64,7 +67,7 @@ async fn every_way_of_changing_a_file_is_followed() {
     assert!(first.refused.is_none() && first.loaded_at.is_some());
 
     // Each is the same number of rules as before it, so that nothing but the content tells.
-    let steps: Vec<(&str, u32, Box<dyn Fn()>)> = vec![
+    let steps: Vec<(&str, u32, Change<'_>)> = vec![
         ("a new file", 4, Box::new(|| write(&file, &rule("a")))),
         ("a file that is written in place", 4, Box::new(|| write(&file, &rule("b")))),
         ("a file that is replaced by rename", 4, Box::new(|| rename_over(&file, &rule("c")))),

@@ -170,5 +170,7 @@ fn a_hook_cannot_be_planted_in_the_workspace() {
     let commit = "echo 1 > file && git add file && git -c user.name=A -c user.email=a@b.c commit -qm first";
     let output = user.run(&["sh", "-c", commit]);
     assert!(output.status.success(), "{}", shown(&output));
-    assert!(user.outside(&["sh", "-c", "mkdir -p .git/hooks && touch .git/hooks/pre-commit"]).status.success());
+    assert!(
+        user.outside(&["sh", "-c", "mkdir -p .git/hooks && touch .git/hooks/pre-commit"]).status.success()
+    );
 }
