@@ -3,9 +3,9 @@
 use std::process::Command as Process;
 
 use crate::{
-    VALUE, armed, covered,
+    Armed, VALUE, armed, covered,
     support::{Collected, EndOfInput, Follow, RunResult, Session, Terminal, api::Stream, eventually},
-    with_secret,
+    with_secret, write_secret,
 };
 
 /// Prints the value byte by byte, each in a write of its own, with a pause after some.
@@ -200,4 +200,28 @@ async fn a_command_that_waits_for_its_reader_loses_nothing_and_does_not_stand_st
         assert!(String::from_utf8_lossy(&run.stdout) == expected);
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_next_gateway_covers_what_this_one_was_told() {
+    let armed = Armed::start().await;
+    let mut session = Session::open(&armed.gateway).await;
+    let line = r#"echo "$TOKEN"; printf 'x%.6s' "$TOKEN"; read go; echo "${TOKEN#??????}"; echo "$TOKEN""#;
+    let terminal = with_secret(session.sh(line).stdin()).create().await;
+    terminal.until("\n").await;
+    armed.gateway.crash();
+    // What was read at the spawn counts, and not what the file holds by now.
+    write_secret(&armed.file, "another-value", 0o600);
+    armed.gateway.start_again();
+    let caller = armed.gateway.caller().await;
+    session.go_on(&caller);
+    let terminal = terminal.over(&caller);
+    terminal.write(b"\n", EndOfInput::NotYet).await.expect("it reads");
+    let followed = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await;
+    assert_eq!(String::from_utf8_lossy(&followed.data), format!("{0}\nx{0}\n{0}\n", covered()));
+    assert_eq!(terminal.output().await.data, followed.data);
+    terminal.release().await;
+    session.close().await;
+    armed.must_have_told_nobody();
+    armed.gateway.stop();
 }
