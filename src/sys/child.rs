@@ -249,7 +249,7 @@ unsafe fn execute(plan: &mut Plan) -> ChildFailure {
         while !(*candidate).is_null() {
             let result =
                 bare(libc::SYS_execve, [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0]);
-            let status = status_of(libc::AT_FDCWD as usize, *candidate);
+            let status = status_of(libc::AT_FDCWD as usize, *candidate, 0);
             match -result as i32 {
                 // ENOENT for a file that is there: its interpreter is not.
                 libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
@@ -272,7 +272,7 @@ unsafe fn find_nothing(plan: &mut Plan) -> ChildFailure {
     // SAFETY: the array ends with a null pointer and holds C strings.
     unsafe {
         while !(*candidate).is_null() {
-            match status_of(libc::AT_FDCWD as usize, *candidate) {
+            match status_of(libc::AT_FDCWD as usize, *candidate, 0) {
                 Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFREG => {
                     return (Step::Program, 0, -libc::ESTALE as isize);
                 }
@@ -313,7 +313,7 @@ unsafe fn execute_expected(plan: &mut Plan) -> ChildFailure {
                 return (step, 0, opened);
             }
             let file = opened as usize;
-            let status = status_of(file, c"".as_ptr());
+            let status = status_of(file, c"".as_ptr(), empty_path);
             if !expected.identity.is_null() && !is_same(status, &*expected.identity) {
                 return (Step::Program, index as u32, -libc::ESTALE as isize);
             }
@@ -363,16 +363,15 @@ fn is_same(status: Result<libc::stat, isize>, expected: &Identity) -> bool {
     })
 }
 
-/// stat(2) of a path relative to a folder; of the file itself when the path is empty.
+/// stat(2) of a path relative to a folder; with `AT_EMPTY_PATH` and an empty one, of what is open as `folder`.
 ///
 /// # Safety
 /// As [`child_steps`]; `path` is a C string.
-unsafe fn status_of(folder: usize, path: *const c_char) -> Result<libc::stat, isize> {
+unsafe fn status_of(folder: usize, path: *const c_char, flags: usize) -> Result<libc::stat, isize> {
     // SAFETY: plain data for which all zeroes is valid, on our own stack.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let to = &raw mut status as usize;
-    let empty_path = libc::AT_EMPTY_PATH as usize;
     // SAFETY: the kernel writes one `stat`.
-    let result = unsafe { bare(libc::SYS_newfstatat, [folder, path as usize, to, empty_path, 0]) };
+    let result = unsafe { bare(libc::SYS_newfstatat, [folder, path as usize, to, flags, 0]) };
     if result < 0 { Err(result) } else { Ok(status) }
 }
