@@ -1,21 +1,32 @@
 //! A policy's question, put to a person by whoever embeds the terminals.
 //!
-//! A command that a rule asks about is refused by the gateway with the question's id. The question is then put to the
-//! one who is there to ask, the answer is given to the gateway in that person's name, and the same request is sent
-//! again. Somebody else may answer at the gateway meanwhile: whoever is first counts. Without anybody to ask, the
-//! command is refused.
+//! A command that a rule asks about waits at the gateway, which tells of the question in a stream. It is put to the one
+//! who is there to ask, and the answer is given to the gateway in that person's name. Somebody else may answer at the
+//! gateway meanwhile: whoever is first counts. Without anybody to ask, the command is refused.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use agent_client_protocol_schema::v1::SessionId;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 use crate::{
     client::Client,
-    proto::v1::{Approval, ApprovalDecision, ApprovalState, ResolveApprovalRequest, WatchApprovalsRequest},
+    proto::v1::{
+        Approval, ApprovalDecision, ApprovalState, CreateTerminalRequest, ResolveApprovalRequest, Terminal,
+        WatchApprovalsRequest,
+    },
 };
 
+/// Before a stream of questions that broke off is asked for again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 /// The longest comment that a gateway takes.
 const COMMENT_MAX_BYTES: usize = 1_024;
 
@@ -50,54 +61,115 @@ pub enum Reply {
 /// Puts a question to a person. To drop the future is to take the question back.
 pub type Asker = Arc<dyn Fn(Question) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send + Sync>;
 
-/// The id of the question, where a create was refused because a person must be asked.
-pub(super) fn asked(status: &Status) -> Option<String> {
-    if status.code() != Code::PermissionDenied {
-        return None;
-    }
-    let info = status.get_details_error_info()?;
-    (info.reason == "APPROVAL_REQUIRED").then(|| info.metadata.get("approval_id").cloned()).flatten()
+/// The creates of one session that wait, and what the gateway says of their questions.
+#[derive(Debug, Default)]
+pub(super) struct Questions(Mutex<HashMap<String, oneshot::Sender<Approval>>>);
+
+/// One create that may turn out to wait.
+struct Expected<'a> {
+    questions: &'a Questions,
+    request_id: String,
+    told: oneshot::Receiver<Approval>,
 }
 
-/// Asks, and tells the gateway the answer: the same request, sent again, runs, or is told why not. `gone` resolves when
-/// nobody wants the command any more: that is a no, and the request is to be sent again all the same, because the answer
-/// to a question is kept until the request that raised it has had it.
-pub(super) async fn settle(
+impl Questions {
+    fn expect(&self, request_id: &str) -> Expected<'_> {
+        let (tell, told) = oneshot::channel();
+        self.lock().insert(request_id.to_owned(), tell);
+        Expected { questions: self, request_id: request_id.to_owned(), told }
+    }
+
+    fn tell(&self, approval: Approval) {
+        if approval.state() != ApprovalState::Pending {
+            return;
+        }
+        if let Some(tell) = self.lock().remove(&approval.request_id) {
+            // It may have ended meanwhile.
+            let _ = tell.send(approval);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Approval>>> {
+        self.0.lock().expect("no code panics while it holds the questions")
+    }
+}
+
+impl Expected<'_> {
+    /// The question, when there is one; never, when there is none.
+    async fn question(&mut self) -> Approval {
+        match (&mut self.told).await {
+            Ok(approval) => approval,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.questions.lock().remove(&self.request_id);
+    }
+}
+
+/// Listens to the questions of a session, until it is closed.
+pub(super) async fn listen(
+    client: Client,
+    gateway_session: String,
+    questions: Arc<Questions>,
+    closed: CancellationToken,
+) {
+    let listening = async {
+        loop {
+            let request = WatchApprovalsRequest { session_id: gateway_session.clone() };
+            match client.approvals.clone().watch(request).await {
+                Ok(stream) => {
+                    let mut stream = stream.into_inner();
+                    while let Ok(Some(approval)) = stream.message().await {
+                        questions.tell(approval);
+                    }
+                }
+                Err(status) if status.code() == Code::NotFound => return,
+                Err(status) => tracing::warn!(error = %status, "cannot listen to the gateway's questions"),
+            }
+            tokio::time::sleep(LISTEN_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = listening => {}
+        () = closed.cancelled() => {}
+    }
+}
+
+/// Creates a terminal; where a rule asks, a person is asked first. `gone` resolves when nobody wants the command any
+/// more: to a question that is then open the answer is no.
+pub(super) async fn create(
     client: &Client,
     ask: &Asker,
-    (session, gateway_session): (&SessionId, &str),
-    approval_id: &str,
+    (session, questions): (&SessionId, &Questions),
+    request: CreateTerminalRequest,
     gone: impl Future<Output = ()>,
-) -> Result<(), Status> {
-    let request = WatchApprovalsRequest { session_id: gateway_session.to_owned() };
-    let mut watch = client.approvals.clone().watch(request).await?.into_inner();
-    let approval = loop {
-        match watch.message().await? {
-            Some(approval) if approval.id == approval_id => break approval,
-            Some(_) => {}
-            None => return Ok(()),
-        }
+) -> Result<Terminal, Status> {
+    let mut expected = questions.expect(&request.request_id);
+    let mut terminals = client.terminals.clone();
+    let creating = terminals.create(request);
+    tokio::pin!(creating);
+    let approval = tokio::select! {
+        biased;
+        created = &mut creating => return created.map(tonic::Response::into_inner),
+        approval = expected.question() => approval,
     };
-    if approval.state() != ApprovalState::Pending {
-        return Ok(());
-    }
+    let approval_id = approval.id.clone();
     let reply = ask(question(session, approval));
-    let elsewhere = async {
-        while let Ok(Some(approval)) = watch.message().await {
-            if approval.id == approval_id && approval.state() != ApprovalState::Pending {
-                return;
-            }
-        }
-    };
     let (decision, comment) = tokio::select! {
+        // Somebody else has answered, or its time is over.
+        created = &mut creating => return created.map(tonic::Response::into_inner),
         reply = reply => match reply {
             Reply::Allow => (ApprovalDecision::Approve, String::new()),
             Reply::Deny(comment) => (ApprovalDecision::Deny, comment),
         },
-        () = elsewhere => return Ok(()),
         () = gone => (ApprovalDecision::Deny, "the agent took its request back".to_owned()),
     };
-    resolve(client, approval_id, decision, comment).await
+    resolve(client, &approval_id, decision, comment).await?;
+    creating.await.map(tonic::Response::into_inner)
 }
 
 fn question(session: &SessionId, approval: Approval) -> Question {

@@ -93,6 +93,8 @@ pub(super) async fn start(
         output_mode: v1::OutputMode::Split.into(),
         stdin_mode: v1::StdinMode::Open.into(),
         overflow: v1::Overflow::Block.into(),
+        // Nobody can be asked before the agent speaks.
+        on_ask: v1::OnAsk::Refuse.into(),
         ..Default::default()
     };
     match run(client, create).await {

@@ -76,8 +76,6 @@ pub(super) fn to_gateway(
         env,
         cwd,
         output_byte_limit: request.output_byte_limit,
-        // Whoever is to be asked is asked from here; the question's id comes with the refusal.
-        on_ask: v1::OnAsk::Refuse.into(),
         ..Default::default()
     })
 }

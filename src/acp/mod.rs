@@ -2,7 +2,7 @@
 //!
 //! Two ways in. [`run`] is `provost acp`: it stands between an editor and its agent on their stdio, answers what the
 //! agent asks of terminals and passes everything else on. [`Terminals`] is for an ACP client of one's own: the five
-//! terminal methods as calls. Neither decides what may run, and neither runs anything: both ask a gateway.
+//! terminal methods as calls, all five in one with [`Terminals::answer`]; `examples/embed.rs` shows how. Neither decides what may run, and neither runs anything: both ask a gateway.
 
 #![forbid(unsafe_code)]
 

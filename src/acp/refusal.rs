@@ -12,6 +12,9 @@ use tonic_types::StatusExt;
 /// The code of a command that policy refuses: of the range that JSON-RPC leaves to implementations.
 pub const DENIED_CODE: i32 = -32001;
 
+/// How much of a command is named in a sentence.
+const QUOTED_MAX_CHARS: usize = 80;
+
 /// A parameter that cannot be used.
 pub(super) fn bad_parameter(name: &str, problem: impl std::fmt::Display) -> Error {
     Error::new(ErrorCode::InvalidParams.into(), format!("{name}: {problem}"))
@@ -45,8 +48,13 @@ pub(super) fn internal(message: impl Into<String>) -> Error {
     Error::new(ErrorCode::InternalError.into(), message)
 }
 
+/// What the gateway says to a session that is to be opened for a command.
+pub(super) fn of_session(status: &Status) -> Error {
+    of_create(status, "")
+}
+
 /// What the gateway says to a create, for an agent.
-pub(super) fn of_create(status: &Status) -> Error {
+pub(super) fn of_create(status: &Status, command: &str) -> Error {
     let info = status.get_details_error_info();
     let reason = info.as_ref().map(|info| info.reason.as_str()).unwrap_or_default();
     let code = match status.code() {
@@ -69,7 +77,13 @@ pub(super) fn of_create(status: &Status) -> Error {
         Code::Unavailable => {
             sentence(&["The command was not started", &unavailable(said), "nothing of it ran"])
         }
-        _ => sentence(&["The command could not be started", said, advice_when_not_started(reason)]),
+        _ => {
+            let what = match command {
+                "" => "The command could not be started".to_owned(),
+                command => format!("{} could not be started", quoted(command)),
+            };
+            sentence(&[&what, said, advice_when_not_started(reason)])
+        }
     };
     Error::new(code, message).data(data_of(status))
 }
@@ -87,6 +101,13 @@ pub(super) fn of_request(status: &Status) -> Error {
         Code::Unavailable => internal(sentence(&[&unavailable(status.message()), ""])).data(data_of(status)),
         _ => internal(sentence(&["The gateway could not do this", status.message()])).data(data_of(status)),
     }
+}
+
+/// The beginning of a command, in quotes: a sentence has no room for a whole script.
+fn quoted(command: &str) -> String {
+    let shown: String = command.chars().take(QUOTED_MAX_CHARS).collect();
+    let more = if shown.len() < command.len() { "..." } else { "" };
+    format!("\"{shown}{more}\"")
 }
 
 fn advice_when_denied(reason: &str) -> &'static str {
@@ -186,11 +207,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_the_rules_reason_and_what_to_do_in_one_sentence() {
-        let error = of_create(&status(
-            Code::PermissionDenied,
-            "publishing needs a person\n(rule x)",
-            "POLICY_DENIED",
-        ));
+        let denied = status(Code::PermissionDenied, "publishing needs a person\n(rule x)", "POLICY_DENIED");
+        let error = of_create(&denied, "git push");
         assert_eq!(
             error.message,
             "This command may not run: publishing needs a person (rule x); do it another way, or ask the user to \
@@ -204,7 +222,7 @@ mod tests {
     fn nothing_ever_means_that_somebody_must_log_in() {
         for code in 0..17 {
             let status = status(Code::from_i32(code), "", "X");
-            for error in [of_create(&status), of_request(&status)] {
+            for error in [of_create(&status, ""), of_request(&status)] {
                 assert_ne!(i32::from(error.code), -32000);
                 assert!(
                     error.message.ends_with('.') || error.message == "Request cancelled",
@@ -218,7 +236,7 @@ mod tests {
     #[test]
     fn bad_input_is_invalid_params_with_the_protocols_name_of_the_field() {
         let details = ErrorDetails::with_bad_request_violation("output_byte_limit", "too large");
-        let error = of_create(&Status::with_error_details(Code::InvalidArgument, "too large", details));
+        let error = of_create(&Status::with_error_details(Code::InvalidArgument, "too large", details), "");
         assert_eq!(i32::from(error.code), -32602);
         assert!(error.message.contains("outputByteLimit"));
     }

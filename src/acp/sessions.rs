@@ -14,7 +14,10 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use super::refusal;
+use super::{
+    asking::{self, Questions},
+    refusal,
+};
 use crate::{client::Client, proto::v1};
 
 /// Sessions that are kept track of at once. More are refused their commands.
@@ -43,6 +46,17 @@ pub(super) struct Session {
     /// The gateway's id, once it is open there.
     opened: OnceCell<String>,
     closed: CancellationToken,
+    /// What rules ask of its commands.
+    pub(super) questions: Arc<Questions>,
+}
+
+/// Whether somebody is there to be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Somebody {
+    /// What a rule asks can be asked.
+    IsThere,
+    /// It cannot.
+    IsNot,
 }
 
 /// All sessions of one connection.
@@ -50,12 +64,13 @@ pub(super) struct Session {
 pub(super) struct Sessions {
     client: Client,
     profile: String,
+    somebody: Somebody,
     by_id: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Sessions {
-    pub(super) fn new(client: Client, profile: Option<String>) -> Self {
-        Self { client, profile: profile.unwrap_or_default(), by_id: Mutex::default() }
+    pub(super) fn new(client: Client, profile: Option<String>, somebody: Somebody) -> Self {
+        Self { client, profile: profile.unwrap_or_default(), somebody, by_id: Mutex::default() }
     }
 
     /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
@@ -77,8 +92,10 @@ impl Sessions {
             workspace,
             opened: OnceCell::new(),
             closed: CancellationToken::new(),
+            questions: Arc::default(),
         };
-        by_id.insert(id.to_owned(), Arc::new(session))
+        let other = by_id.insert(id.to_owned(), Arc::new(session));
+        other.inspect(|other| other.closed.cancel())
     }
 
     /// A session that is known.
@@ -86,14 +103,16 @@ impl Sessions {
         self.lock().get(id).cloned()
     }
 
-    /// Knows a session no longer.
+    /// Knows a session no longer, from this moment on.
     pub(super) fn forget(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().remove(id)
+        self.lock().remove(id).inspect(|session| session.closed.cancel())
     }
 
     /// Knows none any longer.
     pub(super) fn forget_all(&self) -> Vec<Arc<Session>> {
-        self.lock().drain().map(|(_, session)| session).collect()
+        let all: Vec<_> = self.lock().drain().map(|(_, session)| session).collect();
+        all.iter().for_each(|session| session.closed.cancel());
+        all
     }
 
     /// The gateway's id of a session, opened there when it is not yet.
@@ -109,7 +128,6 @@ impl Sessions {
 
     /// Stops and releases everything of a session that is known no longer. Returns when nothing is left.
     pub(super) async fn close(&self, session: &Session) {
-        session.closed.cancel();
         if let Some(opened) = session.opened.get() {
             self.close_at_gateway(opened).await;
         }
@@ -125,8 +143,13 @@ impl Sessions {
             }
             answer => answer,
         };
-        let id = answer.map_err(|status| refusal::of_create(&status))?.into_inner().id;
+        let id = answer.map_err(|status| refusal::of_session(&status))?.into_inner().id;
         tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
+        if self.somebody == Somebody::IsThere {
+            let (client, questions, closed) =
+                (self.client.clone(), session.questions.clone(), session.closed.clone());
+            tokio::spawn(asking::listen(client, id.clone(), questions, closed));
+        }
         Ok(id)
     }
 

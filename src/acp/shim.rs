@@ -343,10 +343,11 @@ impl Shim {
 
     /// Ends a session in the background.
     fn end_session(&self, session: SessionId) {
-        let (terminals, tool_calls) = (self.terminals.clone(), self.tool_calls.clone());
+        let tool_calls = self.tool_calls.clone();
         self.permissions.cancel(&session);
+        let closed = self.terminals.close_session(&session);
         tokio::spawn(async move {
-            terminals.close_session(&session).await;
+            closed.await;
             tool_calls.forget(&session).await;
         });
     }

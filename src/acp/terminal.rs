@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agent_client_protocol_schema::v1::{Error, TerminalExitStatus};
+use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
 use tokio::{
     sync::{Mutex, OnceCell},
     time::Instant,
@@ -82,6 +82,11 @@ impl Terminal {
         let picture =
             Picture { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
         Self { id: started.id, session, cwd: started.cwd, client, picture: Mutex::new(picture), outcome }
+    }
+
+    /// Whether this session may speak of it.
+    pub(super) fn is_of(&self, session: &SessionId) -> bool {
+        *self.session.id == *session.0 && !self.session.is_closed()
     }
 
     /// The output and, once there is one, the exit status.

@@ -21,12 +21,13 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
+use ulid::Ulid;
 
 use super::{
     asking::{self, Asker},
     create::{self, Form},
     refusal,
-    sessions::{Session, Sessions, Workspace},
+    sessions::{Session, Sessions, Somebody, Workspace},
     terminal::Terminal,
 };
 use crate::{
@@ -39,8 +40,6 @@ pub const TERMINALS_MAX: usize = 4_096;
 
 /// Released terminals whose last output is kept, to be shown.
 const RELEASED_MAX: usize = 64;
-/// How often a person is asked about one command. The policy may change while they think.
-const QUESTIONS_OF_ONE_COMMAND: u32 = 3;
 
 /// An answer that is on its way: the result as JSON text, or the error.
 pub type Answer = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
@@ -68,7 +67,11 @@ impl Terminals {
     /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
     /// What a rule asks a person about is put to `ask`; without it such a command is refused.
     pub fn new(client: Client, profile: Option<String>, ask: Option<Asker>) -> Self {
-        let sessions = Sessions::new(client.clone(), profile);
+        let sessions = Sessions::new(
+            client.clone(),
+            profile,
+            if ask.is_some() { Somebody::IsThere } else { Somebody::IsNot },
+        );
         Self(Arc::new(Shared { client, sessions, ask, live: Mutex::default(), released: Mutex::default() }))
     }
 
@@ -88,10 +91,16 @@ impl Terminals {
         }
     }
 
-    /// Stops and releases every terminal of a session. Returns when nothing is left of it.
-    pub async fn close_session(&self, id: &SessionId) {
-        if let Some(session) = self.0.sessions.forget(&id.0) {
-            self.end(&session).await;
+    /// Stops and releases every terminal of a session, whose ids are unknown as soon as this is called. The future
+    /// resolves when nothing is left of it; it goes on to the end when the future is dropped.
+    pub fn close_session(&self, id: &SessionId) -> impl Future<Output = ()> + Send + use<> {
+        let (all, session) = (self.clone(), self.0.sessions.forget(&id.0));
+        let ending = session.map(|session| tokio::spawn(async move { all.end(&session).await }));
+        async move {
+            if let Some(ending) = ending {
+                // It panics only where this would.
+                let _ = ending.await;
+            }
         }
     }
 
@@ -195,7 +204,7 @@ impl Terminals {
     /// A terminal of this session.
     pub(super) fn find(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
         let live = self.lock();
-        let found = live.get(id).filter(|terminal| *terminal.session.id == *session.0);
+        let found = live.get(id).filter(|terminal| terminal.is_of(session));
         found.cloned().ok_or_else(refusal::unknown_terminal)
     }
 
@@ -212,7 +221,7 @@ impl Terminals {
     fn take(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
         let taken = {
             let mut live = self.lock();
-            let is_there = live.get(id).is_some_and(|terminal| *terminal.session.id == *session.0);
+            let is_there = live.get(id).is_some_and(|terminal| terminal.is_of(session));
             is_there.then(|| live.remove(id)).flatten().ok_or_else(refusal::unknown_terminal)?
         };
         let mut released = self.0.released.lock().expect("no code panics while it holds the released ones");
@@ -264,14 +273,14 @@ impl Terminals {
         // Form comes first: what is wrong with it is wrong whatever the gateway says.
         create::to_gateway(request, "", form)?;
         let at_gateway = self.0.sessions.open(&session).await?;
-        let mut started = self.start_permitted(request, at_gateway, form, wanted).await;
+        let mut started = self.start_permitted(&session, request, (at_gateway, form), wanted).await;
         if form == Form::Word
             && create::may_be_builtin(&request.command)
             && started.as_ref().is_err_and(is_not_found)
         {
-            started = self.start_permitted(request, at_gateway, Form::Line, wanted).await;
+            started = self.start_permitted(&session, request, (at_gateway, Form::Line), wanted).await;
         }
-        let started = started.map_err(|status| refusal::of_create(&status))?;
+        let started = started.map_err(|status| refusal::of_create(&status, &request.command))?;
         let terminal = Arc::new(Terminal::new(self.0.client.clone(), session, started));
         self.lock().insert(terminal.id.clone(), terminal.clone());
         if terminal.session.is_closed() {
@@ -285,25 +294,26 @@ impl Terminals {
     /// Starts a command, after a person was asked where a rule asks.
     async fn start_permitted<T>(
         &self,
+        session: &Session,
         request: &CreateTerminalRequest,
-        at_gateway: &str,
-        form: Form,
+        (at_gateway, form): (&str, Form),
         wanted: &mut oneshot::Sender<T>,
     ) -> Result<v1::Terminal, Status> {
         let to_gateway = create::to_gateway(request, at_gateway, form)
             .map_err(|error| Status::invalid_argument(error.message))?;
-        for _ in 0..QUESTIONS_OF_ONE_COMMAND {
-            let refused = match self.0.client.terminals.clone().create(to_gateway.clone()).await {
-                Ok(started) => return Ok(started.into_inner()),
-                Err(status) => status,
-            };
-            let (Some(approval_id), Some(ask)) = (asking::asked(&refused), &self.0.ask) else {
-                return Err(refused);
-            };
-            let session = (&request.session_id, at_gateway);
-            asking::settle(&self.0.client, ask, session, &approval_id, wanted.closed()).await?;
+        match &self.0.ask {
+            None => {
+                let refusing = v1::CreateTerminalRequest { on_ask: v1::OnAsk::Refuse.into(), ..to_gateway };
+                self.0.client.terminals.clone().create(refusing).await.map(tonic::Response::into_inner)
+            }
+            Some(ask) => {
+                let request_id = Ulid::generate().to_string();
+                let waiting =
+                    v1::CreateTerminalRequest { on_ask: v1::OnAsk::Wait.into(), request_id, ..to_gateway };
+                let questions = (&request.session_id, &*session.questions);
+                asking::create(&self.0.client, ask, questions, waiting, wanted.closed()).await
+            }
         }
-        self.0.client.terminals.clone().create(to_gateway).await.map(tonic::Response::into_inner)
     }
 
     async fn end(&self, session: &Arc<Session>) {

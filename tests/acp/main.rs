@@ -5,3 +5,7 @@
 mod support;
 
 mod conformance;
+mod shim;
+mod shim_content;
+mod shim_ends;
+mod shim_peer;

@@ -1,0 +1,139 @@
+//! How it all ends: the editor, the agent, signals; agents that run commands themselves; the embedder's example.
+
+use std::process::Command;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::json;
+
+use crate::shim_peer::{Talk, mark, sleeping, wait_for_sleepers};
+
+#[test]
+fn nothing_outlives_an_editor_that_goes_away() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let mark = mark("editor");
+    talk.create(&format!("sleep {mark}"));
+    wait_for_sleepers(&mark, 1);
+    talk.editor_leaves();
+    let (status, _) = talk.end();
+    // The agent read the end of its stdin, and ended well.
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(sleeping(&mark), 0);
+}
+
+#[test]
+fn nothing_outlives_a_shim_that_is_told_to_stop() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let mark = mark("terminated");
+    talk.create(&format!("sleep {mark}"));
+    wait_for_sleepers(&mark, 1);
+    kill(Pid::from_raw(talk.pid().try_into().expect("a pid")), Signal::SIGTERM).expect("our child");
+    let (status, _) = talk.end();
+    assert_eq!(status.code(), Some(143));
+    assert_eq!(sleeping(&mark), 0);
+}
+
+#[test]
+fn an_agent_that_falls_silent_is_ended() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let mark = mark("silent!");
+    talk.create(&format!("sleep {mark}"));
+    wait_for_sleepers(&mark, 1);
+    talk.agent_falls_silent();
+    // `cat` of its other half goes on until its stdin ends.
+    let (status, _) = talk.end();
+    assert!(matches!(status.code(), Some(0 | 143)), "{status}");
+    assert_eq!(sleeping(&mark), 0);
+}
+
+#[test]
+fn the_status_is_the_agents_own() {
+    for (agent, expected) in [("exit 7", 7), ("kill -9 $$", 137), ("exit 0", 0)] {
+        let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
+        let ended = shim.args(["acp", "--", "/bin/sh", "-c", agent]).output().expect("the shim starts");
+        assert_eq!(ended.status.code(), Some(expected), "{agent}");
+    }
+    let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
+    let ended = shim.args(["acp", "--", "/no/such/agent"]).output().expect("the shim starts");
+    assert_eq!(ended.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("/no/such/agent"));
+}
+
+#[test]
+fn an_agent_that_runs_commands_itself_is_noticed_once() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
+    for id in ["a", "b"] {
+        talk.agent_says(update(
+            json!({"sessionUpdate":"tool_call","toolCallId":id,"title":"ls","kind":"execute"}),
+        ));
+        talk.agent_says(update(
+            json!({"sessionUpdate":"tool_call_update","toolCallId":id,"status":"completed"}),
+        ));
+        talk.editor_hears();
+        talk.editor_hears();
+    }
+    talk.editor_leaves();
+    let (_, said) = talk.end();
+    assert_eq!(said.matches("--confine-agent").count(), 1, "{said}");
+}
+
+#[test]
+fn an_agent_that_asks_for_terminals_is_not_accused() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
+    talk.agent_says(update(
+        json!({"sessionUpdate":"tool_call","toolCallId":"a","title":"ls","kind":"execute"}),
+    ));
+    talk.create("true");
+    talk.agent_says(update(
+        json!({"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed"}),
+    ));
+    talk.editor_hears();
+    talk.editor_hears();
+    talk.editor_leaves();
+    let (_, said) = talk.end();
+    assert!(!said.contains("--confine-agent"), "{said}");
+}
+
+#[test]
+fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
+    let secret = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file of the host");
+    let look = format!("ls {} >&2; exit 9", secret.path().display());
+    let mut outside = Command::new("/bin/sh");
+    assert!(
+        outside.args(["-c", &format!("ls {}", secret.path().display())]).status().expect("a shell").success()
+    );
+    let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let ended = shim
+        .args(["acp", "--confine-agent", "--", "/bin/sh", "-c", &look])
+        .current_dir(folder.path())
+        .output()
+        .expect("the shim starts");
+    assert_eq!(ended.status.code(), Some(9), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("No such file"), "{ended:?}");
+
+    let mut talk = Talk::in_session(&["--confine-agent"], json!({}));
+    let terminal = talk.create("echo from a terminal");
+    let params = json!({"sessionId":"s","terminalId":terminal});
+    assert_eq!(talk.ask("terminal/wait_for_exit", params.clone())["result"]["exitCode"], 0);
+    assert_eq!(talk.ask("terminal/output", params)["result"]["output"], "from a terminal\n");
+    talk.editor_leaves();
+    assert_eq!(talk.end().0.code(), Some(0));
+}
+
+#[test]
+fn the_embedders_example_runs() {
+    // Built by `cargo test` too; asked for here so that a single suite can be run from a clean tree.
+    let built =
+        Command::new(env!("CARGO")).args(["build", "--quiet", "--offline", "--example", "embed"]).status();
+    assert!(built.expect("cargo runs").success());
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_provost")).with_file_name("examples");
+    let ran = Command::new(beside.join("embed")).output().expect("the example starts");
+    assert!(ran.status.success(), "{ran:?}");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(said.contains(r#"output "hello\n" exit code 3"#) && said.contains("no such terminal"), "{said}");
+}

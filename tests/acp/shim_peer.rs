@@ -1,0 +1,247 @@
+//! Both sides of a shim, played by the test: the editor on its stdio, and the agent through two named pipes.
+//!
+//! The agent's process is a shell that copies: what the test writes is the agent's stdout, what the agent would read the
+//! test reads. Nothing here waits without a deadline.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Read, Write},
+    path::PathBuf,
+    process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::eventually;
+
+/// How long anything may take on a loaded machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Copies both ways, until its stdin ends.
+const COPYING_AGENT: &str = r#"cat "$1" & exec cat > "$2""#;
+
+/// A shim with the test on both sides of it.
+pub struct Talk {
+    child: Child,
+    editor_to: Option<ChildStdin>,
+    editor_from: Receiver<String>,
+    agent_to: Option<File>,
+    agent_from: Receiver<String>,
+    stderr: Option<ChildStderr>,
+    /// The workspace of the session.
+    pub workspace: PathBuf,
+    _folder: TempDir,
+}
+
+impl Talk {
+    /// A shim with these options, and nothing said yet.
+    pub fn start(options: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary folder");
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir(&workspace).expect("a workspace");
+        let [says, hears] = ["says", "hears"].map(|name| {
+            let path = workspace.join(name);
+            mkfifo(&path, Mode::from_bits_truncate(0o600)).expect("a named pipe");
+            path
+        });
+        let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .arg("acp")
+            .args(options)
+            .args(["--", "/bin/sh", "-c", COPYING_AGENT, "sh"])
+            .args([&says, &hears])
+            .current_dir(&workspace)
+            .env_remove("PROVOST_GATEWAY")
+            // Nobody's gateway but an embedded one, unless an option names it.
+            .env("XDG_RUNTIME_DIR", folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the shim starts");
+        let editor_to = child.stdin.take();
+        let editor_from = lines_of(child.stdout.take().expect("its stdout is piped"));
+        let stderr = child.stderr.take();
+        // Each opens when the agent's shell opens the other end.
+        let agent_to = OpenOptions::new().write(true).open(&says).expect("the agent speaks");
+        let agent_from = lines_of(File::open(&hears).expect("the agent hears"));
+        Self {
+            child,
+            editor_to,
+            editor_from,
+            agent_to: Some(agent_to),
+            agent_from,
+            stderr,
+            workspace,
+            _folder: folder,
+        }
+    }
+
+    /// As [`Talk::start`], with an initialized connection and the session "s".
+    pub fn in_session(options: &[&str], capabilities: Value) -> Self {
+        let mut talk = Self::start(options);
+        talk.editor_says(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
+            "params":{"protocolVersion":1,"clientCapabilities":capabilities}}));
+        assert_eq!(talk.agent_hears()["params"]["clientCapabilities"]["terminal"], true);
+        talk.agent_says(json!({"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}));
+        assert_eq!(talk.editor_hears()["result"]["protocolVersion"], 1);
+        talk.open_session("s");
+        talk
+    }
+
+    /// Opens a session in the workspace.
+    pub fn open_session(&mut self, id: &str) {
+        let cwd = self.workspace.clone();
+        self.editor_says(json!({"jsonrpc":"2.0","id":"new","method":"session/new",
+            "params":{"cwd":cwd,"mcpServers":[]}}));
+        self.agent_hears();
+        self.agent_says(json!({"jsonrpc":"2.0","id":"new","result":{"sessionId":id}}));
+        assert_eq!(self.editor_hears()["result"]["sessionId"], id);
+    }
+
+    /// The agent asks, and gets its answer. Everything else that it hears meanwhile is a mistake.
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.agent_says(json!({"jsonrpc":"2.0","id":"ask","method":method,"params":params}));
+        let answer = self.agent_hears();
+        assert_eq!(answer["id"], "ask", "{answer}");
+        answer
+    }
+
+    /// Starts a command in session "s", and gives its terminal's id.
+    pub fn create(&mut self, command: &str) -> String {
+        let answer = self.ask("terminal/create", json!({"sessionId":"s","command":command}));
+        let id = answer["result"]["terminalId"].as_str();
+        id.unwrap_or_else(|| panic!("not started: {answer}")).to_owned()
+    }
+
+    pub fn editor_says(&mut self, message: Value) {
+        self.editor_writes(format!("{message}\n").as_bytes());
+    }
+
+    pub fn agent_says(&mut self, message: Value) {
+        self.agent_writes(format!("{message}\n").as_bytes());
+    }
+
+    pub fn editor_writes(&mut self, bytes: &[u8]) {
+        let to = self.editor_to.as_mut().expect("the editor is there");
+        to.write_all(bytes).expect("the shim reads its editor");
+    }
+
+    pub fn agent_writes(&mut self, bytes: &[u8]) {
+        let to = self.agent_to.as_mut().expect("the agent is there");
+        to.write_all(bytes).expect("the shim reads its agent");
+    }
+
+    pub fn editor_hears(&self) -> Value {
+        parsed(&self.editor_hears_line())
+    }
+
+    pub fn agent_hears(&self) -> Value {
+        parsed(&self.agent_hears_line())
+    }
+
+    pub fn editor_hears_line(&self) -> String {
+        self.editor_from.recv_timeout(PATIENCE).expect("the editor hears something")
+    }
+
+    pub fn agent_hears_line(&self) -> String {
+        self.agent_from.recv_timeout(PATIENCE).expect("the agent hears something")
+    }
+
+    /// What the editor hears until this holds; the last message is the one that it holds of.
+    pub fn editor_hears_until(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut heard = Vec::new();
+        loop {
+            let message = self.editor_hears();
+            let is_last = holds(&message);
+            heard.push(message);
+            if is_last {
+                return heard;
+            }
+        }
+    }
+
+    /// The editor goes away: its end of the shim's stdin is closed.
+    pub fn editor_leaves(&mut self) {
+        self.editor_to = None;
+    }
+
+    /// The agent closes its stdout.
+    pub fn agent_falls_silent(&mut self) {
+        self.agent_to = None;
+    }
+
+    /// Waits for the shim's own end, and gives its status and what it said on stderr.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let status = self.wait();
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.stderr {
+            stderr.read_to_string(&mut said).expect("stderr is text");
+        }
+        (status, said)
+    }
+
+    /// The shim's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        // The end of stdout comes with the end of the process.
+        loop {
+            match self.editor_from.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("the shim does not end"),
+            }
+        }
+        self.child.wait().expect("the shim is our child")
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // Ended already, where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// A mark that no other process of the host has in its command line.
+pub fn mark(name: &str) -> String {
+    format!("31{}{}", std::process::id(), name.len())
+}
+
+/// Processes of the host that sleep for the marked time. A shim that has ended has reaped them.
+pub fn sleeping(mark: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| line.starts_with(b"sleep\0") && String::from_utf8_lossy(line).contains(mark)).count()
+}
+
+/// Waits until that many sleep for the marked time.
+pub fn wait_for_sleepers(mark: &str, count: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(eventually("as many marked commands", || (sleeping(mark) == count).then_some(())));
+}
