@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "proto/provost/v1/terminals.proto",
         "proto/provost/v1/approvals.proto",
         "proto/provost/v1/policies.proto",
+        "proto/provost/v1/audit.proto",
         "proto/provost/supervisor/v1/supervisor.proto",
         "proto/provost/state/v1/state.proto",
     ];

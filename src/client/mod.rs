@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::proto::v1::{
-    approvals_client::ApprovalsClient, policies_client::PoliciesClient, sessions_client::SessionsClient,
-    terminals_client::TerminalsClient,
+    approvals_client::ApprovalsClient, audit_client::AuditClient, policies_client::PoliciesClient,
+    sessions_client::SessionsClient, terminals_client::TerminalsClient,
 };
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.
@@ -36,6 +36,8 @@ pub struct Client {
     pub sessions: SessionsClient<Channel>,
     /// The terminals service.
     pub terminals: TerminalsClient<Channel>,
+    /// The audit service.
+    pub audit: AuditClient<Channel>,
     /// The approvals service.
     pub approvals: ApprovalsClient<Channel>,
     /// The policies service.
@@ -97,6 +99,7 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
     Ok(Client {
         sessions: SessionsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         terminals: TerminalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
+        audit: AuditClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         approvals: ApprovalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         policies: PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
     })

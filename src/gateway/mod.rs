@@ -34,10 +34,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     approval::Book,
-    grpc::{ApprovalsService, PoliciesService, SessionsService, TerminalsService},
+    grpc::{ApprovalsService, AuditService, PoliciesService, SessionsService, TerminalsService},
     policy::InForce,
     proto::v1::{
-        self, approvals_server::ApprovalsServer, policies_server::PoliciesServer,
+        self, approvals_server::ApprovalsServer, audit_server::AuditServer, policies_server::PoliciesServer,
         sessions_server::SessionsServer, terminals_server::TerminalsServer,
     },
     sandbox::{
@@ -268,6 +268,7 @@ impl Gateway {
             .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(ApprovalsServer::new(approvals).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .add_service(AuditServer::new(AuditService::new(self.terminals.clone())))
             .serve_with_incoming_shutdown(listening, stop_listening.clone().cancelled_owned());
         tokio::pin!(server);
 

@@ -259,6 +259,24 @@ pub fn not_an_administrator() -> Status {
     status(Code::PermissionDenied, message.into(), "NOT_AN_ADMINISTRATOR", [])
 }
 
+/// The configuration has no journal.
+pub fn no_journal() -> Status {
+    let message = "this gateway keeps no journal";
+    status(Code::FailedPrecondition, message.into(), "NO_JOURNAL", [])
+}
+
+/// The journal's files cannot be read.
+pub fn journal_unreadable(error: &std::io::Error) -> Status {
+    let errno = error.raw_os_error().unwrap_or_default();
+    let message = format!("the journal cannot be read: {error}");
+    status(Code::Internal, message, "JOURNAL_UNREADABLE", [("errno", errno.to_string())])
+}
+
+/// As many do this at once as may.
+pub fn too_many(limit: &str, cap: usize) -> Status {
+    quota(limit, cap, format!("{cap} {limit} are under way, the most there may be"))
+}
+
 /// Something of the gateway's own has failed.
 pub fn internal(what: &str) -> Status {
     status(Code::Internal, what.to_owned(), "INTERNAL", [])

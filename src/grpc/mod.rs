@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod approvals;
+mod audit;
 mod deadline;
 pub mod errors;
 pub mod fields;
@@ -13,6 +14,7 @@ mod streams;
 mod terminals;
 
 pub use approvals::ApprovalsService;
+pub use audit::AuditService;
 pub use policies::{PoliciesService, Reloaded, Reloads};
 pub use sessions::SessionsService;
 pub use terminals::TerminalsService;

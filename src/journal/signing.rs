@@ -99,6 +99,12 @@ impl JournalPublicKey {
         VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| form())
     }
 
+    /// The key of a text in PEM; `None` where it is none.
+    pub fn of_pem(text: &str) -> Option<Self> {
+        let bytes = key_of_pem(text, "PUBLIC KEY", &PUBLIC_PREFIX)?;
+        VerifyingKey::from_bytes(&bytes).map(Self).ok()
+    }
+
     /// In hexadecimal, as checkpoints name it.
     pub fn to_hex(&self) -> String {
         hex(self.0.as_bytes())

@@ -147,6 +147,11 @@ impl Store {
         Ok(first)
     }
 
+    /// The number of the last record in it.
+    pub fn last(&self) -> u64 {
+        self.link.sequence
+    }
+
     /// Signs and makes durable what is left, and says so in `head`.
     pub fn finish(mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
         // What is still owed, and what settling adds to it.

@@ -109,6 +109,23 @@ pub enum FaultKind {
     Unsigned,
 }
 
+impl FaultKind {
+    /// As `--json` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::Reordered => "reordered",
+            Self::Inserted => "inserted",
+            Self::Truncated => "truncated",
+            Self::MissingFile => "missing_file",
+            Self::Head => "head",
+            Self::BadSignature => "bad_signature",
+            Self::Unsigned => "unsigned",
+        }
+    }
+}
+
 /// A last line without its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tear {

@@ -20,6 +20,7 @@ use super::{
     health::{Health, HealthChanges, HealthState},
     line::RECORD_BYTES,
     maintenance::Unwritten,
+    progress::{Progress, Written},
     queue::{Answer, Append, Job, Queue, Work, lock},
     record::Record,
     store::Store,
@@ -37,6 +38,7 @@ pub struct Journal {
 struct Shared {
     queue: Arc<Queue>,
     health: Arc<HealthState>,
+    progress: Arc<Progress>,
     folder: Folder,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -58,9 +60,12 @@ impl Journal {
         };
         let queue = Arc::new(Queue::default());
         let health = Arc::new(HealthState::new(health));
+        let progress = Arc::<Progress>::default();
+        progress.reach(store.as_ref().map_or(0, Store::last));
         let writer = Writer {
             queue: Arc::clone(&queue),
             health: Arc::clone(&health),
+            progress: Arc::clone(&progress),
             held,
             options,
             boot_id,
@@ -72,7 +77,9 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || writer.run())
             .map_err(OpenError::Thread)?;
-        Ok(Self { shared: Arc::new(Shared { queue, health, folder, thread: Mutex::new(Some(thread)) }) })
+        Ok(Self {
+            shared: Arc::new(Shared { queue, health, progress, folder, thread: Mutex::new(Some(thread)) }),
+        })
     }
 
     /// Writes a record and waits until it is written, and durable where the rule says so. For threads that may wait.
@@ -102,6 +109,11 @@ impl Journal {
     /// Whether commands may be started.
     pub fn health(&self) -> Health {
         self.shared.health.get()
+    }
+
+    /// To wait for records that are written from now on.
+    pub fn written(&self) -> Written {
+        Written::of(&self.shared.progress)
     }
 
     /// To wait for a change of the health, from now on.
@@ -164,6 +176,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
 struct Writer {
     queue: Arc<Queue>,
     health: Arc<HealthState>,
+    progress: Arc<Progress>,
     held: Arc<HeldFolder>,
     options: JournalOptions,
     boot_id: String,
@@ -188,6 +201,9 @@ impl Writer {
                 Err(failure) => Health::Unwritable(failure.clone()),
             });
             self.answer(group, outcome);
+            if let Some(store) = &self.store {
+                self.progress.reach(store.last());
+            }
         }
         if let Some(store) = self.store.take()
             && let Err(failure) = store.finish(&mut *self.clock)

@@ -9,6 +9,7 @@ mod disk;
 mod full;
 mod life;
 mod secrecy;
+mod service;
 mod signing;
 mod tailing;
 
