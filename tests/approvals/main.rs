@@ -3,8 +3,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adverse;
 mod command_line;
 mod desk;
+#[path = "../journaled/disk.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod disk;
 mod people;
 mod posted;
 mod recorded;
