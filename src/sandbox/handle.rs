@@ -30,6 +30,7 @@ use super::{
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
+    failpoint,
     policy::Permit,
     proto::supervisor::{
         Exit, Identity, Release, Resume, SandboxPosture, SendSignal, Shutdown, Started, StdinWritten, Stop,
@@ -152,12 +153,14 @@ impl Sandbox {
     /// Launches a sandbox and agrees with its supervisor on a version.
     pub async fn start(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Arc<Self>, StartError> {
         let launched = launch::launch(host, state, spec).await?;
+        failpoint::reach("sandbox.launched");
         let sandbox = Self::keep(launched).await?;
         // Whoever asked may be gone before the answer comes.
         let mut unwanted = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_LIMIT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
                 unwanted.0 = None;
+                failpoint::reach("sandbox.greeted");
                 let posture = answer.posture.unwrap_or_default();
                 sandbox.posture.set(posture).expect("only this function sets the posture, once");
                 tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
@@ -260,6 +263,7 @@ impl Sandbox {
                 }
             }
             Event::Exited(exited) => {
+                failpoint::reach("exit.reported");
                 let terminal = self.lock_terminals().remove(&exited.terminal_id);
                 if let Some(terminal) = terminal {
                     terminal.ended(CommandEnd::Reported(Box::new(exited.exit.unwrap_or_default())));
@@ -298,7 +302,10 @@ impl Sandbox {
             .flat_map(|judged| judged.files.iter().map(|file| file.path.clone()))
             .collect();
         let program = request.program.clone();
-        let answer = self.control.ask(Request::Spawn(request)).await?;
+        let answer = self.control.send(Request::Spawn(request)).await?;
+        failpoint::reach("create.asked");
+        let answer = answer.await.map_err(|_| ControlError::Lost)?;
+        failpoint::reach("create.answered");
         let Message::Spawned(spawned) = answer.message else {
             return Err(ControlError::Nonsense.into());
         };

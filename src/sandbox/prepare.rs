@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     cgroup::limits::FolderLimits,
+    failpoint,
     policy::profile::{CgroupLimits, Demand, Network, Profile},
     proto::supervisor::{Identity, LandlockPlan, SandboxPlan, SeccompPlan},
     wire::launch::PLAN_VERSION,
@@ -107,6 +108,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     };
     facts::write(&left.folder, &spec.profile_name, spec.network, &spec.holder, &shortfalls, &plan)
         .map_err(|cause| LaunchError::State { path: left.folder.clone(), cause })?;
+    failpoint::reach("sandbox.recorded");
     let launcher = host.launcher().to_owned();
     Ok(Prepared {
         plan,

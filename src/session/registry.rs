@@ -135,6 +135,7 @@ impl Sessions {
             failpoint::reach("session.kept");
         }
         table.insert(session.clone());
+        failpoint::reach("session.opened");
         tracing::info!(session.id = %session.id, principal = %session.principal, "session opened");
         Ok(Opened::New(session))
     }

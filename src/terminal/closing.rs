@@ -14,6 +14,7 @@ use tokio::io::Interest;
 
 use super::{Terminals, records, uninterrupted::uninterrupted};
 use crate::{
+    failpoint,
     session::{Closing, Session, Sessions},
     sys::watched,
 };
@@ -56,9 +57,13 @@ pub async fn close(
         match session.shut_gate().await {
             Closing::AlreadyUnderWay => session.closed().await,
             Closing::Yours => {
+                failpoint::reach("close.begun");
                 terminals.release_all(&session, grace).await;
+                failpoint::reach("close.released");
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
+                failpoint::reach("close.shut_down");
                 sessions.remove(&session);
+                failpoint::reach("close.forgotten");
                 terminals.recorder().note(&records::session_closed(&session, why.word()));
                 session.mark_closed();
             }

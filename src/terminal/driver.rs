@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     approval::{ApprovalId, Wanted},
+    failpoint,
     journal::Record,
     policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
     proto::{supervisor::Started, v1::Outcome},
@@ -115,6 +116,7 @@ impl Requested {
             changes: changes.clone(),
             recorder: recorder.clone(),
         });
+        failpoint::reach("create.authorized");
         let secrets = Secrets::default();
         let mut decision = records::allowed(&terminal, &self.request, &permit, &self.minutes);
         records::after_yes(&mut decision, self.approval);
@@ -252,6 +254,7 @@ impl Prepared {
             secrets: secrets.environment(),
             margin_bytes: secrets.masker().reach() as u64,
         };
+        failpoint::reach("create.recorded");
         match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
             Ok(spawned) => {
                 let live = Live {
@@ -262,6 +265,7 @@ impl Prepared {
                     masker: secrets.masker().clone(),
                 };
                 terminal.start(Running { place }, live);
+                failpoint::reach("create.started");
                 Ok(terminal)
             }
             Err(refused) => {

@@ -23,6 +23,7 @@ use super::{
     records,
 };
 use crate::{
+    failpoint,
     masking::Masker,
     policy::{Digest, ProfileName, Streams},
     proto::{supervisor::Started, v1::Outcome},
@@ -321,12 +322,14 @@ impl Terminal {
         if recording == Recording::Now {
             self.recorder.note(&records::exit(self, &outcome));
         }
+        failpoint::reach("exit.recorded");
         let _ = self.finished_at.set(at);
         self.counters.finished();
         if outcome.cause() == crate::proto::v1::Cause::SandboxLost {
             self.counters.lost();
         }
         self.publish(Stage::Finished(outcome));
+        failpoint::reach("exit.published");
     }
 
     /// Takes the last step's value out, to release it.

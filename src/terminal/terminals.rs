@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     approval::Book,
+    failpoint,
     policy::{InForce, Minutes, Request, explain::Explanation},
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
@@ -230,7 +231,10 @@ impl Terminals {
         }
         let Some(live) = terminal.live() else { return Err(Gone.into()) };
         self.recorder.note(&records::kill_asked(terminal, ending, grace));
-        match live.sandbox.stop(terminal.id.to_string(), cause, grace).await {
+        failpoint::reach("kill.recorded");
+        let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
+        failpoint::reach("kill.answered");
+        match stopped {
             // A sandbox that is lost takes its commands with it.
             Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
             Err(RequestError::Control(error)) => Err(error.into()),
@@ -323,18 +327,23 @@ impl Terminals {
         grace: Option<Duration>,
         cause: StopCause,
     ) -> Result<(), AskError> {
+        failpoint::reach("release.claimed");
         if !terminal.stage().is_over() {
             self.stop_surely(terminal, grace, cause).await?;
+            failpoint::reach("release.stopped");
             terminal.over().await;
         }
         // A terminal that never started is gone already.
         let Some(exited) = terminal.take_exited() else { return Err(Gone.into()) };
+        failpoint::reach("release.over");
         let released = exited.release(terminal).await;
+        failpoint::reach("release.forgotten");
         self.lock().remove(&terminal.id);
         if let Some(request_id) = &terminal.request_id {
             self.lock_requests().remove(&(terminal.session.id, request_id.clone()));
         }
         terminal.released(released.outcome);
+        failpoint::reach("release.done");
         Ok(())
     }
 

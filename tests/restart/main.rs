@@ -3,5 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "failpoints")]
+mod crashes;
 mod lines;
 mod survival;

@@ -1,0 +1,212 @@
+//! A crash at each step of a session's and a command's life: afterwards everything is as if the step had been taken,
+//! or had not; never both, and never half.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    lines::{Until, must_be_whole, starts, stop},
+    support::{
+        Attack, Caller, Gateway, Terminal,
+        api::{self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, State},
+        code, new_workspace, within,
+    },
+};
+
+/// How far a caller came before the gateway was gone.
+#[derive(Debug, Default)]
+struct Seen {
+    session: Option<String>,
+    terminal: Option<String>,
+    outcome: Option<api::Outcome>,
+}
+
+/// What a caller asks for: the same requests, whoever serves them.
+struct Wishes {
+    workspace: PathBuf,
+    until: Until,
+}
+
+const NAME: &str = "witness";
+const CODE: u32 = 7;
+
+impl Wishes {
+    fn new(gateway: &Gateway, until: Until) -> Self {
+        let workspace = new_workspace(gateway, None);
+        Attack::compiled("lines").placed_in(&workspace);
+        Self { workspace, until }
+    }
+
+    fn session(&self) -> CreateSessionRequest {
+        CreateSessionRequest {
+            roots: vec![self.workspace.display().to_string()],
+            request_id: "the session".into(),
+            ..CreateSessionRequest::default()
+        }
+    }
+
+    fn terminal(&self, session_id: &str) -> CreateTerminalRequest {
+        let count = match self.until {
+            Until::Lines(count) => count,
+            Until::Stopped => 0,
+        };
+        CreateTerminalRequest {
+            session_id: session_id.to_owned(),
+            request_id: "the terminal".into(),
+            command: self.workspace.join("lines").display().to_string(),
+            args: vec![NAME.into(), count.to_string(), "20".into(), CODE.to_string()],
+            ..CreateTerminalRequest::default()
+        }
+    }
+
+    /// Everything that a caller does with a terminal, until the gateway does not answer any more.
+    async fn tell(&self, caller: &mut Caller, seen: &mut Seen, ending: Ending) -> Result<(), tonic::Status> {
+        let session = within("a session", caller.sessions.create(self.session())).await?.into_inner().id;
+        seen.session = Some(session.clone());
+        let terminal =
+            within("a terminal", caller.terminals.create(self.terminal(&session))).await?.into_inner();
+        seen.terminal = Some(terminal.id.clone());
+        let named = api::TerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+        if ending == Ending::ByKill {
+            let kill = api::KillRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+            within("a kill", caller.terminals.kill(kill)).await?;
+        }
+        if ending != Ending::ByRelease {
+            let ended = within("the end", caller.terminals.wait_for_exit(named)).await?.into_inner();
+            seen.outcome = ended.outcome;
+        }
+        let release = api::ReleaseRequest { terminal_id: terminal.id, ..Default::default() };
+        within("a release", caller.terminals.release(release)).await?;
+        let close = CloseSessionRequest { session_id: session };
+        within("a close", caller.sessions.close(close)).await?;
+        Ok(())
+    }
+}
+
+/// What ends the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    ByItself,
+    ByKill,
+    ByRelease,
+}
+
+/// How much of the terminal must be there after the crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// The terminal, once.
+    Terminal,
+    /// The terminal, or nothing of it.
+    PerhapsTerminal,
+}
+
+async fn crash_at(point: &str, ending: Ending, left: Left) {
+    let gateway = Gateway::start();
+    let until = if ending == Ending::ByItself { Until::Lines(3) } else { Until::Stopped };
+    let wishes = Wishes::new(&gateway, until);
+    gateway.crash();
+    gateway.start_again_with(&[("PROVOST_CRASH_AT", point)]);
+    let mut seen = Seen::default();
+    let told = wishes.tell(&mut gateway.caller().await, &mut seen, ending).await;
+    let error = told.expect_err("the gateway crashes on the way");
+    let status = gateway.wait();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(libc::SIGKILL),
+        "{point} was not reached: {error:?}, {seen:?}"
+    );
+    gateway.start_again();
+
+    let mut caller = gateway.caller().await;
+    let session =
+        within("the session", caller.sessions.create(wishes.session())).await.unwrap().into_inner().id;
+    if let (Some(before), Left::Terminal) = (&seen.session, left) {
+        assert_eq!(*before, session, "the same request has the same session");
+    }
+    let found = within("the terminals", caller.terminals.list(api::ListTerminalsRequest::default())).await;
+    let found = found.unwrap().into_inner().terminals;
+    assert!(found.len() <= 1, "{found:?}");
+    match left {
+        Left::Terminal => must_be_the_one(&mut caller, &wishes, &session, &seen).await,
+        Left::PerhapsTerminal => {
+            for terminal in &found {
+                assert_eq!(Some(&terminal.id), seen.terminal.as_ref());
+            }
+        }
+    }
+    assert!(starts(&wishes.workspace, NAME) <= 1, "nothing is run twice");
+    let close = CloseSessionRequest { session_id: session };
+    within("the close", caller.sessions.close(close)).await.unwrap();
+    drop(caller);
+    // Fails when a process, a group or a mount is left.
+    gateway.stop();
+    let sandboxes = gateway.state.join("sandboxes");
+    assert_eq!(entries(&sandboxes) + entries(&gateway.state.join("sessions")), 0);
+}
+
+/// The terminal of the request is there, is the one that was answered, and has run once.
+async fn must_be_the_one(caller: &mut Caller, wishes: &Wishes, session: &str, seen: &Seen) {
+    let created = within("the terminal", caller.terminals.create(wishes.terminal(session))).await;
+    let info = created.unwrap().into_inner();
+    if let Some(before) = &seen.terminal {
+        assert_eq!(*before, info.id, "the same request has the same terminal");
+    }
+    let (id, caller) = (info.id.clone(), caller.clone());
+    let terminal = Terminal { caller, id, session_id: session.to_owned(), info };
+    if let Until::Stopped = wishes.until {
+        stop(&wishes.workspace);
+    }
+    let (first, second) = (terminal.wait().await, terminal.wait().await);
+    assert_eq!(first, second, "one outcome for all who wait");
+    if let Some(before) = &seen.outcome {
+        assert_eq!(*before, first, "the outcome that was told stays");
+    }
+    if first.cause() == api::Cause::Exited {
+        assert_eq!(code(&first), CODE);
+        must_be_whole(&terminal, NAME).await;
+    }
+    assert_eq!(terminal.get().await.unwrap().state(), State::Finished);
+    assert_eq!(starts(&wishes.workspace, NAME), 1, "run once");
+    terminal.release().await;
+}
+
+fn entries(folder: &Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, |entries| entries.count())
+}
+
+macro_rules! crashes {
+    ($($name:ident: $point:literal, $ending:ident, $left:ident;)*) => {
+        $(
+            #[tokio::test]
+            async fn $name() {
+                crash_at($point, Ending::$ending, Left::$left).await;
+            }
+        )*
+    };
+}
+
+crashes! {
+    when_a_session_is_written: "session.kept", ByItself, Terminal;
+    when_a_session_is_open_and_not_answered: "session.opened", ByItself, Terminal;
+    when_a_command_is_permitted: "create.authorized", ByItself, Terminal;
+    when_a_sandbox_is_written_down: "sandbox.recorded", ByItself, Terminal;
+    when_a_sandbox_is_launched: "sandbox.launched", ByItself, Terminal;
+    when_a_sandbox_has_answered: "sandbox.greeted", ByItself, Terminal;
+    when_a_spawn_is_in_the_journal: "create.recorded", ByItself, Terminal;
+    when_a_spawn_is_asked_for: "create.asked", ByItself, Terminal;
+    when_a_command_runs_and_is_not_taken_in: "create.answered", ByItself, Terminal;
+    when_a_command_runs_and_is_not_answered: "create.started", ByItself, Terminal;
+    when_an_end_is_reported: "exit.reported", ByItself, Terminal;
+    when_an_end_is_in_the_journal: "exit.recorded", ByItself, Terminal;
+    when_an_end_is_told: "exit.published", ByItself, Terminal;
+    when_a_kill_is_in_the_journal: "kill.recorded", ByKill, Terminal;
+    when_a_kill_is_under_way: "kill.answered", ByKill, Terminal;
+    when_a_release_begins: "release.claimed", ByRelease, PerhapsTerminal;
+    when_a_release_has_asked_for_the_end: "release.stopped", ByRelease, PerhapsTerminal;
+    when_a_release_has_seen_the_end: "release.over", ByKill, PerhapsTerminal;
+    when_a_release_has_made_it_forgotten: "release.forgotten", ByItself, PerhapsTerminal;
+    when_a_release_is_done_and_not_answered: "release.done", ByItself, PerhapsTerminal;
+    when_a_close_begins: "close.begun", ByItself, PerhapsTerminal;
+    when_a_close_has_released_all: "close.released", ByItself, PerhapsTerminal;
+    when_a_close_has_ended_the_sandboxes: "close.shut_down", ByItself, PerhapsTerminal;
+    when_a_close_has_forgotten_the_session: "close.forgotten", ByItself, PerhapsTerminal;
+}
