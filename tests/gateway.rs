@@ -90,7 +90,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         if self.process.try_wait().is_ok_and(|status| status.is_none()) {
-            self.signal(Signal::SIGTERM);
+            self.signal(Signal::SIGINT);
         }
         let _ = self.process.wait();
     }
@@ -577,7 +577,7 @@ async fn two_gateways_never_share_a_state_folder_and_a_drained_one_leaves_nothin
         .spawn()
         .unwrap();
     assert!(!second.wait().unwrap().success());
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::SIGINT);
     let deadline = Instant::now() + LIMIT;
     let status = loop {
         if let Some(status) = gateway.process.try_wait().unwrap() {
@@ -627,7 +627,7 @@ async fn a_second_signal_ends_a_gateway_that_drains() {
     let line = session.line("trap '' TERM; echo ready; while :; do sleep 1; done");
     let terminal = session.create(CreateTerminalRequest { kill_grace: grace, ..line }).await.unwrap();
     session.until_output(&terminal, "ready").await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::SIGINT);
     let deadline = Instant::now() + LIMIT;
     loop {
         let refused = session.create(session.line("true")).await.err();
@@ -638,7 +638,7 @@ async fn a_second_signal_ends_a_gateway_that_drains() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(gateway.process.try_wait().unwrap().is_none(), "it waits for the command's grace");
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::SIGINT);
     let deadline = Instant::now() + LIMIT;
     while gateway.process.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "the gateway does not end");

@@ -88,7 +88,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
         // It may have ended by itself; then there is nothing to stop.
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         let _ = self.process.wait();
     }
 }

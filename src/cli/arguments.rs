@@ -49,6 +49,8 @@ pub(super) enum Command {
     Audit(super::audit::AuditArguments),
     /// Say which protections this host offers, which are missing, and how to get them
     Doctor(DoctorArguments),
+    /// End and remove what a gateway could not take back when it was started again
+    Reap(ReapArguments),
     /// Check, test and explain policies, and see which one is in force
     #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(super::policy::PolicyCommand),
@@ -289,6 +291,26 @@ pub(super) struct ReleaseArguments {
     pub(super) terminal: String,
 }
 
+/// `provost reap`.
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Ends and removes what a gateway could not take back when it was started, and left as it is: \
+                  sandboxes with all that lives in them, and sessions' files. `provost doctor` lists them. \
+                  Nothing else is touched, and a gateway may run meanwhile.",
+    after_help = "Example:\n  provost reap sbx_01JD3ZK6T00000000000000000\n  provost reap --all"
+)]
+pub(super) struct ReapArguments {
+    /// The gateway's state folder; without it the default one
+    #[arg(long, value_name = "DIR")]
+    pub(super) state: Option<PathBuf>,
+    /// Everything that is listed
+    #[arg(long, conflicts_with = "ids")]
+    pub(super) all: bool,
+    /// Ids that are listed
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    pub(super) ids: Vec<String>,
+}
+
 /// `provost doctor`.
 #[derive(Debug, Args)]
 #[command(
@@ -297,6 +319,9 @@ pub(super) struct ReleaseArguments {
     after_help = "Example:\n  provost doctor --json"
 )]
 pub(super) struct DoctorArguments {
+    /// The gateway's state folder, in which it says what it did not take back; without it the default one
+    #[arg(long, value_name = "DIR")]
+    pub(super) state: Option<PathBuf>,
     /// Print a JSON object
     #[arg(long)]
     pub(super) json: bool,

@@ -12,6 +12,10 @@ use super::{
     terminals::{aligned, as_json, printed},
 };
 use crate::{
+    gateway::{
+        default_state,
+        quarantine::{self, Quarantined},
+    },
     policy::{
         PolicySet,
         profile::{Demand, Layer, Profile},
@@ -24,7 +28,9 @@ const NOT_USABLE: u8 = 1;
 
 /// Examines the host for this user.
 pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, Failure> {
-    let report = Report::of(&Host::probe().protections());
+    let state = arguments.state.clone().unwrap_or_else(default_state);
+    let left = quarantine::list(&state).map_err(|error| format!("{error}: {}", state.display()));
+    let report = Report { left: Left::of(left), ..Report::of(&Host::probe().protections()) };
     let shown = if arguments.json { as_json(&report)? } else { report.page() };
     let status = printed(&shown)?;
     Ok(if report.usable { status } else { NOT_USABLE })
@@ -36,6 +42,51 @@ struct Report {
     /// Whether `provost run` works here.
     usable: bool,
     protections: Vec<Row>,
+    /// What the last gateway here did not take back.
+    left: Left,
+}
+
+/// What a gateway has left as it is.
+#[derive(Default, Serialize)]
+struct Left {
+    all: Vec<LeftRow>,
+    /// Why it is not known.
+    unknown: Option<String>,
+}
+
+#[derive(Serialize)]
+struct LeftRow {
+    kind: &'static str,
+    id: String,
+    why: String,
+}
+
+impl Left {
+    fn of(listed: Result<Vec<Quarantined>, String>) -> Self {
+        match listed {
+            Ok(listed) => {
+                let row = |one: Quarantined| LeftRow { kind: one.kind.name(), id: one.id, why: one.why };
+                Self { all: listed.into_iter().map(row).collect(), unknown: None }
+            }
+            Err(unknown) => Self { all: Vec::new(), unknown: Some(unknown) },
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut page = String::new();
+        if let Some(unknown) = &self.unknown {
+            page.push_str(&format!("\nWhat the gateway has left cannot be read: {unknown}\n"));
+        }
+        if !self.all.is_empty() {
+            page.push_str(
+                "\nLeft as it is by the last start of the gateway (`provost reap ID` ends and removes it):\n",
+            );
+        }
+        for one in &self.all {
+            page.push_str(&format!("  {} {}: {}\n", one.kind, one.id, one.why));
+        }
+        page
+    }
 }
 
 #[derive(Serialize)]
@@ -82,6 +133,7 @@ impl Report {
         Self {
             usable: !protections.iter().any(is_lacking),
             protections: protections.iter().map(row).collect(),
+            left: Left::default(),
         }
     }
 
@@ -103,6 +155,7 @@ impl Report {
         for (remedy, names) in remedies {
             page.push_str(&format!("  {}: {remedy}\n", names.join(", ")));
         }
+        page.push_str(&self.left.page());
         page.push_str(self.verdict());
         page
     }

@@ -22,6 +22,7 @@ mod json;
 mod logs;
 mod policy;
 mod policy_in_force;
+mod reap;
 mod receipt;
 mod report;
 mod run;
@@ -68,6 +69,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Approvals(arguments) => approvals::approvals(arguments).await,
         Command::Audit(arguments) => audit::audit(arguments),
         Command::Doctor(arguments) => doctor::examine(&arguments),
+        Command::Reap(arguments) => reap::reap(&arguments),
         Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,
         Command::Policy(command) => policy::perform(command).await,
     }

@@ -3,7 +3,13 @@
 //! Done before anything is served, many sandboxes at once. What cannot be taken back is left exactly as it is,
 //! and said: in the log, and in the list that `provost doctor` shows. Only what is proven dead is taken away.
 
-use std::{collections::HashMap, fs, io, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -127,13 +133,13 @@ fn ask_all(folders: Vec<PathBuf>) -> JoinSet<(PathBuf, Result<Asked, Refused>)> 
     asked
 }
 
-async fn ask(folder: &PathBuf) -> Result<Asked, Refused> {
+async fn ask(folder: &Path) -> Result<Asked, Refused> {
     match adopt::approach(folder).await? {
         Found::Alive(found) => Ok(Asked::Alive(found)),
         Found::Dead(_) => {
             let sandbox = State::name_of(folder);
             tracing::warn!(sandbox.id = %sandbox, "a sandbox has ended while no gateway was there");
-            let folder = folder.clone();
+            let folder = folder.to_owned();
             let ended = tokio::task::spawn_blocking(move || leftover::end(&folder)).await;
             ended.map_err(Refused::Look)??;
             Ok(Asked::Removed)
@@ -180,7 +186,7 @@ impl State {
         Ok(folders)
     }
 
-    fn name_of(folder: &std::path::Path) -> String {
+    fn name_of(folder: &Path) -> String {
         folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }

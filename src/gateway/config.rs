@@ -12,6 +12,7 @@ use std::{
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
+    OnStop,
     journaling::{JournalConfig, JournalSection},
     policies,
 };
@@ -56,8 +57,10 @@ pub struct Config {
     pub approvals: Terms,
     /// How long a finished terminal that nobody released is kept.
     pub finished_kept: Duration,
-    /// How long a drain may take before what is left is killed.
+    /// How long waits and streams are served after SIGTERM.
     pub drain: Duration,
+    /// What becomes of commands then.
+    pub on_stop: OnStop,
     /// Sandboxes end with the gateway.
     pub die_with_gateway: DieWithGateway,
     /// How the journal is kept; absent: there is none.
@@ -137,6 +140,7 @@ impl Default for Config {
             approvals: Terms::default(),
             finished_kept: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
+            on_stop: OnStop::default(),
             die_with_gateway: DieWithGateway::No,
             journal: Some(JournalConfig::default()),
         }
@@ -169,6 +173,7 @@ impl Config {
             approvals: parsed.approvals,
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
             drain: parsed.drain.unwrap_or(default.drain),
+            on_stop: parsed.on_stop.unwrap_or(default.on_stop),
             die_with_gateway: default.die_with_gateway,
             journal: parsed.journal.0,
         })
@@ -182,6 +187,7 @@ impl Config {
             die_with_gateway: DieWithGateway::Yes,
             journal: None,
             drain: Duration::from_secs(10),
+            on_stop: OnStop::Stop,
             ..Self::default()
         }
     }
@@ -204,7 +210,8 @@ pub fn default_listen() -> PathBuf {
     runtime_folder().join("provost.sock")
 }
 
-fn default_state() -> PathBuf {
+/// Where a gateway keeps its state when nothing is said: `/var/lib/provost` for root, else `state` beside its socket.
+pub fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         PathBuf::from("/var/lib/provost")
     } else {
@@ -243,6 +250,7 @@ struct ConfigFile {
     finished_kept: Option<Duration>,
     #[serde(default, with = "duration::optional")]
     drain: Option<Duration>,
+    on_stop: Option<OnStop>,
     #[serde(default)]
     journal: JournalSection,
 }

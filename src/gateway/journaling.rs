@@ -287,6 +287,11 @@ pub(super) enum Drained {
     TooSlow,
     /// A second signal came, and what was left was killed.
     Hurried,
+    /// What runs was left to the next gateway.
+    Left {
+        /// How many commands.
+        live_terminals: u64,
+    },
 }
 
 /// Notes the end of a gateway, and closes the journal: what was noted is on the disk when this answers.
@@ -296,8 +301,13 @@ pub(super) async fn end(recorder: &Recorder, drained: Drained) {
         Drained::InOrder => "drained",
         Drained::TooSlow => "drain_timeout",
         Drained::Hurried => "second_signal",
+        Drained::Left { .. } => "left_running",
     };
-    recorder.note(&Record::GatewayStopped(GatewayStopped { cause: cause.to_owned(), live_terminals: 0 }));
+    let live_terminals = match drained {
+        Drained::InOrder | Drained::TooSlow | Drained::Hurried => 0,
+        Drained::Left { live_terminals } => live_terminals,
+    };
+    recorder.note(&Record::GatewayStopped(GatewayStopped { cause: cause.to_owned(), live_terminals }));
     let closed = tokio::task::spawn_blocking(move || {
         journal.close();
         journal.health()

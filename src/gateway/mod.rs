@@ -7,6 +7,7 @@
 
 mod adoption;
 mod config;
+mod draining;
 mod journaling;
 mod listen;
 pub mod policies;
@@ -17,8 +18,11 @@ mod state;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, parse_listen};
-use journaling::Drained;
+pub use config::{
+    Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, default_state, parse_listen,
+};
+pub use draining::OnStop;
+use draining::Orders;
 pub use journaling::{JournalConfig, JournalError};
 pub use listen::ListenError;
 use listen::Listening;
@@ -45,10 +49,7 @@ use crate::{
         identity,
     },
     session::{Keeping, Sessions, Site},
-    terminal::{
-        self, Terminals,
-        closing::{self, Why},
-    },
+    terminal::{self, Terminals},
 };
 
 /// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
@@ -121,7 +122,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Serves until SIGTERM or SIGINT, then drains. A second signal ends everything at once.
+/// Serves until SIGTERM or SIGINT, then ends as [`draining`] says.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
@@ -136,41 +137,18 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     tell_systemd(NotifyState::Ready);
     tracing::info!(listen = %config.listen.display(), state = %gateway.state.folder.display(), "serving");
 
-    let (drain, hurry) = (CancellationToken::new(), CancellationToken::new());
-    let signals = watch_signals(&mut terminate, &mut interrupt, &drain, &hurry);
+    let orders = Orders::default();
+    let signals = draining::watch_signals(&mut terminate, &mut interrupt, &orders);
     tokio::select! {
-        served = gateway.serve(listening, &drain, &hurry, Some(hangup)) => served,
+        served = gateway.serve(listening, &orders, Some(hangup)) => served,
         never = signals => match never {},
     }
-}
-
-async fn watch_signals(
-    terminate: &mut Signal,
-    interrupt: &mut Signal,
-    drain: &CancellationToken,
-    hurry: &CancellationToken,
-) -> std::convert::Infallible {
-    next_signal(terminate, interrupt).await;
-    tracing::info!("draining");
-    tell_systemd(NotifyState::Stopping);
-    drain.cancel();
-    next_signal(terminate, interrupt).await;
-    tracing::warn!("second signal: ending at once");
-    hurry.cancel();
-    std::future::pending().await
 }
 
 /// Tells whoever started this process, where it wants to know (sd_notify(3)).
 fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(error = %error, "cannot tell the service manager");
-    }
-}
-
-async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) {
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
     }
 }
 
@@ -182,6 +160,7 @@ struct Gateway {
     reloading: Reloading,
     finished_kept: Duration,
     drain_limit: Duration,
+    on_stop: OnStop,
 }
 
 impl Gateway {
@@ -224,16 +203,15 @@ impl Gateway {
             state,
             finished_kept: config.finished_kept,
             drain_limit: config.drain,
+            on_stop: config.on_stop,
         })
     }
 
-    /// Serves until `drain` is called for, and then ends everything; at once when `hurry` is called for. `hangup`
-    /// loads the policy anew.
+    /// Serves until it is ordered to end. `hangup` loads the policy anew.
     async fn serve(
         &self,
         listening: Listening,
-        drain: &CancellationToken,
-        hurry: &CancellationToken,
+        orders: &Orders,
         hangup: Option<Signal>,
     ) -> Result<(), ServeError> {
         let stop_listening = CancellationToken::new();
@@ -279,7 +257,7 @@ impl Gateway {
             () = self.collect() => {}
             () = self.terminals.approvals().expire() => {}
             never = journaling::tell_health(self.terminals.recorder(), &health) => match never {},
-            () = drain.cancelled() => {}
+            () = orders.drain.cancelled() => {}
         }
         self.terminals.drain();
         health.set_not_serving::<TerminalsServer<TerminalsService>>().await;
@@ -287,13 +265,16 @@ impl Gateway {
         // The API answers to the last: waits and streams end with what became of their terminals.
         tokio::select! {
             served = &mut server => served?,
-            drained = self.end_sessions(hurry) => {
+            drained = self.wind_up(orders) => {
                 journaling::end(self.terminals.recorder(), drained).await;
             }
         }
         stop_listening.cancel();
-        if timeout(STREAMS_END, &mut server).await.is_err() {
-            tracing::info!("connections that did not end were dropped");
+        tokio::select! {
+            in_time = timeout(STREAMS_END, &mut server) => if in_time.is_err() {
+                tracing::info!("connections that did not end were dropped");
+            },
+            () = orders.hurry.cancelled() => {}
         }
         let counted = self.terminals.counted();
         tracing::info!(
@@ -320,38 +301,6 @@ impl Gateway {
             self.terminals.collect(self.finished_kept).await;
         }
     }
-
-    /// Closes every session: in good order for as long as the drain may take, then by force.
-    async fn end_sessions(&self, hurry: &CancellationToken) -> Drained {
-        let drained;
-        let gentle = timeout(self.drain_limit, self.close_sessions(None));
-        tokio::select! {
-            in_time = gentle => {
-                if in_time.is_ok() {
-                    return Drained::InOrder;
-                }
-                tracing::warn!("drain took too long: killing what is left");
-                drained = Drained::TooSlow;
-            }
-            () = hurry.cancelled() => drained = Drained::Hurried,
-        }
-        for session in self.sessions.all() {
-            session.sandboxes.kill().await;
-        }
-        self.close_sessions(Some(Duration::ZERO)).await;
-        drained
-    }
-
-    async fn close_sessions(&self, grace: Option<Duration>) {
-        let mut closing = tokio::task::JoinSet::new();
-        for session in self.sessions.all() {
-            let (terminals, sessions) = (self.terminals.clone(), self.sessions.clone());
-            closing.spawn(async move {
-                closing::close(&terminals, &sessions, &session, Why::Shutdown, grace).await
-            });
-        }
-        closing.join_all().await;
-    }
 }
 
 /// A gateway inside this process, for one command. Its folder is private, and goes with it.
@@ -359,7 +308,7 @@ impl Gateway {
 pub struct Embedded {
     uri: String,
     folder: PathBuf,
-    drain: CancellationToken,
+    orders: Orders,
     serving: tokio::task::JoinHandle<Result<(), ServeError>>,
 }
 
@@ -379,11 +328,10 @@ pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
         }
     };
     let uri = format!("unix:{}", config.listen.display());
-    let drain = CancellationToken::new();
-    let stop = drain.clone();
-    let serving =
-        tokio::spawn(async move { gateway.serve(listening, &stop, &CancellationToken::new(), None).await });
-    Ok(Embedded { uri, folder, drain, serving })
+    let orders = Orders::default();
+    let its = orders.clone();
+    let serving = tokio::spawn(async move { gateway.serve(listening, &its, None).await });
+    Ok(Embedded { uri, folder, orders, serving })
 }
 
 impl Embedded {
@@ -394,7 +342,7 @@ impl Embedded {
 
     /// Stops everything and takes everything away. Returns when nothing is left.
     pub async fn close(self) -> Result<(), ServeError> {
-        self.drain.cancel();
+        self.orders.stop_all();
         let served = self.serving.await;
         private::remove(&self.folder);
         served.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))

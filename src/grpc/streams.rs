@@ -6,7 +6,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use super::{errors, render};
@@ -14,11 +14,23 @@ use crate::{
     proto::v1::{OutputEnd, OutputEvent, RunEvent, Terminal as TerminalWord, output_event, run_event},
     session::{Principal, Session},
     terminal::{
-        Terminal, Terminals,
+        Attending, Terminal, Terminals,
         reader::{Cursor, Follow},
         run::{Event, Run},
     },
 };
+
+/// A stream that a drain lets come to its end, within its time.
+pub fn attended<T>(
+    attending: Attending,
+    stream: impl Stream<Item = T> + Send,
+) -> impl Stream<Item = T> + Send {
+    stream.map(move |item| {
+        // It goes with the stream.
+        let _ = &attending;
+        item
+    })
+}
 
 /// Output as it comes, and one last event.
 pub fn output(

@@ -131,7 +131,8 @@ impl Service for TerminalsService {
         let follow = if request.follow { Follow::UntilEnd } else { Follow::HeldNow };
         let cursor =
             Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
-        Ok(Response::new(Box::pin(streams::output(terminal, cursor, follow))))
+        let attending = self.terminals.attendance().join();
+        Ok(Response::new(Box::pin(streams::attended(attending, streams::output(terminal, cursor, follow)))))
     }
 
     async fn wait_for_exit(
@@ -141,6 +142,7 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let TerminalRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
+        let _attending = self.terminals.attendance().join();
         let stage = match deadline::of(request.metadata()) {
             None => terminal.over().await,
             Some(limit) => {
@@ -206,7 +208,8 @@ impl Service for TerminalsService {
         new.request_id = None;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
         let run = Run::new(self.terminals.clone(), terminal);
-        Ok(Response::new(Box::pin(streams::run(run))))
+        let attending = self.terminals.attendance().join();
+        Ok(Response::new(Box::pin(streams::attended(attending, streams::run(run)))))
     }
 
     async fn watch(

@@ -78,7 +78,7 @@ pub enum Found {
     /// A sandbox that lives and answers.
     Alive(Box<Approached>),
     /// Nothing that lives. Its facts, where they can be read.
-    Dead(Option<Facts>),
+    Dead(Option<Box<Facts>>),
 }
 
 /// A sandbox that has answered. Dropped, it is left alone.
@@ -120,14 +120,16 @@ pub struct Held {
 pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
     let socket = match leftover::dial(folder) {
         Ok(socket) => OwnedFd::from(socket),
-        Err(error) if leftover::is_gone(&error) => return Ok(Found::Dead(facts::read(folder).ok())),
+        Err(error) if leftover::is_gone(&error) => {
+            return Ok(Found::Dead(facts::read(folder).ok().map(Box::new)));
+        }
         Err(error) => return Err(AdoptError::Dial(error)),
     };
     let facts = facts::read(folder)?;
     let mut talk = Talk::over(socket)?;
     let (answer, mut descriptors) = match talk.greet().await {
         // It ended before it answered.
-        Err(TalkError::Ended) => return Ok(Found::Dead(Some(facts))),
+        Err(TalkError::Ended) => return Ok(Found::Dead(Some(Box::new(facts)))),
         greeted => greeted?,
     };
     if answer.sandbox_id != facts.id {
@@ -137,10 +139,10 @@ pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
     match process::is_first_of_namespace(supervisor.as_fd()).map_err(AdoptError::Descriptors)? {
         Some(true) => {}
         Some(false) => return Err(AdoptError::Unproven),
-        None => return Ok(Found::Dead(Some(facts))),
+        None => return Ok(Found::Dead(Some(Box::new(facts)))),
     }
     let held = match talk.list().await {
-        Err(TalkError::Ended) => return Ok(Found::Dead(Some(facts))),
+        Err(TalkError::Ended) => return Ok(Found::Dead(Some(Box::new(facts)))),
         listed => listed?,
     };
     let supervisor = watched::watch(supervisor, Interest::READABLE)

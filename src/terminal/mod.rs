@@ -5,6 +5,7 @@
 mod adopt;
 mod approval_records;
 mod asking;
+mod attendance;
 mod caps;
 pub mod closing;
 mod counters;
@@ -14,6 +15,7 @@ mod holds;
 mod id;
 mod judging;
 mod keepsake;
+mod leaving;
 mod masked;
 pub mod opening;
 pub mod outcome;
@@ -32,6 +34,7 @@ mod uninterrupted;
 
 pub use adopt::AdoptError;
 pub use asking::{AnswerError, OnAsk, Unapproved, witness};
+pub use attendance::{Attendance, Attending};
 pub use caps::Caps;
 pub use counters::Counted;
 pub use errors::{AskError, CreateError, Gone};

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    AskError, Caps, CreateError, Gone, OnAsk, Recorder, TerminalId,
+    AskError, Attendance, Caps, CreateError, Gone, OnAsk, Recorder, TerminalId,
     asking::Presence,
     counters::{Counted, Counters},
     driver::Requested,
@@ -78,6 +78,7 @@ pub struct Terminals {
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
     draining: AtomicBool,
+    attendance: Attendance,
 }
 
 impl Terminals {
@@ -101,6 +102,7 @@ impl Terminals {
             by_id: Mutex::default(),
             by_request: Mutex::default(),
             draining: AtomicBool::new(false),
+            attendance: Attendance::default(),
         })
     }
 
@@ -425,6 +427,14 @@ impl Terminals {
             let attempt = Arc::new(OnceCell::new_with(Some(Ok(terminal.clone()))));
             self.lock_requests().insert((terminal.session.id, request_id), attempt);
         }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Terminal>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(super) fn attending(&self) -> &Attendance {
+        &self.attendance
     }
 
     pub(super) fn ledger(&self) -> &Arc<Ledger> {

@@ -200,7 +200,7 @@ async fn closing_the_session_and_ending_the_gateway_end_what_waits() {
     let session = Session::open(&gateway).await;
     let begun = begin(touch(&session, "made"));
     changes.must_be(ApprovalState::Pending).await;
-    gateway.signal(Signal::SIGTERM);
+    gateway.signal(Signal::SIGINT);
     let refused = refusal(begun).await;
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "DRAINING"), "{refused:?}");
     assert!(gateway.wait().success());

@@ -41,7 +41,7 @@ impl Gateway {
 
     /// Tells it to stop, and waits until it has.
     pub(crate) fn stop(mut self) {
-        self.running.signal(Signal::SIGTERM);
+        self.running.signal(Signal::SIGINT);
         assert_eq!(self.running.end().code(), Some(0));
     }
 }

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tonic::Code;
 
 use crate::support::{
-    Gateway, Process, Session,
+    Gateway, Options, Process, Session,
     api::{Cause, Lifetime, State},
     eventually, is_root, skip, within,
 };
@@ -89,8 +89,9 @@ async fn a_session_outlives_the_process_that_opened_it_when_nothing_was_asked_fo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_ends_the_gateway_and_everything_in_it() {
-    let gateway = Gateway::start();
+async fn sigterm_ends_the_gateway_and_everything_in_it_where_it_is_to_stop() {
+    let config = Some("on_stop = \"stop\"\ndrain = \"1s\"\n".to_owned());
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
     let session = Session::open(&gateway).await;
     let marker = session.marker();
     let mut held = Vec::new();

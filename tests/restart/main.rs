@@ -5,5 +5,7 @@ mod support;
 
 #[cfg(feature = "failpoints")]
 mod crashes;
+mod damage;
+mod draining;
 mod lines;
 mod survival;

@@ -259,7 +259,7 @@ impl Gateway {
     /// Asks it to end, waits, and fails if it has left anything.
     pub fn stop(&self) {
         if self.try_wait().is_none() {
-            self.signal(Signal::SIGTERM);
+            self.signal(Signal::SIGINT);
         }
         let status = self.wait();
         assert!(status.success(), "the gateway ended with {status}\n{}", self.log_tail());

@@ -175,6 +175,12 @@ pub struct Command {
 }
 
 impl Command {
+    /// The same command over another connection.
+    pub fn over(mut self, caller: &Caller) -> Self {
+        self.caller = caller.clone();
+        self
+    }
+
     /// More arguments.
     pub fn args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.request.args.extend(args.into_iter().map(Into::into));
