@@ -219,3 +219,25 @@ fn stamps(folder: &Path) -> Vec<Stamp> {
     stamps.sort();
     stamps
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(at: SystemTime) -> Vec<Stamp> {
+        let since = at.duration_since(UNIX_EPOCH).unwrap();
+        let changed = (since.as_secs().cast_signed(), i64::from(since.subsec_nanos()));
+        vec![Stamp { path: PathBuf::new(), device: 0, inode: 0, length: 0, changed }]
+    }
+
+    #[test]
+    fn a_change_of_a_moment_ago_is_not_at_rest() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        assert!(is_at_rest(&[], now));
+        assert!(is_at_rest(&changed(now - REST), now));
+        assert!(!is_at_rest(&changed(now - REST / 2), now));
+        assert!(!is_at_rest(&changed(now + Duration::from_secs(60)), now), "by another clock");
+        let mixed = [changed(now - REST * 10), changed(now)].concat();
+        assert!(!is_at_rest(&mixed, now), "the latest counts");
+    }
+}

@@ -1,6 +1,6 @@
 //! Rules in force in a gateway: refusals with their rule, names that mean files, reload.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use nix::sys::signal::Signal;
 
@@ -119,6 +119,42 @@ async fn a_rules_time_limit_holds_for_the_commands_that_it_matches_and_for_no_ot
         let other = session.command("tail").args(["-f", "/dev/null"]);
         let other = other.with(|request| request.idle_limit = Some(api_duration(Duration::from_millis(600))));
         assert_eq!(other.finish().await.outcome.cause(), Cause::IdleLimit, "it was given no time limit");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_rule_that_names_a_profile_runs_the_program_that_this_profile_finds() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let tools = session.workspace.join("tools");
+        fs::create_dir(&tools).expect("a folder can be made");
+        fs::write(tools.join("id"), "#!/bin/sh\necho the tool of the profile\n").expect("it can be written");
+        fs::set_permissions(tools.join("id"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let before = session.command("id").finish().await;
+        assert!(before.text().starts_with("uid="), "{}", before.text());
+        add_rules(
+            &gateway,
+            &format!(
+                "[profile.tools]\nextends = 'workspace'\npath = ['{}', '/usr/bin', '/bin']\n\
+                 [[rule]]\nid = 'own-id'\ndecision = 'allow'\nargv = ['id', '**']\n\
+                 effects = {{ profile = 'tools' }}\n",
+                tools.display()
+            ),
+        );
+        let in_force = async {
+            loop {
+                let ran = session.command("id").finish().await;
+                if !ran.text().starts_with("uid=") {
+                    break ran;
+                }
+            }
+        };
+        let ran = tokio::time::timeout(Duration::from_secs(10), in_force).await.expect("the rule is loaded");
+        assert_eq!(ran.text(), "the tool of the profile\n");
+        // What is asked for by its path is that file, whatever the profile.
+        let by_path = session.command("/usr/bin/id").finish().await;
+        assert!(by_path.text().starts_with("uid="), "{}", by_path.text());
     })
     .await;
 }
