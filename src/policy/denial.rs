@@ -17,7 +17,7 @@ pub enum Denial {
     #[error("there is no profile {0:?}")]
     Profile(String),
     /// The profile does not offer this network.
-    #[error("profile {profile:?} does not offer the network {network:?}")]
+    #[error("profile {profile:?} does not offer the network {:?}", network.name())]
     Network {
         /// The profile.
         profile: ProfileName,

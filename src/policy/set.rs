@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A profile's name: letters, digits, `-` and `_`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProfileName(pub(super) Arc<str>);
 
 impl ProfileName {
@@ -25,6 +25,13 @@ impl ProfileName {
     /// One that was written down. There need be no such profile any more.
     pub fn recorded(name: &str) -> Self {
         Self(name.into())
+    }
+}
+
+/// In quotes, as refusals show it to callers.
+impl fmt::Debug for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -260,8 +260,7 @@ impl<'a> Hearing<'a> {
         within: &[String],
         otherwise: Option<Ground>,
     ) -> Answered {
-        let subject =
-            Subject { words, file: &file, is_itself, place, circumstances: self.bench.circumstances };
+        let subject = Subject::of(words, &file, is_itself, place, self.bench.circumstances);
         let mut matched = Vec::new();
         let mut strictest: Option<(Decision, &Rule)> = None;
         let mut doubted_by: Option<&Rule> = None;

@@ -19,16 +19,32 @@ pub use source::{Decision, Effects, Mode, RuleError, RuleSource, SkipSource, Whe
 /// One command to be matched: a program with its arguments, in its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// The command word and the arguments.
-    pub words: &'a [Word],
-    /// The file that the command word names.
-    pub file: &'a Found,
-    /// The file is what the trusted path says of its name, or a builtin of the shell.
-    pub is_itself: bool,
-    /// Where it runs, relative to `circumstances.cwd`.
-    pub place: &'a Place,
-    /// What it runs in.
-    pub circumstances: &'a Circumstances,
+    words: &'a [Word],
+    file: &'a Found,
+    is_itself: bool,
+    place: &'a Place,
+    circumstances: &'a Circumstances,
+    /// The last part of the command word, where it is known.
+    base: Option<&'a str>,
+    /// The last part of the file's own path, where the file is one program.
+    real_base: Option<&'a str>,
+}
+
+impl<'a> Subject<'a> {
+    /// `words`: the command word and the arguments. `file`: what the command word names; `is_itself`: it is what the
+    /// trusted path says of its name, or a builtin of the shell. `place`: where it runs, relative to the folder of the
+    /// circumstances.
+    pub fn of(
+        words: &'a [Word],
+        file: &'a Found,
+        is_itself: bool,
+        place: &'a Place,
+        circumstances: &'a Circumstances,
+    ) -> Self {
+        let base = words.first().and_then(Word::literal).map(base_name);
+        let real_base = file.path().map(base_name).filter(|name| !is_many_programs(name));
+        Self { words, file, is_itself, place, circumstances, base, real_base }
+    }
 }
 
 /// A compiled rule.
@@ -56,7 +72,25 @@ pub struct Rule {
 #[derive(Debug, Clone)]
 enum ProgramPattern {
     Any,
-    OneOf(Vec<Text>),
+    OneOf(Vec<ProgramText>),
+}
+
+/// What a pattern for programs is about.
+#[derive(Debug, Clone)]
+enum ProgramText {
+    /// Names, wherever the file lies.
+    Name(Text),
+    /// Paths after all links, and as they are written where they begin with a dot.
+    Path { text: Text, is_relative: bool },
+}
+
+impl ProgramText {
+    fn of(text: Text) -> Self {
+        match is_about_paths(&text) {
+            true => Self::Path { is_relative: is_relative(&text), text },
+            false => Self::Name(text),
+        }
+    }
 }
 
 impl Rule {
@@ -77,7 +111,7 @@ impl Rule {
         let mut arguments: Vec<Element> =
             rest.iter().map(Element::compile).collect::<Result<_, _>>().map_err(in_field("argv"))?;
         let program = match Element::compile(first).map_err(in_field("argv"))? {
-            Element::OneOf(texts) => ProgramPattern::OneOf(texts),
+            Element::OneOf(texts) => ProgramPattern::OneOf(texts.into_iter().map(ProgramText::of).collect()),
             Element::Rest => {
                 arguments.insert(0, Element::Rest);
                 ProgramPattern::Any
@@ -148,28 +182,29 @@ impl Rule {
             ProgramPattern::Any => return Match::Yes,
             ProgramPattern::OneOf(texts) => texts,
         };
-        let Some(given) = command.literal() else { return Match::Perhaps };
-        let base = base_name(given);
+        let (Some(given), Some(base)) = (command.literal(), subject.base) else { return Match::Perhaps };
         let file = subject.file;
-        let allows = |text: &Text| {
-            if !is_about_paths(text) {
-                // What does not exist does not run, and then the caller hears just that.
-                let is_nothing = *file == Found::Missing && base == given;
-                return text.accepts(base) && (subject.is_itself || is_nothing);
+        let allows = |text: &ProgramText| match text {
+            // What does not exist does not run, and then the caller hears just that.
+            ProgramText::Name(text) => {
+                text.accepts(base) && (subject.is_itself || (*file == Found::Missing && base == given))
             }
-            file.path().is_some_and(|path| text.accepts(path))
-                || (is_relative(text) && text.accepts(given) && matches!(file, Found::File(_)))
+            ProgramText::Path { text, is_relative } => {
+                file.path().is_some_and(|path| text.accepts(path))
+                    || (*is_relative && text.accepts(given) && matches!(file, Found::File(_)))
+            }
         };
-        let catches = |text: &Text| {
-            let real = file.path().filter(|path| !is_many_programs(base_name(path)));
-            if is_about_paths(text) {
-                return text.accepts(given) || file.path().is_some_and(|path| text.accepts(path));
+        let catches = |text: &ProgramText| match text {
+            ProgramText::Name(text) => {
+                text.accepts(base)
+                    || subject.real_base.is_some_and(|real| {
+                        text.accepts(real)
+                            || matches!(text, Text::Literal(name) if programs.is_named(file, name))
+                    })
             }
-            text.accepts(base)
-                || real.is_some_and(|path| {
-                    text.accepts(base_name(path))
-                        || matches!(text, Text::Literal(name) if programs.is_named(file, name))
-                })
+            ProgramText::Path { text, .. } => {
+                text.accepts(given) || file.path().is_some_and(|path| text.accepts(path))
+            }
         };
         match self.decision {
             Decision::Allow => Match::of(texts.iter().any(allows)),
