@@ -93,8 +93,12 @@ fn walk(root: BorrowedFd<'_>, path: &Path, absent: Absent) -> Result<Vec<(PathBu
         match step_into(folder, name) {
             Ok(next) => way.push((so_far.clone(), next)),
             Err(Errno::ENOENT) if is_last && absent == Absent::Made => {
-                let made = make_folder(folder, name)?;
-                way.push((so_far.clone(), made));
+                match make_folder(folder, name) {
+                    Ok(made) => way.push((so_far.clone(), made)),
+                    // Then nobody else can make it either.
+                    Err(Errno::EROFS) => return Ok(Vec::new()),
+                    Err(errno) => return Err(errno),
+                }
             }
             // Nothing is there; or a link, or another file system, which the sandbox does not show at this place.
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EXDEV) => return Ok(Vec::new()),
