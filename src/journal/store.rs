@@ -49,6 +49,9 @@ pub(super) struct Store {
     has_torn_end: bool,
     /// The disk has failed to make the file durable: it is not gone on with.
     in_doubt: Option<Finding>,
+    /// It has, and has not shown since that it can: what is appended is made durable before it is answered, whatever
+    /// the rule.
+    on_probation: bool,
     lines: Vec<u8>,
 }
 
@@ -96,6 +99,7 @@ impl Store {
             unsigned_records: u64::MAX,
             has_torn_end: false,
             in_doubt: None,
+            on_probation: false,
             lines: Vec::new(),
         };
         store.write(&[], None, clock)?;
@@ -139,8 +143,9 @@ impl Store {
         appended?;
         self.unsigned_records = if is_signed { 0 } else { self.unsigned_records.saturating_add(count) };
         self.owed.clear();
-        if self.options.sync == SyncRule::Always {
+        if self.options.sync == SyncRule::Always || self.on_probation {
             self.sync()?;
+            self.on_probation = false;
         }
         self.remove_old_files()?;
         self.flusher.written(self.link, &self.handle);
@@ -183,6 +188,7 @@ impl Store {
             let finding = finding.clone();
             self.leave_file(finding, clock)?;
             self.in_doubt = None;
+            self.on_probation = true;
         }
         let found = self.handle.metadata().map_err(WriteStep::Inspect.failed())?;
         if found.nlink() == 0 || found.len() != self.len {

@@ -9,11 +9,11 @@ use std::{
     fmt, io,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use super::{
-    AppendError, JournalOptions, OpenError, WriteFailure,
+    AppendError, JournalOptions, OpenError, WriteFailure, WriteStep,
     clock::{Clock, SystemClock, boot_id},
     ended::terminals_ended,
     folder::{Folder, HeldFolder},
@@ -28,6 +28,8 @@ use super::{
 
 /// How often a disk that refused is tried when nobody appends.
 const RETRY: Duration = Duration::from_millis(500);
+/// The longest time between two attempts on a disk that does not make records durable: each one begins a file.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.
 #[derive(Clone)]
@@ -72,6 +74,7 @@ impl Journal {
             clock,
             store,
             refused: None,
+            resting: None,
         };
         let thread = thread::Builder::new()
             .name("journal".to_owned())
@@ -184,6 +187,8 @@ struct Writer {
     /// Absent until what was left could be taken up.
     store: Option<Store>,
     refused: Option<Unwritten>,
+    /// Until when the disk is left alone after it failed to sync, for how long that is, and how it failed.
+    resting: Option<(Instant, Duration, WriteFailure)>,
 }
 
 impl Writer {
@@ -218,6 +223,23 @@ impl Writer {
     }
 
     fn write(&mut self, group: &[Job]) -> Result<u64, WriteFailure> {
+        if let Some((until, _, failure)) = &self.resting
+            && Instant::now() < *until
+        {
+            return Err(failure.clone());
+        }
+        let outcome = self.attempt(group);
+        self.resting = match &outcome {
+            Err(failure) if failure.step == WriteStep::Sync => {
+                let rest = self.resting.take().map_or(RETRY, |(_, rest, _)| (rest * 2).min(LONGEST_REST));
+                Some((Instant::now() + rest, rest, failure.clone()))
+            }
+            Ok(_) | Err(_) => None,
+        };
+        outcome
+    }
+
+    fn attempt(&mut self, group: &[Job]) -> Result<u64, WriteFailure> {
         let bodies: Vec<&[u8]> = group.iter().flat_map(|job| &job.bodies).map(Vec::as_slice).collect();
         let store = match &mut self.store {
             Some(store) => store,

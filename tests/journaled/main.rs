@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod broken;
 mod crash;
 mod disk;
 mod full;
