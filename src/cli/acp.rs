@@ -22,13 +22,13 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
         log_to(file)?;
     }
     let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
-    let found = match &arguments.policies {
-        Some(_) => None,
-        None => Connection::running(arguments.gateway.gateway.as_deref()).await?,
+    let found = match (&arguments.policies, &arguments.journal) {
+        (Some(_), _) | (_, Some(_)) => None,
+        (None, None) => Connection::running(arguments.gateway.gateway.as_deref()).await?,
     };
     let connection = match found {
         Some(connection) => connection,
-        None => Connection::embed(arguments.policies.as_deref()).await?,
+        None => Connection::embed(arguments.policies.as_deref(), arguments.journal.as_deref()).await?,
     };
     let options = acp::Options {
         command: arguments.command,

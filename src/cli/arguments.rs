@@ -118,6 +118,10 @@ pub(super) struct RunArguments {
     /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
+    /// Folder to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
+    /// it an embedded gateway keeps none
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    pub(super) journal: Option<PathBuf>,
     /// The workspace, and the command's working folder; without it the current folder
     #[arg(long, value_name = "DIR")]
     pub(super) cwd: Option<PathBuf>,
@@ -166,6 +170,10 @@ pub(super) struct AcpArguments {
     /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
+    /// Folder to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
+    /// it an embedded gateway keeps none
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    pub(super) journal: Option<PathBuf>,
     /// Run the agent itself in a sandbox, too, with the current folder as its workspace: for agents that run commands
     /// themselves
     #[arg(long)]

@@ -11,7 +11,7 @@ use std::{
 use super::failure::Failure;
 use crate::{
     client::{self, Client, ConnectError},
-    gateway::{self, Config, Embedded, PolicySource},
+    gateway::{self, Config, Embedded, JournalConfig, PolicySource},
     proto::v1::{
         approvals_client::ApprovalsClient, policies_client::PoliciesClient, sessions_client::SessionsClient,
         terminals_client::TerminalsClient,
@@ -57,11 +57,17 @@ impl Connection {
         Ok(running(named).await?.map(|client| Self { client, embedded: None }))
     }
 
-    /// An embedded gateway, with these policies or the compiled-in ones.
-    pub(super) async fn embed(policies: Option<&Path>) -> Result<Self, Failure> {
+    /// An embedded gateway, with these policies or the compiled-in ones, and with a journal in this folder or none.
+    pub(super) async fn embed(policies: Option<&Path>, journal: Option<&Path>) -> Result<Self, Failure> {
         let folder = |folder: &Path| PolicySource::Folder(folder.to_owned());
         let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, folder);
-        let embedded = gateway::embed(Config { policies, ..Config::embedded() })
+        let journal = match journal.map(std::path::absolute).transpose() {
+            Ok(folder) => {
+                folder.map(|folder| JournalConfig { folder: Some(folder), ..JournalConfig::default() })
+            }
+            Err(error) => return Err(Failure::own("cannot name the journal's folder", error)),
+        };
+        let embedded = gateway::embed(Config { policies, journal, ..Config::embedded() })
             .await
             .map_err(|error| Failure::own("cannot start an embedded gateway", error))?;
         match client::connect(embedded.uri()).await {

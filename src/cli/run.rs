@@ -79,14 +79,14 @@ async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
     let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
     let workspace = workspace(arguments.cwd.as_deref())?;
     let input = if arguments.stdin { Input::PassedOn } else { Input::Empty };
-    let policies = arguments.policies.clone();
+    let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
     let person = Person::of(&arguments);
     let request = v1::CreateTerminalRequest { on_ask: person.on_ask().into(), ..request(arguments)? };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
-    let found = match &policies {
-        Some(_) => None,
-        None => {
+    let found = match (&policies, &journal) {
+        (Some(_), _) | (_, Some(_)) => None,
+        (None, None) => {
             let search = Connection::running(named.as_deref());
             match unless_interrupted(&mut interrupts, search).await {
                 Ok(found) => found?,
@@ -96,7 +96,7 @@ async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
     };
     let connection = match found {
         Some(connection) => connection,
-        None => Connection::embed(policies.as_deref()).await?,
+        None => Connection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
     let result = in_session(&connection, workspace, request, (input, person), &mut interrupts).await;
     let result = result.map_err(|failure| advise_on_approval(failure, &connection));

@@ -280,3 +280,42 @@ fn the_receipt_says_what_confined_the_command() {
         assert!(said.contains(expected), "{expected}: {said}");
     }
 }
+
+#[test]
+fn an_embedded_gateways_journal_is_kept_where_it_is_asked_for_and_goes_on_with_each_run() {
+    let place = Place::new();
+    let journal = place.path().join("kept");
+    let folder = journal.display().to_string();
+    for _ in 0..2 {
+        let output = place.output(&["--journal", &folder], &["sh", "-c", "exit 3"]);
+        assert_eq!(code(&output), 3, "{}", shown(&output));
+    }
+    let audit = |arguments: &[&str]| {
+        place
+            .provost()
+            .args(["audit", "--journal", &folder])
+            .args(arguments)
+            .output()
+            .expect("provost starts")
+    };
+    let verified = audit(&["verify"]);
+    assert_eq!(code(&verified), 0, "{}", shown(&verified));
+    let kinds: Vec<String> = stdout(&audit(&["query", "--json"]))
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("it is JSON"))
+        .map(|line| line["record"]["kind"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    for kind in ["gateway_started", "spawn", "exit", "gateway_stopped"] {
+        assert_eq!(kinds.iter().filter(|one| *one == kind).count(), 2, "{kind} in {kinds:?}");
+    }
+    // Without being asked for, none is kept.
+    let output = place.output(&[], &["true"]);
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert_eq!(
+        std::fs::read_dir(place.path()).map_or(0, |entries| entries
+            .flatten()
+            .filter(|entry| entry.path().join("head").exists())
+            .count()),
+        1
+    );
+}
