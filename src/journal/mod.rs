@@ -17,6 +17,7 @@ mod queue;
 mod reading;
 mod record;
 mod recovery;
+mod report;
 mod signing;
 mod store;
 mod verify;
@@ -34,10 +35,9 @@ pub use progress::Written;
 pub use query::{Entries, Entry, Filter, Follower, ReadError};
 pub use queue::{Answer, Append, NOTED_BYTES, NOTED_RECORDS, QUEUED_BYTES, QUEUED_RECORDS};
 pub use record::*;
+pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
-pub use verify::{
-    FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity, verify,
-};
+pub use verify::verify;
 pub use writer::Journal;
 
 /// When records reach the disk. In every case a record is written to the file, and so survives the end of this

@@ -4,7 +4,6 @@
 mod command;
 mod full_disk;
 mod keeping;
-mod speed;
 mod tampering;
 mod tearing;
 
