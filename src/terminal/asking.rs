@@ -212,6 +212,8 @@ impl Terminals {
     ) -> Result<policy::Approval, CreateError> {
         let id = waiting.approval().id();
         tokio::select! {
+            // An answer counts before the end of what waited for it; and the gateway's end explains its sessions'.
+            biased;
             end = waiting.end() => match end {
                 End::Approved(yes) => {
                     requested.approval = Some(id);
@@ -222,11 +224,8 @@ impl Terminals {
                 End::Superseded => Err(Unapproved::Superseded(question, id).into()),
                 End::Withdrawn => Err(Unapproved::CallerGone(question, id).into()),
             },
-            () = requested.session.closing() => Err(if self.is_draining() {
-                CreateError::Draining
-            } else {
-                CreateError::SessionClosing
-            }),
+            () = self.draining() => Err(CreateError::Draining),
+            () = requested.session.closing() => Err(CreateError::SessionClosing),
             () = caller.deadline() => Err(Unapproved::DeadlinePassed(question, id).into()),
             () = caller.gone.cancelled() => Err(Unapproved::CallerGone(question, id).into()),
         }

@@ -5,10 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -16,6 +13,7 @@ use tokio::{
     sync::{OnceCell, broadcast},
     time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     AskError, Attendance, Caps, CreateError, Gone, OnAsk, Recorder, TerminalId,
@@ -77,7 +75,7 @@ pub struct Terminals {
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
-    draining: AtomicBool,
+    draining: CancellationToken,
     attendance: Attendance,
 }
 
@@ -101,7 +99,7 @@ impl Terminals {
             changes: broadcast::Sender::new(CHANGES_HELD),
             by_id: Mutex::default(),
             by_request: Mutex::default(),
-            draining: AtomicBool::new(false),
+            draining: CancellationToken::new(),
             attendance: Attendance::default(),
         })
     }
@@ -155,7 +153,7 @@ impl Terminals {
 
     /// The way of a command up to its start.
     async fn drive(&self, new: &NewRequest, caller: &Presence) -> Result<Arc<Terminal>, CreateError> {
-        if self.draining.load(Ordering::Acquire) {
+        if self.is_draining() {
             return Err(CreateError::Draining);
         }
         let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
@@ -383,12 +381,17 @@ impl Terminals {
 
     /// Lets no new terminal begin.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.draining.cancel();
+    }
+
+    /// Waits until no new one may begin.
+    pub(super) async fn draining(&self) {
+        self.draining.cancelled().await;
     }
 
     /// Whether new ones may begin.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.draining.is_cancelled()
     }
 
     /// What a session has.

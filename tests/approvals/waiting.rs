@@ -8,7 +8,7 @@ use tonic::Code;
 use crate::{
     desk::{Desk, REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
     support::{
-        Session,
+        Refusal, Session, Terminal,
         api::{ApprovalDecision, ApprovalState, CreateTerminalRequest, ResolveApprovalRequest},
         code, in_session, within,
     },
@@ -201,10 +201,28 @@ async fn closing_the_session_and_ending_the_gateway_end_what_waits() {
     let begun = begin(touch(&session, "made"));
     changes.must_be(ApprovalState::Pending).await;
     gateway.signal(Signal::SIGINT);
-    let refused = refusal(begun).await;
-    assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "DRAINING"), "{refused:?}");
+    must_be_draining(begun).await;
     assert!(gateway.wait().success());
     gateway.must_have_left_nothing();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_gateway_that_leaves_its_commands_to_the_next_one_ends_what_waits() {
+    let gateway = gateway("");
+    let session = Session::open(&gateway).await;
+    let mut changes = Desk::of(&session.caller).watch().await;
+    let begun = begin(touch(&session, "made"));
+    changes.must_be(ApprovalState::Pending).await;
+    gateway.signal(Signal::SIGTERM);
+    must_be_draining(begun).await;
+    changes.must_be(ApprovalState::Withdrawn).await;
+    drop((session, changes));
+    assert!(gateway.wait().success());
+}
+
+async fn must_be_draining(begun: tokio::task::JoinHandle<Result<Terminal, Refusal>>) {
+    let refused = refusal(begun).await;
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "DRAINING"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
