@@ -52,11 +52,14 @@ impl Again {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
-            let mut pause = 0;
+            let (mut turn, mut pause) = (0_u32, 0);
             while !seen.load(Ordering::Relaxed) {
                 what();
+                turn += 1;
                 pause = (pause + 37) % 1_500;
-                std::thread::park_timeout(Duration::from_micros(pause));
+                // Now and then long enough that a spawn comes through on a slow machine, too.
+                let micros = if turn.is_multiple_of(16) { 20_000 } else { pause };
+                std::thread::park_timeout(Duration::from_micros(micros));
             }
         });
         Self { stop, thread: Some(thread) }
