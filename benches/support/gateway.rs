@@ -3,7 +3,7 @@
 //! Uses nothing but what any caller has: the command line and gRPC.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -35,25 +35,29 @@ impl Gateway {
     pub async fn start() -> Self {
         let folder = tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join("work")).expect("the workspace can be made");
-        let listen = format!("unix:{}", folder.path().join("provost.sock").display());
-        let process = Command::new(PROVOST)
-            .args(["serve", "--listen", &listen, "--state"])
-            .arg(folder.path().join("state"))
-            .arg("--policies")
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            // Its log, which it writes as it would to a service manager.
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary was built for this benchmark");
-        let gateway = Self { process, folder };
-        let deadline = Instant::now() + START_DEADLINE;
-        while let Err(error) = client::connect(&gateway.address()).await {
-            assert!(Instant::now() < deadline, "the gateway does not answer: {error}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let gateway = Self { process: launch(folder.path()), folder };
+        gateway.answers().await;
         gateway
+    }
+
+    /// Kills it; what it ran runs on.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("it is ours");
+        self.process.wait().expect("it is ours");
+    }
+
+    /// Starts it again on the same folder, and answers when it does.
+    pub async fn start_again(&mut self) {
+        self.process = launch(self.folder.path());
+        self.answers().await;
+    }
+
+    async fn answers(&self) {
+        let deadline = Instant::now() + START_DEADLINE;
+        while let Err(error) = client::connect(&self.address()).await {
+            assert!(Instant::now() < deadline, "the gateway does not answer: {error}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Where it listens.
@@ -91,6 +95,20 @@ impl Drop for Gateway {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         let _ = self.process.wait();
     }
+}
+
+fn launch(folder: &Path) -> Child {
+    Command::new(PROVOST)
+        .args(["serve", "--listen", &format!("unix:{}", folder.join("provost.sock").display()), "--state"])
+        .arg(folder.join("state"))
+        .arg("--policies")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        // Its log, which it writes as it would to a service manager.
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary was built for this benchmark")
 }
 
 /// Closes a session.

@@ -62,8 +62,9 @@ pub(super) enum Command {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Serves the API (gRPC, with health and reflection) on a unix socket. Callers are known by the \
-                  credentials of their process. Ends on SIGTERM or SIGINT, when what runs has been stopped; a \
-                  second signal stops it at once.",
+                  credentials of their process. SIGTERM drains, and leaves what runs to the next \
+                  gateway on the same state folder, or stops it, as the configuration says (on_stop). SIGINT stops \
+                  what runs. A second signal ends the gateway at once.",
     after_help = "Example:\n  provost serve --listen unix:/run/provost/provost.sock --policies /etc/provost/policies"
 )]
 pub(super) struct ServeArguments {

@@ -109,8 +109,6 @@ pub struct Held {
     pub stderr: Option<ring::Reader>,
     /// How it ended and how long ago, when it has.
     pub ended: Option<(Box<Exit>, Duration)>,
-    /// A gateway has recorded that end.
-    pub acknowledged: bool,
 }
 
 /// Asks the supervisor whose socket is in a sandbox's folder.
@@ -286,6 +284,5 @@ fn hold(terminal: HeldTerminal, descriptors: &mut impl Iterator<Item = OwnedFd>)
         return Err(ConnectError::Control(ControlError::Nonsense).into());
     };
     let ended = terminal.exit.map(|exit| (Box::new(exit), Duration::from_millis(terminal.ended_ms_ago)));
-    let (keepsake, acknowledged) = (terminal.keepsake, terminal.acknowledged);
-    Ok(Held { id, keepsake, started, stdout, stderr: rings.next(), ended, acknowledged })
+    Ok(Held { id, keepsake: terminal.keepsake, started, stdout, stderr: rings.next(), ended })
 }

@@ -9,3 +9,5 @@ mod damage;
 mod draining;
 mod lines;
 mod survival;
+#[cfg(feature = "failpoints")]
+mod versions;

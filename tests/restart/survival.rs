@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
-        Follow, Gateway, Refusal, Session,
+        Follow, Gateway, Process, Refusal, Session,
         api::{Cause, Stream},
         code, in_session, within,
     },
@@ -86,6 +86,29 @@ async fn a_hundred_commands_survive_twenty_kills_of_the_gateway() {
     gateway.crash();
     gateway.start_again();
     assert_eq!(gateway.footprint().state_entries, before.state_entries, "nothing of them comes back");
+    gateway.stop();
+}
+
+#[tokio::test]
+async fn a_session_goes_on_although_its_supervisor_died_while_no_gateway_was_there() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let marker = session.marker();
+    let terminal = session.idle(&marker).create().await;
+    terminal.until("ready").await;
+    let command = Process::all_marked(&marker).pop().expect("it runs");
+    let supervisor = command.field("PPid").parse().expect("a number");
+    gateway.crash();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor), nix::sys::signal::SIGKILL)
+        .expect("it is ours");
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    assert!(Process::all_marked(&marker).is_empty(), "its commands went with it");
+    assert!(gateway.log_tail().contains("has ended while no gateway was there"));
+    let sandboxes = std::fs::read_dir(gateway.state.join("sandboxes")).map_or(0, |entries| entries.count());
+    assert_eq!(sandboxes, 0, "nothing of it is left");
+    assert_eq!(code(&session.command("true").finish().await.outcome), 0, "a new sandbox is made");
+    session.close().await;
     gateway.stop();
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use provost::proto::supervisor::{
-    Acknowledge, Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause,
-    exit::End, from_supervisor::Message, to_supervisor::Request,
+    Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause, exit::End,
+    from_supervisor::Message, to_supervisor::Request,
 };
 
 use crate::{
@@ -398,9 +398,6 @@ fn a_new_gateway_finds_everything() {
     for number in (0..300).step_by(2) {
         client.exit(&format!("term_{number}"));
     }
-    let acknowledge = |id: &str| Request::Acknowledge(Acknowledge { terminal_id: id.into() });
-    assert_eq!(client.done(acknowledge("term_0")), 0);
-    assert_eq!(client.done(acknowledge("term_1")), libc::EBUSY, "it has not ended");
     drop(client);
     let mut client = supervisor.connect();
     let (mut ended, mut live, mut lists, mut from) = (0, 0, 0, 0);
@@ -412,7 +409,6 @@ fn a_new_gateway_finds_everything() {
         for terminal in list.terminals {
             assert_eq!(terminal.rings, 2);
             assert_eq!(terminal.keepsake, terminal.terminal_id.as_bytes(), "what was given is given back");
-            assert_eq!(terminal.acknowledged, terminal.terminal_id == "term_0");
             match terminal.exit {
                 Some(exit) => {
                     assert_eq!(exit.end, Some(End::Code(5)));

@@ -97,14 +97,14 @@ impl Gateway {
         }
         let (child, group) = (Mutex::new(None), TestGroup::new());
         let mut gateway = Self { child, options, pid: 0, socket, state, group, folder, log };
-        gateway.launch(&[]);
+        gateway.launch(gateway.options.binary.as_deref(), &[]);
         gateway.pid = gateway.pid_now();
         gateway.await_readiness();
         Arc::new(gateway)
     }
 
     /// Starts the binary, with more environment.
-    fn launch(&self, env: &[(&str, &str)]) {
+    fn launch(&self, binary: Option<&Path>, env: &[(&str, &str)]) {
         let at = |name: &str| self.folder.path().join(name);
         let log =
             fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be made");
@@ -112,7 +112,7 @@ impl Gateway {
         command
             .arg("-c")
             .arg(format!("{}exec \"$0\" \"$@\"", self.group.entry_script()))
-            .arg(self.options.binary.as_deref().unwrap_or(Path::new(env!("CARGO_BIN_EXE_provost"))))
+            .arg(binary.unwrap_or(Path::new(env!("CARGO_BIN_EXE_provost"))))
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}", self.socket.display()))
@@ -149,8 +149,13 @@ impl Gateway {
 
     /// As [`Self::start_again`], with more environment.
     pub fn start_again_with(&self, env: &[(&str, &str)]) {
+        self.start_again_as(self.options.binary.as_deref(), env);
+    }
+
+    /// As [`Self::start_again_with`], by this binary instead of the one under test.
+    pub fn start_again_as(&self, binary: Option<&Path>, env: &[(&str, &str)]) {
         assert!(self.try_wait().is_some(), "the gateway before still runs");
-        self.launch(env);
+        self.launch(binary, env);
         self.await_readiness();
     }
 

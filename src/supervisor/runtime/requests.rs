@@ -17,8 +17,8 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        Acknowledge, HeldTerminal, Hello, HelloAnswer, ListTerminals, Release, SendSignal, Stop, StopCause,
-        TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+        HeldTerminal, Hello, HelloAnswer, ListTerminals, Release, SendSignal, Stop, StopCause, TerminalList,
+        ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -82,10 +82,6 @@ impl Runtime {
                 self.begin_shutdown(Duration::from_millis(shutdown.grace_ms), Some((key, sequence)));
             }
             Request::ListTerminals(list) => self.list(key, sequence, &list),
-            Request::Acknowledge(acknowledge) => {
-                let result = self.acknowledge(&acknowledge);
-                self.answer_done(key, sequence, result);
-            }
         }
     }
 
@@ -104,17 +100,6 @@ impl Runtime {
         let own = Pidfd::open(std::process::id().cast_signed()).ok();
         let own = own.map(|own| Arc::new(own.into())).into_iter().collect();
         self.answer(key, sequence, Message::Hello(answer), own);
-    }
-
-    /// Remembers that a gateway has recorded an end. One that has not ended yet has nothing to record.
-    fn acknowledge(&mut self, request: &Acknowledge) -> Result<(), Errno> {
-        let key = self.key_of(&request.terminal_id)?;
-        let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
-        if !terminal.is_ended() {
-            return Err(Errno::EBUSY);
-        }
-        terminal.acknowledged = true;
-        Ok(())
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {
@@ -204,7 +189,6 @@ impl Runtime {
             rings: terminal.outputs.len() as u32,
             keepsake: terminal.keepsake.clone(),
             ended_ms_ago: ended_ago.as_millis() as u64,
-            acknowledged: terminal.acknowledged,
         }
     }
 

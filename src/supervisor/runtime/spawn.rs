@@ -236,7 +236,6 @@ impl Runtime {
             wake: None,
             // A copy: what came is a view of the whole request.
             keepsake: Bytes::copy_from_slice(&request.keepsake),
-            acknowledged: false,
         };
         // The command's ends of the pipes go away with `prepared.ends`.
         let key = self.terminals.insert(terminal);

@@ -45,8 +45,6 @@ pub(super) struct Terminal {
     pub(super) wake: Option<Instant>,
     /// The gateway's own words about it; nothing here looks into them.
     pub(super) keepsake: Bytes,
-    /// A gateway has recorded the end.
-    pub(super) acknowledged: bool,
 }
 
 /// The times that the gateway gave.

@@ -1,0 +1,68 @@
+//! How long a gateway takes to serve again, with everything taken back that a killed one has left.
+//!
+//! Beside it, in turns, a start with nothing to take back.
+//! `cargo bench --bench restart -- [--rounds N] [--terminals N] [--sessions N]`
+
+#[allow(dead_code, reason = "each benchmark uses its part")]
+mod support;
+
+use std::time::{Duration, Instant};
+
+use provost::proto::v1::ListTerminalsRequest;
+use support::{
+    gateway::{self, Gateway},
+    machine, statistics,
+};
+
+/// What it must not take longer than, with 1,000 terminals.
+const AIM: Duration = Duration::from_secs(2);
+
+fn main() {
+    if !support::asked_to_measure() {
+        return;
+    }
+    println!("## Restart\n");
+    machine::print_facts();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(restarts());
+}
+
+async fn restarts() {
+    let rounds = support::number("rounds", 7);
+    let (terminals, sessions) = (support::number("terminals", 1000), support::number("sessions", 10));
+    let (mut full, mut empty) = (Gateway::start().await, Gateway::start().await);
+    let mut client = full.connect().await;
+    for _ in 0..sessions {
+        let session = full.open_session(&mut client).await;
+        for _ in 0..terminals / sessions {
+            let idle = gateway::command(&session, &["sleep", "1000000"]);
+            client.terminals.create(idle).await.expect("the command starts");
+        }
+    }
+    let (mut with_all, mut with_none) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        with_all.push(restart(&mut full, terminals / sessions * sessions).await.as_secs_f64() * 1000.0);
+        with_none.push(restart(&mut empty, 0).await.as_secs_f64() * 1000.0);
+    }
+    let (all, none) = (statistics::median(&mut with_all), statistics::median(&mut with_none));
+    println!(
+        "| live terminals | sessions | serving again, ms (median of {rounds}) | ratio to an empty start |"
+    );
+    println!("|---:|---:|---:|---:|");
+    println!("| 0 | 0 | {none:.1} | 1.0 |");
+    println!("| {terminals} | {sessions} | {all:.1} | {:.1} |", all / none);
+    let met = if all <= AIM.as_secs_f64() * 1000.0 { "met" } else { "not met" };
+    println!("\nThe aim of {} s: {met}.", AIM.as_secs());
+}
+
+/// From the kill of one gateway to an answer of the next that names every terminal.
+async fn restart(gateway: &mut Gateway, expected: usize) -> Duration {
+    gateway.kill();
+    let begun = Instant::now();
+    gateway.start_again().await;
+    let mut client = gateway.connect().await;
+    let list = client.terminals.list(ListTerminalsRequest::default()).await.expect("the gateway answers");
+    let took = begun.elapsed();
+    assert_eq!(list.into_inner().terminals.len(), expected, "everything is there again");
+    took
+}
