@@ -80,7 +80,7 @@ impl Reader<'_> {
         let mut array = Draft { start: self.at, reason: Some(OpaqueReason::Expansion), ..Draft::default() };
         self.operator(1)?;
         loop {
-            self.lines()?;
+            self.inner_lines()?;
             match self.peek() {
                 b')' => break,
                 b'[' => {

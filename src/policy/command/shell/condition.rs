@@ -31,7 +31,7 @@ impl Reader<'_> {
                 }
                 b'&' | b'|' if self.is_before("&&") || self.is_before("||") => {
                     self.operator(2)?;
-                    self.lines()?;
+                    self.inner_lines()?;
                 }
                 b'<' | b'>' if self.peek_at(1) != b'(' => self.operator(1)?,
                 b'\n' | 0 => return self.stop(OpaqueReason::Syntax),

@@ -160,7 +160,8 @@ fn is_unseen(c: char) -> bool {
     if matches!(c, ' '..='~' | '\n' | '\t') {
         return false;
     }
-    let invisible =
-        matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let invisible = matches!(c,
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}' | '\u{e0000}'..='\u{e007f}');
     invisible || c.is_control() || c.is_whitespace()
 }

@@ -136,6 +136,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// As [`Self::lines`], within something that is no list: here-documents must not be waiting.
+    pub(super) fn inner_lines(&mut self) -> Reading<()> {
+        self.blanks();
+        while self.peek() == b'\n' {
+            self.inner_newline()?;
+            self.at += 1;
+            self.blanks();
+        }
+        Ok(())
+    }
+
     fn newline(&mut self) -> Reading<()> {
         if self.pending_outside > 0 {
             // Whether the body begins here or behind the whole construct depends on the shell.

@@ -129,3 +129,36 @@ fn characters_of_four_bytes_do_not_bring_the_parser_down() {
     assert_eq!(argvs("echo '\u{1f600}' \u{e9}x"), ["[echo][\u{1f600}][\u{e9}x]"]);
     assert_eq!(argvs("\u{e9}=1 rm"), ["[\u{e9}=1][rm]"]);
 }
+
+#[test]
+fn an_opaque_part_says_where_it_begins_and_why() {
+    let opaque = |line: &str, dialect| -> Vec<(usize, OpaqueReason)> {
+        parse(line, dialect).opaque.iter().map(|part| (part.at, part.reason)).collect()
+    };
+    assert_eq!(opaque("ls; [[ x ]]", Dialect::Posix), [(4, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("ls; [[ x ]]", Dialect::Bash), []);
+    assert_eq!(opaque("ls $[1]", Dialect::Bash), [(3, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("ls\nls\u{200b}", Dialect::Bash), [(5, OpaqueReason::ControlCharacter)]);
+    assert_eq!(opaque("ls (a)", Dialect::Bash), [(4, OpaqueReason::Syntax)]);
+    assert_eq!(opaque("ls *(x)", Dialect::Zsh), [(4, OpaqueReason::Dialect)]);
+    // What stands before it is judged all the same.
+    assert_eq!(argvs("rm x\nls\u{200b}"), ["[rm][x]"]);
+    assert_eq!(argvs("rm x $[1]"), ["[rm][x]<Dialect>"]);
+}
+
+#[test]
+fn a_here_document_does_not_wait_in_what_is_no_list() {
+    for line in ["a=(<<E\nE\n)", "cat <<E | a=(\nE\nx)", "cat <<E && [[ x &&\nE\ny ]]", "cat <<E \"\nE\n\""] {
+        assert!(!parse(line, Dialect::Bash).opaque.is_empty(), "{line:?}");
+    }
+    assert_eq!(argvs("a=(\nx\n); [[ x &&\ny ]]; ls"), ["[ls]"]);
+}
+
+#[test]
+fn a_loop_comes_back_to_what_stands_before_its_end() {
+    let line = parse("a; while b; do c; cd x; done; d", Dialect::Posix);
+    assert_eq!(line.loops, [1..4]);
+    let places: Vec<_> = line.commands.iter().map(|command| command.place.clone()).collect();
+    let unknown = || Place::Unknown;
+    assert_eq!(places, [Place::Start, unknown(), unknown(), unknown(), unknown()]);
+}
