@@ -36,7 +36,7 @@ async fn a_follower_sees_each_record_that_it_asked_for_as_it_is_written() {
             .expect("provost can be started");
         let stdout = child.stdout.take().expect("it is a pipe");
         let _tail = Tail(child);
-        let (send, lines) = mpsc::channel();
+        let (send, lines) = mpsc::sync_channel(1024);
         std::thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
         });
