@@ -316,7 +316,10 @@ impl Shim {
             (Some(Asked::Opens { id: Some(_), .. }), Some(_)) => {}
             // It could not be loaded: it is none.
             (Some(Asked::Opens { id: Some(session), .. }), None) => self.end_session(session),
-            (Some(Asked::Ends(session)), Some(_)) => self.end_session(session),
+            (Some(Asked::Ends(session)), Some(_)) => {
+                self.tool_calls.catch_up(&session, None).await;
+                self.end_session(session);
+            }
             (Some(Asked::Initialize | Asked::Opens { id: None, .. } | Asked::Ends(_)) | None, _) => {}
         }
         self.editor.send(line.clone()).await

@@ -89,6 +89,11 @@ impl Terminal {
         *self.session.id == *session.0 && !self.session.is_closed()
     }
 
+    /// Whether its end is known here.
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+
     /// The output and, once there is one, the exit status.
     pub(super) async fn view(&self) -> Result<View, Error> {
         let mut picture = self.picture.lock().await;

@@ -14,7 +14,10 @@ use std::{
 use agent_client_protocol_schema::v1::{CLIENT_METHOD_NAMES, SessionId, TerminalExitStatus};
 use bytes::Bytes;
 use serde_json::{json, value::RawValue};
-use tokio::{sync::Mutex, time::sleep};
+use tokio::{
+    sync::Mutex,
+    time::{sleep, timeout},
+};
 
 use super::{
     content::{self, Block, SHOWN_BYTES},
@@ -34,6 +37,8 @@ const FIELD_MAX_BYTES: usize = 16 << 10;
 const SHOWN_MAX: usize = 512;
 /// At most this often a terminal is shown anew.
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
+/// How long an update waits for the last output of a command that has ended.
+const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// The tool calls of one connection.
 #[derive(Debug)]
@@ -65,6 +70,9 @@ struct Shown {
     terminal: Arc<Terminal>,
     /// The tool call in which it was first.
     tool_call: String,
+    /// How much of its output the editor has been told of.
+    produced: u64,
+    /// Its end, once the editor has been told of it.
     exit: Option<TerminalExitStatus>,
 }
 
@@ -94,6 +102,7 @@ impl ToolCalls {
             return Ok(None);
         };
         let session = said.session.clone();
+        self.catch_up(&session, Some(&said.tool_call)).await;
         let mut memory = self.memory.lock().await;
         let ran_beside = memory.delegation.observe(said.as_seen());
         let (lines, new) = self.take(&mut memory, said, line).await;
@@ -152,7 +161,7 @@ impl ToolCalls {
                 && let Some(terminal) = self.terminals.find_to_show(&said.session, id)
             {
                 new.push(terminal.clone());
-                let shown = Shown { terminal, tool_call: said.tool_call.clone(), exit: None };
+                let shown = Shown { terminal, tool_call: said.tool_call.clone(), produced: 0, exit: None };
                 memory.shown.insert(key, shown, SHOWN_MAX);
             }
         }
@@ -188,38 +197,78 @@ impl ToolCalls {
         message::with_params(line, &params)
     }
 
+    /// Sends the editor the ends that are known and that it was not told of: of one tool call, or of a whole session.
+    /// An agent may be done with a command, its tool call and its session before the next look at the terminal.
+    pub(super) async fn catch_up(&self, session: &SessionId, tool_call: Option<&str>) {
+        let ended: Vec<(Arc<Terminal>, u64)> = {
+            let memory = self.memory.lock().await;
+            let of_call = |id: &str| match tool_call {
+                Some(tool_call) => {
+                    let call = memory.calls.get(&(session.0.to_string(), tool_call.to_owned()));
+                    call.is_some_and(|call| call.content.iter().any(|block| block.terminal() == Some(id)))
+                }
+                None => true,
+            };
+            let untold = memory.shown.iter().filter(|((of, id), shown)| {
+                **of == *session.0 && shown.exit.is_none() && shown.terminal.has_ended() && of_call(id)
+            });
+            untold.map(|(_, shown)| (shown.terminal.clone(), shown.produced)).collect()
+        };
+        for (terminal, produced) in ended {
+            let news = timeout(CATCH_UP, terminal.news(produced, SHOWN_BYTES)).await;
+            if let Ok(Ok(news)) = news {
+                // An editor that is gone is noticed by whoever sends next.
+                let _ = self.show(session, &terminal.id, produced, &news).await;
+            }
+        }
+    }
+
     /// Sends the editor what a terminal shows, until it has ended.
     async fn follow(self: Arc<Self>, session: SessionId, terminal: Arc<Terminal>) {
-        let mut sent = News::default();
         loop {
-            let Ok(news) = terminal.news(sent.produced, SHOWN_BYTES).await else { return };
+            let Some(produced) = self.told(&session, &terminal.id).await else { return };
+            let Ok(news) = terminal.news(produced, SHOWN_BYTES).await else { return };
             let has_ended = news.exit.is_some();
-            let is_new = has_ended || news.produced != sent.produced;
+            let is_new = has_ended || news.produced != produced;
             // A picture can wait; the last one cannot.
-            if is_new && (has_ended || !self.editor.is_crowded()) {
-                if self.show(&session, &terminal.id, &news).await.is_err() {
-                    return;
-                }
-                sent = news;
+            if is_new
+                && (has_ended || !self.editor.is_crowded())
+                && self.show(&session, &terminal.id, produced, &news).await.is_err()
+            {
+                return;
             }
             if has_ended {
-                return;
+                // Told by this or by somebody else: the next look says which.
+                continue;
             }
             sleep(SHOW_INTERVAL).await;
             if terminal.changed().await.is_err() {
                 // Its gateway or its session is gone: one last look at what is known.
-                if let Ok(news) = terminal.news(sent.produced, SHOWN_BYTES).await {
-                    let _ = self.show(&session, &terminal.id, &news).await;
+                let Some(produced) = self.told(&session, &terminal.id).await else { return };
+                if let Ok(news) = terminal.news(produced, SHOWN_BYTES).await {
+                    let _ = self.show(&session, &terminal.id, produced, &news).await;
                 }
                 return;
             }
         }
     }
 
-    async fn show(&self, session: &SessionId, id: &str, news: &News) -> Result<(), Gone> {
+    /// How much of a terminal's output the editor was told of; none when it was told of its end, too, or is not any more.
+    async fn told(&self, session: &SessionId, id: &str) -> Option<u64> {
+        let memory = self.memory.lock().await;
+        let shown = memory.shown.get(&(session.0.to_string(), id.to_owned()))?;
+        shown.exit.is_none().then_some(shown.produced)
+    }
+
+    /// Sends what is new since `produced`, unless somebody else has told of it meanwhile.
+    async fn show(&self, session: &SessionId, id: &str, produced: u64, news: &News) -> Result<(), Gone> {
         let mut memory = self.memory.lock().await;
         let key = (session.0.to_string(), id.to_owned());
         let Some(shown) = memory.shown.get_mut(&key) else { return Err(Gone) };
+        if shown.produced != produced || shown.exit.is_some() {
+            return Ok(());
+        }
+        shown.produced = news.produced;
         shown.exit.clone_from(&news.exit);
         let first = shown.tool_call.clone();
         let updates: Vec<(String, serde_json::Value)> = match self.handshake.display() {
