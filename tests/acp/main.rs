@@ -4,8 +4,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agents;
 mod conformance;
+mod fuzz;
+mod official;
+mod registry;
 mod shim;
 mod shim_content;
 mod shim_ends;
 mod shim_peer;
+mod stand;

@@ -1,0 +1,159 @@
+//! Agents that somebody else wrote, from the registries, driven by a model on the loopback that wants one command run:
+//! the command must come to the shim as `terminal/create`, run confined, and leave the host's marker as it was. First
+//! the same command is run without confinement, where it must reach the marker.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{
+    registry::{self, Missing, skip},
+    stand::Stand,
+};
+
+/// An agent, installed.
+struct Agent {
+    words: Vec<String>,
+    env: Vec<(&'static str, String)>,
+}
+
+#[test]
+fn the_commands_of_claude_code_run_confined() {
+    drive(|_, port| {
+        let sources = registry::sources("agents/claude");
+        let folder = registry::installed("claude", &sources, |folder| {
+            for name in ["package.json", "package-lock.json"] {
+                fs::copy(sources.join(name), folder.join(name)).expect("files can be copied");
+            }
+            registry::npm(folder, &["ci"])
+        })?;
+        let script = folder.join("node_modules/@zed-industries/claude-code-acp/dist/index.js");
+        Ok(Agent {
+            words: vec!["node".to_owned(), script.display().to_string()],
+            env: vec![
+                ("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}")),
+                ("ANTHROPIC_API_KEY", "of no worth".to_owned()),
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
+                ("DISABLE_TELEMETRY", "1".to_owned()),
+                // It refuses to work for root otherwise.
+                ("IS_SANDBOX", "1".to_owned()),
+            ],
+        })
+    });
+}
+
+#[test]
+fn the_commands_of_mistral_vibe_run_confined() {
+    // It needs a Python that is newer than that of some systems that CI runs on.
+    let Some(python) = newer_python() else {
+        println!("SKIPPED: no Python of 3.12 or later is here, which mistral-vibe needs");
+        return;
+    };
+    drive(|stand, port| {
+        let sources = registry::sources("agents/vibe");
+        let requirements = sources.join("requirements.txt").display().to_string();
+        let python = python.display().to_string();
+        let folder = registry::installed("vibe", &sources, |folder| {
+            registry::venv(&python, folder, &["-r", &requirements])
+        })?;
+        let config = format!(
+            "active_model = \"loopback\"\nenable_telemetry = false\nenable_update_checks = false\n\
+             [[providers]]\nname = \"loopback\"\napi_base = \"http://127.0.0.1:{port}/v1\"\napi_key_env_var = \"\"\n\
+             [[models]]\nname = \"loopback\"\nprovider = \"loopback\"\nalias = \"loopback\"\n"
+        );
+        fs::create_dir(stand.path("home/.vibe")).expect("folders can be made");
+        fs::write(stand.path("home/.vibe/config.toml"), config).expect("files can be written");
+        Ok(Agent {
+            words: vec![folder.join("bin/vibe-acp").display().to_string()],
+            env: vec![("MISTRAL_API_KEY", "of no worth".to_owned())],
+        })
+    });
+}
+
+fn drive(agent: impl FnOnce(&Stand, u16) -> Result<Agent, Missing>) {
+    let node = match registry::node() {
+        Ok(node) => node,
+        Err(missing) => return skip(&missing),
+    };
+    let stand = Stand::new();
+    let attack = format!(
+        "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
+        stand.word("marker")
+    );
+    it_works_outside(&attack, &stand.path("marker"));
+    let model = Model::start(&attack);
+    let agent = match agent(&stand, model.port) {
+        Ok(agent) => agent,
+        Err(missing) => return skip(&missing),
+    };
+    let mut editor = Command::new("node");
+    editor.arg(node.join("editor.mjs")).arg(stand.path("report")).arg("plain").arg(stand.path("workspace"));
+    editor.arg("run").args(stand.shim(&[], &agent.words)).env("HOME", stand.path("home")).envs(agent.env);
+    let said = stand.run(&mut editor);
+    let report: Value = serde_json::from_slice(&fs::read(stand.path("report")).expect("there is a report"))
+        .expect("the report is JSON");
+    // The agent shows the command's output to its model, and the model says it again.
+    let verdict = report["verdicts"]["run"].as_str().unwrap_or_default();
+    for seen in ["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", stand.word("workspace/run"))] {
+        assert!(verdict.contains(seen), "{seen:?} is not in {verdict:?}\n{said}");
+    }
+    assert_eq!(report["foreign"], serde_json::json!([]), "the editor was asked for terminals");
+    let to_agent = fs::read_to_string(stand.path("to_agent")).expect("the shim wrote to the agent");
+    let created = to_agent.lines().filter(|line| line.contains("\"terminalId\"")).count();
+    assert_eq!(created, 1, "one terminal was to be created:\n{to_agent}");
+    stand.marker_is_untouched();
+    stand.is_valid_by_the_schema(node);
+}
+
+fn it_works_outside(attack: &str, marker: &Path) {
+    let before = fs::read(marker).expect("the marker is there");
+    let status = Command::new("sh").args(["-c", attack]).stdout(Stdio::null()).status().expect("sh starts");
+    assert!(status.success());
+    assert_eq!(fs::read_to_string(marker).ok().as_deref(), Some("gone\n"), "the attack works outside");
+    fs::write(marker, before).expect("the marker can be written");
+}
+
+/// The model, on a port of the loopback; ended with the test.
+struct Model {
+    child: Child,
+    port: u16,
+}
+
+impl Model {
+    fn start(command: &str) -> Self {
+        let mut child = Command::new("python3")
+            .arg(registry::sources("agents").join("model.py"))
+            .arg(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("the model says its port");
+        Self { child, port: line.trim().parse().expect("a port") }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn newer_python() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let installed = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
+    let named = ["python3.13", "python3.12", "python3"].map(PathBuf::from);
+    let question = "import sys; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))";
+    named.into_iter().chain(installed.map(|entry| entry.path().join("bin/python3"))).find(|python| {
+        let asked = Command::new(python).args(["-c", question]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    })
+}

@@ -1,0 +1,173 @@
+"""A model on the loopback that wants one command run, and then is content.
+
+    model.py COMMAND [--log FILE]
+
+It answers as the Anthropic, OpenAI and Mistral services do, whole or streamed: to a request that offers a tool for
+commands, with a call of that tool; to one that brings a tool's result, with the result as text. It prints its port
+and serves until its stdin ends.
+"""
+
+import argparse
+import http.server
+import json
+import re
+import sys
+import threading
+
+SHELL_TOOL = re.compile(r"bash|shell|terminal|execute", re.I)
+NOT_A_SHELL = re.compile(r"output|kill|stop|read|list", re.I)
+
+
+def shell_tool(tools):
+    """The tool that runs commands: its name and the name of the parameter that takes the line."""
+    for tool in tools or []:
+        function = tool.get("function", tool)
+        name = function.get("name", "")
+        if SHELL_TOOL.search(name) and not NOT_A_SHELL.search(name):
+            schema = function.get("parameters") or function.get("input_schema") or {}
+            properties = schema.get("properties", {})
+            parameter = next((key for key in ("command", "cmd", "script", "commands") if key in properties), "command")
+            others = [key for key in schema.get("required", []) if key != parameter]
+            more = {key: filler(properties.get(key, {})) for key in others}
+            if properties.get(parameter, {}).get("type") == "array":
+                return name, parameter, True, more
+            return name, parameter, False, more
+    return None
+
+
+def filler(schema):
+    """Something for a parameter that a tool insists on."""
+    if schema.get("type") in ("number", "integer"):
+        return 60000 if "millisecond" in schema.get("description", "") else 60
+    return {"boolean": False, "array": [], "object": {}}.get(schema.get("type"), "run it")
+
+
+def text_of(content):
+    if isinstance(content, str):
+        return content
+    return "".join(text_of(block.get("text", block.get("content", ""))) for block in content or [] if isinstance(block, dict))
+
+
+class Model(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wanted, log, lock = "", None, threading.Lock()
+
+    def log_message(self, *arguments):
+        pass
+
+    def note(self, what):
+        if self.log:
+            with self.lock, open(self.log, "a") as file:
+                file.write(json.dumps(what) + "\n")
+
+    def do_HEAD(self):
+        self.reply({})
+
+    def do_GET(self):
+        self.note({"get": self.path})
+        self.reply({"object": "list", "data": [{"id": "loopback", "object": "model"}]})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        self.note({"post": self.path, "tools": [t.get("function", t).get("name") for t in body.get("tools") or []],
+                   "last": (body.get("messages") or [{}])[-1]})
+        if self.path.split("?")[0].endswith("/messages"):
+            self.anthropic(body)
+        elif self.path.split("?")[0].endswith("/chat/completions"):
+            self.openai(body)
+        else:
+            self.reply({"input_tokens": 1})
+
+    def anthropic(self, body):
+        results = [
+            text_of(block.get("content"))
+            for message in body.get("messages", [])
+            if isinstance(message.get("content"), list)
+            for block in message["content"]
+            if block.get("type") == "tool_result"
+        ]
+        tool = shell_tool(body.get("tools"))
+        if tool and not results:
+            block = {"type": "tool_use", "id": "toolu_loopback", "name": tool[0], "input": self.input(tool)}
+        else:
+            block = {"type": "text", "text": "The result is: " + (results[-1] if results else "none")}
+        reason = "tool_use" if block["type"] == "tool_use" else "end_turn"
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        message = {"id": "msg_loopback", "type": "message", "role": "assistant", "model": body.get("model", "x"),
+                   "content": [block], "stop_reason": reason, "stop_sequence": None, "usage": usage}
+        if not body.get("stream"):
+            return self.reply(message)
+        start = dict(message, content=[], stop_reason=None)
+        if block["type"] == "tool_use":
+            empty, delta = dict(block, input={}), {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        else:
+            empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": block["text"]}
+        events = [
+            {"type": "message_start", "message": start},
+            {"type": "content_block_start", "index": 0, "content_block": empty},
+            {"type": "content_block_delta", "index": 0, "delta": delta},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage},
+            {"type": "message_stop"},
+        ]
+        self.stream("".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events))
+
+    def openai(self, body):
+        results = [text_of(message.get("content")) for message in body.get("messages", []) if message.get("role") == "tool"]
+        tool = shell_tool(body.get("tools"))
+        if tool and not results:
+            function = {"name": tool[0], "arguments": json.dumps(self.input(tool))}
+            message = {"role": "assistant", "content": "", "tool_calls": [
+                {"index": 0, "id": "loopback1", "type": "function", "function": function}]}
+            reason = "tool_calls"
+        else:
+            message = {"role": "assistant", "content": "The result is: " + (results[-1] if results else "none")}
+            reason = "stop"
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        common = {"id": "cmpl-loopback", "created": 1, "model": body.get("model", "x")}
+        if not body.get("stream"):
+            choice = {"index": 0, "message": message, "finish_reason": reason}
+            return self.reply({**common, "object": "chat.completion", "choices": [choice], "usage": usage})
+        chunks = [
+            {"index": 0, "delta": message, "finish_reason": None},
+            {"index": 0, "delta": {"content": ""}, "finish_reason": reason},
+        ]
+        lines = [json.dumps({**common, "object": "chat.completion.chunk", "choices": [chunk]}) for chunk in chunks]
+        lines.append(json.dumps({**common, "object": "chat.completion.chunk", "choices": [], "usage": usage}))
+        self.stream("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
+
+    def input(self, tool):
+        _, parameter, takes_list, more = tool
+        return {**more, parameter: [self.wanted] if takes_list else self.wanted}
+
+    def reply(self, value):
+        self.send(json.dumps(value).encode(), "application/json")
+
+    def stream(self, text):
+        self.send(text.encode(), "text/event-stream")
+
+    def send(self, body, kind):
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("wanted")
+    parser.add_argument("--log")
+    arguments = parser.parse_args()
+
+    class Wanting(Model):
+        wanted, log = arguments.wanted, arguments.log
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Wanting)
+    print(server.server_address[1], flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
+
+
+main()

@@ -1,0 +1,134 @@
+//! What the suite needs of the npm and PyPI registries, in exact versions, installed once into a folder below
+//! `target/` by npm and pip themselves.
+//!
+//! Where a program or a registry is missing the tests that need it say so and pass; with `CI=true` they fail.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+/// Why a test cannot run here.
+#[derive(Debug, Clone)]
+pub(crate) struct Missing(String);
+
+/// Says that a test is skipped, and fails where CI should have had everything.
+pub(crate) fn skip(missing: &Missing) {
+    println!("SKIPPED: {}", missing.0);
+    eprintln!("SKIPPED: {}", missing.0);
+    assert!(env::var("CI").is_err(), "CI must have it: {}", missing.0);
+}
+
+/// The folder with the npm SDK, and beside it the scripts that use it.
+pub(crate) fn node() -> Result<&'static Path, Missing> {
+    static FOLDER: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let sources = sources("node");
+        let folder = installed("node", &sources, |folder| {
+            for name in ["package.json", "package-lock.json"] {
+                fs::copy(sources.join(name), folder.join(name)).expect("files can be copied");
+            }
+            npm(folder, &["ci"])
+        })?;
+        copy_scripts(&sources, &folder, "mjs");
+        Ok(folder)
+    });
+    folder.as_deref().map_err(Clone::clone)
+}
+
+/// The interpreter that has the PyPI SDK.
+pub(crate) fn python() -> Result<&'static Path, Missing> {
+    static PYTHON: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let python = PYTHON.get_or_init(|| {
+        let requirements = sources("python").join("requirements.txt");
+        let folder = installed("python", &sources("python"), |folder| {
+            venv("python3", folder, &["-r", &requirements.display().to_string()])
+        })?;
+        Ok(folder.join("bin/python"))
+    });
+    python.as_deref().map_err(Clone::clone)
+}
+
+/// A folder in which something of `tests/acp/NAME` is installed, newly where that has changed.
+pub(crate) fn installed(
+    name: &str,
+    sources: &Path,
+    install: impl FnOnce(&Path) -> Result<(), Missing>,
+) -> Result<PathBuf, Missing> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acp").join(name);
+    let wanted: String = ["package.json", "package-lock.json", "requirements.txt"]
+        .iter()
+        .filter_map(|file| fs::read_to_string(sources.join(file)).ok())
+        .collect();
+    // Written last: what was broken off is installed again.
+    let mark = folder.join("installed");
+    if fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {
+        return Ok(folder);
+    }
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder can be made below target");
+    install(&folder)?;
+    fs::write(mark, wanted).expect("files can be written");
+    Ok(folder)
+}
+
+/// Runs npm in a folder. No package's own scripts are run.
+pub(crate) fn npm(folder: &Path, arguments: &[&str]) -> Result<(), Missing> {
+    let mut command = Command::new("npm");
+    command.args(arguments).args(["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    // A machine without a registry is to say so soon.
+    command.args(["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]);
+    done(command.current_dir(folder), "npm")
+}
+
+/// Makes an environment with an interpreter of its own, and installs into it.
+pub(crate) fn venv(python: &str, folder: &Path, packages: &[&str]) -> Result<(), Missing> {
+    done(Command::new(python).args(["-m", "venv"]).arg(folder), "python3 -m venv")?;
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        "--timeout",
+        "60",
+    ]);
+    pip.args(packages);
+    done(&mut pip, "pip")
+}
+
+/// Registries have bad moments: what fails once is done once more.
+fn done(command: &mut Command, name: &str) -> Result<(), Missing> {
+    done_once(command, name).or_else(|_| done_once(command, name))
+}
+
+fn done_once(command: &mut Command, name: &str) -> Result<(), Missing> {
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| Missing(format!("{name}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    Err(Missing(format!("{name} failed: {}", said.trim().chars().take(600).collect::<String>())))
+}
+
+/// A folder of `tests/acp`.
+pub(crate) fn sources(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp").join(name)
+}
+
+/// Modules are looked for beside the script that imports them.
+fn copy_scripts(from: &Path, to: &Path, extension: &str) {
+    for entry in fs::read_dir(from).expect("the scripts are there") {
+        let path = entry.expect("the folder can be read").path();
+        if path.extension().is_some_and(|found| found == extension) {
+            fs::copy(&path, to.join(path.file_name().unwrap_or_default())).expect("scripts can be copied");
+        }
+    }
+}
