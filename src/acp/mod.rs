@@ -19,6 +19,7 @@ mod framing;
 mod handshake;
 mod message;
 mod permission;
+mod recent;
 mod refusal;
 mod sessions;
 mod shim;

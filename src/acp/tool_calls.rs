@@ -5,11 +5,7 @@
 //! last text stays. Whatever changes and whatever is sent is done under one lock, so that the editor never sees an
 //! older picture after a newer one.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use agent_client_protocol_schema::v1::{CLIENT_METHOD_NAMES, SessionId, TerminalExitStatus};
 use bytes::Bytes;
@@ -25,6 +21,7 @@ use super::{
     framing::{Gone, Outbox},
     handshake::{Display, Handshake},
     message::{self, Fields},
+    recent::Recent,
     terminal::{News, Terminal},
     terminals::Terminals,
 };
@@ -431,57 +428,4 @@ fn update_line(session: &SessionId, update: &Fields<'_>) -> Bytes {
 struct UpdateParams<'a> {
     session_id: &'a SessionId,
     update: &'a Fields<'a>,
-}
-
-/// A map that forgets the oldest.
-#[derive(Debug)]
-struct Recent<K, V> {
-    entries: HashMap<K, V>,
-    order: VecDeque<K>,
-}
-
-impl<K, V> Default for Recent<K, V> {
-    fn default() -> Self {
-        Self { entries: HashMap::new(), order: VecDeque::new() }
-    }
-}
-
-impl<K: Clone + Eq + std::hash::Hash, V> Recent<K, V> {
-    fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key)
-    }
-
-    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter()
-    }
-
-    fn insert(&mut self, key: K, value: V, most: usize) {
-        if self.entries.insert(key.clone(), value).is_none() {
-            self.order.push_back(key);
-        }
-        while self.order.len() > most {
-            if let Some(oldest) = self.order.pop_front() {
-                self.entries.remove(&oldest);
-            }
-        }
-    }
-
-    fn entry(&mut self, key: K, most: usize) -> &mut V
-    where
-        V: Default,
-    {
-        if !self.entries.contains_key(&key) {
-            self.insert(key.clone(), V::default(), most);
-        }
-        self.entries.entry(key).or_default()
-    }
-
-    fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.entries.retain(|key, _| keep(key));
-        self.order.retain(|key| keep(key));
-    }
 }
