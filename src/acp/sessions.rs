@@ -24,7 +24,7 @@ use crate::{client::Client, proto::v1};
 pub const SESSIONS_MAX: usize = 1_024;
 /// The longest id that becomes a label.
 const LABEL_MAX_BYTES: usize = 128;
-/// Nobody is there to press a key. What a caller names itself wins.
+/// Nobody is there to press a key. What the profile or a caller names itself wins.
 const NOBODY_THERE: [(&str, &str); 3] =
     [("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 
@@ -135,15 +135,10 @@ impl Sessions {
 
     async fn open_at_gateway(&self, session: &Session) -> Result<String, Error> {
         let request = self.request(session)?;
-        let mut sessions = self.client.sessions.clone();
-        let answer = match sessions.create(request.clone()).await {
-            // The profile says which variables there are, and these are not among them.
-            Err(status) if status.code() == Code::PermissionDenied => {
-                sessions.create(v1::CreateSessionRequest { env: Vec::new(), ..request }).await
-            }
-            answer => answer,
-        };
-        let id = answer.map_err(|status| refusal::of_session(&status))?.into_inner().id;
+        let opened = self.client.sessions.clone().create(request.clone()).await;
+        let opened = opened.map_err(|status| refusal::of_session(&status))?.into_inner().id;
+        let missing = self.missing_variables(&opened).await;
+        let id = if missing.is_empty() { opened } else { self.open_with(request, missing, opened).await };
         tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
         if self.somebody == Somebody::IsThere {
             let (client, questions, closed) =
@@ -151,6 +146,42 @@ impl Sessions {
             tokio::spawn(asking::listen(client, id.clone(), questions, closed));
         }
         Ok(id)
+    }
+
+    /// Of the variables for when nobody is there, those that the profile says nothing about.
+    async fn missing_variables(&self, gateway_session: &str) -> Vec<v1::EnvVar> {
+        let command = v1::CreateTerminalRequest {
+            session_id: gateway_session.to_owned(),
+            command: "true".to_owned(),
+            ..Default::default()
+        };
+        let request = v1::ExplainRequest { create: Some(command) };
+        let explained = self.client.policies.clone().explain(request).await;
+        // Where it cannot be known they are asked for, and a profile that refuses them says so.
+        let known = explained.ok().and_then(|answer| answer.into_inner().run).map(|run| run.env_names);
+        let known = known.unwrap_or_default();
+        let missing = NOBODY_THERE.iter().filter(|(name, _)| !known.iter().any(|known| known == name));
+        missing.map(|(name, value)| v1::EnvVar { name: (*name).into(), value: (*value).into() }).collect()
+    }
+
+    /// Opens the session anew with more variables, in the place of the one that is open; that stays where the profile
+    /// refuses the variables.
+    async fn open_with(
+        &self,
+        request: v1::CreateSessionRequest,
+        env: Vec<v1::EnvVar>,
+        opened: String,
+    ) -> String {
+        match self.client.sessions.clone().create(v1::CreateSessionRequest { env, ..request }).await {
+            Ok(anew) => {
+                self.close_at_gateway(&opened).await;
+                anew.into_inner().id
+            }
+            Err(status) => {
+                tracing::info!(error = %status, "the profile has no place for PAGER and its like");
+                opened
+            }
+        }
     }
 
     fn request(&self, session: &Session) -> Result<v1::CreateSessionRequest, Error> {
@@ -164,10 +195,8 @@ impl Sessions {
         let roots = roots.map(|root| root.to_string_lossy().into_owned()).collect();
         let labels =
             (session.id.len() <= LABEL_MAX_BYTES).then(|| ("acp.session".to_owned(), session.id.clone()));
-        let env = NOBODY_THERE.map(|(name, value)| v1::EnvVar { name: name.into(), value: value.into() });
         Ok(v1::CreateSessionRequest {
             roots,
-            env: env.into(),
             labels: labels.into_iter().collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),

@@ -146,3 +146,23 @@ fn a_create_that_is_cancelled_leaves_nothing_running() {
     }
     wait_for_sleepers(&mark, 0);
 }
+
+#[test]
+fn pagers_are_off_unless_the_profile_says_otherwise() {
+    let shipped =
+        include_str!("../../policies/default.toml").replace("demand = \"require\"", "demand = \"prefer\"");
+    let lines = ["PAGER = \"cat\"", "GIT_PAGER = \"cat\"", "GIT_TERMINAL_PROMPT = \"0\""];
+    let silent: String =
+        shipped.lines().filter(|line| !lines.contains(line)).map(|line| format!("{line}\n")).collect();
+    assert_ne!(silent, shipped);
+    let less = shipped.replace("\nPAGER = \"cat\"", "\nPAGER = \"less\"");
+    for (policy, expected) in [(&shipped, "cat cat 0\n"), (&silent, "cat cat 0\n"), (&less, "less cat 0\n")] {
+        let policies = tempfile::tempdir().expect("a folder");
+        std::fs::write(policies.path().join("default.toml"), policy).expect("a policy");
+        let mut talk = Talk::in_session(&["--policies", policies.path().to_str().expect("UTF-8")], json!({}));
+        let terminal = talk.create("echo $PAGER $GIT_PAGER $GIT_TERMINAL_PROMPT");
+        let params = json!({"sessionId":"s","terminalId":terminal});
+        talk.ask("terminal/wait_for_exit", params.clone());
+        assert_eq!(talk.ask("terminal/output", params)["result"]["output"], expected);
+    }
+}

@@ -21,6 +21,8 @@ use crate::support::eventually;
 
 /// How long anything may take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Lines that may be there unread; more wait in the pipe.
+const LINES_HELD: usize = 65_536;
 /// Copies both ways, until its stdin ends.
 const COPYING_AGENT: &str = r#"cat "$1" & exec cat > "$2""#;
 
@@ -65,9 +67,9 @@ impl Talk {
         let editor_to = child.stdin.take();
         let editor_from = lines_of(child.stdout.take().expect("its stdout is piped"));
         let stderr = child.stderr.take();
-        // Each opens when the agent's shell opens the other end.
-        let agent_to = OpenOptions::new().write(true).open(&says).expect("the agent speaks");
-        let agent_from = lines_of(File::open(&hears).expect("the agent hears"));
+        // Opened for reading too, so that it does not wait for an agent that may never start: fifo(7).
+        let agent_to = OpenOptions::new().read(true).write(true).open(&says).expect("the agent's mouth");
+        let agent_from = lines_of_file(hears);
         Self {
             child,
             editor_to,
@@ -215,8 +217,22 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
+/// The lines of a named pipe, once somebody writes to it.
+fn lines_of_file(path: PathBuf) -> Receiver<String> {
+    let (sender, receiver) = mpsc::sync_channel(LINES_HELD);
+    thread::spawn(move || {
+        let Ok(file) = File::open(path) else { return };
+        for line in BufReader::new(file).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
 fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(LINES_HELD);
     thread::spawn(move || {
         for line in BufReader::new(from).lines() {
             let Ok(line) = line else { return };
