@@ -1,0 +1,135 @@
+//! Policies that load, and mistakes that are shown where they stand.
+
+use super::{super::profile::Demand, *};
+
+const HEAD: &str = "default_profile = \"a\"\n[profile.a]\n";
+
+fn error(rest: &str) -> PolicyFileError {
+    PolicySet::parse("p.toml", &format!("{HEAD}{rest}")).expect_err(rest)
+}
+
+#[test]
+fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
+    let policy = PolicySet::compiled_in();
+    let (_, profile) = policy.profile(None).unwrap();
+    for name in ["LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls%%", "NODE_OPTIONS", "GIT_SSH_COMMAND", "IFS"] {
+        assert!(super::super::environment::judge_name(&profile.environment, name).is_err(), "{name}");
+    }
+    assert_eq!(profile.limits.demand, Demand::Require);
+    let preferring = PolicySet::compiled_in().preferring_limits();
+    assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Demand::Prefer);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place() {
+    let error = error("netwrok = { default = \"none\" }\n");
+    assert_eq!((error.file.as_str(), error.line, error.column), ("p.toml", 3, 1));
+    assert!(error.to_string().ends_with("^^^^^^^"), "{error}");
+}
+
+#[test]
+fn a_default_profile_that_does_not_exist_is_refused() {
+    let error = PolicySet::parse("p.toml", "default_profile = \"b\"\n[profile.a]\n").unwrap_err();
+    assert_eq!((error.line, error.column), (1, 19));
+}
+
+#[test]
+fn values_that_cannot_mean_anything_are_refused_where_they_stand() {
+    for (text, line) in [
+        ("shell = \"sh\"\n", 3),
+        ("\npath = [\"bin\"]\n", 4),
+        ("path = []\n", 3),
+        ("network = { default = \"host\", choices = [\"none\"] }\n", 3),
+        ("identity = { uid = 0 }\n", 3),
+        ("[profile.a.limits.terminal]\npids = 0\n", 4),
+        ("[profile.a.limits.rlimits]\nno_such = 1\n", 3),
+        ("environment.deny = [\"A*B\"]\n", 3),
+        ("environment.set = { \"A=\" = \"x\" }\n", 3),
+        ("times = { limit = \"2s\", ceiling = \"1s\" }\n", 3),
+        ("output = { default_bytes = 2, ceiling_bytes = 1 }\n", 3),
+        ("times = { grace = \"5\" }\n", 3),
+    ] {
+        assert_eq!(error(text).line, line, "{text}: {}", error(text));
+    }
+}
+
+fn rule_error(rules: &str) -> String {
+    PolicySet::load(&[("a.toml", HEAD), ("b.toml", rules)]).expect_err(rules).to_string()
+}
+
+#[test]
+fn mistakes_of_meaning_in_rules_are_shown_where_they_stand() {
+    for (rule, place, says) in [
+        ("id = 'x y'\ndecision = 'deny'\nargv = ['a']", "b.toml:2:1", "id \"x y\""),
+        ("id = 'x'\ndecision = 'deny'\nargv = [{ regex = '(' }]", "b.toml:4:1", "regular expression"),
+        ("id = 'x'\ndecision = 'deny'\nargv = []", "b.toml:4:1", "at least one word"),
+        ("id = 'x'\ndecision = 'deny'\nargv = ['a**']", "b.toml:4:1", "\"**\""),
+        ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nflags = ['f']", "b.toml:5:1", "a flag begins"),
+        (
+            "id = 'x'\ndecision = 'deny'\nargv = ['a']\neffects.profile = 'a'",
+            "b.toml:5:1",
+            "only an allowing",
+        ),
+        ("id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.profile = 'b'", "b.toml:5:9", "no [profile.b]"),
+        (
+            "id = 'x'\ndecision = 'allow'\nargv = ['a']\neffects.time_limit = '0s'",
+            "b.toml:5:9",
+            "must not be 0",
+        ),
+        ("id = 'x'\ndecision = 'allow'\nargv = ['a']\nmatches = ['a', 'b']", "b.toml:5:17", "own example"),
+        (
+            "id = 'x'\ndecision = 'allow'\nargv = ['a']\nrejects = ['b', 'a']",
+            "b.toml:5:17",
+            "says it rejects",
+        ),
+        ("id = 'x'\ndecision = 'maybe'\nargv = ['a']", "b.toml:3:12", "unknown variant"),
+        ("id = 'x'\ndecision = 'deny'\nargv = ['a']\nwhen.host = 'x'", "b.toml:5:6", "unknown field"),
+        (
+            "id = 'x'\ndecision = 'deny'\nargv = ['a']\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']",
+            "b.toml:6:1",
+            "taken by b.toml:1",
+        ),
+    ] {
+        let error = rule_error(&format!("[[rule]]\n{rule}\n"));
+        assert!(error.starts_with(place) && error.contains(says), "{rule}\n{error}");
+        assert!(error.contains('^'), "{error}");
+    }
+}
+
+#[test]
+fn files_are_one_whole_in_any_order() {
+    let (a, b) = (
+        ("a.toml", HEAD),
+        ("b.toml", "mode = 'observe'\n[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']\n"),
+    );
+    let (one, two) = (PolicySet::load(&[a, b]), PolicySet::load(&[b, a]));
+    let (one, two) = (one.unwrap_or_else(|e| panic!("{e}")), two.unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!(one.digest(), two.digest());
+    assert_eq!(one.rules()[0].mode, Mode::Observe);
+    assert_eq!(one.origin("x").map(|o| (o.file.as_str(), o.line)), Some(("b.toml", 2)));
+    assert!(PolicySet::load(&[]).is_err());
+    assert!(PolicySet::load(&[a, ("c.toml", "default_profile = 'a'")]).is_err());
+    assert!(PolicySet::load(&[a, ("c.toml", "[profile.a]")]).is_err());
+    assert!(PolicySet::load(&[("c.toml", "[profile.a]")]).is_err());
+}
+
+#[test]
+fn a_profile_is_laid_over_the_one_that_it_extends() {
+    let text = "default_profile = 'c'\n\
+        [profile.a]\ndescription = 'A'\nnetwork = { default = 'host', choices = ['host', 'none'] }\n\
+        environment.set = { A = '1', B = '2' }\nlimits.terminal.pids = 5\n\
+        [profile.b]\nextends = 'a'\nlimits.terminal.memory_bytes = 7\nenvironment.set = { B = '3' }\n\
+        [profile.c]\nextends = 'b'\nnetwork = { default = 'none' }\n";
+    let set = PolicySet::parse("p.toml", text).unwrap_or_else(|e| panic!("{e}"));
+    let (_, c) = set.profile(None).expect("there is a default");
+    assert_eq!((c.limits.terminal.pids, c.limits.terminal.memory_bytes), (Some(5), Some(7)));
+    assert_eq!(c.environment.set.get("A").map(String::as_str), Some("1"));
+    assert_eq!(c.environment.set.get("B").map(String::as_str), Some("3"));
+    assert_eq!(c.network.choices.len(), 2);
+    assert_eq!(c.description, "");
+    let circle = "default_profile='a'\n[profile.a]\nextends='b'\n[profile.b]\nextends='a'\n";
+    let error = PolicySet::parse("p.toml", circle).expect_err("a circle").to_string();
+    assert!(error.starts_with("p.toml:3:1") && error.contains("circle: a -> b -> a"), "{error}");
+    let unknown = "default_profile='a'\n[profile.a]\nextends='z'\n";
+    assert!(PolicySet::parse("p.toml", unknown).is_err());
+}
