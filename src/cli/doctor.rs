@@ -4,6 +4,9 @@
 //! policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
 //! them.
 
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 
 use super::{
@@ -30,7 +33,8 @@ const NOT_USABLE: u8 = 1;
 pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, Failure> {
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let left = quarantine::list(&state).map_err(|error| format!("{error}: {}", state.display()));
-    let report = Report { left: Left::of(left), ..Report::of(&Host::probe().protections()) };
+    let journal = JournalRoom::below(&state);
+    let report = Report { left: Left::of(left), journal, ..Report::of(&Host::probe().protections()) };
     let shown = if arguments.json { as_json(&report)? } else { report.page() };
     let status = printed(&shown)?;
     Ok(if report.usable { status } else { NOT_USABLE })
@@ -44,6 +48,40 @@ struct Report {
     protections: Vec<Row>,
     /// What the last gateway here did not take back.
     left: Left,
+    /// The journal in its state folder; absent: there is none, or it cannot be seen.
+    journal: Option<JournalRoom>,
+}
+
+/// With less, the next records may not fit.
+const LITTLE_ROOM_BYTES: u64 = 1 << 20;
+
+/// Whether a journal can grow.
+#[derive(Serialize)]
+struct JournalRoom {
+    folder: PathBuf,
+    free_bytes: u64,
+    is_full: bool,
+}
+
+impl JournalRoom {
+    fn below(state: &Path) -> Option<Self> {
+        let folder = state.join("journal");
+        let found = statvfs(&folder).ok()?;
+        let free_bytes = found.blocks_available().saturating_mul(found.fragment_size());
+        Some(Self { folder, free_bytes, is_full: free_bytes < LITTLE_ROOM_BYTES })
+    }
+
+    fn page(&self) -> String {
+        if !self.is_full {
+            return String::new();
+        }
+        let Self { folder, free_bytes, .. } = self;
+        format!(
+            "\nThe journal in {} has room for {free_bytes} bytes: a gateway that cannot write it starts no command. \
+             Make room; it goes on by itself.\n",
+            folder.display()
+        )
+    }
 }
 
 /// What a gateway has left as it is.
@@ -134,6 +172,7 @@ impl Report {
             usable: !protections.iter().any(is_lacking),
             protections: protections.iter().map(row).collect(),
             left: Left::default(),
+            journal: None,
         }
     }
 
@@ -156,6 +195,7 @@ impl Report {
             page.push_str(&format!("  {}: {remedy}\n", names.join(", ")));
         }
         page.push_str(&self.left.page());
+        page.push_str(&self.journal.as_ref().map(JournalRoom::page).unwrap_or_default());
         page.push_str(self.verdict());
         page
     }

@@ -50,6 +50,13 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
         must_be_the_journal(&session.command("true").refusal().await);
     }
     becomes(&gateway, ServingStatus::NotServing).await;
+    let doctor = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["doctor", "--json", "--state"])
+        .arg(disk.folder().parent().expect("the disk"))
+        .output()
+        .expect("provost can be started");
+    let found: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("it is JSON");
+    assert_eq!(found["journal"]["is_full"], true, "{found}");
     let one_more = crate::support::api::CreateSessionRequest {
         roots: vec![session.workspace.display().to_string()],
         ..Default::default()
