@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
 
     // The public services only: reflection shows what callers may call, not the supervisor's protocol.
-    let public = files.iter().filter(|file| !file.contains("/supervisor/"));
+    let public = files.iter().filter(|file| file.starts_with("proto/provost/v1/"));
     let public = protox::compile(public, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     std::fs::write(out.join("provost_v1.bin"), prost::Message::encode_to_vec(&public))?;
