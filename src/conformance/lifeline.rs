@@ -41,7 +41,8 @@ impl Lifeline {
         Ok(Self { path, receiver })
     }
 
-    /// A script that takes hold of the pipe and says so, and goes on with `script`.
+    /// A script that takes hold of the pipe and says so, and goes on with `script`. What is to live on writes to 9 again
+    /// and again, so that it ends with the suite where a backend does not end it.
     pub(super) fn held_by(&self, script: &str) -> String {
         format!("exec 9>'{}'; echo held >&9; {script}", self.path.display())
     }

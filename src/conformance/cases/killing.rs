@@ -110,7 +110,7 @@ async fn fled_children_die(stage: Stage) -> Result<(), Fault> {
 }
 
 async fn ignoring_signals(stage: Stage) -> Result<(), Fault> {
-    dies_with_kill(&stage, "trap '' TERM INT HUP QUIT; while :; do sleep 0.2; done").await
+    dies_with_kill(&stage, "trap '' TERM INT HUP QUIT; while echo . >&9; do sleep 0.2; done").await
 }
 
 async fn stopped(stage: Stage) -> Result<(), Fault> {

@@ -31,7 +31,7 @@ cases! {
 /// Past every grace time.
 const DEATH: Duration = Duration::from_secs(20);
 /// Something that does not go of its own accord.
-const STUBBORN: &str = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 100 & sleep 100' &); trap '' HUP TERM INT; while :; do sleep 0.2; done";
+const STUBBORN: &str = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 100 & sleep 100' &); trap '' HUP TERM INT; while echo . >&9; do sleep 0.2; done";
 
 async fn running(stage: &Stage) -> Result<Lifeline, Fault> {
     let mut lifeline = stage.lifeline()?;

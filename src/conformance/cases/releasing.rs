@@ -36,7 +36,7 @@ cases! {
 const DEATH: Duration = Duration::from_secs(15);
 
 async fn kills(stage: Stage) -> Result<(), Fault> {
-    dies_with_release(&stage, "trap '' TERM; sleep 100 & while :; do sleep 0.2; done").await
+    dies_with_release(&stage, "trap '' TERM; sleep 100 & while echo . >&9; do sleep 0.2; done").await
 }
 
 async fn kills_fled_children(stage: Stage) -> Result<(), Fault> {
