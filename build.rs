@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;
 
-    // The public services only: reflection shows what callers may call, not the supervisor's protocol.
+    // The public services only: reflection shows what callers may call, neither the supervisor's protocol nor what lies
+    // in the state folder.
     let public = files.iter().filter(|file| file.starts_with("proto/provost/v1/"));
     let public = protox::compile(public, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

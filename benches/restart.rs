@@ -44,7 +44,7 @@ async fn restarts() {
         with_all.push(restart(&mut full, terminals / sessions * sessions).await.as_secs_f64() * 1000.0);
         with_none.push(restart(&mut empty, 0).await.as_secs_f64() * 1000.0);
     }
-    let (all, none) = (statistics::median(&mut with_all), statistics::median(&mut with_none));
+    let (all, none) = (statistics::median(&with_all), statistics::median(&with_none));
     println!(
         "| live terminals | sessions | serving again, ms (median of {rounds}) | ratio to an empty start |"
     );

@@ -66,11 +66,11 @@ impl Wishes {
             within("a terminal", caller.terminals.create(self.terminal(&session))).await?.into_inner();
         seen.terminal = Some(terminal.id.clone());
         let named = api::TerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
-        if ending == Ending::ByKill {
+        if ending == Ending::Kill {
             let kill = api::KillRequest { terminal_id: terminal.id.clone(), ..Default::default() };
             within("a kill", caller.terminals.kill(kill)).await?;
         }
-        if ending != Ending::ByRelease {
+        if ending != Ending::Release {
             let ended = within("the end", caller.terminals.wait_for_exit(named)).await?.into_inner();
             seen.outcome = ended.outcome;
         }
@@ -85,9 +85,9 @@ impl Wishes {
 /// What ends the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    ByItself,
-    ByKill,
-    ByRelease,
+    Itself,
+    Kill,
+    Release,
 }
 
 /// How much of the terminal must be there after the crash.
@@ -101,7 +101,7 @@ enum Left {
 
 async fn crash_at(point: &str, ending: Ending, left: Left) {
     let gateway = Gateway::start();
-    let until = if ending == Ending::ByItself { Until::Lines(3) } else { Until::Stopped };
+    let until = if ending == Ending::Itself { Until::Lines(3) } else { Until::Stopped };
     let wishes = Wishes::new(&gateway, until);
     gateway.crash();
     gateway.start_again_with(&[("PROVOST_CRASH_AT", point)]);
@@ -185,28 +185,28 @@ macro_rules! crashes {
 }
 
 crashes! {
-    when_a_session_is_written: "session.kept", ByItself, Terminal;
-    when_a_session_is_open_and_not_answered: "session.opened", ByItself, Terminal;
-    when_a_command_is_permitted: "create.authorized", ByItself, Terminal;
-    when_a_sandbox_is_written_down: "sandbox.recorded", ByItself, Terminal;
-    when_a_sandbox_is_launched: "sandbox.launched", ByItself, Terminal;
-    when_a_sandbox_has_answered: "sandbox.greeted", ByItself, Terminal;
-    when_a_spawn_is_in_the_journal: "create.recorded", ByItself, Terminal;
-    when_a_spawn_is_asked_for: "create.asked", ByItself, Terminal;
-    when_a_command_runs_and_is_not_taken_in: "create.answered", ByItself, Terminal;
-    when_a_command_runs_and_is_not_answered: "create.started", ByItself, Terminal;
-    when_an_end_is_reported: "exit.reported", ByItself, Terminal;
-    when_an_end_is_in_the_journal: "exit.recorded", ByItself, Terminal;
-    when_an_end_is_told: "exit.published", ByItself, Terminal;
-    when_a_kill_is_in_the_journal: "kill.recorded", ByKill, Terminal;
-    when_a_kill_is_under_way: "kill.answered", ByKill, Terminal;
-    when_a_release_begins: "release.claimed", ByRelease, PerhapsTerminal;
-    when_a_release_has_asked_for_the_end: "release.stopped", ByRelease, PerhapsTerminal;
-    when_a_release_has_seen_the_end: "release.over", ByKill, PerhapsTerminal;
-    when_a_release_has_made_it_forgotten: "release.forgotten", ByItself, PerhapsTerminal;
-    when_a_release_is_done_and_not_answered: "release.done", ByItself, PerhapsTerminal;
-    when_a_close_begins: "close.begun", ByItself, PerhapsTerminal;
-    when_a_close_has_released_all: "close.released", ByItself, PerhapsTerminal;
-    when_a_close_has_ended_the_sandboxes: "close.shut_down", ByItself, PerhapsTerminal;
-    when_a_close_has_forgotten_the_session: "close.forgotten", ByItself, PerhapsTerminal;
+    when_a_session_is_written: "session.kept", Itself, Terminal;
+    when_a_session_is_open_and_not_answered: "session.opened", Itself, Terminal;
+    when_a_command_is_permitted: "create.authorized", Itself, Terminal;
+    when_a_sandbox_is_written_down: "sandbox.recorded", Itself, Terminal;
+    when_a_sandbox_is_launched: "sandbox.launched", Itself, Terminal;
+    when_a_sandbox_has_answered: "sandbox.greeted", Itself, Terminal;
+    when_a_spawn_is_in_the_journal: "create.recorded", Itself, Terminal;
+    when_a_spawn_is_asked_for: "create.asked", Itself, Terminal;
+    when_a_command_runs_and_is_not_taken_in: "create.answered", Itself, Terminal;
+    when_a_command_runs_and_is_not_answered: "create.started", Itself, Terminal;
+    when_an_end_is_reported: "exit.reported", Itself, Terminal;
+    when_an_end_is_in_the_journal: "exit.recorded", Itself, Terminal;
+    when_an_end_is_told: "exit.published", Itself, Terminal;
+    when_a_kill_is_in_the_journal: "kill.recorded", Kill, Terminal;
+    when_a_kill_is_under_way: "kill.answered", Kill, Terminal;
+    when_a_release_begins: "release.claimed", Release, PerhapsTerminal;
+    when_a_release_has_asked_for_the_end: "release.stopped", Release, PerhapsTerminal;
+    when_a_release_has_seen_the_end: "release.over", Kill, PerhapsTerminal;
+    when_a_release_has_made_it_forgotten: "release.forgotten", Itself, PerhapsTerminal;
+    when_a_release_is_done_and_not_answered: "release.done", Itself, PerhapsTerminal;
+    when_a_close_begins: "close.begun", Itself, PerhapsTerminal;
+    when_a_close_has_released_all: "close.released", Itself, PerhapsTerminal;
+    when_a_close_has_ended_the_sandboxes: "close.shut_down", Itself, PerhapsTerminal;
+    when_a_close_has_forgotten_the_session: "close.forgotten", Itself, PerhapsTerminal;
 }

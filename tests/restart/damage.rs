@@ -42,8 +42,11 @@ fn supervisor_of(marker: &str) -> Pid {
     Pid::from_raw(command.field("PPid").parse().expect("a number"))
 }
 
+/// What it is called, and how it is done.
+type Damage = (&'static str, fn(&Path));
+
 /// The ways in which a file can be bad.
-const DAMAGES: [(&str, fn(&Path)); 5] = [
+const DAMAGES: [Damage; 5] = [
     ("empty", |file| fs::write(file, "").unwrap()),
     ("truncated", |file| {
         let bytes = fs::read(file).unwrap();
