@@ -7,6 +7,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use agent_client_protocol_schema::v1::Error;
@@ -24,6 +25,8 @@ use crate::{client::Client, proto::v1};
 pub const SESSIONS_MAX: usize = 1_024;
 /// The longest id that becomes a label.
 const LABEL_MAX_BYTES: usize = 128;
+/// How long the agent's messages wait for the journal to say what it has done.
+const REPORT_LIMIT: Duration = Duration::from_secs(5);
 /// Nobody is there to press a key. What the profile or a caller names itself wins.
 const NOBODY_THERE: [(&str, &str); 3] =
     [("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
@@ -124,6 +127,23 @@ impl Sessions {
             return Err(refusal::unknown_session());
         }
         Ok(opened)
+    }
+
+    /// Has the gateway's journal say that something ran beside it in a session.
+    pub(super) async fn report_ran_beside(&self, session: &Session) {
+        let reported = async {
+            let session_id = self.open(session).await.map_err(|error| error.message)?.to_owned();
+            let request = v1::ReportRequest { session_id, sighting: v1::Sighting::RanBeside.into() };
+            self.client.sessions.clone().report(request).await.map_err(|status| status.message().to_owned())
+        };
+        match tokio::time::timeout(REPORT_LIMIT, reported).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(why)) => tracing::warn!(session = session.id, why, "the journal does not say so"),
+            Err(_) => tracing::warn!(
+                session = session.id,
+                "the gateway does not answer: the journal may not say so"
+            ),
+        }
     }
 
     /// Stops and releases everything of a session that is known no longer. Returns when nothing is left.

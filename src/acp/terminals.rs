@@ -104,6 +104,13 @@ impl Terminals {
         }
     }
 
+    /// Has the gateway's journal say that the agent has run something itself in a session.
+    pub(super) async fn report_ran_beside(&self, id: &SessionId) {
+        if let Some(session) = self.0.sessions.find(&id.0) {
+            self.0.sessions.report_ran_beside(&session).await;
+        }
+    }
+
     /// As [`Terminals::close_session`], of every session.
     pub async fn close(&self) {
         let ending = self.0.sessions.forget_all().into_iter().map(|session| {

@@ -110,6 +110,9 @@ impl ToolCalls {
         for terminal in new {
             tokio::spawn(self.clone().follow(session.clone(), terminal));
         }
+        if ran_beside.is_some() {
+            self.terminals.report_ran_beside(&session).await;
+        }
         Ok(ran_beside)
     }
 

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration
 
 use crate::{
     approval::{ApprovalId, Said},
+    journal::Sighting,
     policy::{
         self, AbsPath, Program, Request, Stdin, Streams,
         environment::{self, Entry},
@@ -14,7 +15,7 @@ use crate::{
     proto::v1::{
         ApprovalDecision, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
         Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, Overflow, PolicyFile,
-        ResolveApprovalRequest, StdinMode, Stream,
+        ResolveApprovalRequest, Sighting as SightingWord, StdinMode, Stream,
     },
     session::{Lifetime, NewSession, Session},
     terminal::{Audience, NewRequest, OnAsk, reader::Channel, signal},
@@ -292,6 +293,15 @@ pub fn channel(value: i32) -> Result<Channel, FieldError> {
         Ok(Stream::Unspecified | Stream::Stdout) => Ok(Channel::Stdout),
         Ok(Stream::Stderr) => Ok(Channel::Stderr),
         Err(_) => Err(unknown("stream", value)),
+    }
+}
+
+/// What was seen beside the gateway.
+pub fn sighting(value: i32) -> Result<Sighting, FieldError> {
+    match SightingWord::try_from(value) {
+        Ok(SightingWord::RanBeside) => Ok(Sighting::RanBeside),
+        Ok(SightingWord::Unspecified) => Err(wrong("sighting", "must say what was seen".to_owned())),
+        Err(_) => Err(unknown("sighting", value)),
     }
 }
 

@@ -12,14 +12,14 @@ use super::{
 use crate::{
     proto::v1::{
         CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, GetSessionRequest,
-        ListSessionsRequest, ListSessionsResponse, Session as SessionWord,
+        ListSessionsRequest, ListSessionsResponse, ReportRequest, ReportResponse, Session as SessionWord,
         sessions_server::Sessions as Service,
     },
     session::{Lifetime, OpenError, Opened, Peer, Session, Sessions},
     terminal::{
         Terminals,
         closing::{self, Why},
-        opening,
+        opening, records,
     },
 };
 
@@ -104,5 +104,14 @@ impl Service for SessionsService {
         let session = self.find(&peer, &request.get_ref().session_id)?;
         closing::close(&self.terminals, &self.sessions, &session, Why::Asked, None).await;
         Ok(Response::new(CloseSessionResponse {}))
+    }
+
+    async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+        let peer = caller(&request)?;
+        let session = self.find(&peer, &request.get_ref().session_id)?;
+        let sighting = fields::sighting(request.get_ref().sighting).map_err(errors::bad_field)?;
+        let recorded = self.terminals.recorder().record(&records::reported(&session, sighting)).await;
+        recorded.map_err(|error| errors::unrecorded(&error))?;
+        Ok(Response::new(ReportResponse {}))
     }
 }

@@ -10,7 +10,8 @@ use crate::{
     approval::ApprovalId,
     journal::{
         Adopted, Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
-        SessionClosed, SessionOpened, Shortfall, Signal, Spawn, SpawnFailed, Started, Usage, Verdict,
+        Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed, Started,
+        Usage, Verdict,
     },
     masking::{Begins, Ends, Masker},
     policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
@@ -352,6 +353,12 @@ pub fn session_opened(session: &Session) -> Record {
         profile: session.profile.clone(),
         labels: session.labels.clone(),
     })
+}
+
+/// A caller says what it saw happen beside the gateway.
+pub fn reported(session: &Session, sighting: Sighting) -> Record {
+    let (session, principal) = (session.id.to_string(), session.principal.to_string());
+    Record::Reported(Reported { session, principal, sighting })
 }
 
 /// Nothing is left of a session.

@@ -63,7 +63,9 @@ fn the_status_is_the_agents_own() {
 
 #[test]
 fn an_agent_that_runs_commands_itself_is_noticed_once() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal").display().to_string();
+    let mut talk = Talk::in_session(&["--journal", &journal], json!({}));
     let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
     for id in ["a", "b"] {
         talk.agent_says(update(
@@ -78,6 +80,16 @@ fn an_agent_that_runs_commands_itself_is_noticed_once() {
     talk.editor_leaves();
     let (_, said) = talk.end();
     assert_eq!(said.matches("--confine-agent").count(), 1, "{said}");
+    let query = ["audit", "--journal", &journal, "query", "--json"];
+    let output = Command::new(env!("CARGO_BIN_EXE_provost")).args(query).output().expect("provost starts");
+    let records = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    let reported: Vec<serde_json::Value> = records
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a record")["record"].clone())
+        .filter(|record| record["kind"] == "reported")
+        .collect();
+    assert_eq!(reported.len(), 1, "{records}");
+    assert_eq!(reported[0]["sighting"], "ran_beside");
 }
 
 #[test]

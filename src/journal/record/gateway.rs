@@ -72,6 +72,25 @@ pub struct SessionClosed {
     pub cause: String,
 }
 
+/// [`Record::Reported`](super::Record::Reported).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reported {
+    /// The session.
+    pub session: String,
+    /// Who said so. Nothing has checked it.
+    pub principal: String,
+    /// What was seen.
+    pub sighting: Sighting,
+}
+
+/// What can be seen beside the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sighting {
+    /// An agent has run a command itself, which no policy has judged.
+    RanBeside,
+}
+
 /// [`Record::QuotaRefused`](super::Record::QuotaRefused).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaRefused {

@@ -55,6 +55,8 @@ pub enum Record {
     SessionOpened(SessionOpened),
     /// A session was closed.
     SessionClosed(SessionClosed),
+    /// A caller has said what it saw happen beside the gateway.
+    Reported(Reported),
     /// A request was refused because a bound was reached.
     QuotaRefused(QuotaRefused),
     /// A protection that was preferred is not to be had here.
@@ -134,6 +136,7 @@ impl Record {
             Self::ApprovalExpired(it) => Subject::session(&it.principal, &it.session),
             Self::SessionOpened(it) => Subject::session(&it.principal, &it.session),
             Self::SessionClosed(it) => Subject::session(&it.principal, &it.session),
+            Self::Reported(it) => Subject::session(&it.principal, &it.session),
             Self::QuotaRefused(it) => {
                 Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
             }
