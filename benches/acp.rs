@@ -173,11 +173,11 @@ impl Agent {
         let mut agent = Self { shim, editor: None, to_shim, from_shim, next_id: 0 };
         let workspace = folder.join("workspace");
         fs::create_dir(&workspace).expect("a folder can be made");
-        for (method, params, result) in [
-            ("initialize", json!({"protocolVersion": 1}), json!({"protocolVersion": 1})),
-            ("session/new", json!({"cwd": workspace, "mcpServers": []}), json!({"sessionId": "s"})),
+        for (id, method, params, result) in [
+            (1, "initialize", json!({"protocolVersion": 1}), json!({"protocolVersion": 1})),
+            (2, "session/new", json!({"cwd": workspace, "mcpServers": []}), json!({"sessionId": "s"})),
         ] {
-            writeln!(editor, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+            writeln!(editor, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
                 .expect("the shim reads");
             let asked = agent.read();
             assert_eq!(asked["method"], method);
@@ -192,6 +192,7 @@ impl Agent {
         self.write(&json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params}));
         let answer = self.read();
         assert_eq!(answer["id"], self.next_id, "{answer}");
+        assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
     }
 

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
+    time::Instant,
 };
 
 use tokio::{
@@ -17,6 +18,7 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
+use super::state::{LEFT_BEHIND, LOOK_AGAIN};
 use crate::session::Peer;
 
 /// Why the gateway cannot listen.
@@ -119,12 +121,16 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
         }
         Ok(_) => {}
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(ListenError::InUse(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system)
+    let deadline = Instant::now() + LEFT_BEHIND;
+    loop {
+        match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) if Instant::now() >= deadline => return Err(ListenError::InUse(path.to_owned())),
+            Ok(_) => std::thread::sleep(LOOK_AGAIN),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return fs::remove_file(path).map_err(system);
+            }
+            Err(error) => return Err(system(error)),
         }
-        Err(error) => Err(system(error)),
     }
 }
 

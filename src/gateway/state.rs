@@ -6,11 +6,21 @@ use std::{
     fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    errno::Errno,
+    fcntl::{Flock, FlockArg},
+};
 
 use super::ServeError;
+
+/// A process that was being started when a gateway was killed holds that one's descriptors until it executes its
+/// program: for so long a lock may still be taken, or a socket answer, although nobody is there.
+pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The state folder, locked for as long as this lives.
 #[derive(Debug)]
@@ -26,16 +36,23 @@ impl State {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
         let _ = fs::DirBuilder::new().mode(0o700).create(folder.join("sessions"));
-        let lock = fs::OpenOptions::new()
+        let mut lock = fs::OpenOptions::new()
             .create(true)
             .truncate(false)
             .write(true)
             .open(folder.join("lock"))
             .map_err(failed)?;
-        match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Self { folder, _lock: lock }),
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => Err(ServeError::StateInUse(folder)),
-            Err((_, errno)) => Err(failed(errno.into())),
+        let deadline = Instant::now() + LEFT_BEHIND;
+        loop {
+            lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(Self { folder, _lock: lock }),
+                Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
+                    return Err(ServeError::StateInUse(folder));
+                }
+                Err((lock, Errno::EWOULDBLOCK)) => lock,
+                Err((_, errno)) => return Err(failed(errno.into())),
+            };
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 }

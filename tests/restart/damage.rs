@@ -126,7 +126,8 @@ async fn a_sandbox_whose_record_is_damaged_is_left_alone_and_can_be_reaped() {
         ruin(&folder.join("record"));
         gateway.start_again();
         session.go_on(&gateway.caller().await);
-        assert_eq!(terminal.over(&session.caller).get().await.unwrap_err().code, Code::NotFound);
+        let refusal = terminal.over(&session.caller).get().await.unwrap_err();
+        assert_eq!(refusal.code, Code::NotFound, "{damage}: {refusal:?}");
         assert_eq!(Process::all_marked(&marker).len(), 1, "{damage}: it is not killed");
         // The session goes on with a new sandbox.
         assert_eq!(code(&session.command("true").finish().await.outcome), 0);

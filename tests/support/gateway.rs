@@ -14,7 +14,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::{
+        signal::{Signal, kill},
+        socket::{getsockopt, sockopt::PeerCredentials},
+    },
     unistd::Pid,
 };
 use tempfile::TempDir;
@@ -167,7 +170,9 @@ impl Gateway {
     fn await_readiness(&self) {
         let begun = Instant::now();
         loop {
-            if UnixStream::connect(&self.socket).is_ok() {
+            // A launcher that was being started when the gateway before was killed may hold that one's socket open for a
+            // moment: it is only this one's when this one listens.
+            if UnixStream::connect(&self.socket).is_ok_and(|stream| listener_of(&stream) == self.pid_now()) {
                 break;
             }
             if let Some(status) = self.try_wait() {
@@ -308,6 +313,12 @@ impl Gateway {
 }
 
 const MARKER: &str = "this is the host\n";
+
+/// The process that listens at the other end (unix(7), SO_PEERCRED).
+fn listener_of(stream: &UnixStream) -> u32 {
+    let peer = getsockopt(stream, PeerCredentials).expect("a connected socket has a peer");
+    peer.pid().cast_unsigned()
+}
 
 impl Drop for Gateway {
     fn drop(&mut self) {
