@@ -125,7 +125,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
     loop {
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) if Instant::now() >= deadline => return Err(ListenError::InUse(path.to_owned())),
-            Ok(_) => std::thread::sleep(LOOK_AGAIN),
+            Ok(_) => std::thread::park_timeout(LOOK_AGAIN),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return fs::remove_file(path).map_err(system);
             }

@@ -19,7 +19,7 @@ use super::ServeError;
 /// A process that was being started when a gateway was killed holds that one's descriptors until it executes its
 /// program: for so long a lock may still be taken, or a socket answer, although nobody is there.
 pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// How often that is looked at: no event tells of it.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The state folder, locked for as long as this lives.
@@ -52,7 +52,7 @@ impl State {
                 Err((lock, Errno::EWOULDBLOCK)) => lock,
                 Err((_, errno)) => return Err(failed(errno.into())),
             };
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::park_timeout(LOOK_AGAIN);
         }
     }
 }
