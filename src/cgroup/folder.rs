@@ -7,7 +7,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{OpenOptionsExt, chown},
+        unix::fs::{MetadataExt, OpenOptionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -83,6 +83,12 @@ pub enum FolderError {
         /// Why.
         #[source]
         cause: io::Error,
+    },
+    /// Somebody keeps a lock on it that only those hold who are about to remove it.
+    #[error("cgroup {path} is claimed by somebody who does not remove it")]
+    Claimed {
+        /// Which one.
+        path: PathBuf,
     },
     /// It could not be removed.
     #[error("remove cgroup {path}")]
@@ -284,12 +290,52 @@ fn set(path: &Path, value: &str) -> Result<(), FolderError> {
 /// Tells other gateways, by a shared lock for as long as this lives, that somebody is at home in a folder.
 pub type Presence = nix::fcntl::Flock<OwnedFd>;
 
-/// Declares presence in a folder.
+/// How long a folder may be held by whoever is about to remove it. Removing takes microseconds; this is for a host
+/// on which nothing gets its turn.
+const MADE_ANEW_WITHIN: Duration = Duration::from_secs(1);
+/// How often it is tried again: no event tells of it.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// Makes a folder, if there is none, and declares presence in it: nobody takes it for abandoned from then on. One
+/// that is being removed as abandoned at this moment is made anew.
 ///
 /// # Errors
-/// The errno of flock(2); `EWOULDBLOCK` when somebody is about to remove it.
-pub fn be_present(folder: OwnedFd) -> Result<Presence, Errno> {
-    nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockSharedNonblock).map_err(|(_, errno)| errno)
+/// [`FolderError::Make`], [`FolderError::Open`]; [`FolderError::Claimed`] when somebody keeps the right to remove it.
+pub fn make_present(path: &Path) -> Result<Presence, FolderError> {
+    let deadline = Instant::now() + MADE_ANEW_WITHIN;
+    loop {
+        make(path)?;
+        if let Some(presence) = be_present(path)? {
+            return Ok(presence);
+        }
+        if Instant::now() >= deadline {
+            return Err(FolderError::Claimed { path: path.to_owned() });
+        }
+        std::thread::park_timeout(TRY_AGAIN);
+    }
+}
+
+/// `None` when the folder is about to be removed, or is.
+fn be_present(path: &Path) -> Result<Option<Presence>, FolderError> {
+    let error = |cause| FolderError::Open { path: path.to_owned(), cause };
+    let folder = match open(path) {
+        Ok(folder) => folder,
+        Err(FolderError::Open { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let presence = match nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockSharedNonblock) {
+        Ok(presence) => presence,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((_, errno)) => return Err(error(errno.into())),
+    };
+    // A lock on a folder that has been removed meanwhile keeps nobody from anything.
+    let held = nix::sys::stat::fstat(presence.as_fd()).map_err(|errno| error(errno.into()))?;
+    let is_there = match std::fs::metadata(path) {
+        Ok(there) => (there.dev(), there.ino()) == (held.st_dev, held.st_ino),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => false,
+        Err(cause) => return Err(error(cause)),
+    };
+    Ok(is_there.then_some(presence))
 }
 
 /// The right to remove a folder in which nobody is present; `None` when somebody is.

@@ -36,7 +36,7 @@ struct GatewayGroup {
     hierarchy: Hierarchy,
     /// What sandboxes below can have.
     controllers: Vec<String>,
-    _presence: Option<Presence>,
+    _presence: Presence,
 }
 
 /// A controller that sandboxes cannot have.
@@ -132,11 +132,18 @@ fn gateway_name(state: &Path) -> String {
 fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<GatewayGroup> {
     remove_abandoned(&own.path, name);
     let path = own.path.join(name);
-    if let Err(error) = folder::make(&path) {
-        whys.push(describe(&error));
+    let presence = match folder::make_present(&path) {
+        Ok(presence) => presence,
+        Err(error) => {
+            whys.push(describe(&error));
+            return None;
+        }
+    };
+    if !folder::is_writable(&path) {
+        // Of another user's gateway, whose state folder had the same number before it was removed.
+        whys.push(format!("cgroup {} belongs to somebody else", path.display()));
         return None;
     }
-    let presence = folder::open(&path).ok().and_then(|folder| folder::be_present(folder).ok());
     let mut controllers = own.controllers.clone();
     if own.hierarchy == Hierarchy::V2 {
         if let Err(error) = make_room(&own.path, &controllers) {

@@ -156,7 +156,7 @@ fn could_hand_on(group: &OwnGroup) -> Result<(), String> {
 /// A group that lives as long as this value. Locked, so that no gateway that starts meanwhile takes it for abandoned.
 struct Scratch {
     path: PathBuf,
-    _presence: Option<Presence>,
+    _presence: Presence,
 }
 
 impl Scratch {
@@ -164,8 +164,7 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = own.join(format!("provost-trial-{}-{number}", std::process::id()));
-        folder::make(&path)?;
-        let presence = folder::open(&path).ok().and_then(|folder| folder::be_present(folder).ok());
+        let presence = folder::make_present(&path)?;
         Ok(Self { path, _presence: presence })
     }
 }

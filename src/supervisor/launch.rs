@@ -88,8 +88,10 @@ fn launch(
                 Birthplace::Launchers => setup::cgroups::seat(&descriptors, pid),
             };
             drop(descriptors);
-            let ready =
-                seated.and_then(|()| allow(identity, pid, &permit)).and_then(|()| wait_until_ready(&outcome));
+            let ready = seated
+                .and_then(|()| allow(identity, pid, &permit))
+                .map_err(|failure| first_failure(pid, &outcome, failure))
+                .and_then(|()| wait_until_ready(&outcome));
             let answer = match ready {
                 Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs() }),
                 Err(failure) => {
@@ -191,19 +193,34 @@ fn allow(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), S
     nix::unistd::write(permit, &[1]).map_err(|errno| StageError::new(Stage::IdMap, errno)).map(drop)
 }
 
+/// Why a supervisor could not be allowed to go on: it may have failed by itself before, and have said so.
+fn first_failure(supervisor: Pid, outcome: &OwnedFd, failure: StageError) -> StageError {
+    // It may as well be waiting; what it has said is in the pipe.
+    let _ = nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL);
+    match read_outcome(outcome).map(StageError::decode) {
+        Ok(Some(said)) => said,
+        Ok(None) | Err(_) => failure,
+    }
+}
+
 fn wait_until_ready(outcome: &OwnedFd) -> Result<(), StageError> {
+    let bytes = read_outcome(outcome).map_err(|errno| StageError::new(Stage::Unspecified, errno))?;
+    StageError::decode(bytes).map_or(Ok(()), Err)
+}
+
+/// What a supervisor says of its set-up; `ECHILD` when it died without a word: killed, or out of memory.
+fn read_outcome(outcome: &OwnedFd) -> Result<[u8; StageError::BYTES], Errno> {
     let mut bytes = [0_u8; StageError::BYTES];
     let mut filled = 0;
     while filled < bytes.len() {
         match nix::unistd::read(outcome, &mut bytes[filled..]) {
-            // It died without a word: killed, or out of memory.
-            Ok(0) => return Err(StageError::new(Stage::Unspecified, Errno::ECHILD)),
+            Ok(0) => return Err(Errno::ECHILD),
             Ok(count) => filled += count,
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(StageError::new(Stage::Unspecified, errno)),
+            Err(errno) => return Err(errno),
         }
     }
-    StageError::decode(bytes).map_or(Ok(()), Err)
+    Ok(bytes)
 }
 
 fn answer(socket: &OwnedFd, launch: Launch) -> i32 {

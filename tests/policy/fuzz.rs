@@ -7,7 +7,7 @@
 use std::{
     env, fs,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use provost::{
@@ -178,11 +178,12 @@ const RULES: &str = "default_profile = 'a'\n[profile.a]\n\
     [[rule]]\nid = 'no-rm'\ndecision = 'deny'\nargv = ['rm', '**']\nflags = ['-r']\n\
     [[rule]]\nid = 'here'\ndecision = 'allow'\nargv = ['make', '**']\nwhen = { cwd = ['/workspace'] }\n";
 
+/// Where chance begins, unless `PROVOST_FUZZ_SEED` says otherwise: who changes nothing sees nothing new fail.
+const SEED: u64 = 0x5eed;
+
 /// Runs a target on mutated seeds until its time is over.
 fn fuzz(target: &str, seeds: &[String], tokens: &[&str], check: impl Fn(&str, &str)) {
-    let from_clock =
-        || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.subsec_nanos().into());
-    let seed = number("PROVOST_FUZZ_SEED").unwrap_or_else(from_clock).max(1);
+    let seed = number("PROVOST_FUZZ_SEED").unwrap_or(SEED).max(1);
     let time = Duration::from_secs(number("PROVOST_FUZZ_SECONDS").unwrap_or(2));
     let mut dice = Dice(seed);
     let deadline = Instant::now() + time;

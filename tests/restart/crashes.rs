@@ -1,7 +1,10 @@
 //! A crash at each step of a session's and a command's life: afterwards everything is as if the step had been taken,
 //! or had not; never both, and never half.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use crate::{
     lines::{Until, must_be_whole, starts, stop},
@@ -67,6 +70,12 @@ impl Wishes {
         seen.terminal = Some(terminal.id.clone());
         let named = api::TerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         if ending == Ending::Kill {
+            within("its start", async {
+                while starts(&self.workspace, NAME) == 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
             let kill = api::KillRequest { terminal_id: terminal.id.clone(), ..Default::default() };
             within("a kill", caller.terminals.kill(kill)).await?;
         }
@@ -171,6 +180,30 @@ async fn must_be_the_one(caller: &mut Caller, wishes: &Wishes, session: &str, se
 
 fn entries(folder: &Path) -> usize {
     std::fs::read_dir(folder).map_or(0, |entries| entries.count())
+}
+
+/// Longer than a sandbox waits for its first gateway, with room for a busy host.
+const UNGREETED_DEADLINE: Duration = Duration::from_secs(150);
+
+#[tokio::test]
+async fn a_sandbox_that_no_gateway_has_greeted_ends_itself() {
+    let gateway = Gateway::start();
+    let wishes = Wishes::new(&gateway, Until::Stopped);
+    gateway.crash();
+    gateway.start_again_with(&[("PROVOST_CRASH_AT", "sandbox.launched")]);
+    let told = wishes.tell(&mut gateway.caller().await, &mut Seen::default(), Ending::Itself).await;
+    told.expect_err("the gateway crashes on the way");
+    gateway.wait();
+    let is_alone = || !gateway.group.processes().is_empty();
+    assert!(is_alone(), "the sandbox lives on without its gateway");
+    let begun = Instant::now();
+    while is_alone() {
+        assert!(begun.elapsed() < UNGREETED_DEADLINE, "it waits for a gateway that will never come");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    gateway.start_again();
+    gateway.stop();
+    assert_eq!(entries(&gateway.state.join("sandboxes")), 0, "the next gateway has taken away what was left");
 }
 
 macro_rules! crashes {

@@ -136,6 +136,30 @@ fn what_is_missing_is_one_line_on_stderr() {
 }
 
 #[test]
+fn what_is_missing_is_in_the_journal_too() {
+    let Some(user) = User::find() else { return };
+    let provost = user.provost().to_str().expect("UTF-8").to_owned();
+    let journal = user.work().join("journal").to_str().expect("UTF-8").to_owned();
+    let ran = user.outside(&[&provost, "run", "--journal", &journal, "--", "true"]);
+    assert!(ran.status.success(), "{}", shown(&ran));
+    let asked = user.outside(&[&provost, "audit", "--journal", &journal, "query", "--json"]);
+    let records: Vec<serde_json::Value> = text(&asked.stdout)
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a record")["record"].clone())
+        .collect();
+    let place = |kind: &str| records.iter().position(|record| record["kind"] == kind);
+    assert!(place("started").is_some(), "{}", shown(&asked));
+    if user.id == NOBODYS_ID {
+        // This id has no cgroup of its own, and the profile prefers its limits.
+        let (shortfall, spawn) = (place("shortfall").expect("a shortfall"), place("spawn").expect("a spawn"));
+        assert!(shortfall < spawn, "it is written before what it weakens");
+        for field in ["protection", "reason", "sandbox", "session"] {
+            assert!(records[shortfall][field].as_str().is_some_and(|text| !text.is_empty()), "{field}");
+        }
+    }
+}
+
+#[test]
 fn doctor_says_what_is_weaker_and_how_to_mend_it() {
     let Some(user) = User::find() else { return };
     let provost = user.provost();

@@ -156,18 +156,21 @@ fn groups_of_dead_gateways_are_removed_and_those_of_the_living_are_not() {
         return;
     }
     let own = hierarchy::find_own().unwrap().remove(0).path;
+    // Other tests start gateways meanwhile: nothing may be taken for abandoned before it is all there.
     let make = |name: &str| {
         let path = own.join(format!("provost-{name}-{}", std::process::id()));
+        let presence = folder::make_present(&path).unwrap();
         fs::create_dir_all(path.join("sbx_old/leaf")).unwrap();
-        path
+        (path, presence)
     };
-    let (dead, locked, occupied) = (make("dead"), make("locked"), make("occupied"));
-    let lock = folder::be_present(folder::open(&locked).unwrap()).unwrap();
+    let ((dead, not_yet_dead), (locked, lock), (occupied, not_yet_occupied)) =
+        (make("dead"), make("locked"), make("occupied"));
     let processes = occupied.join("sbx_old/leaf/cgroup.procs");
     let mut sleeper = Command::new("sleep");
     sleeper.arg("1000").stdin(Stdio::null()).process_group(0);
     let mut sleeper = sleeper.spawn().unwrap();
     fs::write(&processes, sleeper.id().to_string()).unwrap();
+    drop((not_yet_dead, not_yet_occupied));
     let up = place.launch(place.spec("sbx_after")).unwrap();
     let seen = (dead.exists(), locked.exists(), occupied.exists());
     sleeper.kill().unwrap();

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Word, is_unseen, reader::is_reserved};
+use super::{Word, is_unseen, reader::is_reserved, simple::takes_assignments};
 
 /// Words as a line that means the same: quoted where they must be, and as written where they are not known.
 pub fn print(words: &[Word]) -> String {
@@ -15,8 +15,9 @@ pub fn print(words: &[Word]) -> String {
         }
         match word {
             Word::Opaque { text, .. } => line.push_str(text),
-            // In the place of a command it would be a word of the grammar.
-            Word::Literal(text) if is_plain(text) && !(at == 0 && is_reserved(text)) => line.push_str(text),
+            Word::Literal(text) if is_plain(text) && !(at == 0 && is_special(text, &words[1..])) => {
+                line.push_str(text);
+            }
             Word::Literal(text) if text.chars().any(is_unseen) => escape(text, &mut line),
             Word::Literal(text) => {
                 line.push('\'');
@@ -26,6 +27,13 @@ pub fn print(words: &[Word]) -> String {
         }
     }
     line
+}
+
+/// In the place of a command it would be a word of the grammar, or make assignments of what is not known. Quoted, it
+/// does neither.
+fn is_special(command: &str, arguments: &[Word]) -> bool {
+    is_reserved(command)
+        || (takes_assignments(command) && arguments.iter().any(|word| word.literal().is_none()))
 }
 
 fn is_plain(text: &str) -> bool {

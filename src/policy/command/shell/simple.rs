@@ -163,8 +163,8 @@ pub(super) fn takes_for_word(word: &str, dialect: Dialect) -> bool {
     }
 }
 
-/// Builtins whose arguments of the form `NAME=VALUE` are assignments.
-fn takes_assignments(name: &str) -> bool {
+/// Builtins whose arguments of the form `NAME=VALUE` are assignments, unless the builtin's name is quoted.
+pub(super) fn takes_assignments(name: &str) -> bool {
     matches!(name, "export" | "declare" | "typeset" | "readonly" | "local")
 }
 

@@ -34,6 +34,21 @@ fn quoting_is_undone() {
 }
 
 #[test]
+fn what_is_printed_reads_as_what_was_printed() {
+    for line in ["ex\\port A=$(rrf /)", "\\local \"$x\"", "export A=1 $(b)", "'if' $x", "$'\\e' a"] {
+        for command in parse(line, Dialect::Bash).commands.iter().filter(|c| !c.words.is_empty()) {
+            let printed = print(&command.words);
+            let again = parse(&printed, Dialect::Bash);
+            assert_eq!(
+                again.commands.last().map(|c| &c.words),
+                Some(&command.words),
+                "{line:?}: {printed:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_command_of_a_line_is_seen() {
     let cases: &[(&str, &[&str])] = &[
         ("a; b && c || d | e & f", &["[a]", "[b]", "[c]", "[d]", "[e]", "[f]"]),
