@@ -118,17 +118,24 @@ pub(super) async fn listen(
     closed: CancellationToken,
 ) {
     let listening = async {
+        let mut is_said = false;
         loop {
             let request = WatchApprovalsRequest { session_id: gateway_session.clone() };
             match client.approvals.clone().watch(request).await {
                 Ok(stream) => {
+                    is_said = false;
                     let mut stream = stream.into_inner();
                     while let Ok(Some(approval)) = stream.message().await {
                         questions.tell(approval);
                     }
                 }
                 Err(status) if status.code() == Code::NotFound => return,
-                Err(status) => tracing::warn!(error = %status, "cannot listen to the gateway's questions"),
+                // Once for each time that the gateway is away.
+                Err(status) if !is_said => {
+                    is_said = true;
+                    tracing::warn!(error = %status, "cannot listen to the gateway's questions");
+                }
+                Err(_) => {}
             }
             tokio::time::sleep(LISTEN_AGAIN).await;
         }
@@ -140,9 +147,10 @@ pub(super) async fn listen(
 }
 
 /// Creates a terminal; where a rule asks, a person is asked first. `gone` resolves when nobody wants the command any
-/// more: to a question that is then open the answer is no.
+/// more: to a question that is then open the answer is no. A question of a gateway that is lost is taken back; the same
+/// request, sent to the next one, asks anew.
 pub(super) async fn create(
-    client: &Client,
+    client: Client,
     ask: &Asker,
     (session, questions): (&SessionId, &Questions),
     request: CreateTerminalRequest,
@@ -168,7 +176,7 @@ pub(super) async fn create(
         },
         () = gone => (ApprovalDecision::Deny, "the agent took its request back".to_owned()),
     };
-    resolve(client, &approval_id, decision, comment).await?;
+    resolve(&client, &approval_id, decision, comment).await?;
     creating.await.map(tonic::Response::into_inner)
 }
 

@@ -9,6 +9,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream},
     sync::watch,
+    time::timeout,
 };
 use tonic::{Code, Status, Streaming};
 
@@ -25,7 +26,7 @@ use crate::{
 const PIPE_BYTES: usize = 256 << 10;
 /// What one call feeds, at most.
 const FEED_BYTES: usize = 256 << 10;
-/// How long the end of a killed agent may take to be told.
+/// How long each step of the end may take: the kill, that the end is told, the closing of the session.
 const END_LIMIT: Duration = Duration::from_secs(15);
 /// What is said of an agent whose end nobody saw.
 const UNKNOWN_STATUS: u8 = 125;
@@ -129,13 +130,14 @@ impl ConfinedAgent {
     pub(super) async fn stop(mut self) -> u8 {
         if self.ended.borrow().is_none() {
             let request = KillRequest { terminal_id: self.terminal_id.clone(), ..Default::default() };
-            match self.client.terminals.clone().kill(request).await {
-                Ok(_) => {}
-                Err(status) if status.code() == Code::NotFound => {}
-                Err(status) => tracing::warn!(error = %status, "cannot stop the agent"),
+            match timeout(END_LIMIT, self.client.terminals.clone().kill(request)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(status)) if status.code() == Code::NotFound => {}
+                Ok(Err(status)) => tracing::warn!(error = %status, "cannot stop the agent"),
+                Err(_) => tracing::warn!("cannot stop the agent: the gateway does not answer"),
             }
         }
-        let status = tokio::time::timeout(END_LIMIT, self.ended()).await.unwrap_or(UNKNOWN_STATUS);
+        let status = timeout(END_LIMIT, self.ended()).await.unwrap_or(UNKNOWN_STATUS);
         close_session(&self.client, self.session_id).await;
         status
     }
@@ -204,10 +206,12 @@ async fn pass_output(mut events: Streaming<RunEvent>, mut stdout: DuplexStream) 
 
 async fn close_session(client: &Client, session_id: String) {
     let request = CloseSessionRequest { session_id };
-    if let Err(status) = client.sessions.clone().close(request).await
-        && status.code() != Code::NotFound
-    {
-        tracing::warn!(error = %status, "cannot close the agent's session");
+    match timeout(END_LIMIT, client.sessions.clone().close(request)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(status)) if status.code() == Code::NotFound => {}
+        // It ends with this process too.
+        Ok(Err(status)) => tracing::warn!(error = %status, "cannot close the agent's session"),
+        Err(_) => tracing::warn!("cannot close the agent's session: the gateway does not answer"),
     }
 }
 

@@ -27,6 +27,8 @@ use crate::client::Client;
 const LEAVE_TO_AGENT: Duration = Duration::from_secs(1);
 /// How long what still waits to be written may take, at the end.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long the commands may take to end, at the end; a gateway that is away or hangs ends them without us.
+const COMMANDS_END: Duration = Duration::from_secs(30);
 /// How long an agent's stdout may stay open after its end, held by something that it started.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -211,9 +213,14 @@ impl Wires {
         });
         let stopped_with = agent.stop().await;
         self.say_last_words().await;
-        let _ = closing.await;
-        // What was still being started when the sessions were closed.
-        terminals.close().await;
+        let ending = async {
+            let _ = closing.await;
+            // What was still being started when the sessions were closed.
+            terminals.close().await;
+        };
+        if timeout(COMMANDS_END, ending).await.is_err() {
+            tracing::warn!("the gateway has not said that all commands have ended");
+        }
         Ended { exit_status: own_end.unwrap_or(stopped_with) }
     }
 

@@ -17,6 +17,7 @@ mod delegation;
 mod exit;
 mod framing;
 mod handshake;
+mod link;
 mod message;
 mod permission;
 mod recent;

@@ -4,10 +4,14 @@
 //! rule refused, and what to do. The codes are JSON-RPC's and the protocol's; -32000, which means that somebody must
 //! log in, is never one of them. Programs find the gateway's reason in `data`.
 
+use std::error::Error as _;
+
 use agent_client_protocol_schema::v1::{Error, ErrorCode};
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
+
+use super::link;
 
 /// The code of a command that policy refuses: of the range that JSON-RPC leaves to implementations.
 pub const DENIED_CODE: i32 = -32001;
@@ -55,41 +59,57 @@ pub(super) fn of_session(status: &Status) -> Error {
 
 /// What the gateway says to a create, for an agent.
 pub(super) fn of_create(status: &Status, command: &str) -> Error {
+    if link::may_have_arrived(status) {
+        let lost = "The gateway was lost before it said whether the command was started";
+        return internal(sentence(&[lost, "if it was, it ends with the session", "try again later"]));
+    }
     let info = status.get_details_error_info();
     let reason = info.as_ref().map(|info| info.reason.as_str()).unwrap_or_default();
-    let code = match status.code() {
-        Code::NotFound => return unknown_session(),
-        Code::PermissionDenied => DENIED_CODE,
-        Code::InvalidArgument => ErrorCode::InvalidParams.into(),
-        Code::FailedPrecondition if reason != "CONFINEMENT_UNAVAILABLE" => ErrorCode::InvalidParams.into(),
-        Code::Cancelled => ErrorCode::RequestCancelled.into(),
-        _ => ErrorCode::InternalError.into(),
-    };
     let said = status.message();
-    let message = match status.code() {
-        Code::PermissionDenied => sentence(&["This command may not run", said, advice_when_denied(reason)]),
-        Code::InvalidArgument => sentence(&["Invalid parameters", &with_field(status)]),
-        Code::ResourceExhausted => sentence(&[
-            "The command was not started",
-            said,
-            "release terminals that are done with, and try again",
-        ]),
-        Code::Unavailable => {
-            sentence(&["The command was not started", &unavailable(said), "nothing of it ran"])
+    let (code, message) = match status.code() {
+        Code::NotFound => return unknown_session(),
+        Code::Cancelled => return cancelled(),
+        Code::PermissionDenied => {
+            (DENIED_CODE, sentence(&["This command may not run", said, advice_when_denied(reason)]))
         }
-        _ => {
-            let what = match command {
-                "" => "The command could not be started".to_owned(),
-                command => format!("{} could not be started", quoted(command)),
-            };
-            sentence(&[&what, said, advice_when_not_started(reason)])
+        Code::InvalidArgument => {
+            (ErrorCode::InvalidParams.into(), sentence(&["Invalid parameters", &with_field(status)]))
         }
+        Code::FailedPrecondition if reason != "CONFINEMENT_UNAVAILABLE" => {
+            (ErrorCode::InvalidParams.into(), not_started(command, said, reason))
+        }
+        Code::ResourceExhausted => (
+            ErrorCode::InternalError.into(),
+            sentence(&[
+                "The command was not started",
+                said,
+                "release terminals that are done with, and try again",
+            ]),
+        ),
+        Code::Unavailable => (
+            ErrorCode::InternalError.into(),
+            sentence(&["The command was not started", unavailable(status), "nothing of it ran"]),
+        ),
+        Code::Ok
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::DataLoss
+        | Code::Unauthenticated => (ErrorCode::InternalError.into(), not_started(command, said, reason)),
     };
     Error::new(code, message).data(data_of(status))
 }
 
 /// What the gateway says to anything else.
 pub(super) fn of_request(status: &Status) -> Error {
+    if link::is_no_answer(status) {
+        return internal(sentence(&[unavailable(status), "try again later"])).data(data_of(status));
+    }
     match status.code() {
         Code::NotFound => unknown_terminal(),
         Code::Cancelled => cancelled(),
@@ -98,9 +118,31 @@ pub(super) fn of_request(status: &Status) -> Error {
             sentence(&["Invalid parameters", &with_field(status)]),
         )
         .data(data_of(status)),
-        Code::Unavailable => internal(sentence(&[&unavailable(status.message()), ""])).data(data_of(status)),
-        _ => internal(sentence(&["The gateway could not do this", status.message()])).data(data_of(status)),
+        Code::Ok
+        | Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated => {
+            internal(sentence(&["The gateway could not do this", status.message()])).data(data_of(status))
+        }
     }
+}
+
+fn not_started(command: &str, said: &str, reason: &str) -> String {
+    let what = match command {
+        "" => "The command could not be started".to_owned(),
+        command => format!("{} could not be started", quoted(command)),
+    };
+    sentence(&[&what, said, advice_when_not_started(reason)])
 }
 
 /// The beginning of a command, in quotes: a sentence has no room for a whole script.
@@ -134,8 +176,10 @@ fn advice_when_not_started(reason: &str) -> &'static str {
     }
 }
 
-fn unavailable(said: &str) -> String {
-    if said.is_empty() { "the gateway does not answer".to_owned() } else { format!("the gateway: {said}") }
+/// What is known of why there is no answer. What a connection failed of is for the log.
+fn unavailable(status: &Status) -> &str {
+    let is_ours = status.source().is_some() || status.message().is_empty();
+    if is_ours { "the gateway does not answer" } else { status.message() }
 }
 
 /// The message, with the name of the field before it.

@@ -11,15 +11,15 @@ use std::{
 };
 
 use agent_client_protocol_schema::v1::Error;
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::{
     asking::{self, Questions},
+    link::Link,
     refusal,
 };
-use crate::{client::Client, proto::v1};
+use crate::proto::v1;
 
 /// Sessions that are kept track of at once. More are refused their commands.
 pub const SESSIONS_MAX: usize = 1_024;
@@ -47,7 +47,9 @@ pub(super) struct Session {
     pub(super) id: String,
     pub(super) workspace: Workspace,
     /// The gateway's id, once it is open there.
-    opened: OnceCell<String>,
+    opened: Mutex<Option<String>>,
+    /// Held by whoever opens it: once.
+    opening: tokio::sync::Mutex<()>,
     closed: CancellationToken,
     /// What rules ask of its commands.
     pub(super) questions: Arc<Questions>,
@@ -65,15 +67,15 @@ pub(super) enum Somebody {
 /// All sessions of one connection.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    client: Client,
+    link: Link,
     profile: String,
     somebody: Somebody,
     by_id: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 impl Sessions {
-    pub(super) fn new(client: Client, profile: Option<String>, somebody: Somebody) -> Self {
-        Self { client, profile: profile.unwrap_or_default(), somebody, by_id: Mutex::default() }
+    pub(super) fn new(link: Link, profile: Option<String>, somebody: Somebody) -> Self {
+        Self { link, profile: profile.unwrap_or_default(), somebody, by_id: Mutex::default() }
     }
 
     /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
@@ -93,7 +95,8 @@ impl Sessions {
         let session = Session {
             id: id.to_owned(),
             workspace,
-            opened: OnceCell::new(),
+            opened: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
             closed: CancellationToken::new(),
             questions: Arc::default(),
         };
@@ -119,22 +122,44 @@ impl Sessions {
     }
 
     /// The gateway's id of a session, opened there when it is not yet.
-    pub(super) async fn open<'a>(&self, session: &'a Session) -> Result<&'a str, Error> {
-        let opened = session.opened.get_or_try_init(|| self.open_at_gateway(session)).await?;
+    pub(super) async fn open(&self, session: &Session) -> Result<String, Error> {
+        let opened = {
+            let _turn = session.opening.lock().await;
+            match session.opened_as() {
+                Some(opened) => opened,
+                None => {
+                    let opened = self.open_at_gateway(session).await?;
+                    *session.lock() = Some(opened.clone());
+                    opened
+                }
+            }
+        };
         if session.closed.is_cancelled() {
             // It was closed while it was being opened; to close it twice does no harm.
-            self.close_at_gateway(opened).await;
+            self.close_at_gateway(&opened).await;
             return Err(refusal::unknown_session());
         }
         Ok(opened)
     }
 
+    /// The gateway knows `unknown` no longer, although nobody here has closed it: it is opened anew. A gateway that was
+    /// told to stop everything closes its sessions.
+    pub(super) async fn open_anew(&self, session: &Session, unknown: &str) -> Result<String, Error> {
+        {
+            let mut opened = session.lock();
+            if opened.as_deref() == Some(unknown) {
+                *opened = None;
+            }
+        }
+        self.open(session).await
+    }
+
     /// Has the gateway's journal say that something ran beside it in a session.
     pub(super) async fn report_ran_beside(&self, session: &Session) {
         let reported = async {
-            let session_id = self.open(session).await.map_err(|error| error.message)?.to_owned();
+            let session_id = self.open(session).await.map_err(|error| error.message)?;
             let request = v1::ReportRequest { session_id, sighting: v1::Sighting::RanBeside.into() };
-            self.client.sessions.clone().report(request).await.map_err(|status| status.message().to_owned())
+            self.link.client().sessions.report(request).await.map_err(|status| status.message().to_owned())
         };
         match tokio::time::timeout(REPORT_LIMIT, reported).await {
             Ok(Ok(_)) => {}
@@ -148,22 +173,25 @@ impl Sessions {
 
     /// Stops and releases everything of a session that is known no longer. Returns when nothing is left.
     pub(super) async fn close(&self, session: &Session) {
-        if let Some(opened) = session.opened.get() {
-            self.close_at_gateway(opened).await;
+        if let Some(opened) = session.opened_as() {
+            self.close_at_gateway(&opened).await;
         }
     }
 
     async fn open_at_gateway(&self, session: &Session) -> Result<String, Error> {
         let request = self.request(session)?;
-        let opened = self.client.sessions.clone().create(request.clone()).await;
-        let opened = opened.map_err(|status| refusal::of_session(&status))?.into_inner().id;
+        // Of two that a lost answer leads to, one stays empty, and ends with this process.
+        let opened = self.link.call(|client| {
+            let request = request.clone();
+            async move { client.sessions.clone().create(request).await }
+        });
+        let opened = opened.await.map_err(|status| refusal::of_session(&status))?.into_inner().id;
         let missing = self.missing_variables(&opened).await;
         let id = if missing.is_empty() { opened } else { self.open_with(request, missing, opened).await };
         tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
         if self.somebody == Somebody::IsThere {
-            let (client, questions, closed) =
-                (self.client.clone(), session.questions.clone(), session.closed.clone());
-            tokio::spawn(asking::listen(client, id.clone(), questions, closed));
+            let (questions, closed) = (session.questions.clone(), session.closed.clone());
+            tokio::spawn(asking::listen(self.link.client(), id.clone(), questions, closed));
         }
         Ok(id)
     }
@@ -176,7 +204,7 @@ impl Sessions {
             ..Default::default()
         };
         let request = v1::ExplainRequest { create: Some(command) };
-        let explained = self.client.policies.clone().explain(request).await;
+        let explained = self.link.client().policies.explain(request).await;
         // Where it cannot be known they are asked for, and a profile that refuses them says so.
         let known = explained.ok().and_then(|answer| answer.into_inner().run).map(|run| run.env_names);
         let known = known.unwrap_or_default();
@@ -192,7 +220,7 @@ impl Sessions {
         env: Vec<v1::EnvVar>,
         opened: String,
     ) -> String {
-        match self.client.sessions.clone().create(v1::CreateSessionRequest { env, ..request }).await {
+        match self.link.client().sessions.create(v1::CreateSessionRequest { env, ..request }).await {
             Ok(anew) => {
                 self.close_at_gateway(&opened).await;
                 anew.into_inner().id
@@ -226,7 +254,7 @@ impl Sessions {
 
     async fn close_at_gateway(&self, id: &str) {
         let request = v1::CloseSessionRequest { session_id: id.to_owned() };
-        match self.client.sessions.clone().close(request).await {
+        match self.link.client().sessions.close(request).await {
             Ok(_) => tracing::info!(gateway.session = id, "session closed at the gateway"),
             Err(status) if status.code() == Code::NotFound => {}
             // It ends with this process too.
@@ -246,7 +274,11 @@ impl Session {
     }
 
     /// The gateway's id, where it is open there.
-    pub(super) fn gateway_id(&self) -> Option<&str> {
-        self.opened.get().map(String::as_str)
+    fn opened_as(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.opened.lock().expect("no code panics while it holds the id")
     }
 }

@@ -4,16 +4,13 @@
 //! is one wait at the gateway however many ask. Once it is released nothing is asked of the gateway any more; the text
 //! that was there stays for whoever shows it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
 
 use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
-use tokio::{
-    sync::{Mutex, OnceCell},
-    time::Instant,
-};
+use tokio::sync::{Mutex, OnceCell};
 use tonic::{Code, Status};
 
-use super::{content::SHOWN_BYTES, exit, refusal, sessions::Session, text::Tail};
+use super::{content::SHOWN_BYTES, exit, link::Link, refusal, sessions::Session, text::Tail};
 use crate::{
     client::Client,
     proto::v1::{self, Outcome, State, StreamOutputRequest, TerminalRequest, output_event::Event},
@@ -21,10 +18,6 @@ use crate::{
 
 /// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
 const LOOK_MAX_BYTES: u64 = 16 << 20;
-/// How long a gateway that does not answer is tried again before a wait is given up.
-const GATEWAY_AWAY: Duration = Duration::from_secs(10);
-/// Between tries.
-const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// One terminal.
 #[derive(Debug)]
@@ -34,8 +27,13 @@ pub(super) struct Terminal {
     pub(super) session: Arc<Session>,
     /// Where it was started.
     pub(super) cwd: String,
-    client: Client,
-    picture: Mutex<Picture>,
+    /// The gateway's session that it runs in.
+    gateway_session: String,
+    link: Link,
+    /// Held by whoever fetches: one at a time.
+    fetching: Mutex<()>,
+    /// Never held while the gateway is asked: whoever shows what is known does not wait for it.
+    picture: StdMutex<Picture>,
     outcome: OnceCell<Outcome>,
 }
 
@@ -76,12 +74,21 @@ pub(super) struct News {
 }
 
 impl Terminal {
-    pub(super) fn new(client: Client, session: Arc<Session>, started: v1::Terminal) -> Self {
+    pub(super) fn new(link: Link, session: Arc<Session>, started: v1::Terminal) -> Self {
         let limit = usize::try_from(started.output_byte_limit).unwrap_or(usize::MAX);
         let outcome = OnceCell::new_with(started.outcome);
         let picture =
             Picture { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
-        Self { id: started.id, session, cwd: started.cwd, client, picture: Mutex::new(picture), outcome }
+        Self {
+            id: started.id,
+            session,
+            cwd: started.cwd,
+            gateway_session: started.session_id,
+            link,
+            fetching: Mutex::default(),
+            picture: StdMutex::new(picture),
+            outcome,
+        }
     }
 
     /// Whether this session may speak of it.
@@ -96,8 +103,8 @@ impl Terminal {
 
     /// The output and, once there is one, the exit status.
     pub(super) async fn view(&self) -> Result<View, Error> {
-        let mut picture = self.picture.lock().await;
-        self.refresh(&mut picture).await?;
+        self.refresh().await.map_err(|status| refusal::of_request(&status))?;
+        let mut picture = self.lock();
         Ok(View {
             encoded: picture.encoded(),
             truncated: picture.tail.is_truncated(),
@@ -106,13 +113,13 @@ impl Terminal {
     }
 
     /// What has come since `produced`, at most the last `limit_bytes` of it.
-    pub(super) async fn news(&self, produced: u64, limit_bytes: usize) -> Result<News, Error> {
-        let mut picture = self.picture.lock().await;
-        let refreshed = self.refresh(&mut picture).await;
+    pub(super) async fn news(&self, produced: u64, limit_bytes: usize) -> Result<News, Status> {
+        let refreshed = self.refresh().await;
         // One that is gone shows what it showed.
         if self.outcome.get().is_none() {
             refreshed?;
         }
+        let picture = self.lock();
         Ok(News {
             text: last(picture.tail.since(produced), limit_bytes).to_owned(),
             produced: picture.tail.produced(),
@@ -121,20 +128,20 @@ impl Terminal {
     }
 
     /// The last text that was seen, at most `limit_bytes` of it, without asking anybody.
-    pub(super) async fn last_seen(&self, limit_bytes: usize) -> String {
-        last(self.picture.lock().await.tail.text(), limit_bytes).to_owned()
+    pub(super) fn last_seen(&self, limit_bytes: usize) -> String {
+        last(self.lock().tail.text(), limit_bytes).to_owned()
     }
 
     /// Waits until there is output after what was fetched, or the command has ended.
     pub(super) async fn changed(&self) -> Result<(), Status> {
         let offset = {
-            let picture = self.picture.lock().await;
+            let picture = self.lock();
             if picture.completeness == Completeness::Complete {
                 return Ok(());
             }
             picture.tail.next_offset()
         };
-        let mut events = self.stream(offset, Follow::Yes).await?;
+        let mut events = self.stream(self.link.client(), offset, Follow::Yes).await?;
         events.message().await.map(drop)
     }
 
@@ -146,15 +153,16 @@ impl Terminal {
 
     /// Begins to stop the command.
     pub(super) async fn kill(&self) -> Result<(), Error> {
-        let request =
-            v1::KillRequest { terminal_id: self.id.clone(), session_id: self.gateway_session(), grace: None };
-        self.client
-            .terminals
-            .clone()
-            .kill(request)
-            .await
-            .map(drop)
-            .map_err(|status| refusal::of_request(&status))
+        let request = v1::KillRequest {
+            terminal_id: self.id.clone(),
+            session_id: self.gateway_session.clone(),
+            grace: None,
+        };
+        let killed = self.link.ask(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().kill(request).await.map(drop) }
+        });
+        killed.await.map_err(|status| refusal::of_request(&status))
     }
 
     /// Stops the command, takes in the last of its output, and frees everything at the gateway.
@@ -164,36 +172,49 @@ impl Terminal {
             // Whoever waits is answered with the true end, and the last output can be shown on.
             let _ = self.exit().await;
         }
+        // What cannot be had any more is not shown: the release matters.
+        let _ = self.refresh().await;
         {
-            let mut picture = self.picture.lock().await;
-            // What cannot be had any more is not shown: the release matters.
-            let _ = self.refresh(&mut picture).await;
+            let _turn = self.fetching.lock().await;
+            let mut picture = self.lock();
             picture.completeness = Completeness::Complete;
             picture.encoded = None;
             picture.tail.keep(SHOWN_BYTES);
         }
         let request = v1::ReleaseRequest {
             terminal_id: self.id.clone(),
-            session_id: self.gateway_session(),
+            session_id: self.gateway_session.clone(),
             grace: None,
         };
-        match self.client.terminals.clone().release(request).await {
-            Ok(_) => Ok(()),
+        let released = self.link.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().release(request).await.map(drop) }
+        });
+        match released.await {
+            Ok(()) => Ok(()),
             // Collected, or closed with its session.
             Err(status) if status.code() == Code::NotFound => Ok(()),
             Err(status) => Err(refusal::of_request(&status)),
         }
     }
 
-    /// Fetches what is new.
-    async fn refresh(&self, picture: &mut Picture) -> Result<(), Error> {
-        if picture.completeness == Completeness::Complete {
-            return Ok(());
-        }
-        let from = picture.tail.next_offset();
-        let mut events =
-            self.stream(from, Follow::No).await.map_err(|status| refusal::of_request(&status))?;
-        while let Some(event) = events.message().await.map_err(|status| refusal::of_request(&status))? {
+    /// Fetches what is new. A fetch that breaks off goes on where it was.
+    async fn refresh(&self) -> Result<(), Status> {
+        self.link.ask(|client| self.fetch(client)).await
+    }
+
+    async fn fetch(&self, client: Client) -> Result<(), Status> {
+        let _turn = self.fetching.lock().await;
+        let from = {
+            let picture = self.lock();
+            if picture.completeness == Completeness::Complete {
+                return Ok(());
+            }
+            picture.tail.next_offset()
+        };
+        let mut events = self.stream(client, from, Follow::No).await?;
+        while let Some(event) = events.message().await? {
+            let mut picture = self.lock();
             match event.event {
                 Some(Event::Chunk(chunk)) => picture.tail.push(chunk.offset, &chunk.data),
                 Some(Event::Gap(gap)) => picture.tail.skip(gap.to_offset),
@@ -208,37 +229,31 @@ impl Terminal {
         Ok(())
     }
 
-    async fn stream(&self, offset: u64, follow: Follow) -> Result<tonic::Streaming<v1::OutputEvent>, Status> {
+    async fn stream(
+        &self,
+        client: Client,
+        offset: u64,
+        follow: Follow,
+    ) -> Result<tonic::Streaming<v1::OutputEvent>, Status> {
         let request = StreamOutputRequest {
             terminal_id: self.id.clone(),
-            session_id: self.gateway_session(),
+            session_id: self.gateway_session.clone(),
             stream: v1::Stream::Stdout.into(),
             offset,
             follow: follow == Follow::Yes,
         };
-        Ok(self.client.terminals.clone().stream_output(request).await?.into_inner())
+        Ok(client.terminals.clone().stream_output(request).await?.into_inner())
     }
 
     async fn wait_at_gateway(&self) -> Result<Outcome, Error> {
-        let mut away_since = None;
-        loop {
-            let request =
-                TerminalRequest { terminal_id: self.id.clone(), session_id: self.gateway_session() };
-            match self.client.terminals.clone().wait_for_exit(request).await {
-                Ok(answer) => {
-                    let ended = answer.into_inner().outcome;
-                    return ended.ok_or_else(refusal::unknown_terminal);
-                }
-                // A gateway that is started again takes its terminals over.
-                Err(status) if status.code() == Code::Unavailable => {
-                    if away_since.get_or_insert_with(Instant::now).elapsed() > GATEWAY_AWAY {
-                        return Err(refusal::of_request(&status));
-                    }
-                    tokio::time::sleep(TRY_AGAIN).await;
-                }
-                Err(status) => return Err(refusal::of_request(&status)),
-            }
-        }
+        let request =
+            TerminalRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
+        let waited = self.link.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().wait_for_exit(request).await }
+        });
+        let ended = waited.await.map_err(|status| refusal::of_request(&status))?.into_inner();
+        ended.outcome.ok_or_else(refusal::unknown_terminal)
     }
 
     /// The status goes with the whole output, never before it.
@@ -249,8 +264,8 @@ impl Terminal {
         }
     }
 
-    fn gateway_session(&self) -> String {
-        self.session.gateway_id().unwrap_or_default().to_owned()
+    fn lock(&self) -> MutexGuard<'_, Picture> {
+        self.picture.lock().expect("no code panics while it holds the picture")
     }
 }
 

@@ -26,6 +26,7 @@ use ulid::Ulid;
 use super::{
     asking::{self, Asker},
     create::{self, Form},
+    link::Link,
     refusal,
     sessions::{Session, Sessions, Somebody, Workspace},
     terminal::Terminal,
@@ -49,7 +50,7 @@ pub type Answer = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 pub struct Terminals(Arc<Shared>);
 
 struct Shared {
-    client: Client,
+    link: Link,
     sessions: Sessions,
     ask: Option<Asker>,
     live: Mutex<HashMap<String, Arc<Terminal>>>,
@@ -67,12 +68,13 @@ impl Terminals {
     /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
     /// What a rule asks a person about is put to `ask`; without it such a command is refused.
     pub fn new(client: Client, profile: Option<String>, ask: Option<Asker>) -> Self {
+        let link = Link::new(client);
         let sessions = Sessions::new(
-            client.clone(),
+            link.clone(),
             profile,
             if ask.is_some() { Somebody::IsThere } else { Somebody::IsNot },
         );
-        Self(Arc::new(Shared { client, sessions, ask, live: Mutex::default(), released: Mutex::default() }))
+        Self(Arc::new(Shared { link, sessions, ask, live: Mutex::default(), released: Mutex::default() }))
     }
 
     /// Connects to the gateway at `unix:PATH`.
@@ -280,15 +282,13 @@ impl Terminals {
         // Form comes first: what is wrong with it is wrong whatever the gateway says.
         create::to_gateway(request, "", form)?;
         let at_gateway = self.0.sessions.open(&session).await?;
-        let mut started = self.start_permitted(&session, request, (at_gateway, form), wanted).await;
-        if form == Form::Word
-            && create::may_be_builtin(&request.command)
-            && started.as_ref().is_err_and(is_not_found)
-        {
-            started = self.start_permitted(&session, request, (at_gateway, Form::Line), wanted).await;
+        let mut started = self.start_at(&session, request, (&at_gateway, form), wanted).await;
+        if started.as_ref().is_err_and(|status| status.code() == Code::NotFound) && !session.is_closed() {
+            let at_gateway = self.0.sessions.open_anew(&session, &at_gateway).await?;
+            started = self.start_at(&session, request, (&at_gateway, form), wanted).await;
         }
         let started = started.map_err(|status| refusal::of_create(&status, &request.command))?;
-        let terminal = Arc::new(Terminal::new(self.0.client.clone(), session, started));
+        let terminal = Arc::new(Terminal::new(self.0.link.clone(), session, started));
         self.lock().insert(terminal.id.clone(), terminal.clone());
         if terminal.session.is_closed() {
             // Its session was closed meanwhile, and with it the command.
@@ -298,7 +298,26 @@ impl Terminals {
         Ok(terminal)
     }
 
-    /// Starts a command, after a person was asked where a rule asks.
+    /// Starts a command in a session of the gateway's. A word that is no program may be something that the shell knows.
+    async fn start_at<T>(
+        &self,
+        session: &Session,
+        request: &CreateTerminalRequest,
+        (at_gateway, form): (&str, Form),
+        wanted: &mut oneshot::Sender<T>,
+    ) -> Result<v1::Terminal, Status> {
+        let started = self.start_permitted(session, request, (at_gateway, form), wanted).await;
+        if form == Form::Word
+            && create::may_be_builtin(&request.command)
+            && started.as_ref().is_err_and(is_not_found)
+        {
+            return self.start_permitted(session, request, (at_gateway, Form::Line), wanted).await;
+        }
+        started
+    }
+
+    /// Starts a command, after a person was asked where a rule asks. Its request has an id, so that it can be sent again
+    /// to a gateway that has not answered it, and is one command all the same.
     async fn start_permitted<T>(
         &self,
         session: &Session,
@@ -308,17 +327,27 @@ impl Terminals {
     ) -> Result<v1::Terminal, Status> {
         let to_gateway = create::to_gateway(request, at_gateway, form)
             .map_err(|error| Status::invalid_argument(error.message))?;
-        match &self.0.ask {
-            None => {
-                let refusing = v1::CreateTerminalRequest { on_ask: v1::OnAsk::Refuse.into(), ..to_gateway };
-                self.0.client.terminals.clone().create(refusing).await.map(tonic::Response::into_inner)
-            }
-            Some(ask) => {
-                let request_id = Ulid::generate().to_string();
-                let waiting =
-                    v1::CreateTerminalRequest { on_ask: v1::OnAsk::Wait.into(), request_id, ..to_gateway };
-                let questions = (&request.session_id, &*session.questions);
-                asking::create(&self.0.client, ask, questions, waiting, wanted.closed()).await
+        let request_id = Ulid::generate().to_string();
+        let Some(ask) = &self.0.ask else {
+            let refusing =
+                v1::CreateTerminalRequest { on_ask: v1::OnAsk::Refuse.into(), request_id, ..to_gateway };
+            let created = self.0.link.call(|client| {
+                let request = refusing.clone();
+                async move { client.terminals.clone().create(request).await }
+            });
+            return created.await.map(tonic::Response::into_inner);
+        };
+        let waiting = v1::CreateTerminalRequest { on_ask: v1::OnAsk::Wait.into(), request_id, ..to_gateway };
+        let questions = (&request.session_id, &*session.questions);
+        let mut tries = self.0.link.tries();
+        loop {
+            let client = self.0.link.client();
+            match asking::create(client, ask, questions, waiting.clone(), wanted.closed()).await {
+                Ok(created) => {
+                    tries.answered();
+                    return Ok(created);
+                }
+                Err(status) => tries.failed(status).await?,
             }
         }
     }

@@ -20,6 +20,7 @@ use super::{
     delegation::{Delegation, RanBeside, ShowsTerminal, Update},
     framing::{Gone, Outbox},
     handshake::{Display, Handshake},
+    link,
     message::{self, Fields},
     recent::Recent,
     terminal::{News, Terminal},
@@ -36,6 +37,8 @@ const SHOWN_MAX: usize = 512;
 const SHOW_INTERVAL: Duration = Duration::from_millis(200);
 /// How long an update waits for the last output of a command that has ended.
 const CATCH_UP: Duration = Duration::from_secs(2);
+/// How often it is seen whether a gateway that is away has come back.
+const LOOK_FOR_GATEWAY: Duration = Duration::from_secs(1);
 
 /// The tool calls of one connection.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ impl ToolCalls {
         self.catch_up(&session, Some(&said.tool_call)).await;
         let mut memory = self.memory.lock().await;
         let ran_beside = memory.delegation.observe(said.as_seen());
-        let (lines, new) = self.take(&mut memory, said, line).await;
+        let (lines, new) = self.take(&mut memory, said, line);
         for line in lines {
             self.editor.send(line).await?;
         }
@@ -139,12 +142,7 @@ impl ToolCalls {
     }
 
     /// Takes an update in, and says what the editor is to be sent for it, and which terminals are new to it.
-    async fn take(
-        &self,
-        memory: &mut Memory,
-        said: Said<'_>,
-        line: &Bytes,
-    ) -> (Vec<Bytes>, Vec<Arc<Terminal>>) {
+    fn take(&self, memory: &mut Memory, said: Said<'_>, line: &Bytes) -> (Vec<Bytes>, Vec<Arc<Terminal>>) {
         let key = (said.session.0.to_string(), said.tool_call.clone());
         let call = memory.calls.entry(key, CALLS_MAX);
         call.learn(&said);
@@ -168,8 +166,7 @@ impl ToolCalls {
         let lines = match self.handshake.display() {
             Display::Terminal => announced(memory, said, &fields, &new),
             Display::Text => {
-                let content =
-                    as_text(memory, &said.session, said.content.as_deref().unwrap_or_default()).await;
+                let content = as_text(memory, &said.session, said.content.as_deref().unwrap_or_default());
                 vec![said.with_content(line, &content)]
             }
         };
@@ -191,7 +188,7 @@ impl ToolCalls {
         if self.handshake.display() == Display::Terminal && all_known {
             return None;
         }
-        let content = as_text(&memory, &session, &blocks).await;
+        let content = as_text(&memory, &session, &blocks);
         tool_call.set("content", &content);
         params.set("toolCall", &tool_call);
         message::with_params(line, &params)
@@ -227,7 +224,14 @@ impl ToolCalls {
     async fn follow(self: Arc<Self>, session: SessionId, terminal: Arc<Terminal>) {
         loop {
             let Some(produced) = self.told(&session, &terminal.id).await else { return };
-            let Ok(news) = terminal.news(produced, SHOWN_BYTES).await else { return };
+            let news = match terminal.news(produced, SHOWN_BYTES).await {
+                Ok(news) => news,
+                Err(status) if link::is_no_answer(&status) => {
+                    sleep(LOOK_FOR_GATEWAY).await;
+                    continue;
+                }
+                Err(_) => return,
+            };
             let has_ended = news.exit.is_some();
             let is_new = has_ended || news.produced != produced;
             // A picture can wait; the last one cannot.
@@ -242,8 +246,8 @@ impl ToolCalls {
                 continue;
             }
             sleep(SHOW_INTERVAL).await;
-            if terminal.changed().await.is_err() {
-                // Its gateway or its session is gone: one last look at what is known.
+            if terminal.changed().await.is_err_and(|status| !link::is_no_answer(&status)) {
+                // Its session is gone: one last look at what is known.
                 let Some(produced) = self.told(&session, &terminal.id).await else { return };
                 if let Ok(news) = terminal.news(produced, SHOWN_BYTES).await {
                     let _ = self.show(&session, &terminal.id, produced, &news).await;
@@ -281,7 +285,7 @@ impl ToolCalls {
                 let mut updates = Vec::new();
                 for ((of, tool_call), call) in memory.calls.iter() {
                     if **of == *session.0 && call.content.iter().any(|block| block.terminal() == Some(id)) {
-                        let content = as_text(&memory, session, &call.content).await;
+                        let content = as_text(&memory, session, &call.content);
                         updates.push((tool_call.clone(), json!({ "content": content })));
                     }
                 }
@@ -404,14 +408,14 @@ fn announced(memory: &Memory, said: Said<'_>, known: &Fields<'static>, new: &[Ar
 }
 
 /// A content list with text in the place of terminals.
-async fn as_text(memory: &Memory, session: &SessionId, blocks: &[Block]) -> Vec<Box<RawValue>> {
+fn as_text(memory: &Memory, session: &SessionId, blocks: &[Block]) -> Vec<Box<RawValue>> {
     let mut content = Vec::with_capacity(blocks.len());
     for block in blocks {
         content.push(match block {
             Block::AsItIs(raw) => raw.clone(),
             Block::Terminal(id) => match memory.shown.get(&(session.0.to_string(), id.clone())) {
                 Some(shown) => {
-                    let output = shown.terminal.last_seen(SHOWN_BYTES).await;
+                    let output = shown.terminal.last_seen(SHOWN_BYTES);
                     content::text_block(&output, shown.exit.as_ref())
                 }
                 None => content::text_block("", None),

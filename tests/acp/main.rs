@@ -12,5 +12,6 @@ mod registry;
 mod shim;
 mod shim_content;
 mod shim_ends;
+mod shim_gateway;
 mod shim_peer;
 mod stand;

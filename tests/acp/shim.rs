@@ -128,7 +128,7 @@ fn a_terminal_belongs_to_its_session_and_is_gone_when_that_is_closed() {
 fn a_create_that_is_cancelled_leaves_nothing_running() {
     let mut talk = Talk::in_session(&[], json!({}));
     // The session's sandbox is there, so that a command starts at once.
-    let mark = mark("cancelled");
+    let mark = mark();
     talk.create("true");
     for _ in 0..5 {
         talk.agent_says(json!({"jsonrpc":"2.0","id":"c","method":"terminal/create",

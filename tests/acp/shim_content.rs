@@ -15,11 +15,13 @@ fn asking_policy(folder: &Path) {
     fs::write(folder.join("ask.toml"), asking).expect("a policy");
 }
 
-fn update(update: Value) -> Value {
+/// A notification of this update.
+pub fn update(update: Value) -> Value {
     json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}})
 }
 
-fn text_of(message: &Value) -> String {
+/// The text of the first content block of an update.
+pub fn text_of(message: &Value) -> String {
     message["params"]["update"]["content"][0]["content"]["text"].as_str().unwrap_or_default().to_owned()
 }
 

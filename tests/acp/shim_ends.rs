@@ -13,7 +13,7 @@ use crate::shim_peer::{Talk, mark, sleeping, wait_for_sleepers};
 #[test]
 fn nothing_outlives_an_editor_that_goes_away() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let mark = mark("editor");
+    let mark = mark();
     talk.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
     talk.editor_leaves();
@@ -26,7 +26,7 @@ fn nothing_outlives_an_editor_that_goes_away() {
 #[test]
 fn nothing_outlives_a_shim_that_is_told_to_stop() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let mark = mark("terminated");
+    let mark = mark();
     talk.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
     kill(Pid::from_raw(talk.pid().try_into().expect("a pid")), Signal::SIGTERM).expect("our child");
@@ -38,7 +38,7 @@ fn nothing_outlives_a_shim_that_is_told_to_stop() {
 #[test]
 fn an_agent_that_falls_silent_is_ended() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let mark = mark("silent!");
+    let mark = mark();
     talk.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
     talk.agent_falls_silent();

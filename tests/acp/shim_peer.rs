@@ -8,7 +8,10 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::PathBuf,
     process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -244,9 +247,10 @@ fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// A mark that no other process of the host has in its command line.
-pub fn mark(name: &str) -> String {
-    format!("31{}{}", std::process::id(), name.len())
+/// A mark that no other process of the host has in its command line, and that is part of no other.
+pub fn mark() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("31{:010}{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Processes of the host that sleep for the marked time. A shim that has ended has reaped them.
