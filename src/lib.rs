@@ -10,6 +10,7 @@ pub mod failpoint;
 pub mod gateway;
 pub mod grpc;
 pub mod journal;
+pub mod leash;
 pub mod masking;
 pub mod output;
 pub mod policy;

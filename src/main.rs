@@ -1,15 +1,16 @@
 //! The `provost` command: dispatch, and nothing else.
 //!
-//! The gateway starts sandboxes by executing this same file under another name. That path must reach neither
-//! clap nor tokio: it clones namespaces, and a thread or a runtime would be in the way.
+//! The gateway starts sandboxes by executing this same file under another name, and `provost acp` its agent's leash. Those
+//! paths must reach neither clap nor tokio: a thread or a runtime would be in the way.
 
 use std::process::ExitCode;
 
-use provost::{cli, supervisor};
+use provost::{cli, leash, supervisor};
 
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == supervisor::PROCESS_NAME) {
-        supervisor::main()
+    match std::env::args_os().next() {
+        Some(name) if name == supervisor::PROCESS_NAME => supervisor::main(),
+        Some(name) if name == leash::PROCESS_NAME => leash::main(),
+        Some(_) | None => cli::main(),
     }
-    cli::main()
 }

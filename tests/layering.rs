@@ -17,7 +17,8 @@ const PURE: [&str; 4] = ["policy", "output", "wire", "masking"];
 /// What a pure module may not name of the standard library.
 const IMPURE_STD: [&str; 6] = ["fs", "net", "process", "env", "thread", "io"];
 /// Modules that run where no runtime exists: in a sandbox, or before anything is started.
-const WITHOUT_RUNTIME: [&str; 7] = ["policy", "output", "wire", "supervisor", "cgroup", "journal", "masking"];
+const WITHOUT_RUNTIME: [&str; 8] =
+    ["policy", "output", "wire", "supervisor", "cgroup", "journal", "masking", "leash"];
 /// Words that say nothing about what a thing is for.
 const EMPTY_WORDS: [&str; 8] = ["manager", "handler", "helper", "helpers", "util", "utils", "common", "misc"];
 

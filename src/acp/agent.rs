@@ -1,103 +1,111 @@
-//! The agent's process, in a process group of its own, with pipes for stdin and stdout.
+//! The agent's process, on a leash, with pipes for stdin and stdout.
 //!
-//! Its stderr is ours: what it says there goes where the editor looks for it. Nothing here reads messages.
+//! Its stderr is ours: what it says there goes where the editor looks for it. Nothing here reads messages, and nothing
+//! here ends a process but the leash, which ends the others.
 
-use std::{ffi::OsString, io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
-
-use nix::{
-    errno::Errno,
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
+use std::{
+    ffi::OsString,
+    io::{self, PipeReader, PipeWriter},
+    os::{fd::OwnedFd, unix::net::UnixStream as BlockingStream},
+    process::Stdio,
+    time::Duration,
 };
+
+use bytes::BytesMut;
 use tokio::{
-    process::{Child, ChildStdin, ChildStdout, Command},
-    time::{Instant, sleep, timeout},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        UnixStream,
+        unix::pipe::{Receiver, Sender},
+    },
+    process::{Child, Command},
+    time::timeout,
 };
 
-/// Between TERM and KILL.
-const GRACE: Duration = Duration::from_secs(3);
-/// Between two looks at a group that is ending.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+use crate::leash;
+
+/// How long an agent may take to be started, or not.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long the leash may take to end everything: its own limits, and a little.
+const END_LIMIT: Duration = Duration::from_secs(leash::GRACE_S + leash::KILL_LIMIT_S + 5);
 /// What is said of an agent whose end nobody saw.
 const UNKNOWN_STATUS: u8 = 125;
 
 /// An agent that runs.
 #[derive(Debug)]
 pub(super) struct AgentProcess {
-    child: Child,
-    group: Option<Pid>,
+    /// The leash's process. Never killed while it works: that would let go what it holds.
+    process: Child,
+    /// Closed, however that comes, it ends everything.
+    socket: UnixStream,
+    /// What the leash has said.
+    heard: BytesMut,
 }
 
 /// Starts the agent. The first word is looked for in `PATH`.
-pub(super) fn start(command: &[OsString]) -> io::Result<(AgentProcess, ChildStdin, ChildStdout)> {
-    let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true)
+pub(super) async fn start(command: &[OsString]) -> io::Result<(AgentProcess, Sender, Receiver)> {
+    let (ours, theirs) = BlockingStream::pair()?;
+    let (agent_stdin, stdin): (PipeReader, PipeWriter) = io::pipe()?;
+    let (stdout, agent_stdout) = io::pipe()?;
+    let process = Command::from(leash::command(command))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
         .spawn()?;
-    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(io::ErrorKind::BrokenPipe.into());
-    };
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    Ok((AgentProcess { child, group }, stdin, stdout))
+    leash::hand_over(&ours, &agent_stdin, &agent_stdout)?;
+    drop((agent_stdin, agent_stdout));
+    ours.set_nonblocking(true)?;
+    let socket = UnixStream::from_std(ours)?;
+    let mut agent = AgentProcess { process, socket, heard: BytesMut::new() };
+    agent.has_started().await?;
+    Ok((agent, Sender::from_owned_fd(stdin.into())?, Receiver::from_owned_fd(stdout.into())?))
 }
 
 impl AgentProcess {
-    /// Waits for the end of the agent's own process, and gives the status to exit with.
+    async fn has_started(&mut self) -> io::Result<()> {
+        match timeout(START_LIMIT, self.hear(leash::STARTED_BYTES)).await {
+            Ok(true) => {}
+            Ok(false) => return Err(io::ErrorKind::BrokenPipe.into()),
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        match self.heard.first_chunk().map(|errno| i32::from_le_bytes(*errno)) {
+            Some(0) | None => Ok(()),
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Waits for the end of the agent's own process, and gives the status to exit with. May be dropped and called again.
     pub(super) async fn ended(&mut self) -> u8 {
-        match self.child.wait().await {
-            Ok(status) => status_of(status),
-            Err(error) => {
-                tracing::error!(error = %error, "cannot wait for the agent");
-                UNKNOWN_STATUS
+        let is_said = self.hear(leash::STARTED_BYTES + 1).await;
+        if is_said { self.heard[leash::STARTED_BYTES] } else { UNKNOWN_STATUS }
+    }
+
+    /// Ends the agent and all that descends from it: TERM, and KILL after a grace. Returns the agent's status when none
+    /// of them is left, or the limit has come.
+    pub(super) async fn stop(mut self) -> u8 {
+        // It may have gone already.
+        let _ = self.socket.shutdown().await;
+        match timeout(END_LIMIT, self.hear(leash::STARTED_BYTES + 2)).await {
+            Ok(true) => match self.heard[leash::STARTED_BYTES + 1] {
+                0 => {}
+                left => tracing::warn!(left, "processes of the agent's could not be ended"),
+            },
+            Ok(false) => tracing::warn!("the agent's leash is gone: what the agent has started may be left"),
+            Err(_) => tracing::warn!("the agent's leash does not end"),
+        }
+        let status = timeout(Duration::ZERO, self.ended()).await.unwrap_or(UNKNOWN_STATUS);
+        // It has said its last word, and ends by itself.
+        let _ = timeout(END_LIMIT, self.process.wait()).await;
+        status
+    }
+
+    /// Whether that many bytes were heard.
+    async fn hear(&mut self, count: usize) -> bool {
+        while self.heard.len() < count {
+            match self.socket.read_buf(&mut self.heard).await {
+                Ok(0) | Err(_) => return false,
+                Ok(_) => {}
             }
         }
+        true
     }
-
-    /// Ends the agent and all that is in its group: TERM, and KILL after a grace. Returns the agent's status when none
-    /// of them is left.
-    pub(super) async fn stop(mut self) -> u8 {
-        self.signal(Signal::SIGTERM);
-        // A stopped process takes no signal but this before it goes on.
-        self.signal(Signal::SIGCONT);
-        let until = Instant::now() + GRACE;
-        let in_time = timeout(GRACE, self.ended()).await;
-        while in_time.is_ok() && self.group_is_there() && Instant::now() < until {
-            sleep(LOOK_AGAIN).await;
-        }
-        self.signal(Signal::SIGKILL);
-        match in_time {
-            Ok(status) => status,
-            Err(_) => self.ended().await,
-        }
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the agent is in no sandbox: a group is all that it is known by"
-    )]
-    fn signal(&self, signal: Signal) {
-        let Some(group) = self.group else { return };
-        match killpg(group, signal) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => tracing::warn!(%errno, %signal, "cannot signal the agent"),
-        }
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the agent is in no sandbox: a group is all that it is known by"
-    )]
-    fn group_is_there(&self) -> bool {
-        self.group.is_some_and(|group| killpg(group, None).is_ok())
-    }
-}
-
-/// As shells have it: the code, or 128 and the signal's number.
-fn status_of(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN_STATUS)
 }

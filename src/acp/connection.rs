@@ -132,7 +132,7 @@ async fn start(
             })
         }
         None => {
-            let (agent, stdin, stdout) = agent::start(command).map_err(|source| {
+            let (agent, stdin, stdout) = agent::start(command).await.map_err(|source| {
                 let program = command.first().cloned().unwrap_or_default().into();
                 RunError::Agent { program, source }
             })?;

@@ -6,6 +6,7 @@
 use std::{
     fs, io,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    str::FromStr,
 };
 
 use super::pidfd::Pidfd;
@@ -85,17 +86,30 @@ fn namespaced_pids(process: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
     Ok(numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect())
 }
 
+/// The parent of a process, in our pid namespace; 0 when it is outside of it. `None` when there is no such process.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn parent_of(pid: i32) -> io::Result<Option<i32>> {
+    stat_field(pid, 4)
+}
+
 /// `None` when there is no such process.
 fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
+    stat_field(pid, 22)
+}
+
+/// A field behind the name, by its number in proc_pid_stat(5). `None` when there is no such process.
+fn stat_field<T: FromStr>(pid: i32, number: usize) -> io::Result<Option<T>> {
     let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The name, in parentheses, may hold anything. Field 22, where what follows the name is field 3.
+    // The name, in parentheses, may hold anything. What follows it is field 3.
     let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-    let field = after_name.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+    let field = after_name.split_whitespace().nth(number - 3).and_then(|field| field.parse().ok());
     field.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

@@ -13,5 +13,6 @@ mod shim;
 mod shim_content;
 mod shim_ends;
 mod shim_gateway;
+mod shim_leash;
 mod shim_peer;
 mod stand;

@@ -255,9 +255,18 @@ pub fn mark() -> String {
 
 /// Processes of the host that sleep for the marked time. A shim that has ended has reaped them.
 pub fn sleeping(mark: &str) -> usize {
+    sleepers(mark).len()
+}
+
+/// The ids of those processes.
+pub fn sleepers(mark: &str) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    lines.filter(|line| line.starts_with(b"sleep\0") && String::from_utf8_lossy(line).contains(mark)).count()
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_marked = |id: &i32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sleep\0") && String::from_utf8_lossy(&line).contains(mark)
+    };
+    ids.filter(is_marked).collect()
 }
 
 /// Waits until that many sleep for the marked time.

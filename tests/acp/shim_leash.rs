@@ -1,0 +1,99 @@
+//! An agent that is in no sandbox, and whose processes flee: into sessions of their own, away from their parents, deaf to
+//! TERM. First without us, where they get away; then behind the shim, however that ends.
+
+use std::{
+    os::unix::process::CommandExt,
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill, killpg},
+    unistd::Pid,
+};
+
+use tempfile::TempDir;
+
+use crate::shim_peer::{mark, sleepers, sleeping, wait_for_sleepers};
+
+/// One in a session of its own, one that besides is deaf and has lost its parent, and the agent itself.
+const FLEEING: &str =
+    r#"setsid sleep "$0" & (setsid sh -c 'trap "" TERM HUP INT; sleep "$0"; :' "$0" &); exec sleep "$0""#;
+const PROCESSES: usize = 3;
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+/// The agent behind a shim, with all of its processes there.
+fn shim(folder: &TempDir, mark: &str) -> Child {
+    let shim = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["acp", "--", "/bin/sh", "-c", FLEEING, mark])
+        .env_remove("PROVOST_GATEWAY")
+        // Nobody's gateway but an embedded one.
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the shim starts");
+    wait_for_sleepers(mark, PROCESSES);
+    shim
+}
+
+#[test]
+fn processes_that_flee_get_away_without_the_shim() {
+    let mark = mark();
+    let mut agent = Command::new("/bin/sh")
+        .args(["-c", FLEEING, &mark])
+        .process_group(0)
+        .spawn()
+        .expect("the agent starts");
+    wait_for_sleepers(&mark, PROCESSES);
+    killpg(pid_of(&agent), Signal::SIGKILL).expect("it is our group");
+    agent.wait().expect("it is our child");
+    assert_eq!(sleeping(&mark), PROCESSES - 1, "the attack works outside");
+    for id in sleepers(&mark) {
+        kill(Pid::from_raw(id), Signal::SIGKILL).expect("it is ours");
+    }
+}
+
+#[test]
+fn nothing_of_an_agent_outlives_the_shim_however_it_flees() {
+    let mark = mark();
+    // Nobody's but ours: it must stay.
+    let neighbours = crate::shim_peer::mark();
+    let mut neighbour = Command::new("sleep").arg(&neighbours).spawn().expect("sleep starts");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut shim = shim(&folder, &mark);
+    drop(shim.stdin.take());
+    let status = shim.wait().expect("it is our child");
+    assert_eq!(status.code(), Some(143), "the agent was ended by TERM");
+    assert_eq!(sleeping(&mark), 0);
+    assert_eq!(sleeping(&neighbours), 1);
+    neighbour.kill().expect("it is our child");
+    neighbour.wait().expect("it is our child");
+}
+
+#[test]
+fn nothing_of_an_agent_outlives_the_agent() {
+    let mark = mark();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut shim = shim(&folder, &mark);
+    let agent = sleepers(&mark).into_iter().find(|id| {
+        // Alone it is in the group that it leads and in the session of the shim.
+        let id = Some(Pid::from_raw(*id));
+        nix::unistd::getpgid(id).ok() == id && nix::unistd::getsid(id) == nix::unistd::getsid(None)
+    });
+    kill(Pid::from_raw(agent.expect("the agent is there")), Signal::SIGKILL).expect("it is ours");
+    assert_eq!(shim.wait().expect("it is our child").code(), Some(137));
+    assert_eq!(sleeping(&mark), 0);
+}
+
+#[test]
+fn nothing_of_an_agent_outlives_a_shim_that_is_killed() {
+    let mark = mark();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut shim = shim(&folder, &mark);
+    shim.kill().expect("it is our child");
+    shim.wait().expect("it is our child");
+    wait_for_sleepers(&mark, 0);
+}
