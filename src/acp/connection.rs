@@ -113,7 +113,7 @@ struct Started {
 
 /// Where an agent runs.
 enum Agent {
-    Process(AgentProcess),
+    Process(Box<AgentProcess>),
     Confined(Box<ConfinedAgent>),
 }
 
@@ -136,7 +136,11 @@ async fn start(
                 let program = command.first().cloned().unwrap_or_default().into();
                 RunError::Agent { program, source }
             })?;
-            Ok(Started { agent: Agent::Process(agent), stdin: Box::new(stdin), stdout: Box::new(stdout) })
+            Ok(Started {
+                agent: Agent::Process(Box::new(agent)),
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+            })
         }
     }
 }

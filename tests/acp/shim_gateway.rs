@@ -178,6 +178,18 @@ fn a_question_that_was_open_is_asked_anew_by_the_next_gateway() {
 }
 
 #[test]
+fn a_confined_agent_ends_with_its_gateway() {
+    let gateway = Gateway::start();
+    let uri = format!("unix:{}", gateway.socket.display());
+    let talk = Talk::in_session(&["--gateway", &uri, "--confine-agent"], json!({}));
+    gateway.crash();
+    assert_eq!(talk.end().0.code(), Some(125));
+    gateway.start_again();
+    // Its owner is gone: nothing of it may be left.
+    gateway.stop();
+}
+
+#[test]
 fn a_session_that_a_gateway_has_closed_is_opened_anew_at_the_next() {
     let gateway = Gateway::start();
     let mut talk = talk_at(&gateway);

@@ -40,6 +40,7 @@ fn shim(folder: &TempDir, mark: &str) -> Child {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what a group cannot hold is what is shown")]
 fn processes_that_flee_get_away_without_the_shim() {
     let mark = mark();
     let mut agent = Command::new("/bin/sh")
