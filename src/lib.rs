@@ -21,5 +21,6 @@ pub mod session;
 pub mod supervisor;
 #[allow(unsafe_code)]
 pub mod sys;
+pub mod tally;
 pub mod terminal;
 pub mod wire;

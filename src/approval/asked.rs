@@ -6,6 +6,7 @@ use super::ApprovalId;
 use crate::{
     policy::{Program, Question},
     session::{Principal, SessionId},
+    tally::{Word as _, words},
 };
 
 /// What is asked, on whose behalf.
@@ -58,36 +59,29 @@ pub enum Asking {
     Posted,
 }
 
-/// What has become of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Nobody has answered.
-    Pending,
-    /// Yes, and not used yet.
-    Approved,
-    /// Yes, and used.
-    Used,
-    /// No.
-    Denied,
-    /// Nobody answered in time, or the yes was not used in time.
-    Expired,
-    /// The one who asked has gone.
-    Withdrawn,
-    /// Another policy is in force.
-    Superseded,
+words! {
+    /// What has become of a question.
+    pub enum State {
+        /// Nobody has answered.
+        Pending = "pending",
+        /// Yes, and not used yet.
+        Approved = "approved",
+        /// Yes, and used.
+        Used = "used",
+        /// No.
+        Denied = "denied",
+        /// Nobody answered in time, or the yes was not used in time.
+        Expired = "expired",
+        /// The one who asked has gone.
+        Withdrawn = "withdrawn",
+        /// Another policy is in force.
+        Superseded = "superseded",
+    }
 }
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Used => "used",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-            Self::Superseded => "superseded",
-        })
+        f.write_str(self.word())
     }
 }
 

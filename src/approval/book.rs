@@ -19,6 +19,7 @@ use super::{
 use crate::{
     policy::{self, Digest},
     session::{Principal, SessionId},
+    tally::Tally,
 };
 
 /// Changes that a slow watcher may be behind before it is told everything anew.
@@ -72,6 +73,7 @@ pub struct Book {
     rescheduled: Notify,
     answering: tokio::sync::Mutex<()>,
     witness: Witness,
+    tally: Tally<State>,
 }
 
 /// Is told of every change of every question, as soon as it has happened.
@@ -94,6 +96,7 @@ impl Book {
             rescheduled: Notify::new(),
             answering: tokio::sync::Mutex::default(),
             witness,
+            tally: Tally::default(),
         })
     }
 
@@ -210,6 +213,16 @@ impl Book {
         list
     }
 
+    /// How many questions have come to each state; pending are those that were put.
+    pub fn tally(&self) -> &Tally<State> {
+        &self.tally
+    }
+
+    /// How many nobody has answered.
+    pub fn pending(&self) -> usize {
+        self.lock().open().filter(|approval| approval.state == State::Pending).count()
+    }
+
     /// Every change from now on, of all principals: [`Book::concerns`] says whose.
     pub fn changes(&self) -> broadcast::Receiver<Approval> {
         self.changes.subscribe()
@@ -272,6 +285,7 @@ impl Book {
             approver = approval.answer.as_ref().map(|answer| answer.approver.to_string()),
             "approval"
         );
+        self.tally.one(approval.state);
         (self.witness.0)(approval);
         // Nobody may be watching.
         let _ = self.changes.send(approval.clone());

@@ -35,7 +35,7 @@ pub(super) async fn adopt(
     state: &State,
     sessions: &Arc<Sessions>,
     terminals: &Arc<Terminals>,
-) -> Result<(), ServeError> {
+) -> Result<TakenBack, ServeError> {
     let begun = Instant::now();
     let failed = |source| ServeError::State { path: state.folder.clone(), source };
     let mut quarantined = Vec::new();
@@ -82,6 +82,9 @@ pub(super) async fn adopt(
         watch_owner(sessions, terminals, session);
     }
     quarantine::report(&state.folder, &quarantined);
+    let left = |kind| quarantined.iter().filter(|one| one.kind == kind).count();
+    let taken_back =
+        TakenBack { sandboxes_quarantined: left(Kind::Sandbox), sessions_quarantined: left(Kind::Session) };
     if !restored.sessions.is_empty() || sandboxes + dead > 0 {
         tracing::info!(
             sessions = restored.sessions.len(),
@@ -93,7 +96,14 @@ pub(super) async fn adopt(
             "taken back from the gateway before"
         );
     }
-    Ok(())
+    Ok(taken_back)
+}
+
+/// What could not be taken back, and was left as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TakenBack {
+    pub sandboxes_quarantined: usize,
+    pub sessions_quarantined: usize,
 }
 
 /// What came of a folder.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use super::{
     OnStop,
     journaling::{JournalConfig, JournalSection},
+    metrics::{MetricsAddress, MetricsSection},
     policies,
 };
 
@@ -65,6 +66,8 @@ pub struct Config {
     pub die_with_gateway: DieWithGateway,
     /// How the journal is kept; absent: there is none.
     pub journal: Option<JournalConfig>,
+    /// Where metrics are served; absent: nowhere.
+    pub metrics: Option<MetricsAddress>,
 }
 
 /// Whether sandboxes outlive a gateway that was killed.
@@ -143,6 +146,7 @@ impl Default for Config {
             on_stop: OnStop::default(),
             die_with_gateway: DieWithGateway::No,
             journal: Some(JournalConfig::default()),
+            metrics: None,
         }
     }
 }
@@ -176,6 +180,7 @@ impl Config {
             on_stop: parsed.on_stop.unwrap_or(default.on_stop),
             die_with_gateway: default.die_with_gateway,
             journal: parsed.journal.0,
+            metrics: parsed.metrics.0,
         })
     }
 
@@ -253,6 +258,8 @@ struct ConfigFile {
     on_stop: Option<OnStop>,
     #[serde(default)]
     journal: JournalSection,
+    #[serde(default)]
+    metrics: MetricsSection,
 }
 
 /// `unix:/absolute/path`.
@@ -269,7 +276,7 @@ fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<P
     parse_listen(&text).map(Some).map_err(D::Error::custom)
 }
 
-fn octal_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+pub(super) fn octal_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let text = String::deserialize(deserializer)?;
     match u32::from_str_radix(&text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Some(mode)),

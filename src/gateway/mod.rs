@@ -10,6 +10,7 @@ mod config;
 mod draining;
 mod journaling;
 mod listen;
+mod metrics;
 pub mod policies;
 mod private;
 pub mod quarantine;
@@ -26,6 +27,7 @@ use draining::Orders;
 pub use journaling::{JournalConfig, JournalError};
 pub use listen::ListenError;
 use listen::Listening;
+pub use metrics::{MetricsAddress, MetricsError};
 use reload::Reloading;
 use sd_notify::NotifyState;
 use state::State;
@@ -34,7 +36,7 @@ use tokio::{
     sync::mpsc,
     time::{interval, timeout},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     approval::Book,
@@ -100,6 +102,9 @@ pub enum ServeError {
     /// The journal cannot be kept.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// Signals cannot be watched.
     #[error("cannot watch for signals")]
     Signals(#[source] io::Error),
@@ -129,7 +134,13 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
-    adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
+    let endpoint = match &config.metrics {
+        Some(address) => Some(metrics::Endpoint::bind(address).await?),
+        None => None,
+    };
+    let taken_back = adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
+    let page = metrics::page(&gateway.terminals, &gateway.sessions, taken_back);
+    let _metrics = endpoint.map(|endpoint| AbortOnDropHandle::new(tokio::spawn(endpoint.serve(page))));
     let listening = match passed {
         Some(passed) => passed,
         None => listen::bind(&config.listen, config.socket_mode)?,
@@ -180,6 +191,7 @@ impl Gateway {
             host,
             state: state.folder.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
+            sandboxes: Arc::default(),
         };
         // While the rest of the gateway is being opened.
         site.host.expect_launch(&site.state);
@@ -276,17 +288,17 @@ impl Gateway {
             },
             () = orders.hurry.cancelled() => {}
         }
-        let counted = self.terminals.counted();
+        let counted = self.terminals.counters();
         tracing::info!(
-            terminals.created = counted.created,
-            terminals.adopted = counted.adopted,
-            terminals.started = counted.started,
-            terminals.refused = counted.refused,
-            terminals.failed = counted.failed,
-            terminals.finished = counted.finished,
-            terminals.lost = counted.lost,
-            terminals.released = counted.released,
-            terminals.collected = counted.collected,
+            terminals.created = counted.created.read(),
+            terminals.adopted = counted.adopted.read(),
+            terminals.started = counted.started.read(),
+            terminals.refused = counted.refused.read(),
+            terminals.failed = counted.failed.read(),
+            terminals.finished = counted.finished(),
+            terminals.lost = counted.ended.of(v1::Cause::SandboxLost),
+            terminals.released = counted.released.read(),
+            terminals.collected = counted.collected.read(),
             "ended"
         );
         Ok(())

@@ -68,8 +68,8 @@ impl Service for SessionsService {
             return Err(errors::open(&OpenError::Draining));
         }
         let new = fields::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let (policy, recorder) = (self.terminals.policy().current(), self.terminals.recorder());
-        let opened = opening::open(&self.sessions, recorder, &policy, &peer, new).await;
+        let policy = self.terminals.policy().current();
+        let opened = opening::open(&self.sessions, &self.terminals, &policy, &peer, new).await;
         let session = match opened.map_err(|error| errors::opening(&error))? {
             Opened::New(session) => {
                 self.watch_owner(&peer, &session)?;

@@ -5,6 +5,7 @@
 //! chain proves and what it does not. Nothing here decides, masks or deletes anything but its own old files.
 
 mod clock;
+mod counters;
 mod ended;
 mod flusher;
 mod folder;
@@ -26,6 +27,7 @@ mod writer;
 use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::Duration};
 
 pub use clock::{Clock, Moment, SystemClock, parse_utc, rfc3339};
+pub use counters::Counters;
 pub use ended::ENDS_REMEMBERED;
 pub use folder::{Folder, FolderError, HeadError, JournalFile};
 pub use health::{Health, HealthChanges};

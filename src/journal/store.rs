@@ -14,6 +14,7 @@ use std::{
 use super::{
     JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
     clock::{Clock, random_uuid},
+    counters::Counters,
     flusher::Flusher,
     folder::{HeldFolder, JournalFile},
     line::{Line, Link},
@@ -53,6 +54,7 @@ pub(super) struct Store {
     /// the rule.
     on_probation: bool,
     lines: Vec<u8>,
+    counters: Arc<Counters>,
 }
 
 impl Store {
@@ -62,6 +64,7 @@ impl Store {
         options: &JournalOptions,
         boot_id: &str,
         clock: &mut dyn Clock,
+        counters: &Arc<Counters>,
     ) -> Result<Self, WriteFailure> {
         let recover = WriteStep::Recover;
         let resumption = resume(held, options.sync).map_err(recover.failed())?;
@@ -101,6 +104,7 @@ impl Store {
             in_doubt: None,
             on_probation: false,
             lines: Vec::new(),
+            counters: Arc::clone(counters),
         };
         store.write(&[], None, clock)?;
         Ok(store)
@@ -182,6 +186,7 @@ impl Store {
             self.has_torn_end = false;
         }
         if let Some((durable, error)) = self.flusher.take_failure() {
+            self.counters.sync_failures.one();
             self.in_doubt = Some(self.sync_failed(durable, &error));
         }
         if let Some(finding) = &self.in_doubt {
@@ -245,6 +250,7 @@ impl Store {
     }
 
     fn take_file(&mut self, file: JournalFile, handle: File, clock: &mut dyn Clock) {
+        self.counters.rotations.one();
         // What was owed to the file before is owed to this one, behind its first record.
         self.owed.retain(|record| !matches!(record, Record::FileOpened(_)));
         self.owed.insert(0, file_opened(&self.journal, Some(self.file.name.clone())));
@@ -337,8 +343,11 @@ impl Store {
             self.has_torn_end = self.handle.set_len(self.len).is_err();
             return Err(WriteStep::Append.failed()(error));
         }
+        let records = link.sequence - self.link.sequence;
+        self.counters.records.many(records);
+        self.counters.bytes.many(lines.len() as u64);
         self.len += lines.len() as u64;
-        self.records += link.sequence - self.link.sequence;
+        self.records += records;
         self.link = link;
         Ok(())
     }
@@ -346,6 +355,7 @@ impl Store {
     /// Makes the file durable now. When the disk fails in it, the next group begins a new file.
     fn sync(&mut self) -> Result<(), WriteFailure> {
         self.handle.sync_data().map_err(|error| {
+            self.counters.sync_failures.one();
             self.in_doubt = Some(self.sync_failed(self.flusher.durable(), &error));
             WriteStep::Sync.failed()(error)
         })

@@ -15,6 +15,7 @@ use std::{
 use super::{
     AppendError, JournalOptions, OpenError, WriteFailure, WriteStep,
     clock::{Clock, SystemClock, boot_id},
+    counters::Counters,
     ended::terminals_ended,
     folder::{Folder, HeldFolder},
     health::{Health, HealthChanges, HealthState},
@@ -41,6 +42,7 @@ struct Shared {
     queue: Arc<Queue>,
     health: Arc<HealthState>,
     progress: Arc<Progress>,
+    counters: Arc<Counters>,
     folder: Folder,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -56,7 +58,8 @@ impl Journal {
         let held = Arc::new(HeldFolder::take(&options.folder)?);
         let folder = held.folder().clone();
         let boot_id = boot_id().map_err(OpenError::BootId)?;
-        let (store, health) = match Store::open(&held, &options, &boot_id, &mut *clock) {
+        let counters = Arc::<Counters>::default();
+        let (store, health) = match Store::open(&held, &options, &boot_id, &mut *clock, &counters) {
             Ok(store) => (Some(store), Health::Writable),
             Err(failure) => (None, Health::Unwritable(failure)),
         };
@@ -68,6 +71,7 @@ impl Journal {
             queue: Arc::clone(&queue),
             health: Arc::clone(&health),
             progress: Arc::clone(&progress),
+            counters: Arc::clone(&counters),
             held,
             options,
             boot_id,
@@ -81,7 +85,14 @@ impl Journal {
             .spawn(move || writer.run())
             .map_err(OpenError::Thread)?;
         Ok(Self {
-            shared: Arc::new(Shared { queue, health, progress, folder, thread: Mutex::new(Some(thread)) }),
+            shared: Arc::new(Shared {
+                queue,
+                health,
+                progress,
+                counters,
+                folder,
+                thread: Mutex::new(Some(thread)),
+            }),
         })
     }
 
@@ -112,6 +123,11 @@ impl Journal {
     /// Whether commands may be started.
     pub fn health(&self) -> Health {
         self.shared.health.get()
+    }
+
+    /// What it has done since it was opened.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
     }
 
     /// To wait for records that are written from now on.
@@ -180,6 +196,7 @@ struct Writer {
     queue: Arc<Queue>,
     health: Arc<HealthState>,
     progress: Arc<Progress>,
+    counters: Arc<Counters>,
     held: Arc<HeldFolder>,
     options: JournalOptions,
     boot_id: String,
@@ -243,7 +260,11 @@ impl Writer {
         let bodies: Vec<&[u8]> = group.iter().flat_map(|job| &job.bodies).map(Vec::as_slice).collect();
         let store = match &mut self.store {
             Some(store) => store,
-            empty => empty.insert(Store::open(&self.held, &self.options, &self.boot_id, &mut *self.clock)?),
+            empty => {
+                let (held, options) = (&self.held, &self.options);
+                let store = Store::open(held, options, &self.boot_id, &mut *self.clock, &self.counters)?;
+                empty.insert(store)
+            }
         };
         store.write(&bodies, self.refused.as_ref(), &mut *self.clock)
     }
@@ -259,6 +280,9 @@ impl Writer {
                 }
             }
             Err(failure) => {
+                if !group.is_empty() {
+                    self.counters.write_failures.one();
+                }
                 let records = group.iter().map(|job| job.bodies.len() as u64).sum();
                 self.count(records, &format!("{failure}: {}", failure.source));
                 for job in group {
@@ -271,6 +295,7 @@ impl Writer {
     /// Counts records that are not written, to say so when that can be said.
     fn count(&mut self, records: u64, error: &str) {
         if records > 0 {
+            self.counters.unwritten.many(records);
             let refused =
                 self.refused.get_or_insert_with(|| Unwritten { records: 0, error: error.to_owned() });
             refused.records += records;

@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     control::{self, ConnectError, Control, ControlError},
+    counters::Counters,
     facts::{self, Facts, FactsError},
     handle::{Listener, Sandbox},
     leftover,
@@ -153,9 +154,13 @@ pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
 impl Approached {
     /// Makes the sandbox this gateway's. From here on it is ended when its supervisor is lost, and the listeners hear
     /// of what happens to its terminals, by id: also of what has happened since they were listed.
-    pub fn take_over(self, listeners: HashMap<String, Arc<dyn Listener>>) -> Arc<Sandbox> {
+    pub fn take_over(
+        self,
+        listeners: HashMap<String, Arc<dyn Listener>>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Sandbox> {
         let Self { facts, folder, posture, supervisor, talk, .. } = self;
-        Sandbox::keep_adopted(facts, folder, posture, supervisor, talk.into_control(), listeners)
+        Sandbox::keep_adopted(facts, folder, posture, supervisor, talk.into_control(), listeners, counters)
     }
 }
 

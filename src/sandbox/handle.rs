@@ -9,7 +9,10 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ use tokio::{
 
 use super::{
     control::{ConnectError, Control, ControlError, Event},
+    counters::Counters,
     facts::Facts,
     host::Host,
     launch::{self, LaunchError, Launched},
@@ -146,15 +150,36 @@ pub struct Sandbox {
     control: Control,
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
     life: watch::Sender<Life>,
+    /// Whether this gateway ends it.
+    ending: AtomicBool,
+    counters: Arc<Counters>,
     supervisor: AsyncFd<OwnedFd>,
 }
 
 impl Sandbox {
-    /// Launches a sandbox and agrees with its supervisor on a version.
-    pub async fn start(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Arc<Self>, StartError> {
+    /// Launches a sandbox, agrees with its supervisor on a version, and counts it.
+    pub async fn start(
+        host: &Host,
+        state: &Path,
+        spec: SandboxSpec,
+        counters: &Arc<Counters>,
+    ) -> Result<Arc<Self>, StartError> {
+        let started = Self::launch(host, state, spec, counters.clone()).await;
+        if started.is_err() {
+            counters.failed.one();
+        }
+        started
+    }
+
+    async fn launch(
+        host: &Host,
+        state: &Path,
+        spec: SandboxSpec,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Self>, StartError> {
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
-        let sandbox = Self::keep(launched).await?;
+        let sandbox = Self::keep(launched, counters).await?;
         // Whoever asked may be gone before the answer comes.
         let mut unwanted = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_LIMIT, sandbox.control.hello()).await {
@@ -178,7 +203,7 @@ impl Sandbox {
     }
 
     /// Connects, and starts the task that owns the sandbox from here on.
-    async fn keep(launched: Launched) -> Result<Arc<Self>, StartError> {
+    async fn keep(launched: Launched, counters: Arc<Counters>) -> Result<Arc<Self>, StartError> {
         let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
         let remains = Remains { cgroup, folder: socket.parent().map(Path::to_owned) };
         let connected = Control::connect(&socket);
@@ -204,8 +229,11 @@ impl Sandbox {
             control,
             terminals: Mutex::default(),
             life: watch::Sender::new(Life::Up),
+            ending: AtomicBool::new(false),
+            counters,
             supervisor,
         });
+        sandbox.counters.launched.one();
         tokio::spawn(sandbox.clone().own(remains));
         Ok(sandbox)
     }
@@ -218,7 +246,9 @@ impl Sandbox {
         supervisor: AsyncFd<OwnedFd>,
         control: Control,
         listeners: HashMap<String, Arc<dyn Listener>>,
+        counters: &Arc<Counters>,
     ) -> Arc<Self> {
+        counters.adopted.one();
         let Facts { id, identity, shortfalls, cgroup, .. } = facts;
         let sandbox = Arc::new(Self {
             id,
@@ -228,6 +258,8 @@ impl Sandbox {
             control,
             terminals: Mutex::new(listeners),
             life: watch::Sender::new(Life::Up),
+            ending: AtomicBool::new(false),
+            counters: counters.clone(),
             supervisor,
         });
         tokio::spawn(sandbox.clone().own(Remains { cgroup, folder: Some(folder) }));
@@ -240,6 +272,9 @@ impl Sandbox {
         if let Some(error) = broken {
             tracing::error!(sandbox.id = %self.id, error = %error, "control connection broken");
         }
+        if !self.ending.load(Relaxed) {
+            self.counters.lost.one();
+        }
         self.life.send_replace(Life::Ended);
         remains.end(&self.id, &self.supervisor).await;
         let bereft: Vec<_> = self.lock_terminals().drain().collect();
@@ -250,6 +285,7 @@ impl Sandbox {
             terminal.ended(CommandEnd::SandboxLost);
         }
         remains.remove(&self.id).await;
+        self.counters.gone.one();
         self.life.send_replace(Life::Gone);
         tracing::info!(sandbox.id = %self.id, "sandbox gone");
     }
@@ -372,6 +408,7 @@ impl Sandbox {
 
     /// Stops every command and ends the sandbox. Returns when nothing is left of it.
     pub async fn shut_down(&self, grace: Duration) {
+        self.ending.store(true, Relaxed);
         let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
         let patience = grace + SHUTDOWN_MARGIN;
         let ended = async {
@@ -387,6 +424,7 @@ impl Sandbox {
 
     /// Kills the supervisor, and with it the sandbox. Returns when nothing is left of it.
     pub async fn kill(&self) {
+        self.ending.store(true, Relaxed);
         if let Err(errno) = namespace::kill(self.supervisor.get_ref().as_fd()) {
             tracing::error!(sandbox.id = %self.id, error = %errno, "cannot kill the supervisor");
         }
@@ -442,9 +480,9 @@ struct KillOnDrop(Option<Arc<Sandbox>>);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        if let Some(sandbox) = &self.0
-            && let Err(errno) = namespace::kill(sandbox.supervisor.get_ref().as_fd())
-        {
+        let Some(sandbox) = &self.0 else { return };
+        sandbox.ending.store(true, Relaxed);
+        if let Err(errno) = namespace::kill(sandbox.supervisor.get_ref().as_fd()) {
             tracing::error!(sandbox.id = %sandbox.id, error = %errno, "cannot kill the supervisor");
         }
     }

@@ -3,6 +3,7 @@
 pub mod adopt;
 pub mod cgroup;
 pub mod control;
+pub mod counters;
 pub mod facts;
 mod group_trials;
 pub mod handle;

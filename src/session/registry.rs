@@ -151,6 +151,11 @@ impl Sessions {
         self.lock().by_id.values().filter(|session| session.principal == principal).cloned().collect()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().by_id.len()
+    }
+
     /// All sessions.
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.lock().by_id.values().cloned().collect()

@@ -19,6 +19,7 @@ use crate::{
         profile::{Isolation, Network},
     },
     sandbox::{
+        counters::Counters,
         facts::Facts,
         handle::{Sandbox, StartError},
         host::Host,
@@ -35,6 +36,8 @@ pub struct Site {
     pub state: PathBuf,
     /// Sandboxes end with the gateway's connection.
     pub die_with_gateway: bool,
+    /// What has become of them.
+    pub sandboxes: Arc<Counters>,
 }
 
 /// When a sandbox was started.
@@ -103,7 +106,7 @@ impl Session {
             die_with_gateway: site.die_with_gateway,
             fail_at: fail_at(),
         };
-        Sandbox::start(&site.host, &site.state, spec).await
+        Sandbox::start(&site.host, &site.state, spec, &site.sandboxes).await
     }
 
     fn clone_roots(&self) -> Result<Vec<Root>, StartError> {

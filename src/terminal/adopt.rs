@@ -60,7 +60,7 @@ impl Terminals {
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
         let listeners: HashMap<_, _> = recalled.iter().map(|(terminal, ..)| listener(terminal)).collect();
         let facts = found.facts.clone();
-        let sandbox = found.take_over(listeners);
+        let sandbox = found.take_over(listeners, &self.site().sandboxes);
         let count = recalled.len();
         for (terminal, held, masker) in recalled {
             self.insert(&terminal);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
+    CreateError, Decision, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
     uninterrupted::uninterrupted,
 };
 use crate::{
@@ -132,7 +132,11 @@ impl Terminals {
         yes: Option<policy::Approval>,
     ) -> Result<Judged, CreateError> {
         let policy = self.policy().current();
-        let denial = match requested.judge(&policy, self.remembered(), yes) {
+        let begun = Instant::now();
+        let judged = requested.judge(&policy, self.remembered(), yes);
+        self.counters().steps.judge.took(begun.elapsed());
+        self.counters().decisions.one(judged.as_ref().map_or_else(Decision::from, |_| Decision::Allow));
+        let denial = match judged {
             Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
             Err(denial) => denial,
         };

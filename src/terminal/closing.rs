@@ -17,29 +17,21 @@ use crate::{
     failpoint,
     session::{Closing, Session, Sessions},
     sys::watched,
+    tally::{Word as _, words},
 };
 
 /// How long the sandbox of a session may take to stop what is left in it.
 const SANDBOX_GRACE: Duration = Duration::from_secs(1);
 
-/// Why a session ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    /// Its owner asked for it.
-    Asked,
-    /// The process that it was to end with has ended.
-    OwnerGone,
-    /// The gateway ends.
-    Shutdown,
-}
-
-impl Why {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::OwnerGone => "owner_gone",
-            Self::Shutdown => "shutdown",
-        }
+words! {
+    /// Why a session ends.
+    pub enum Why {
+        /// Its owner asked for it.
+        Asked = "asked",
+        /// The process that it was to end with has ended.
+        OwnerGone = "owner_gone",
+        /// The gateway ends.
+        Shutdown = "shutdown",
     }
 }
 
@@ -64,6 +56,7 @@ pub async fn close(
                 failpoint::reach("close.shut_down");
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
+                terminals.counters().sessions_closed.one(why);
                 terminals.recorder().note(&records::session_closed(&session, why.word()));
                 session.mark_closed();
             }

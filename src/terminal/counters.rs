@@ -1,93 +1,136 @@
-//! How many terminals have gone through each state since the gateway's start.
+//! What has become of sessions, requests and terminals since the gateway's start.
+//!
+//! Counts only: no name, no command and no path is kept here, so that nothing of them can be told to whoever may see
+//! the counts.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::{
+    closing::Why,
+    turned_away::{Limit, NotOpened, TurnedAway},
+};
+use crate::{
+    policy::Denial,
+    proto::v1::Cause,
+    tally::{Count, Tally, Times, Word, words},
+};
 
-/// Counters that only go up.
+/// Counts that only go up.
 #[derive(Debug, Default)]
 pub struct Counters {
-    created: AtomicU64,
-    adopted: AtomicU64,
-    started: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-    finished: AtomicU64,
-    lost: AtomicU64,
-    released: AtomicU64,
-    collected: AtomicU64,
+    /// Sessions that were opened.
+    pub sessions_opened: Count,
+    /// Sessions that were not opened, by reason.
+    pub sessions_not_opened: Tally<NotOpened>,
+    /// Sessions of which nothing is left, by what ended them.
+    pub sessions_closed: Tally<Why>,
+    /// What policy said of commands. One that a person said yes to was first asked about and is then allowed.
+    pub decisions: Tally<Decision>,
+    /// Creates that came to no command, by reason.
+    pub turned_away: Tally<TurnedAway>,
+    /// Of those, and of sessions, what a bound refused, by bound.
+    pub limits: Tally<Limit>,
+    /// Permitted.
+    pub created: Count,
+    /// Found after a restart, running or ended.
+    pub adopted: Count,
+    /// Exec has succeeded.
+    pub started: Count,
+    /// Refused by policy, a person or a cap.
+    pub refused: Count,
+    /// Permitted, and not started.
+    pub failed: Count,
+    /// Ended, by what set the end in motion.
+    pub ended: Tally<Cause>,
+    /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.
+    pub force_killed: Count,
+    /// Processes, beside main ones, that had to be killed.
+    pub stragglers_killed: Count,
+    /// Processes that could not be ended at all.
+    pub survivors: Count,
+    /// What ended commands had written.
+    pub output_bytes: Count,
+    /// Released by their caller, with their session or by collection.
+    pub released: Count,
+    /// Of those, collected because nobody released them in time.
+    pub collected: Count,
+    /// How long the steps of a create took.
+    pub steps: Steps,
 }
 
-/// The counters at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// Permitted.
-    pub created: u64,
-    /// Found after a restart, running or ended.
-    pub adopted: u64,
-    /// Exec has succeeded.
-    pub started: u64,
-    /// Refused by policy or by a cap.
-    pub refused: u64,
-    /// Permitted, and not started.
-    pub failed: u64,
-    /// Ended, however.
-    pub finished: u64,
-    /// Of those, ended with their sandbox.
-    pub lost: u64,
-    /// Released by their caller, with their session or by collection.
-    pub released: u64,
-    /// Of those, collected because nobody released them in time.
-    pub collected: u64,
+/// How long the steps of a create took, where they were taken.
+#[derive(Debug, Default)]
+pub struct Steps {
+    /// Policy judged.
+    pub judge: Times,
+    /// A sandbox was brought up.
+    pub sandbox: Times,
+    /// The journal took the records that come before the start.
+    pub record: Times,
+    /// The supervisor started the command.
+    pub spawn: Times,
+    /// All of it, where no person was asked.
+    pub whole: Times,
+}
+
+words! {
+    /// What policy said.
+    pub enum Decision {
+        /// It may run.
+        Allow = "allow",
+        /// A person is to say.
+        Ask = "ask",
+        /// It may not.
+        Deny = "deny",
+    }
+}
+
+impl From<&Denial> for Decision {
+    fn from(denial: &Denial) -> Self {
+        match denial {
+            Denial::NeedsApproval(_) => Self::Ask,
+            Denial::Profile(_)
+            | Denial::Network { .. }
+            | Denial::EnvironmentDenied { .. }
+            | Denial::EnvironmentNotAllowed { .. }
+            | Denial::Secret(_)
+            | Denial::Command { .. }
+            | Denial::Variable { .. }
+            | Denial::Conflict(..)
+            | Denial::Profiles(..)
+            | Denial::Cwd(_) => Self::Deny,
+        }
+    }
+}
+
+impl Word for Cause {
+    const ALL: &'static [Self] = &[
+        Self::Exited,
+        Self::Signalled,
+        Self::Killed,
+        Self::TimeLimit,
+        Self::IdleLimit,
+        Self::MemoryLimit,
+        Self::SandboxLost,
+        Self::Shutdown,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Unspecified => "unspecified",
+            Self::Exited => "exited",
+            Self::Signalled => "signalled",
+            Self::Killed => "killed",
+            Self::TimeLimit => "time_limit",
+            Self::IdleLimit => "idle_limit",
+            Self::MemoryLimit => "memory_limit",
+            Self::SandboxLost => "sandbox_lost",
+            Self::Shutdown => "shutdown",
+        }
+    }
 }
 
 impl Counters {
-    pub(super) fn created(&self) {
-        self.created.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn adopted(&self) {
-        self.adopted.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn started(&self) {
-        self.started.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn failed(&self) {
-        self.failed.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn finished(&self) {
-        self.finished.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn lost(&self) {
-        self.lost.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn released(&self) {
-        self.released.fetch_add(1, Relaxed);
-    }
-
-    pub(super) fn collected(&self) {
-        self.collected.fetch_add(1, Relaxed);
-    }
-
-    /// All of them now.
-    pub fn read(&self) -> Counted {
-        Counted {
-            created: self.created.load(Relaxed),
-            adopted: self.adopted.load(Relaxed),
-            started: self.started.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-            finished: self.finished.load(Relaxed),
-            lost: self.lost.load(Relaxed),
-            released: self.released.load(Relaxed),
-            collected: self.collected.load(Relaxed),
-        }
+    /// Ended, however.
+    pub fn finished(&self) -> u64 {
+        self.ended.read().map(|(_, count)| count).sum()
     }
 }

@@ -11,7 +11,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::broadcast;
@@ -104,7 +104,7 @@ impl Requested {
             }
         };
         let summary = summarize(&self, &permit);
-        counters.created();
+        counters.created.one();
         let terminal = Terminal::new(NewTerminal {
             id: TerminalId::generate(),
             created_at: SystemTime::now(),
@@ -183,14 +183,16 @@ impl Authorized {
     pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, CreateError> {
         let Self { terminal, permit, secrets, entered, mut unwritten } = self;
         if !terminal.session.has_sandbox_for(site, permit.order())
-            && let Err(unrecorded) = terminal.recorder.record_all(&unwritten.take()).await
+            && let Err(unrecorded) = terminal.record_before(&unwritten.take()).await
         {
             terminal.abandon();
             return Err(unrecorded.into());
         }
+        let begun = Instant::now();
         match terminal.session.sandbox_for(site, permit.order()).await {
             Ok((sandbox, tenancy, origin)) => {
                 if origin == Origin::StartedNow {
+                    terminal.counters.steps.sandbox.took(begun.elapsed());
                     let profile = permit.order().profile_name();
                     let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
                     shortfalls.iter().for_each(|one| terminal.recorder.note(one));
@@ -243,7 +245,7 @@ impl Prepared {
         let Self { terminal, permit, secrets, place, _entered, unwritten } = self;
         let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
         records::mask(&mut spawn, secrets.masker());
-        if let Err(unrecorded) = terminal.recorder.record_all(unwritten.iter().chain([&spawn])).await {
+        if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
             terminal.abandon();
             place.vacate(Duration::ZERO).await;
             return Err(unrecorded.into());
@@ -255,8 +257,10 @@ impl Prepared {
             margin_bytes: secrets.masker().reach() as u64,
         };
         failpoint::reach("create.recorded");
+        let begun = Instant::now();
         match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
             Ok(spawned) => {
+                terminal.counters.steps.spawn.took(begun.elapsed());
                 let live = Live {
                     started: spawned.started,
                     stdout: spawned.stdout,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Recorder, Unrecorded, records};
+use super::{Limit, NotOpened, Recorder, Terminals, Unrecorded, records};
 use crate::{
     policy::PolicySet,
     session::{NewSession, OpenError, Opened, Peer, Sessions},
@@ -19,8 +19,30 @@ pub enum OpeningError {
     Unrecorded(#[from] Unrecorded),
 }
 
-/// Opens a session for the caller. One that the journal does not take is none.
+/// Opens a session for the caller, and counts it. One that the journal does not take is none.
 pub async fn open(
+    sessions: &Arc<Sessions>,
+    terminals: &Terminals,
+    policy: &PolicySet,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Opened, OpeningError> {
+    let opened = open_recorded(sessions, terminals.recorder(), policy, peer, new).await;
+    let counters = terminals.counters();
+    match &opened {
+        Ok(Opened::New(_)) => counters.sessions_opened.one(),
+        Ok(Opened::Before(_)) => {}
+        Err(error) => {
+            counters.sessions_not_opened.one(NotOpened::from(error));
+            if let OpeningError::Open(OpenError::TooMany(_)) = error {
+                counters.limits.one(Limit::Sessions);
+            }
+        }
+    }
+    opened
+}
+
+async fn open_recorded(
     sessions: &Arc<Sessions>,
     recorder: &Recorder,
     policy: &PolicySet,

@@ -180,6 +180,16 @@ impl Ledger {
         self.lock().sessions.get(&session).copied().unwrap_or_default()
     }
 
+    /// What all have.
+    pub fn of_all(&self) -> Counts {
+        let books = self.lock();
+        books.principals.values().fold(Counts::default(), |all, one| Counts {
+            live: all.live + one.live,
+            retained: all.retained + one.retained,
+            bytes: all.bytes + one.bytes,
+        })
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
         self.books.lock().expect("no code panics while it holds the books")
     }

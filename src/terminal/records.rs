@@ -241,7 +241,8 @@ pub fn not_spawned(terminal: &Terminal, refused: &SpawnRefused) -> Record {
     }
 }
 
-fn of_fault(fault: SpawnFault) -> SpawnError {
+/// The word of the API for a fault.
+pub(super) fn of_fault(fault: SpawnFault) -> SpawnError {
     match fault {
         SpawnFault::CommandNotFound => SpawnError::CommandNotFound,
         SpawnFault::NotExecutable => SpawnError::NotExecutable,

@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
-    Recorder, TerminalId,
+    Recorder, TerminalId, Unrecorded,
     counters::Counters,
     driver::{Exited, Running},
     holds::{Holds, Waits},
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     failpoint,
+    journal::Record,
     masking::Masker,
     policy::{Digest, ProfileName, Streams},
     proto::{supervisor::Started, v1::Outcome},
@@ -128,7 +129,7 @@ pub struct Terminal {
     release_claimed: AtomicBool,
     pub(super) holds: Holds,
     pub(super) recorder: Recorder,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
     this: Weak<Terminal>,
 }
@@ -196,6 +197,17 @@ impl Terminal {
         self.live.get()
     }
 
+    /// Writes down what comes before its start; an error forbids the start.
+    pub(super) async fn record_before<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<(), Unrecorded> {
+        let begun = Instant::now();
+        let recorded = self.recorder.record_all(records).await;
+        self.counters.steps.record.took(begun.elapsed());
+        recorded
+    }
+
     /// Wakes when an armed ring has changed, and with every change of the stage.
     pub fn progress(&self) -> &Notify {
         &self.progress
@@ -241,7 +253,7 @@ impl Terminal {
     /// The command runs.
     pub(super) fn start(&self, running: Running, live: Live) {
         self.hold_live(live);
-        self.counters.started();
+        self.counters.started.one();
         // Before its end can be noted.
         if let Some(started) = records::started(self) {
             self.recorder.note(&started);
@@ -252,7 +264,7 @@ impl Terminal {
     /// The command has run since before this gateway was there.
     pub(super) fn go_on(&self, running: Running, live: Live) {
         self.hold_live(live);
-        self.counters.adopted();
+        self.counters.adopted.one();
         if let Some(adopted) = records::adopted(self) {
             self.recorder.note(&adopted);
         }
@@ -289,11 +301,12 @@ impl Terminal {
     pub(super) fn abandon(&self) {
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
-        self.counters.failed();
+        self.counters.failed.one();
         self.publish(Stage::Released(None));
     }
 
     fn end(&self, end: CommandEnd, at: Instant, recording: Recording) {
+        let was_forced = matches!(&end, CommandEnd::Reported(exit) if exit.force_killed);
         let outcome = {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Empty) {
@@ -324,12 +337,22 @@ impl Terminal {
         }
         failpoint::reach("exit.recorded");
         let _ = self.finished_at.set(at);
-        self.counters.finished();
-        if outcome.cause() == crate::proto::v1::Cause::SandboxLost {
-            self.counters.lost();
-        }
+        self.count_end(&outcome, was_forced);
         self.publish(Stage::Finished(outcome));
         failpoint::reach("exit.published");
+    }
+
+    fn count_end(&self, outcome: &Outcome, was_forced: bool) {
+        self.counters.ended.one(outcome.cause());
+        if was_forced {
+            self.counters.force_killed.one();
+        }
+        self.counters.stragglers_killed.many(outcome.stragglers_killed.into());
+        self.counters.survivors.many(outcome.survivors.into());
+        let written = self.live.get().map_or(0, |live| {
+            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::Reader::head))
+        });
+        self.counters.output_bytes.many(written);
     }
 
     /// Takes the last step's value out, to release it.
@@ -347,7 +370,7 @@ impl Terminal {
     /// Nothing is left of it.
     pub(super) fn released(&self, outcome: Arc<Outcome>) {
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
-        self.counters.released();
+        self.counters.released.one();
         self.publish(Stage::Released(Some(outcome)));
     }
 

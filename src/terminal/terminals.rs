@@ -16,11 +16,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AskError, Attendance, Caps, CreateError, Gone, OnAsk, Recorder, TerminalId,
-    asking::Presence,
-    counters::{Counted, Counters},
-    driver::Requested,
-    holds::Audience,
+    AskError, Attendance, Caps, CreateError, Gone, NewRequest, Recorder, TerminalId,
+    counters::Counters,
     judging,
     quota::{Counts, Ledger},
     records::{self, Ending},
@@ -30,7 +27,7 @@ use super::{
 use crate::{
     approval::Book,
     failpoint,
-    policy::{InForce, Minutes, Request, explain::Explanation},
+    policy::{InForce, explain::Explanation},
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::RequestError, programs::Remembered},
     session::{Principal, Session, SessionId, Site},
@@ -41,26 +38,7 @@ const CHANGES_HELD: usize = 1_024;
 /// How long a supervisor may take to say that it stops a command that is released.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// What a create is made of: the session, and the request within it.
-#[derive(Debug)]
-pub struct NewRequest {
-    /// The caller's session.
-    pub session: Arc<Session>,
-    /// What policy judges.
-    pub request: Request,
-    /// As the caller gave them.
-    pub labels: BTreeMap<String, String>,
-    /// Makes a repeated request answer with the first terminal.
-    pub request_id: Option<String>,
-    /// For whom the output is.
-    pub audience: Audience,
-    /// What becomes of it when a rule asks a person.
-    pub on_ask: OnAsk,
-    /// How long the caller waits for a person's answer; absent: as long as it takes.
-    pub patience: Option<Duration>,
-}
-
-type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
+pub(super) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
 
 /// The table of terminals.
 #[derive(Debug)]
@@ -102,90 +80,6 @@ impl Terminals {
             draining: CancellationToken::new(),
             attendance: Attendance::default(),
         })
-    }
-
-    /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
-    /// either the one terminal of its request id, or none.
-    pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        let this = self.clone();
-        let (caller, _here) = Presence::begin(new.patience);
-        match new.request_id.clone() {
-            Some(request_id) => {
-                let key = (new.session.id, request_id);
-                uninterrupted(async move { this.create_once(key, new, caller).await }, |_| async {}).await
-            }
-            None => {
-                let undo = self.clone();
-                let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
-                uninterrupted(work, |created| async move {
-                    if let Ok(terminal) = created {
-                        // Somebody else's release of it is as good.
-                        let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
-                    }
-                })
-                .await
-            }
-        }
-    }
-
-    async fn create_once(
-        self: Arc<Self>,
-        key: (SessionId, String),
-        new: NewRequest,
-        caller: Presence,
-    ) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        loop {
-            let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
-            let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
-            let result = attempt.get_or_init(|| driven).await.clone();
-            let Err(error) = &result else { return result };
-            // The next one with this id may try again.
-            let mut requests = self.lock_requests();
-            if requests.get(&key).is_some_and(|current| Arc::ptr_eq(current, &attempt)) {
-                requests.remove(&key);
-            }
-            // The one who asked a person for all of us has gone: who is still here asks.
-            if !(error.is_for_want_of_caller() && caller.is_here()) {
-                return result;
-            }
-        }
-    }
-
-    /// The way of a command up to its start.
-    async fn drive(&self, new: &NewRequest, caller: &Presence) -> Result<Arc<Terminal>, CreateError> {
-        if self.is_draining() {
-            return Err(CreateError::Draining);
-        }
-        let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
-        let mut requested = Requested {
-            session: new.session.clone(),
-            entered,
-            request: new.request.clone(),
-            labels: new.labels.clone(),
-            request_id: new.request_id.clone(),
-            audience: new.audience,
-            on_ask: new.on_ask,
-            minutes: Minutes::default(),
-            approval: None,
-        };
-        let permit = self.permit(&mut requested, caller).await.inspect_err(|_| self.counters.refused())?;
-        let authorized = requested
-            .authorize(permit, &self.ledger, &self.counters, &self.changes, &self.recorder)
-            .await
-            .inspect_err(|_| self.counters.refused())?;
-        let terminal = authorized.terminal.clone();
-        self.lock().insert(terminal.id, terminal.clone());
-        match self.start(authorized).await {
-            Ok(terminal) => Ok(terminal),
-            Err(error) => {
-                self.lock().remove(&terminal.id);
-                Err(error)
-            }
-        }
-    }
-
-    async fn start(&self, authorized: super::driver::Authorized) -> Result<Arc<Terminal>, CreateError> {
-        authorized.with_secrets()?.prepare(&self.site).await?.spawn().await
     }
 
     /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
@@ -357,7 +251,7 @@ impl Terminals {
             .collect();
         for terminal in old {
             if self.release(&terminal, None, StopCause::Killed).await.is_ok() {
-                self.counters.collected();
+                self.counters.collected.one();
                 tracing::info!(terminal.id = %terminal.id, "finished terminal collected");
             }
         }
@@ -399,14 +293,24 @@ impl Terminals {
         self.ledger.of_session(session)
     }
 
-    /// How many have gone through each state.
-    pub fn counted(&self) -> Counted {
-        self.counters.read()
+    /// What all sessions have.
+    pub fn counts_of_all(&self) -> Counts {
+        self.ledger.of_all()
+    }
+
+    /// What has become of sessions, requests and terminals.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// What would become of a request, and why.
     pub fn explain(&self, new: &NewRequest) -> Explanation {
         judging::explain(&self.policy.current(), &new.session, &new.request, &self.remembered)
+    }
+
+    /// Where sandboxes are built, and what has become of them.
+    pub fn site(&self) -> &Site {
+        &self.site
     }
 
     /// What persons are asked.
@@ -444,10 +348,6 @@ impl Terminals {
         &self.ledger
     }
 
-    pub(super) fn counters(&self) -> &Arc<Counters> {
-        &self.counters
-    }
-
     pub(super) fn changes_sender(&self) -> &broadcast::Sender<Arc<Terminal>> {
         &self.changes
     }
@@ -457,11 +357,11 @@ impl Terminals {
         &self.policy
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TerminalId, Arc<Terminal>>> {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TerminalId, Arc<Terminal>>> {
         self.by_id.lock().expect("no code panics while it holds the table of terminals")
     }
 
-    fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {
+    pub(super) fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {
         self.by_request.lock().expect("no code panics while it holds the table of requests")
     }
 }

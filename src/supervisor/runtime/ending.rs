@@ -230,6 +230,7 @@ fn outcome(terminal: &Terminal, remains: &Remains) -> Exit {
     if let Some(stop) = &terminal.stop {
         exit.set_stopped(stop.cause.unwrap_or(StopCause::Unspecified));
         exit.stragglers_killed = stop.stragglers;
+        exit.force_killed = stop.killed_at.is_some();
     }
     // Always there: no step to the end is taken before the main process is reaped.
     if let Some(main) = &terminal.main {

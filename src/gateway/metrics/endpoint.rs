@@ -1,0 +1,205 @@
+//! The metrics' endpoint: HTTP/1.1, `GET /metrics`, one answer for each connection.
+//!
+//! Whoever connects is a stranger. A connection has a bounded time from its first byte to the last of its answer, its
+//! request's head is bounded, and of more connections than are served at once the oldest is dropped: one that is slow on
+//! purpose makes room for one that is not.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{ALLOW, CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    time::{sleep, timeout},
+};
+use tokio_stream::StreamExt as _;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    super::{
+        listen::{self, ListenError, Listening},
+        state::{LEFT_BEHIND, LOOK_AGAIN},
+    },
+    MetricsAddress, Page,
+};
+
+/// Connections that are served at once; the next one takes the place of the oldest.
+const CONNECTIONS: usize = 32;
+/// How long a connection may take, from its first byte to the last of its answer.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// The longest head of a request.
+const HEAD_BYTES: usize = 16 << 10;
+/// The most lines of it.
+const HEAD_LINES: usize = 64;
+/// How long nobody is taken in after the system has refused a connection, for want of descriptors as a rule.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What the answer is written in: OpenMetrics, which Prometheus reads.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum MetricsError {
+    /// The address cannot be had.
+    #[error("cannot serve metrics at {address}")]
+    Tcp {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket cannot be had.
+    #[error("cannot serve metrics")]
+    Unix(#[source] ListenError),
+}
+
+/// Bound, and not yet served.
+#[derive(Debug)]
+pub struct Endpoint(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(Listening),
+}
+
+impl Endpoint {
+    /// Takes the address.
+    pub async fn bind(address: &MetricsAddress) -> Result<Self, MetricsError> {
+        match address {
+            MetricsAddress::Unix { path, mode } => {
+                listen::bind(path, *mode).map(Socket::Unix).map(Self).map_err(MetricsError::Unix)
+            }
+            MetricsAddress::Tcp(address) => {
+                let bound = bind_tcp(*address).await;
+                let listener = bound.map_err(|source| MetricsError::Tcp { address: *address, source })?;
+                if let Ok(address) = listener.local_addr() {
+                    tracing::info!(metrics.listen = %address, "serving metrics");
+                }
+                Ok(Self(Socket::Tcp(listener)))
+            }
+        }
+    }
+
+    /// Answers everybody who connects. Never ends.
+    pub async fn serve(self, page: Page) -> Infallible {
+        let page = Arc::new(page);
+        let mut connections = Connections::default();
+        let mut socket = self.0;
+        loop {
+            let accepted = match &mut socket {
+                Socket::Tcp(listener) => match listener.accept().await {
+                    Ok((stream, _)) => {
+                        connections.begin(stream, &page);
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                Socket::Unix(listening) => match listening.next().await {
+                    Some(Ok(stream)) => {
+                        connections.begin(stream, &page);
+                        Ok(())
+                    }
+                    Some(Err(error)) => Err(error),
+                    None => Ok(()),
+                },
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(error = %error, "a connection for metrics was not taken");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// What a process holds that a killed gateway was starting is free in a moment.
+async fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + LEFT_BEHIND;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                sleep(LOOK_AGAIN).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
+/// Those that are being answered, oldest first. Dropped, a connection ends.
+#[derive(Debug, Default)]
+struct Connections(VecDeque<AbortOnDropHandle<()>>);
+
+impl Connections {
+    fn begin(&mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, page: &Arc<Page>) {
+        self.0.retain(|connection| !connection.is_finished());
+        if self.0.len() >= CONNECTIONS {
+            self.0.pop_front();
+        }
+        let page = page.clone();
+        self.0.push_back(AbortOnDropHandle::new(tokio::spawn(async move {
+            // Who is too slow, goes away or does not speak HTTP is a stranger's concern.
+            let _ = timeout(CONNECTION_LIMIT, answer(stream, page)).await;
+        })));
+    }
+}
+
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    page: Arc<Page>,
+) -> hyper::Result<()> {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &page);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES)
+        .max_headers(HEAD_LINES)
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+/// The page is read-only and has one address; a body is not read.
+fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    match (request.uri().path(), is_read) {
+        ("/metrics", true) => match page.text() {
+            Ok(text) => {
+                let mut response = Response::new(Full::new(text.into()));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
+                response
+            }
+            Err(std::fmt::Error) => refusal(StatusCode::INTERNAL_SERVER_ERROR),
+        },
+        ("/metrics", false) => {
+            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+        _ => refusal(StatusCode::NOT_FOUND),
+    }
+}
+
+fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}

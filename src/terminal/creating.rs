@@ -1,0 +1,153 @@
+//! Creating a terminal: the way of a request from its caller to a command that runs, and what is undone when it fails.
+//!
+//! What was begun on a caller's behalf is completed or undone when the caller goes away. The steps themselves are in
+//! `driver`; here is their order, and that requests with one id are one.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    CreateError, OnAsk, Terminals,
+    asking::Presence,
+    driver::{Authorized, Requested},
+    holds::Audience,
+    terminal::Terminal,
+    turned_away::{Limit, TurnedAway},
+    uninterrupted::uninterrupted,
+};
+use crate::{
+    policy::{Minutes, Request},
+    proto::supervisor::StopCause,
+    session::{Session, SessionId},
+};
+
+/// What a create is made of: the session, and the request within it.
+#[derive(Debug)]
+pub struct NewRequest {
+    /// The caller's session.
+    pub session: Arc<Session>,
+    /// What policy judges.
+    pub request: Request,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Makes a repeated request answer with the first terminal.
+    pub request_id: Option<String>,
+    /// For whom the output is.
+    pub audience: Audience,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub patience: Option<Duration>,
+}
+
+impl Terminals {
+    /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
+    /// either the one terminal of its request id, or none.
+    pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        let this = self.clone();
+        let (caller, _here) = Presence::begin(new.patience);
+        match new.request_id.clone() {
+            Some(request_id) => {
+                let key = (new.session.id, request_id);
+                uninterrupted(async move { this.create_once(key, new, caller).await }, |_| async {}).await
+            }
+            None => {
+                let undo = self.clone();
+                let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
+                uninterrupted(work, |created| async move {
+                    if let Ok(terminal) = created {
+                        // Somebody else's release of it is as good.
+                        let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    async fn create_once(
+        self: Arc<Self>,
+        key: (SessionId, String),
+        new: NewRequest,
+        caller: Presence,
+    ) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        loop {
+            let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
+            let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
+            let result = attempt.get_or_init(|| driven).await.clone();
+            let Err(error) = &result else { return result };
+            // The next one with this id may try again.
+            let mut requests = self.lock_requests();
+            if requests.get(&key).is_some_and(|current| Arc::ptr_eq(current, &attempt)) {
+                requests.remove(&key);
+            }
+            // The one who asked a person for all of us has gone: who is still here asks.
+            if !(error.is_for_want_of_caller() && caller.is_here()) {
+                return result;
+            }
+        }
+    }
+
+    /// The way of a command up to its start, counted.
+    async fn drive(&self, new: &NewRequest, caller: &Presence) -> Result<Arc<Terminal>, CreateError> {
+        let driven = self.drive_to_start(new, caller).await;
+        if let Err(error) = &driven {
+            self.counters().turned_away.one(TurnedAway::from(error));
+            if let Some(limit) = Limit::of(error) {
+                self.counters().limits.one(limit);
+            }
+        }
+        driven
+    }
+
+    async fn drive_to_start(
+        &self,
+        new: &NewRequest,
+        caller: &Presence,
+    ) -> Result<Arc<Terminal>, CreateError> {
+        if self.is_draining() {
+            return Err(CreateError::Draining);
+        }
+        let begun = Instant::now();
+        let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
+        let mut requested = Requested {
+            session: new.session.clone(),
+            entered,
+            request: new.request.clone(),
+            labels: new.labels.clone(),
+            request_id: new.request_id.clone(),
+            audience: new.audience,
+            on_ask: new.on_ask,
+            minutes: Minutes::default(),
+            approval: None,
+        };
+        let permit =
+            self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.one())?;
+        let was_asked = requested.approval.is_some();
+        let authorized = requested
+            .authorize(permit, self.ledger(), self.counters(), self.changes_sender(), self.recorder())
+            .await
+            .inspect_err(|_| self.counters().refused.one())?;
+        let terminal = authorized.terminal.clone();
+        self.lock().insert(terminal.id, terminal.clone());
+        match self.start(authorized).await {
+            Ok(terminal) => {
+                if !was_asked {
+                    self.counters().steps.whole.took(begun.elapsed());
+                }
+                Ok(terminal)
+            }
+            Err(error) => {
+                self.lock().remove(&terminal.id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
+        authorized.with_secrets()?.prepare(self.site()).await?.spawn().await
+    }
+}
