@@ -4,7 +4,7 @@
 //! and said: in the log, and in the list that `provost doctor` shows. Only what is proven dead is taken away.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -24,7 +24,7 @@ use crate::{
         leftover::{self, EndError},
     },
     session::{Session, Sessions},
-    terminal::{Terminals, closing},
+    terminal::{Fates, Terminals, closing},
 };
 
 /// Sandboxes that are asked at once.
@@ -44,13 +44,26 @@ pub(super) async fn adopt(
         let restored = tokio::task::spawn_blocking(move || sessions.restore()).await;
         restored.map_err(io::Error::other).and_then(|restored| restored).map_err(failed)?
     };
+    let mut names: HashSet<String> = HashSet::new();
     for (name, error) in restored.refused {
-        quarantined.push(Quarantined::new(Kind::Session, name, &error));
+        quarantined.push(Quarantined::new(Kind::Session, name.clone(), &error));
+        names.insert(name);
+    }
+    for session in &restored.sessions {
+        names.insert(session.id.to_string());
+        if let Err(error) = terminals.restore_roll(session) {
+            tracing::error!(session.id = %session.id, error = %error, "some of its terminals may be missing");
+        }
+    }
+    for name in terminals.tidy_rolls(&names).map_err(failed)? {
+        let why = "terminals whose sandbox has ended may be missing from their session".to_owned();
+        quarantined.push(Quarantined::because(Kind::Roll, name, why));
     }
     let by_id: HashMap<String, Arc<Session>> =
         restored.sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect();
 
-    let (mut adopted, mut sandboxes, mut dead) = (0, 0, 0);
+    let (mut adopted, mut dead) = (0, 0);
+    let mut fates = Fates::default();
     let mut written = terminals.recorder().written_ends();
     let mut asked = ask_all(state.sandboxes().map_err(failed)?);
     while let Some(joined) = asked.join_next().await {
@@ -59,7 +72,7 @@ pub(super) async fn adopt(
             Ok(Asked::Alive(found)) => match by_id.get(&found.facts.holder.session_id) {
                 Some(session) => match terminals.adopt(session, *found, &mut written) {
                     Ok(count) => {
-                        sandboxes += 1;
+                        fates.alive.insert(State::name_of(&folder));
                         adopted += count;
                     }
                     Err(error) => {
@@ -78,6 +91,12 @@ pub(super) async fn adopt(
             }
         }
     }
+    let unknown = quarantined.iter().filter(|one| one.kind == Kind::Sandbox);
+    fates.unknown.extend(unknown.map(|one| one.id.clone()));
+    let mut lost = 0;
+    for session in &restored.sessions {
+        lost += terminals.settle_roll(session, &fates, &mut written);
+    }
     for session in &restored.sessions {
         watch_owner(sessions, terminals, session);
     }
@@ -85,12 +104,14 @@ pub(super) async fn adopt(
     let left = |kind| quarantined.iter().filter(|one| one.kind == kind).count();
     let taken_back =
         TakenBack { sandboxes_quarantined: left(Kind::Sandbox), sessions_quarantined: left(Kind::Session) };
+    let sandboxes = fates.alive.len();
     if !restored.sessions.is_empty() || sandboxes + dead > 0 {
         tracing::info!(
             sessions = restored.sessions.len(),
             sandboxes,
             terminals = adopted,
             sandboxes.dead = dead,
+            terminals.lost = lost,
             quarantined = quarantined.len(),
             ms = begun.elapsed().as_millis() as u64,
             "taken back from the gateway before"

@@ -14,6 +14,7 @@ use crate::{
     proto::state::{QuarantineRecord, QuarantinedRecord},
     record::{self, ReadError},
     sandbox::leftover::{self, EndError},
+    terminal::roll,
 };
 
 /// The list's name in the state folder.
@@ -26,6 +27,8 @@ pub enum Kind {
     Session,
     /// A sandbox's folder, and what may live in it.
     Sandbox,
+    /// A session's damaged roll of its terminals, put aside.
+    Roll,
 }
 
 impl Kind {
@@ -34,6 +37,7 @@ impl Kind {
         match self {
             Self::Session => "session",
             Self::Sandbox => "sandbox",
+            Self::Roll => "roll",
         }
     }
 }
@@ -82,8 +86,8 @@ pub enum ReapError {
     #[error("the sandbox {0} cannot be ended")]
     Sandbox(String, #[source] EndError),
     /// The file cannot be removed.
-    #[error("the session's file {} cannot be removed", .0.display())]
-    Session(PathBuf, #[source] io::Error),
+    #[error("the file {} cannot be removed", .0.display())]
+    File(PathBuf, #[source] io::Error),
     /// What was reaped is gone; the list still names it.
     #[error("the list of what was left cannot be written")]
     Write(#[source] io::Error),
@@ -113,18 +117,18 @@ pub fn reap(state: &Path, id: &str) -> Result<(), ReapError> {
             leftover::end(&state.join("sandboxes").join(id))
                 .map_err(|error| ReapError::Sandbox(id.to_owned(), error))?;
         }
-        Kind::Session => {
-            let file = state.join("sessions").join(id);
-            match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(ReapError::Session(file, error));
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
+        Kind::Session => remove(state.join("sessions").join(id))?,
+        Kind::Roll => remove(roll::damaged_file(state, id))?,
     }
     all.remove(place);
     write(state, &all).map_err(ReapError::Write)
+}
+
+fn remove(file: PathBuf) -> Result<(), ReapError> {
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ReapError::File(file, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Says and lists what was left.
@@ -154,7 +158,7 @@ fn to_record(one: &Quarantined) -> QuarantinedRecord {
 
 /// Names that lead elsewhere, and kinds of a later version, are none of ours to touch.
 fn from_record(one: QuarantinedRecord) -> Option<Quarantined> {
-    let kind = [Kind::Session, Kind::Sandbox].into_iter().find(|kind| kind.name() == one.kind)?;
+    let kind = [Kind::Session, Kind::Sandbox, Kind::Roll].into_iter().find(|kind| kind.name() == one.kind)?;
     let is_plain = !one.id.is_empty() && !one.id.contains('/') && one.id != "." && one.id != "..";
     is_plain.then_some(Quarantined { kind, id: one.id, why: one.why })
 }

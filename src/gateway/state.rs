@@ -35,7 +35,10 @@ impl State {
         let failed = |source| ServeError::State { path: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let folder = folder.canonicalize().map_err(failed)?;
-        let _ = fs::DirBuilder::new().mode(0o700).create(folder.join("sessions"));
+        for part in ["sessions", "terminals"] {
+            // It may be there; where it cannot be made, whoever writes into it says so.
+            let _ = fs::DirBuilder::new().mode(0o700).create(folder.join(part));
+        }
         let mut lock = fs::OpenOptions::new()
             .create(true)
             .truncate(false)

@@ -16,8 +16,9 @@ use crate::{
     proto::v1::SpawnError,
     sandbox::{
         control::ControlError,
-        handle::{SpawnRefused, StartError},
+        handle::StartError,
         launch::LaunchError,
+        requests::SpawnRefused,
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
     },
     session::OpenError,
@@ -100,6 +101,10 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
         CreateError::Quota(reached) => quota_reached(reached),
         CreateError::Unrecorded(error) => unrecorded(error),
+        CreateError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
+        CreateError::Withheld(_) => {
+            status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
+        }
         CreateError::Sandbox(error) => sandbox(error),
         CreateError::Secret(error) => secret(error),
         CreateError::Spawn(refused) => match refused {

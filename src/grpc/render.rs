@@ -63,6 +63,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
         output: positions(terminal),
         pid: live.map_or(0, |live| live.started.pid),
         output_byte_limit: summary.output_limit_bytes,
+        output_lost: terminal.output_lost(),
     }
 }
 

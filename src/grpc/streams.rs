@@ -58,6 +58,7 @@ fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
         next_offset: cursor.offset().min(next),
         state: render::state(&stage).into(),
         outcome: stage.outcome().map(|outcome| (**outcome).clone()),
+        output_lost: terminal.output_lost(),
     };
     OutputEvent { event: Some(output_event::Event::End(end)) }
 }

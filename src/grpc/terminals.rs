@@ -113,9 +113,10 @@ impl Service for TerminalsService {
             text,
             start_offset: retained.start_offset,
             next_offset: retained.next_offset,
-            truncated: retained.start_offset > 0,
+            truncated: retained.start_offset > 0 || terminal.output_lost(),
             state: render::state(&retained.stage).into(),
             outcome: retained.stage.outcome().map(|outcome| (**outcome).clone()),
+            output_lost: terminal.output_lost(),
         }))
     }
 

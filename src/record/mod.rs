@@ -9,6 +9,8 @@
 //! that such a crash has left empty or torn is told by its checksum. Knows nothing of what the messages mean, and
 //! repairs nothing.
 
+pub mod series;
+
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},

@@ -1,8 +1,8 @@
-//! A sandbox as the gateway holds it: launched, asked, lost or shut down, taken away.
+//! A sandbox as the gateway holds it: launched or taken over, lost or shut down, taken away.
 //!
 //! One task owns a sandbox from its launch to the moment when nothing of it is left: it reads the control
 //! connection, hands each event to the terminal that it is about, watches the supervisor's life, and cleans up.
-//! Whoever asks something of a sandbox that has gone is told so; nothing here starts a new one.
+//! What is asked of it is in [`requests`](super::requests).
 
 use std::{
     collections::HashMap,
@@ -23,24 +23,18 @@ use tokio::{
 };
 
 use super::{
-    control::{ConnectError, Control, ControlError, Event},
+    control::{ConnectError, Control, Event},
     counters::Counters,
     facts::Facts,
     host::Host,
     launch::{self, LaunchError, Launched},
     remains::Remains,
-    spawn_error::{SpawnFailure, SpawnFault},
-    spawn_request::{self, Provisions},
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
     failpoint,
-    policy::Permit,
-    proto::supervisor::{
-        Exit, Identity, Release, Resume, SandboxPosture, SendSignal, Shutdown, Started, StdinWritten, Stop,
-        StopCause, WriteStdin, from_supervisor::Message, spawned, to_supervisor::Request,
-    },
-    sys::{namespace, ring, watched},
+    proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, to_supervisor::Request},
+    sys::{namespace, watched},
 };
 
 /// How long a supervisor may take to answer the first question.
@@ -83,50 +77,6 @@ pub enum StartError {
     /// It was launched, and did not answer in time.
     #[error("the sandbox did not answer within {} s", HELLO_LIMIT.as_secs())]
     Silent,
-}
-
-/// Why nothing was spawned.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnRefused {
-    /// A step failed.
-    #[error("a step of the spawn failed")]
-    Failed(SpawnFailure),
-    /// What was to be executed is not what was judged.
-    #[error("{path:?} is not the file that policy judged")]
-    Changed {
-        /// The step.
-        failure: SpawnFailure,
-        /// The program, or the script's interpreter, as it was asked for.
-        path: String,
-    },
-    /// The sandbox did not answer.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// What came as a ring is none.
-    #[error("the output ring cannot be used")]
-    Ring(#[from] ring::OpenError),
-}
-
-/// Why a request about a terminal was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// The sandbox did not answer.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// The supervisor could not do it: errno(3).
-    #[error("the supervisor answered errno {0}")]
-    Errno(i32),
-}
-
-/// A command that was started: what the supervisor said of it, and its output.
-#[derive(Debug)]
-pub struct Spawned {
-    /// As the supervisor saw it.
-    pub started: Started,
-    /// Of stdout, or of the merged output.
-    pub stdout: ring::Reader,
-    /// Of stderr, when it is kept apart.
-    pub stderr: Option<ring::Reader>,
 }
 
 /// Whether a sandbox can be asked.
@@ -308,104 +258,6 @@ impl Sandbox {
         }
     }
 
-    /// Spawns what the permit allows. The listener hears of everything that happens to it from then on; the supervisor
-    /// keeps the keepsake for the next gateway.
-    pub async fn spawn(
-        &self,
-        terminal_id: String,
-        permit: Permit,
-        provisions: Provisions,
-        listener: Arc<dyn Listener>,
-    ) -> Result<Spawned, SpawnRefused> {
-        self.lock_terminals().insert(terminal_id.clone(), listener);
-        let spawned = self.ask_to_spawn(terminal_id.clone(), permit, provisions).await;
-        if spawned.is_err() {
-            self.lock_terminals().remove(&terminal_id);
-        }
-        spawned
-    }
-
-    async fn ask_to_spawn(
-        &self,
-        terminal_id: String,
-        permit: Permit,
-        provisions: Provisions,
-    ) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.redeem(), provisions);
-        let judged: Vec<String> = request
-            .judged
-            .iter()
-            .flat_map(|judged| judged.files.iter().map(|file| file.path.clone()))
-            .collect();
-        let program = request.program.clone();
-        let answer = self.control.send(Request::Spawn(request)).await?;
-        failpoint::reach("create.asked");
-        let answer = answer.await.map_err(|_| ControlError::Lost)?;
-        failpoint::reach("create.answered");
-        let Message::Spawned(spawned) = answer.message else {
-            return Err(ControlError::Nonsense.into());
-        };
-        let started = match spawned.result {
-            Some(spawned::Result::Started(started)) => started,
-            Some(spawned::Result::Failure(failure)) => {
-                let failure = SpawnFailure::from(failure);
-                if failure.fault == SpawnFault::ProgramChanged {
-                    let path = judged.get(failure.index as usize).unwrap_or(&program).clone();
-                    return Err(SpawnRefused::Changed { failure, path });
-                }
-                return Err(SpawnRefused::Failed(failure));
-            }
-            None => return Err(ControlError::Nonsense.into()),
-        };
-        match open_rings(answer.descriptors) {
-            Ok((stdout, stderr)) => Ok(Spawned { started, stdout, stderr }),
-            Err(error) => {
-                // It runs, and nobody can read it: it must not go on.
-                let _ = self.stop(terminal_id, StopCause::Killed, Some(Duration::ZERO)).await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Begins to stop a command. That it has ended, or never was, is no error.
-    pub async fn stop(
-        &self,
-        terminal_id: String,
-        cause: StopCause,
-        grace: Option<Duration>,
-    ) -> Result<(), RequestError> {
-        let grace_ms = grace.map(|grace| grace.as_millis() as u64);
-        let stop = Stop { terminal_id, cause: cause.into(), grace_ms };
-        match self.ask_done(Request::Stop(stop)).await {
-            Ok(()) | Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sends a signal to the command's process group.
-    pub async fn signal(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
-        self.ask_done(Request::SendSignal(SendSignal { terminal_id, signal })).await
-    }
-
-    /// Writes to the command's stdin, and closes it after that when `eof` says so.
-    pub async fn write_stdin(&self, request: WriteStdin) -> Result<StdinWritten, ControlError> {
-        match self.control.ask(Request::WriteStdin(request)).await?.message {
-            Message::StdinWritten(written) => Ok(written),
-            _ => Err(ControlError::Nonsense),
-        }
-    }
-
-    /// Tells the supervisor that the reader of a held ring has advanced. Its answer says nothing.
-    pub async fn resume(&self, terminal_id: String) -> Result<(), ControlError> {
-        self.control.send(Request::Resume(Resume { terminal_id })).await.map(drop)
-    }
-
-    /// Tells the supervisor to forget an ended command. Sent, and not waited for: what it frees is the
-    /// supervisor's own bookkeeping, since the processes and the group were gone before the end was reported.
-    pub async fn forget(&self, terminal_id: String) -> Result<(), ControlError> {
-        self.control.send(Request::Release(Release { terminal_id })).await.map(drop)
-    }
-
     /// Stops every command and ends the sandbox. Returns when nothing is left of it.
     pub async fn shut_down(&self, grace: Duration) {
         self.ending.store(true, Relaxed);
@@ -456,18 +308,23 @@ impl Sandbox {
         self.posture.get()
     }
 
-    async fn ask_done(&self, request: Request) -> Result<(), RequestError> {
-        match self.control.ask(request).await?.message {
-            Message::Done(done) if done.errno == 0 => Ok(()),
-            Message::Done(done) => Err(RequestError::Errno(done.errno)),
-            _ => Err(ControlError::Nonsense.into()),
-        }
-    }
-
     async fn wait_until(&self, life: Life) {
         let mut watched = self.life.subscribe();
         // The sender is part of `self`: it cannot be gone.
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
+    }
+
+    pub(super) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Has a listener told of what happens to a terminal.
+    pub(super) fn listen(&self, terminal_id: String, listener: Arc<dyn Listener>) {
+        self.lock_terminals().insert(terminal_id, listener);
+    }
+
+    pub(super) fn listen_no_more(&self, terminal_id: &str) {
+        self.lock_terminals().remove(terminal_id);
     }
 
     fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
@@ -486,11 +343,4 @@ impl Drop for KillOnDrop {
             tracing::error!(sandbox.id = %sandbox.id, error = %errno, "cannot kill the supervisor");
         }
     }
-}
-
-fn open_rings(descriptors: Vec<OwnedFd>) -> Result<(ring::Reader, Option<ring::Reader>), SpawnRefused> {
-    let mut files = descriptors.into_iter();
-    let stdout = files.next().ok_or(ControlError::Nonsense)?;
-    let stdout = ring::Reader::open(stdout)?;
-    Ok((stdout, files.next().map(ring::Reader::open).transpose()?))
 }

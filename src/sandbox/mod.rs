@@ -16,6 +16,7 @@ mod prepare;
 pub mod programs;
 pub mod protected;
 mod remains;
+pub mod requests;
 pub mod roots;
 mod script;
 pub mod seccomp;

@@ -1,15 +1,23 @@
 //! Terminals that a gateway before this one has started, taken in as they are found.
 //!
 //! Each has the id, the owner, the output and the end that it had; nothing is judged again. What was done for a caller
-//! that cannot come back, a run, ends as when that caller goes away.
+//! that cannot come back, a run, ends as when that caller goes away. What stands on a session's roll and has no sandbox
+//! any more ended with it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use super::{
     TerminalId, Terminals, WrittenEnds,
     driver::Running,
     holds::Waits,
     keepsake::{self, KeepsakeError, Remembered},
+    outcome,
+    roll::{Entry, RollError},
     terminal::{Live, NewTerminal, Recording, Terminal},
 };
 use crate::{
@@ -26,6 +34,15 @@ use crate::{
 /// Between TERM and KILL of a sandbox of its own in which there is nothing.
 const EMPTY_GRACE: Duration = Duration::ZERO;
 
+/// What has become of the sandboxes of the gateway before.
+#[derive(Debug, Default)]
+pub struct Fates {
+    /// Taken back.
+    pub alive: HashSet<String>,
+    /// Left as they are: they may be alive.
+    pub unknown: HashSet<String>,
+}
+
 /// Why a sandbox is not taken in. It is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
@@ -35,6 +52,13 @@ pub enum AdoptError {
     /// What is known of a terminal cannot be read.
     #[error("what is known of {0}")]
     Keepsake(TerminalId, #[source] KeepsakeError),
+}
+
+/// What has become of what a terminal wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Held,
+    Lost,
 }
 
 impl Terminals {
@@ -54,7 +78,7 @@ impl Terminals {
             let remembered =
                 keepsake::read(&held.keepsake).map_err(|error| AdoptError::Keepsake(id, error))?;
             let masker = remembered.masker.clone();
-            recalled.push((self.recall(session, id, remembered), held, masker));
+            recalled.push((self.recall(session, id, remembered, Output::Held), held, masker));
         }
         let listener =
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
@@ -63,6 +87,9 @@ impl Terminals {
         let sandbox = found.take_over(listeners, &self.site().sandboxes);
         let count = recalled.len();
         for (terminal, held, masker) in recalled {
+            if let Err(error) = terminal.roll().begin(&terminal, &facts.id) {
+                tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
+            }
             self.insert(&terminal);
             let live = Live {
                 started: held.started,
@@ -84,15 +111,100 @@ impl Terminals {
         Ok(count)
     }
 
+    /// Reads which terminals a session had, before any of its sandboxes is taken in.
+    ///
+    /// # Errors
+    /// [`RollError`]: some may be missing. The file was put aside.
+    pub fn restore_roll(&self, session: &Session) -> Result<(), RollError> {
+        self.rolls().restore(session.id).1
+    }
+
+    /// Removes the rolls of sessions that are not among these. The names of those that were put aside as damaged.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn tidy_rolls(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+        self.rolls().tidy(sessions)
+    }
+
+    /// Settles what stands on a session's roll and was not found in a sandbox, after all sandboxes were looked at. The
+    /// commands of those that are gone have ended with them; how many that were.
+    pub fn settle_roll(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        fates: &Fates,
+        written: &mut WrittenEnds,
+    ) -> usize {
+        let roll = self.rolls().of(session.id);
+        let mut lost = 0;
+        for (id, entry) in roll.entries() {
+            let sandbox_id = &entry.begun.sandbox_id;
+            if self.has(id) {
+                continue;
+            }
+            if fates.unknown.contains(sandbox_id) {
+                let request_id = entry.begun.terminal.map(|record| record.request_id);
+                if let Some(request_id) = request_id.filter(|id| !id.is_empty()) {
+                    self.withhold(session.id, request_id, id);
+                }
+            } else if fates.alive.contains(sandbox_id) {
+                // Never spawned, or released: its supervisor would know.
+                roll.forget(id);
+            } else if let Err(error) = self.mourn(session, id, entry, written) {
+                // It stays on the roll: another build may read it.
+                tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
+            } else {
+                lost += 1;
+            }
+        }
+        lost
+    }
+
+    /// Takes in a terminal whose sandbox is gone.
+    fn mourn(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        id: TerminalId,
+        entry: Entry,
+        written: &mut WrittenEnds,
+    ) -> Result<(), KeepsakeError> {
+        let outcome = entry.outcome();
+        let remembered = keepsake::recall(entry.begun.terminal.unwrap_or_default())?;
+        let terminal = self.recall(session, id, remembered, Output::Lost);
+        let now = SystemTime::now();
+        let since = |at| now.duration_since(at).unwrap_or_default();
+        let ended_at = outcome.as_ref().and_then(|outcome| SystemTime::try_from(outcome.ended_at?).ok());
+        let recording = match written.has(&id.to_string(), since(ended_at.unwrap_or(terminal.created_at))) {
+            true => Recording::Before,
+            false => Recording::Now,
+        };
+        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, now));
+        self.insert(&terminal);
+        terminal.ended_without_trace(outcome, ended_at.map_or(Duration::ZERO, since), recording);
+        if terminal.summary.waits == Waits::ForRun {
+            self.release_run(&terminal);
+        }
+        Ok(())
+    }
+
     /// Makes the terminal, which does not know yet where it runs.
-    fn recall(&self, session: &Arc<Session>, id: TerminalId, remembered: Remembered) -> Arc<Terminal> {
+    fn recall(
+        &self,
+        session: &Arc<Session>,
+        id: TerminalId,
+        remembered: Remembered,
+        output: Output,
+    ) -> Arc<Terminal> {
         let Remembered { summary, session_id, request_id, created_at, .. } = remembered;
         if session_id != session.id.to_string() {
             // Whose a sandbox is, its record says: a terminal cannot be somebody else's.
             tracing::error!(terminal.id = %id, session.id = %session.id, "the terminal's keepsake names another session");
         }
         let streams = if summary.streams == Streams::Split { 2 } else { 1 };
-        let bytes = summary.output_limit_bytes.saturating_mul(streams);
+        let bytes = match output {
+            Output::Held => summary.output_limit_bytes.saturating_mul(streams),
+            Output::Lost => 0,
+        };
         Terminal::new(NewTerminal {
             id,
             created_at,
@@ -100,6 +212,7 @@ impl Terminals {
             summary,
             request_id,
             reservation: self.ledger().restore(session, bytes),
+            roll: self.rolls().of(session.id),
             counters: self.counters().clone(),
             recorder: self.recorder().clone(),
             changes: self.changes_sender().clone(),
@@ -131,14 +244,16 @@ impl Terminals {
                 // A sandbox that is gone has nothing more to write.
                 tokio::spawn(async move { sandbox.resume(id).await });
             }
-            Waits::ForRun => {
-                let (this, terminal) = (self.clone(), terminal.clone());
-                tokio::spawn(async move {
-                    tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
-                    // Somebody else's release of it is as good.
-                    let _ = this.release(&terminal, None, StopCause::Killed).await;
-                });
-            }
+            Waits::ForRun => self.release_run(terminal),
         }
+    }
+
+    fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        let (this, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
+            // Somebody else's release of it is as good.
+            let _ = this.release(&terminal, None, StopCause::Killed).await;
+        });
     }
 }

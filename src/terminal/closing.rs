@@ -54,6 +54,7 @@ pub async fn close(
                 failpoint::reach("close.released");
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
+                terminals.rolls().remove(session.id);
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
                 terminals.counters().sessions_closed.one(why);

@@ -74,16 +74,18 @@ impl Terminals {
         new: NewRequest,
         caller: Presence,
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        if let Some(id) = self.withheld(&key) {
+            let error = CreateError::Withheld(id);
+            self.counters().turned_away.one(TurnedAway::from(&error));
+            return Err(Arc::new(error));
+        }
         loop {
-            let attempt = self.lock_requests().entry(key.clone()).or_default().clone();
+            let attempt = self.attempt(&key);
             let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
             let result = attempt.get_or_init(|| driven).await.clone();
             let Err(error) = &result else { return result };
             // The next one with this id may try again.
-            let mut requests = self.lock_requests();
-            if requests.get(&key).is_some_and(|current| Arc::ptr_eq(current, &attempt)) {
-                requests.remove(&key);
-            }
+            self.forget_attempt(&key, &attempt);
             // The one who asked a person for all of us has gone: who is still here asks.
             if !(error.is_for_want_of_caller() && caller.is_here()) {
                 return result;
@@ -127,12 +129,13 @@ impl Terminals {
         let permit =
             self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.one())?;
         let was_asked = requested.approval.is_some();
+        let roll = self.rolls().of(new.session.id);
         let authorized = requested
-            .authorize(permit, self.ledger(), self.counters(), self.changes_sender(), self.recorder())
+            .authorize(permit, self.ledger(), self.counters(), self.changes_sender(), self.recorder(), roll)
             .await
             .inspect_err(|_| self.counters().refused.one())?;
         let terminal = authorized.terminal.clone();
-        self.lock().insert(terminal.id, terminal.clone());
+        self.show(&terminal);
         match self.start(authorized).await {
             Ok(terminal) => {
                 if !was_asked {
@@ -141,7 +144,7 @@ impl Terminals {
                 Ok(terminal)
             }
             Err(error) => {
-                self.lock().remove(&terminal.id);
+                self.hide(&terminal);
                 Err(error)
             }
         }

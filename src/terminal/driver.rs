@@ -23,8 +23,9 @@ use super::{
     judging, keepsake, outcome,
     quota::{Ledger, QuotaReached},
     records,
+    roll::Roll,
     secrets::{SecretError, Secrets},
-    terminal::{Live, NewTerminal, Summary, Terminal},
+    terminal::{Form, Live, NewTerminal, Summary, Terminal},
 };
 use crate::{
     approval::{ApprovalId, Wanted},
@@ -91,6 +92,7 @@ impl Requested {
         counters: &Arc<Counters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
         recorder: &Recorder,
+        roll: Arc<Roll>,
     ) -> Result<Authorized, QuotaReached> {
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
@@ -112,6 +114,7 @@ impl Requested {
             summary,
             request_id: self.request_id,
             reservation,
+            roll,
             counters: counters.clone(),
             changes: changes.clone(),
             recorder: recorder.clone(),
@@ -127,11 +130,12 @@ impl Requested {
 
 fn summarize(requested: &Requested, permit: &Permit) -> Summary {
     let order = permit.order();
-    let (command, args) = match &requested.request.program {
-        Program::Command { command, args } => (command.clone(), args.clone()),
-        Program::ShellLine(line) => (line.clone(), Vec::new()),
+    let (form, command, args) = match &requested.request.program {
+        Program::Command { command, args } => (Form::Program, command.clone(), args.clone()),
+        Program::ShellLine(line) => (Form::Line, line.clone(), Vec::new()),
     };
     Summary {
+        form,
         command,
         args,
         cwd: order.cwd().to_string(),
@@ -243,6 +247,15 @@ impl Prepared {
     /// sandbox before the journal says that it will be.
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
         let Self { terminal, permit, secrets, place, _entered, unwritten } = self;
+        // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
+        if let Err(error) = terminal.roll().begin(&terminal, place.sandbox.id()) {
+            unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
+            terminal.recorder.note(&records::not_kept(&terminal, &error));
+            terminal.abandon();
+            place.vacate(Duration::ZERO).await;
+            return Err(CreateError::Keep(error));
+        }
+        failpoint::reach("create.enrolled");
         let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
         records::mask(&mut spawn, secrets.masker());
         if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
@@ -300,18 +313,23 @@ impl Running {
             CommandEnd::Reported(exit) => outcome::reported(&exit),
             CommandEnd::SandboxLost => outcome::lost(started, SystemTime::now()),
         };
-        Exited { place: self.place, outcome: Arc::new(outcome) }
+        Exited { place: Some(self.place), outcome: Arc::new(outcome) }
     }
 }
 
-/// Ended, with its outcome. The output is still here.
+/// Ended, with its outcome. The output is still here, unless its sandbox ended while no gateway was there.
 #[derive(Debug)]
 pub(super) struct Exited {
-    place: Place,
+    place: Option<Place>,
     outcome: Arc<Outcome>,
 }
 
 impl Exited {
+    /// The end of a command whose sandbox was gone before this gateway came.
+    pub(super) fn without_trace(outcome: Outcome) -> Self {
+        Self { place: None, outcome: Arc::new(outcome) }
+    }
+
     /// What every waiter gets.
     pub(super) fn outcome(&self) -> &Arc<Outcome> {
         &self.outcome
@@ -319,11 +337,13 @@ impl Exited {
 
     /// Frees what the supervisor keeps, and the sandbox when it was the terminal's own.
     pub(super) async fn release(self, terminal: &Terminal) -> Released {
-        match self.place.tenancy {
+        match self.place {
+            None => {}
+            Some(place) if place.tenancy == Tenancy::Sole => place.vacate(Duration::ZERO).await,
             // A sandbox that has gone has nothing to forget.
-            Tenancy::Shared => drop(self.place.sandbox.forget(terminal.id.to_string()).await),
-            Tenancy::Sole => self.place.vacate(Duration::ZERO).await,
+            Some(place) => drop(place.sandbox.forget(terminal.id.to_string()).await),
         }
+        terminal.roll().forget(terminal.id);
         Released { outcome: self.outcome }
     }
 }

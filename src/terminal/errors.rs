@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Unrecorded, asking::Unapproved, quota::QuotaReached, secrets::SecretError};
+use super::{TerminalId, Unrecorded, asking::Unapproved, quota::QuotaReached, secrets::SecretError};
 use crate::{
     policy::Denial,
-    sandbox::{
-        control::ControlError,
-        handle::{SpawnRefused, StartError},
-    },
+    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
 };
 
 /// Why there is no terminal.
@@ -32,6 +29,12 @@ pub enum CreateError {
     /// The journal did not take the record of it.
     #[error(transparent)]
     Unrecorded(#[from] Unrecorded),
+    /// It cannot be entered on its session's roll, and so might be run again after a crash.
+    #[error("the terminal cannot be written down")]
+    Keep(#[source] std::io::Error),
+    /// The same request has a terminal already, in a sandbox that this gateway could not take back.
+    #[error("the request's terminal {0} is in a sandbox that could not be taken back")]
+    Withheld(TerminalId),
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),

@@ -11,7 +11,7 @@ use prost::Message;
 use super::{
     holds,
     secrets::Secrets,
-    terminal::{Summary, Terminal},
+    terminal::{Form, Summary, Terminal},
 };
 use crate::{
     masking::Masker,
@@ -30,6 +30,13 @@ const ARGUMENTS_MAX_BYTES: usize = 64 << 10;
 pub(super) fn of(terminal: &Terminal, secrets: &Secrets) -> Bytes {
     let record = TerminalRecord { secrets: secrets.record(), ..record(terminal) };
     record.encode_to_vec().into()
+}
+
+/// What may lie in a file: no argument, no line of a shell, no secret.
+pub(super) fn without_arguments(terminal: &Terminal) -> TerminalRecord {
+    let whole = record(terminal);
+    let command = if whole.names_program { whole.command } else { String::new() };
+    TerminalRecord { command, args: Vec::new(), args_cut: true, ..whole }
 }
 
 fn record(terminal: &Terminal) -> TerminalRecord {
@@ -58,6 +65,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
         generation: summary.generation,
         created_at_ns: nanoseconds(terminal.created_at),
         secrets: Vec::new(),
+        names_program: summary.form == Form::Program,
     }
 }
 
@@ -100,7 +108,11 @@ pub enum KeepsakeError {
 
 /// Reads a keepsake. Without it there is no terminal: nobody would know what in its output is to be masked.
 pub(super) fn read(keepsake: &[u8]) -> Result<Remembered, KeepsakeError> {
-    let record = TerminalRecord::decode(keepsake)?;
+    recall(TerminalRecord::decode(keepsake)?)
+}
+
+/// What a record says of its terminal.
+pub(super) fn recall(record: TerminalRecord) -> Result<Remembered, KeepsakeError> {
     if record.version > VERSION {
         return Err(KeepsakeError::Version(record.version));
     }
@@ -117,6 +129,7 @@ pub(super) fn read(keepsake: &[u8]) -> Result<Remembered, KeepsakeError> {
     };
     Ok(Remembered {
         summary: Summary {
+            form: if record.names_program { Form::Program } else { Form::Line },
             command: record.command,
             args: record.args,
             cwd: record.cwd,

@@ -17,8 +17,9 @@ use crate::{
     policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
     proto::v1::{self, Outcome, SpawnError, outcome},
     sandbox::{
-        handle::{Sandbox, SpawnRefused, StartError},
+        handle::{Sandbox, StartError},
         launch::LaunchError,
+        requests::SpawnRefused,
         spawn_error::{SpawnFault, stage_name},
     },
     session::Session,
@@ -222,6 +223,11 @@ pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
         }
     };
     spawn_failed(terminal, reason, stage, errno, error)
+}
+
+/// A command that could not be entered on its session's roll.
+pub fn not_kept(terminal: &Terminal, error: &std::io::Error) -> Record {
+    spawn_failed(terminal, SpawnError::LimitReached, "roll".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.

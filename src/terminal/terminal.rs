@@ -21,6 +21,7 @@ use super::{
     holds::{Holds, Waits},
     quota::Reservation,
     records,
+    roll::Roll,
 };
 use crate::{
     failpoint,
@@ -65,9 +66,20 @@ impl Stage {
     }
 }
 
+/// What a terminal's command is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The program's name or path, with arguments.
+    Program,
+    /// A line for a shell, which may hold anything.
+    Line,
+}
+
 /// What a terminal is about; never changes.
 #[derive(Debug)]
 pub struct Summary {
+    /// What `command` is.
+    pub form: Form,
     /// As the caller gave it.
     pub command: String,
     /// As the caller gave them.
@@ -125,6 +137,7 @@ pub struct Terminal {
     progress: Notify,
     slot: Mutex<Slot>,
     reservation: Mutex<Option<Reservation>>,
+    roll: Arc<Roll>,
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
     pub(super) holds: Holds,
@@ -154,6 +167,7 @@ pub(super) struct NewTerminal {
     pub summary: Summary,
     pub request_id: Option<String>,
     pub reservation: Reservation,
+    pub roll: Arc<Roll>,
     pub counters: Arc<Counters>,
     pub changes: broadcast::Sender<Arc<Terminal>>,
     pub recorder: Recorder,
@@ -173,6 +187,7 @@ impl Terminal {
             progress: Notify::new(),
             slot: Mutex::new(Slot::Starting(None)),
             reservation: Mutex::new(Some(new.reservation)),
+            roll: new.roll,
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
             holds: Holds::default(),
@@ -211,6 +226,16 @@ impl Terminal {
     /// Wakes when an armed ring has changed, and with every change of the stage.
     pub fn progress(&self) -> &Notify {
         &self.progress
+    }
+
+    /// Whether what it wrote is gone: its sandbox ended while no gateway was there to hold the output.
+    pub fn output_lost(&self) -> bool {
+        self.live().is_none() && matches!(*self.stage.borrow(), Stage::Finished(_))
+    }
+
+    /// Where its session's terminals are written down.
+    pub(super) fn roll(&self) -> &Roll {
+        &self.roll
     }
 
     /// When it ended, by the gateway's clock.
@@ -297,8 +322,19 @@ impl Terminal {
         self.end(end, now.checked_sub(ago).unwrap_or(now), recording);
     }
 
+    /// The command has ended, and its sandbox is gone with all that it wrote. So much of its end is known.
+    pub(super) fn ended_without_trace(&self, outcome: Outcome, ago: Duration, recording: Recording) {
+        self.counters.adopted.one();
+        let exited = Exited::without_trace(outcome);
+        let outcome = exited.outcome().clone();
+        *self.lock_slot() = Slot::Exited(exited);
+        let now = Instant::now();
+        self.conclude(outcome, now.checked_sub(ago).unwrap_or(now), recording);
+    }
+
     /// The command will never run.
     pub(super) fn abandon(&self) {
+        self.roll.forget(self.id);
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
         self.counters.failed.one();
@@ -326,27 +362,33 @@ impl Terminal {
                 }
             }
         };
+        if was_forced {
+            self.counters.force_killed.one();
+        }
+        self.conclude(outcome, at, recording);
+    }
+
+    /// What an end brings with it, once: only the end of a command that ran comes here, and only the first.
+    fn conclude(&self, outcome: Arc<Outcome>, at: Instant, recording: Recording) {
         if let Some(reservation) =
             self.reservation.lock().expect("no code panics while it holds a reservation").as_mut()
         {
             reservation.finished();
         }
-        // Once: only the end of a command that ran comes here, and only the first.
+        // What was told once is what the next gateway tells.
+        self.roll.end(self.id, &outcome);
         if recording == Recording::Now {
             self.recorder.note(&records::exit(self, &outcome));
         }
         failpoint::reach("exit.recorded");
         let _ = self.finished_at.set(at);
-        self.count_end(&outcome, was_forced);
+        self.count_end(&outcome);
         self.publish(Stage::Finished(outcome));
         failpoint::reach("exit.published");
     }
 
-    fn count_end(&self, outcome: &Outcome, was_forced: bool) {
+    fn count_end(&self, outcome: &Outcome) {
         self.counters.ended.one(outcome.cause());
-        if was_forced {
-            self.counters.force_killed.one();
-        }
         self.counters.stragglers_killed.many(outcome.stragglers_killed.into());
         self.counters.survivors.many(outcome.survivors.into());
         let written = self.live.get().map_or(0, |live| {

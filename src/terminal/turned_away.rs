@@ -5,8 +5,7 @@ use crate::{
     approval::Full,
     journal::AppendError,
     proto::v1::SpawnError,
-    sandbox::control::ControlError,
-    sandbox::handle::{SpawnRefused, StartError},
+    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
     session::OpenError,
     tally::words,
 };
@@ -32,6 +31,10 @@ words! {
         CallerGone = "caller_gone",
         /// A bound is reached.
         Quota = "quota",
+        /// The state folder takes nothing.
+        StateUnwritable = "state_unwritable",
+        /// The request's terminal is in a sandbox that could not be taken back.
+        Quarantined = "terminal_quarantined",
         /// The journal takes no records.
         JournalUnwritable = "journal_unwritable",
         /// The journal takes no record as long as this one.
@@ -120,6 +123,8 @@ impl From<&CreateError> for TurnedAway {
             CreateError::Unapproved(unapproved) => of_unapproved(unapproved),
             CreateError::Quota(_) => Self::Quota,
             CreateError::Unrecorded(error) => of_unrecorded(error),
+            CreateError::Keep(_) => Self::StateUnwritable,
+            CreateError::Withheld(_) => Self::Quarantined,
             CreateError::Sandbox(error) => of_sandbox(error),
             CreateError::Secret(_) => Self::SecretUnavailable,
             CreateError::Spawn(refused) => of_spawn(refused),
@@ -221,6 +226,8 @@ impl Limit {
             | CreateError::Denied(_)
             | CreateError::Unapproved(_)
             | CreateError::Unrecorded(_)
+            | CreateError::Keep(_)
+            | CreateError::Withheld(_)
             | CreateError::Sandbox(_)
             | CreateError::Secret(_)
             | CreateError::Spawn(_) => None,

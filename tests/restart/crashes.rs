@@ -7,7 +7,9 @@ use std::{
 };
 
 use crate::{
+    alone::each_its_own,
     lines::{Until, must_be_whole, starts, stop},
+    lost::kill_sandboxes,
     support::{
         Attack, Caller, Gateway, Terminal,
         api::{self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, State},
@@ -108,8 +110,25 @@ enum Left {
     PerhapsTerminal,
 }
 
-async fn crash_at(point: &str, ending: Ending, left: Left) {
-    let gateway = Gateway::start();
+/// Where the command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Isolation {
+    Session,
+    Terminal,
+}
+
+/// What becomes of the sandboxes while there is no gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sandboxes {
+    GoOn,
+    Die,
+}
+
+async fn crash_at(point: &str, ending: Ending, left: Left, isolation: Isolation, sandboxes: Sandboxes) {
+    let gateway = match isolation {
+        Isolation::Session => Gateway::start(),
+        Isolation::Terminal => Gateway::with_policy(each_its_own),
+    };
     let until = if ending == Ending::Itself { Until::Lines(3) } else { Until::Stopped };
     let wishes = Wishes::new(&gateway, until);
     gateway.crash();
@@ -123,6 +142,9 @@ async fn crash_at(point: &str, ending: Ending, left: Left) {
         Some(libc::SIGKILL),
         "{point} was not reached: {error:?}, {seen:?}"
     );
+    if sandboxes == Sandboxes::Die {
+        kill_sandboxes(&gateway).await;
+    }
     gateway.start_again();
 
     let mut caller = gateway.caller().await;
@@ -135,7 +157,7 @@ async fn crash_at(point: &str, ending: Ending, left: Left) {
     let found = found.unwrap().into_inner().terminals;
     assert!(found.len() <= 1, "{found:?}");
     match left {
-        Left::Terminal => must_be_the_one(&mut caller, &wishes, &session, &seen).await,
+        Left::Terminal => must_be_the_one(&mut caller, &wishes, &session, &seen, (ending, sandboxes)).await,
         Left::PerhapsTerminal => {
             for terminal in &found {
                 assert_eq!(Some(&terminal.id), seen.terminal.as_ref());
@@ -153,7 +175,13 @@ async fn crash_at(point: &str, ending: Ending, left: Left) {
 }
 
 /// The terminal of the request is there, is the one that was answered, and has run once.
-async fn must_be_the_one(caller: &mut Caller, wishes: &Wishes, session: &str, seen: &Seen) {
+async fn must_be_the_one(
+    caller: &mut Caller,
+    wishes: &Wishes,
+    session: &str,
+    seen: &Seen,
+    (ending, sandboxes): (Ending, Sandboxes),
+) {
     let created = within("the terminal", caller.terminals.create(wishes.terminal(session))).await;
     let info = created.unwrap().into_inner();
     if let Some(before) = &seen.terminal {
@@ -169,12 +197,23 @@ async fn must_be_the_one(caller: &mut Caller, wishes: &Wishes, session: &str, se
     if let Some(before) = &seen.outcome {
         assert_eq!(*before, first, "the outcome that was told stays");
     }
-    if first.cause() == api::Cause::Exited {
+    if sandboxes == Sandboxes::Die {
+        // The gateway may have heard of the end before it crashed.
+        match first.cause() {
+            api::Cause::SandboxLost => assert_eq!(first.end, None, "no code is made up"),
+            api::Cause::Exited => assert_eq!(code(&first), CODE),
+            cause => assert!(cause == api::Cause::Killed && ending == Ending::Kill, "{first:?}"),
+        }
+    } else if first.cause() == api::Cause::Exited {
         assert_eq!(code(&first), CODE);
         must_be_whole(&terminal, NAME).await;
     }
     assert_eq!(terminal.get().await.unwrap().state(), State::Finished);
-    assert_eq!(starts(&wishes.workspace, NAME), 1, "run once");
+    match sandboxes {
+        Sandboxes::GoOn => assert_eq!(starts(&wishes.workspace, NAME), 1, "run once"),
+        // It may have died before it could write that it runs.
+        Sandboxes::Die => assert!(starts(&wishes.workspace, NAME) <= 1, "not run again"),
+    }
     terminal.release().await;
 }
 
@@ -207,23 +246,26 @@ async fn a_sandbox_that_no_gateway_has_greeted_ends_itself() {
 }
 
 macro_rules! crashes {
-    ($($name:ident: $point:literal, $ending:ident, $left:ident;)*) => {
+    ($isolation:ident, $sandboxes:ident; $($name:ident: $point:literal, $ending:ident, $left:ident;)*) => {
         $(
             #[tokio::test]
             async fn $name() {
-                crash_at($point, Ending::$ending, Left::$left).await;
+                let (isolation, sandboxes) = (Isolation::$isolation, Sandboxes::$sandboxes);
+                crash_at($point, Ending::$ending, Left::$left, isolation, sandboxes).await;
             }
         )*
     };
 }
 
 crashes! {
+    Session, GoOn;
     when_a_session_is_written: "session.kept", Itself, Terminal;
     when_a_session_is_open_and_not_answered: "session.opened", Itself, Terminal;
     when_a_command_is_permitted: "create.authorized", Itself, Terminal;
     when_a_sandbox_is_written_down: "sandbox.recorded", Itself, Terminal;
     when_a_sandbox_is_launched: "sandbox.launched", Itself, Terminal;
     when_a_sandbox_has_answered: "sandbox.greeted", Itself, Terminal;
+    when_a_terminal_is_on_the_roll: "create.enrolled", Itself, Terminal;
     when_a_spawn_is_in_the_journal: "create.recorded", Itself, Terminal;
     when_a_spawn_is_asked_for: "create.asked", Itself, Terminal;
     when_a_command_runs_and_is_not_taken_in: "create.answered", Itself, Terminal;
@@ -242,4 +284,43 @@ crashes! {
     when_a_close_has_released_all: "close.released", Itself, PerhapsTerminal;
     when_a_close_has_ended_the_sandboxes: "close.shut_down", Itself, PerhapsTerminal;
     when_a_close_has_forgotten_the_session: "close.forgotten", Itself, PerhapsTerminal;
+}
+
+// Every terminal has a sandbox of its own.
+crashes! {
+    Terminal, GoOn;
+    alone_when_a_sandbox_is_written_down: "sandbox.recorded", Itself, Terminal;
+    alone_when_a_sandbox_is_launched: "sandbox.launched", Itself, Terminal;
+    alone_when_a_sandbox_has_answered: "sandbox.greeted", Itself, Terminal;
+    alone_when_a_terminal_is_on_the_roll: "create.enrolled", Itself, Terminal;
+    alone_when_a_spawn_is_in_the_journal: "create.recorded", Itself, Terminal;
+    alone_when_a_spawn_is_asked_for: "create.asked", Itself, Terminal;
+    alone_when_a_command_runs_and_is_not_answered: "create.started", Itself, Terminal;
+    alone_when_an_end_is_told: "exit.published", Itself, Terminal;
+    alone_when_a_kill_is_under_way: "kill.answered", Kill, Terminal;
+    alone_when_a_release_has_asked_for_the_end: "release.stopped", Release, PerhapsTerminal;
+    alone_when_a_release_has_made_it_forgotten: "release.forgotten", Itself, PerhapsTerminal;
+    alone_when_a_close_has_released_all: "close.released", Itself, PerhapsTerminal;
+}
+
+// The sandboxes die, too.
+crashes! {
+    Session, Die;
+    and_all_dies_when_a_terminal_is_on_the_roll: "create.enrolled", Itself, Terminal;
+    and_all_dies_when_a_spawn_is_in_the_journal: "create.recorded", Itself, Terminal;
+    and_all_dies_when_a_spawn_is_asked_for: "create.asked", Itself, Terminal;
+    and_all_dies_when_a_command_runs_and_is_not_taken_in: "create.answered", Itself, Terminal;
+    and_all_dies_when_a_command_runs_and_is_not_answered: "create.started", Itself, Terminal;
+    and_all_dies_when_an_end_is_reported: "exit.reported", Itself, Terminal;
+    and_all_dies_when_a_kill_is_under_way: "kill.answered", Kill, Terminal;
+    and_all_dies_when_a_release_has_asked_for_the_end: "release.stopped", Release, PerhapsTerminal;
+    and_all_dies_when_a_release_has_made_it_forgotten: "release.forgotten", Itself, PerhapsTerminal;
+}
+
+crashes! {
+    Terminal, Die;
+    alone_and_all_dies_when_a_terminal_is_on_the_roll: "create.enrolled", Itself, Terminal;
+    alone_and_all_dies_when_a_spawn_is_asked_for: "create.asked", Itself, Terminal;
+    alone_and_all_dies_when_a_command_runs_and_is_not_answered: "create.started", Itself, Terminal;
+    alone_and_all_dies_when_a_release_has_asked_for_the_end: "release.stopped", Release, PerhapsTerminal;
 }

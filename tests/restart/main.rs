@@ -3,11 +3,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alone;
 #[cfg(feature = "failpoints")]
 mod crashes;
 mod damage;
 mod draining;
 mod lines;
+mod lost;
 mod survival;
 #[cfg(feature = "failpoints")]
 mod versions;

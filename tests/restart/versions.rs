@@ -4,7 +4,7 @@
 //! speaks that version and the one before, and no other. The words of both are the same today. `PROVOST_OTHER_BUILD`
 //! names another binary to upgrade from and to go back to: then the same test runs with two builds.
 
-use std::{path::PathBuf, process::Command};
+use std::path::PathBuf;
 
 use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
@@ -72,7 +72,7 @@ async fn a_supervisor_of_an_unknown_version_is_left_alone_and_said() {
     gateway.start_again();
     assert!(terminal.over(&gateway.caller().await).get().await.is_err());
     assert_eq!(Process::all_marked(&marker).len(), 1, "it is not killed");
-    let said = provost(&gateway, &["doctor"]);
+    let said = gateway.provost(&["doctor"]);
     assert!(said.contains("speaks no version"), "{said}");
 
     gateway.crash();
@@ -81,14 +81,7 @@ async fn a_supervisor_of_an_unknown_version_is_left_alone_and_said() {
 
     gateway.crash();
     gateway.start_again();
-    provost(&gateway, &["reap", "--all"]);
+    gateway.provost(&["reap", "--all"]);
     assert!(Process::all_marked(&marker).is_empty(), "reaped");
     gateway.stop();
-}
-
-fn provost(gateway: &Gateway, arguments: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-    command.arg(arguments[0]).arg("--state").arg(&gateway.state).args(&arguments[1..]);
-    let output = command.output().expect("provost can be started");
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }

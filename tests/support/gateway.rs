@@ -6,7 +6,10 @@
 use std::{
     fs,
     io::{Read, Seek, SeekFrom},
-    os::unix::{fs::PermissionsExt, net::UnixStream},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, Weak},
@@ -39,6 +42,8 @@ pub struct Options {
     pub env: Vec<(String, String)>,
     /// Another build than the one under test.
     pub binary: Option<PathBuf>,
+    /// The user that it runs as, when the tests run as root and it is not to.
+    pub user: Option<u32>,
 }
 
 /// A running gateway.
@@ -95,6 +100,13 @@ impl Gateway {
         let (socket, state, log) = (at("run").join("provost.sock"), at("state"), at("log"));
         fs::create_dir(&state).expect("a folder can be made");
 
+        if let Some(user) = options.user {
+            // The build's own folder may be closed to others.
+            fs::copy(env!("CARGO_BIN_EXE_provost"), at("provost")).expect("the program can be copied");
+            for folder in [at("run"), at("state")] {
+                chown(folder, Some(user), Some(user)).expect("root can give a folder away");
+            }
+        }
         if let Some(config) = &options.config {
             fs::write(at("config.toml"), config).expect("the configuration can be written");
         }
@@ -111,11 +123,18 @@ impl Gateway {
         let at = |name: &str| self.folder.path().join(name);
         let log =
             fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be made");
+        let (become_user, default) = match self.options.user {
+            Some(user) => {
+                let become_user = format!("setpriv --reuid={user} --regid={user} --clear-groups ");
+                (become_user, at("provost"))
+            }
+            None => (String::new(), env!("CARGO_BIN_EXE_provost").into()),
+        };
         let mut command = Command::new("/bin/sh");
         command
             .arg("-c")
-            .arg(format!("{}exec \"$0\" \"$@\"", self.group.entry_script()))
-            .arg(binary.unwrap_or(Path::new(env!("CARGO_BIN_EXE_provost"))))
+            .arg(format!("{}exec {become_user}\"$0\" \"$@\"", self.group.entry_script()))
+            .arg(binary.unwrap_or(&default))
             .arg("serve")
             .arg("--listen")
             .arg(format!("unix:{}", self.socket.display()))
@@ -228,6 +247,14 @@ impl Gateway {
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// What `provost COMMAND --state ...` prints.
+    pub fn provost(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command.arg(arguments[0]).arg("--state").arg(&self.state).args(&arguments[1..]);
+        let output = command.output().expect("provost can be started");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     /// The last lines of the gateway's log.

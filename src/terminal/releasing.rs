@@ -1,0 +1,109 @@
+//! How terminals go: released by their caller, with their session, or collected when nobody does it.
+//!
+//! A release that has begun comes to its end, whoever goes away and whatever the supervisor does.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{
+    AskError, Gone, Terminals,
+    records::Ending,
+    terminal::{Claim, Terminal},
+    uninterrupted::uninterrupted,
+};
+use crate::{failpoint, proto::supervisor::StopCause, session::Session};
+
+/// How long a supervisor may take to say that it stops a command that is released.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
+impl Terminals {
+    /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one
+    /// succeeds. Once begun, it is done even when the caller goes away.
+    pub async fn release(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), AskError> {
+        if terminal.claim_release() == Claim::Taken {
+            return Err(Gone.into());
+        }
+        let (this, terminal) = (self.clone(), terminal.clone());
+        uninterrupted(async move { this.release_claimed(&terminal, grace, cause).await }, |_| async {}).await
+    }
+
+    async fn release_claimed(
+        &self,
+        terminal: &Arc<Terminal>,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), AskError> {
+        failpoint::reach("release.claimed");
+        if !terminal.stage().is_over() {
+            self.stop_surely(terminal, grace, cause).await?;
+            failpoint::reach("release.stopped");
+            terminal.over().await;
+        }
+        // A terminal that never started is gone already.
+        let Some(exited) = terminal.take_exited() else { return Err(Gone.into()) };
+        failpoint::reach("release.over");
+        let released = exited.release(terminal).await;
+        failpoint::reach("release.forgotten");
+        self.remove(terminal);
+        terminal.released(released.outcome);
+        failpoint::reach("release.done");
+        Ok(())
+    }
+
+    /// Releases finished terminals that nobody has released for that long.
+    pub async fn collect(self: &Arc<Self>, finished_for: Duration) {
+        let is_old =
+            |terminal: &Arc<Terminal>| terminal.finished_at().is_some_and(|at| at.elapsed() >= finished_for);
+        for terminal in self.all().into_iter().filter(is_old) {
+            if self.release(&terminal, None, StopCause::Killed).await.is_ok() {
+                self.counters().collected.one();
+                tracing::info!(terminal.id = %terminal.id, "finished terminal collected");
+            }
+        }
+    }
+
+    /// Stops and releases every terminal of a session that nobody creates in any more.
+    pub async fn release_all(self: &Arc<Self>, session: &Session, grace: Option<Duration>) {
+        let terminals = self.list(session.principal, Some(session.id));
+        let mut releasing = tokio::task::JoinSet::new();
+        for terminal in terminals {
+            let this = self.clone();
+            releasing.spawn(async move {
+                if this.release(&terminal, grace, StopCause::Shutdown).await.is_err() {
+                    // Somebody else is at it, and will come to the end of it.
+                    terminal.gone().await;
+                }
+            });
+        }
+        releasing.join_all().await;
+    }
+
+    /// Stops the command. Where the supervisor does not do that, its sandbox is killed: the command ends either way.
+    async fn stop_surely(
+        &self,
+        terminal: &Terminal,
+        grace: Option<Duration>,
+        cause: StopCause,
+    ) -> Result<(), Gone> {
+        // Not on the supervisor's time.
+        terminal.settled().await;
+        let ending = if cause == StopCause::Shutdown { Ending::Shutdown } else { Ending::Release };
+        let problem = match timeout(STOP_LIMIT, self.stop(terminal, grace, cause, ending)).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(AskError::Gone(gone))) => return Err(gone),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", STOP_LIMIT.as_secs()),
+        };
+        if let Some(live) = terminal.live() {
+            tracing::error!(sandbox.id = live.sandbox.id(), terminal.id = %terminal.id, problem, "cannot stop a command: its sandbox is killed");
+            live.sandbox.kill().await;
+        }
+        Ok(())
+    }
+}
