@@ -110,7 +110,9 @@ impl Service for AuditService {
     async fn query(&self, request: Request<QueryAuditRequest>) -> Result<Response<Streaming>, Status> {
         let peer = caller(&request)?;
         let filter = self.filter(&peer, request.into_inner().filter.unwrap_or_default())?;
-        let folder = self.journal()?.folder().clone();
+        let journal = self.journal()?;
+        journal.settled().await;
+        let folder = journal.folder().clone();
         let place = self.readers.take(peer.principal)?;
         let entries = blocking(move || Entries::new(&folder, filter)).await?;
         let entries = entries.map_err(|error| errors::journal_unreadable(&error))?;
@@ -122,6 +124,7 @@ impl Service for AuditService {
         let FollowAuditRequest { filter, after_sequence } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
+        journal.settled().await;
         let (folder, written) = (journal.folder().clone(), journal.written());
         let after = after_sequence.unwrap_or(written.last());
         let place = self.readers.take(peer.principal)?;

@@ -65,6 +65,11 @@ impl Flusher {
         lock(&self.shared.state).durable
     }
 
+    /// Whether there is one to take.
+    pub fn has_failed(&self) -> bool {
+        lock(&self.shared.state).failed.is_some()
+    }
+
     /// A failure since the last call, with the last record known to be durable.
     pub fn take_failure(&self) -> Option<(Link, io::Error)> {
         let mut state = lock(&self.shared.state);

@@ -1,11 +1,12 @@
 //! The journal: what happened, in order, one JSON object a line, each with the hash of the one before it.
 //!
-//! One writer thread appends; callers wait until their record is written, and so write before the effect. What the
+//! Callers wait until their record is written, and so write before the effect; one at a time is at the file. What the
 //! journal cannot write it refuses, and the caller refuses its command in turn. `docs/journal.md` says what the
 //! chain proves and what it does not. Nothing here decides, masks or deletes anything but its own old files.
 
 mod clock;
 mod counters;
+mod desk;
 mod ended;
 mod flusher;
 mod folder;
@@ -28,6 +29,7 @@ use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::
 
 pub use clock::{Clock, Moment, SystemClock, parse_utc, rfc3339};
 pub use counters::Counters;
+pub use desk::Append;
 pub use ended::ENDS_REMEMBERED;
 pub use folder::{Folder, FolderError, HeadError, JournalFile};
 pub use health::{Health, HealthChanges};
@@ -35,7 +37,7 @@ pub use line::{FORMAT_VERSION, Hash, LINE_BYTES, Line, LineError, Link, RECORD_B
 pub use maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 pub use progress::Written;
 pub use query::{Entries, Entry, Filter, Follower, ReadError};
-pub use queue::{Answer, Append, NOTED_BYTES, NOTED_RECORDS, QUEUED_BYTES, QUEUED_RECORDS};
+pub use queue::{Answer, NOTED_BYTES, NOTED_RECORDS, NOTED_WITHIN, QUEUED_BYTES, QUEUED_RECORDS};
 pub use record::*;
 pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};
 pub use signing::{JournalKey, JournalPublicKey, KeyError};

@@ -1,12 +1,11 @@
-//! The bounded queue in front of the writer, and the tickets by which it answers.
+//! The bounded queue in front of the file, and the tickets by which appends are answered.
 //!
 //! At the bound, whoever appends waits: a thread on a condition, a task by its waker. Notes never wait: they have a
-//! bound of their own, and beyond it are counted and dropped. Knows nothing of files.
+//! bound of their own, and beyond it are counted and dropped; they wake nobody either who looks soon by itself. Knows
+//! nothing of files, nor who writes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    future::Future,
-    pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
@@ -22,7 +21,9 @@ pub const QUEUED_BYTES: usize = 4 * 1024 * 1024;
 pub const NOTED_RECORDS: usize = 16 * 1024;
 /// The most bytes that wait for the writer when one more is noted.
 pub const NOTED_BYTES: usize = 32 * 1024 * 1024;
-/// The most bytes of records that the writer takes at once, when it takes more than one.
+/// How long a note may lie in the queue where nobody appends: so long several may share one write.
+pub const NOTED_WITHIN: Duration = Duration::from_millis(5);
+/// The most bytes of records that are taken at once, when more than one is.
 const GROUP_BYTES: usize = 1024 * 1024;
 
 /// What an append ends with: the sequence number of its first record.
@@ -36,13 +37,13 @@ pub(super) struct Job {
     ticket: Arc<Ticket>,
 }
 
-/// What the writer does next.
+/// What is written in one go.
 #[derive(Debug)]
-pub(super) enum Work {
-    /// Writes these, in order, and says that as many notes were dropped before them.
-    Write { group: Vec<Job>, dropped: u64 },
-    /// Nothing has come in the time given.
-    Idle,
+pub(super) struct Group {
+    /// In order.
+    pub jobs: Vec<Job>,
+    /// Notes that were dropped before them.
+    pub dropped: u64,
 }
 
 impl Job {
@@ -60,7 +61,7 @@ impl Drop for Job {
 }
 
 #[derive(Debug, Default)]
-struct Ticket {
+pub(super) struct Ticket {
     state: Mutex<TicketState>,
     answered: Condvar,
 }
@@ -69,6 +70,8 @@ struct Ticket {
 struct TicketState {
     answer: Option<Answer>,
     waker: Option<Waker>,
+    /// A thread waits. Waking nobody is a system call, too.
+    has_thread: bool,
 }
 
 impl Ticket {
@@ -79,24 +82,30 @@ impl Ticket {
         }
         state.answer = Some(answer);
         let waker = state.waker.take();
+        let has_thread = state.has_thread;
         drop(state);
-        self.answered.notify_all();
+        if has_thread {
+            self.answered.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    fn wait(&self) -> Answer {
+    /// Waits for the answer.
+    pub fn wait(&self) -> Answer {
         let mut state = lock(&self.state);
         loop {
             if let Some(answer) = &state.answer {
                 return answer.clone();
             }
+            state.has_thread = true;
             state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
+    /// The answer, or the task is woken by it.
+    pub fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
         let mut state = lock(&self.state);
         if let Some(answer) = &state.answer {
             return Poll::Ready(answer.clone());
@@ -119,11 +128,43 @@ struct QueueState {
     jobs: VecDeque<Job>,
     bytes: usize,
     closed: bool,
-    /// Tasks that wait for room: one entry for each pending [`Append`], which takes it out when it is dropped.
+    /// Somebody waits for what is queued, or for another look at the disk.
+    pressing: bool,
+    /// When the oldest note in the queue has lain long enough, or something before it.
+    due: Option<Instant>,
+    sleep: Sleep,
+    /// Tasks that wait for room: one entry for each, which takes it out when it waits no more.
     waiting: BTreeMap<u64, Waker>,
     next_waiting: u64,
+    /// Threads that do.
+    threads_waiting: usize,
     /// Notes that found no room, since the last group.
     dropped: u64,
+}
+
+/// How the writer's thread waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Sleep {
+    /// Not at all: it looks at the queue before it waits again.
+    #[default]
+    Awake,
+    /// It looks again by itself.
+    Until(Instant),
+    /// Until it is woken.
+    Sound,
+}
+
+/// A task's place among those that wait for room.
+#[derive(Debug, Default)]
+pub(super) struct Place(Option<u64>);
+
+/// What became of an append that wanted in.
+#[derive(Debug)]
+pub(super) enum Admission {
+    /// It is in the queue.
+    Queued(Arc<Ticket>),
+    /// There is no room; who waits is woken when there is.
+    Full,
 }
 
 impl QueueState {
@@ -144,19 +185,52 @@ fn length(bodies: &[Vec<u8>]) -> usize {
 }
 
 impl Queue {
-    /// Appends and waits for the answer.
-    pub fn append(&self, body: Vec<u8>) -> Answer {
+    /// Takes an append in, when there is room, and wakes nobody.
+    ///
+    /// # Errors
+    /// [`AppendError::Stopped`]: closed.
+    pub fn admit(&self, bodies: Vec<Vec<u8>>) -> Result<Arc<Ticket>, AppendError> {
         let mut state = lock(&self.state);
-        while !state.closed && !state.has_room_for(body.len()) {
+        let bytes = length(&bodies);
+        while !state.closed && !state.has_room_for(bytes) {
+            self.press_in(&mut state);
+            state.threads_waiting += 1;
             state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.threads_waiting -= 1;
+        }
+        if state.closed { Err(AppendError::Stopped) } else { Ok(state.push(bodies)) }
+    }
+
+    /// The same for a task, whose `bodies` stay its own and whose `place` is kept while there is no room.
+    pub fn poll_admit(
+        &self,
+        bodies: &mut Vec<Vec<u8>>,
+        place: &mut Place,
+        context: &Context<'_>,
+    ) -> Result<Admission, AppendError> {
+        let mut state = lock(&self.state);
+        if let Some(place) = place.0.take() {
+            state.waiting.remove(&place);
         }
         if state.closed {
             return Err(AppendError::Stopped);
         }
-        let ticket = state.push(vec![body]);
-        drop(state);
-        self.filled.notify_one();
-        ticket.wait()
+        if state.has_room_for(length(bodies)) {
+            return Ok(Admission::Queued(state.push(std::mem::take(bodies))));
+        }
+        let number = state.next_waiting;
+        state.next_waiting += 1;
+        state.waiting.insert(number, context.waker().clone());
+        *place = Place(Some(number));
+        self.press_in(&mut state);
+        Ok(Admission::Full)
+    }
+
+    /// A task waits for room no more.
+    pub fn leave(&self, place: &mut Place) {
+        if let Some(place) = place.0.take() {
+            lock(&self.state).waiting.remove(&place);
+        }
     }
 
     /// Appends without waiting for room or for an answer; what finds no room is counted. False: not taken in.
@@ -168,8 +242,16 @@ impl Queue {
             return false;
         }
         state.push(vec![body]);
+        let due = *state.due.get_or_insert_with(|| Instant::now() + NOTED_WITHIN);
+        let is_late = match state.sleep {
+            Sleep::Awake => false,
+            Sleep::Until(wake) => wake > due,
+            Sleep::Sound => true,
+        };
         drop(state);
-        self.filled.notify_one();
+        if is_late {
+            self.filled.notify_one();
+        }
         true
     }
 
@@ -178,50 +260,80 @@ impl Queue {
         lock(&self.state).dropped += 1;
     }
 
-    /// Appends when polled.
-    pub fn append_async(self: &Arc<Self>, bodies: Result<Vec<Vec<u8>>, AppendError>) -> Append {
-        let step = match bodies {
-            Ok(bodies) => Step::Waiting { bodies, place: None },
-            Err(error) => Step::Refused(Some(error)),
-        };
-        Append { queue: Arc::clone(self), step }
+    /// The bytes that wait.
+    pub fn bytes(&self) -> usize {
+        lock(&self.state).bytes
     }
 
-    /// The writer's next group, in order; waits for one, at most so long. `None` when the queue is closed and empty.
-    pub fn take(&self, at_most: Option<Duration>) -> Option<Work> {
-        let deadline = at_most.map(|wait| Instant::now() + wait);
+    /// Tasks that wait for room.
+    #[cfg(test)]
+    pub fn tasks_waiting(&self) -> usize {
+        lock(&self.state).waiting.len()
+    }
+
+    /// Has the writer's thread look now.
+    pub fn press(&self) {
+        self.press_in(&mut lock(&self.state));
+    }
+
+    fn press_in(&self, state: &mut QueueState) {
+        state.pressing = true;
+        if state.sleep != Sleep::Awake {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits until something is to be written, at most so long. False: closed, and all of it was taken.
+    pub fn wait(&self, at_most: Option<Duration>) -> bool {
+        let last = at_most.map(|wait| Instant::now() + wait);
         let mut state = lock(&self.state);
-        while state.jobs.is_empty() {
+        loop {
+            state.sleep = Sleep::Awake;
             if state.closed {
-                return None;
+                return !state.jobs.is_empty();
             }
-            let Some(deadline) = deadline else {
+            if state.pressing {
+                return true;
+            }
+            let Some(until) = [last, state.due].into_iter().flatten().min() else {
+                state.sleep = Sleep::Sound;
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Some(Work::Idle);
+                return true;
             }
+            state.sleep = Sleep::Until(until);
             (state, _) = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
-        let mut group = Vec::new();
+    }
+
+    /// What is to be written next, in order. Who takes it writes it before anybody takes more.
+    pub fn take(&self) -> Group {
+        let mut state = lock(&self.state);
+        let mut jobs = Vec::new();
         let mut bytes = 0;
         while let Some(job) = state.jobs.pop_front() {
-            if !group.is_empty() && bytes + length(&job.bodies) > GROUP_BYTES {
+            if !jobs.is_empty() && bytes + length(&job.bodies) > GROUP_BYTES {
                 state.jobs.push_front(job);
                 break;
             }
             bytes += length(&job.bodies);
-            group.push(job);
+            jobs.push(job);
         }
         state.bytes -= bytes;
+        state.pressing = !state.jobs.is_empty();
+        state.due = None;
         let dropped = std::mem::take(&mut state.dropped);
         let waiting = std::mem::take(&mut state.waiting);
+        let threads_waiting = state.threads_waiting;
         drop(state);
-        self.drained.notify_all();
+        if threads_waiting > 0 {
+            self.drained.notify_all();
+        }
         waiting.into_values().for_each(Waker::wake);
-        Some(Work::Write { group, dropped })
+        Group { jobs, dropped }
     }
 
     /// Nothing more is taken in; what is in the queue is still written.
@@ -243,68 +355,6 @@ impl Queue {
     }
 }
 
-/// An append that a task waits for.
-///
-/// Dropped before its first poll has found room, nothing is written. Dropped later, the record is written and
-/// nobody is told.
-#[derive(Debug)]
-#[must_use = "nothing is written before it is polled"]
-pub struct Append {
-    queue: Arc<Queue>,
-    step: Step,
-}
-
-#[derive(Debug)]
-enum Step {
-    Refused(Option<AppendError>),
-    Waiting { bodies: Vec<Vec<u8>>, place: Option<u64> },
-    Queued(Arc<Ticket>),
-}
-
-impl Future for Append {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let Self { queue, step } = &mut *self;
-        loop {
-            match step {
-                Step::Refused(error) => {
-                    return Poll::Ready(Err(error.take().unwrap_or(AppendError::Stopped)));
-                }
-                Step::Queued(ticket) => return ticket.poll(context),
-                Step::Waiting { bodies, place } => {
-                    let mut state = lock(&queue.state);
-                    if let Some(place) = place.take() {
-                        state.waiting.remove(&place);
-                    }
-                    if state.closed {
-                        return Poll::Ready(Err(AppendError::Stopped));
-                    }
-                    if !state.has_room_for(length(bodies)) {
-                        let number = state.next_waiting;
-                        state.next_waiting += 1;
-                        state.waiting.insert(number, context.waker().clone());
-                        *place = Some(number);
-                        return Poll::Pending;
-                    }
-                    let ticket = state.push(std::mem::take(bodies));
-                    drop(state);
-                    queue.filled.notify_one();
-                    *step = Step::Queued(ticket);
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Append {
-    fn drop(&mut self) {
-        if let Step::Waiting { place: Some(place), .. } = self.step {
-            lock(&self.queue.state).waiting.remove(&place);
-        }
-    }
-}
-
 /// A panic elsewhere leaves these states whole: every change of them is one assignment or one push.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -312,75 +362,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::{pin::pin, task::Waker, thread};
-
     use super::*;
-
-    fn taken(queue: &Queue) -> Vec<Job> {
-        match queue.take(None) {
-            Some(Work::Write { group, .. }) => group,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn at_the_bound_a_task_waits_and_is_admitted_when_there_is_room() {
-        let queue = Arc::new(Queue::default());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut queued: Vec<_> =
-            (0..QUEUED_RECORDS).map(|_| Box::pin(queue.append_async(Ok(vec![b"{}".to_vec()])))).collect();
-        for append in &mut queued {
-            assert!(append.as_mut().poll(&mut context).is_pending());
-        }
-        let mut one_more = pin!(queue.append_async(Ok(vec![b"last".to_vec()])));
-        assert!(one_more.as_mut().poll(&mut context).is_pending());
-        assert_eq!(lock(&queue.state).waiting.len(), 1);
-        assert_eq!(taken(&queue).len(), QUEUED_RECORDS);
-        assert!(one_more.as_mut().poll(&mut context).is_pending());
-        assert_eq!(taken(&queue)[0].bodies[0], b"last");
-        // The job was dropped without an answer.
-        assert!(matches!(one_more.as_mut().poll(&mut context), Poll::Ready(Err(AppendError::Stopped))));
-    }
-
-    #[test]
-    fn what_gives_up_waiting_leaves_nothing_behind() {
-        let queue = Arc::new(Queue::default());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut large = Box::pin(queue.append_async(Ok(vec![vec![0; QUEUED_BYTES]])));
-        assert!(large.as_mut().poll(&mut context).is_pending());
-        let mut second = Box::pin(queue.append_async(Ok(vec![vec![0; 10]])));
-        assert!(second.as_mut().poll(&mut context).is_pending());
-        drop(second);
-        assert!(lock(&queue.state).waiting.is_empty());
-    }
-
-    #[test]
-    fn a_closed_queue_refuses_at_once_and_gives_out_what_it_holds() {
-        let queue = Arc::new(Queue::default());
-        let waiting = {
-            let queue = Arc::clone(&queue);
-            thread::spawn(move || queue.append(b"{}".to_vec()))
-        };
-        let group = taken(&queue);
-        queue.close();
-        assert!(matches!(queue.append(Vec::new()), Err(AppendError::Stopped)));
-        for job in group {
-            job.answer(Ok(7));
-        }
-        assert!(matches!(waiting.join().unwrap(), Ok(7)));
-        assert!(queue.take(None).is_none());
-    }
 
     #[test]
     fn a_group_is_bounded_in_bytes() {
-        let queue = Arc::new(Queue::default());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut appends: Vec<_> =
-            (0..3).map(|_| Box::pin(queue.append_async(Ok(vec![vec![0; GROUP_BYTES / 2 + 1]])))).collect();
-        for append in &mut appends {
-            assert!(append.as_mut().poll(&mut context).is_pending());
+        let queue = Queue::default();
+        for _ in 0..3 {
+            queue.admit(vec![vec![0; GROUP_BYTES / 2 + 1]]).unwrap();
         }
-        assert_eq!(taken(&queue).len(), 1);
+        assert_eq!([1, 2, 3, 4].map(|_| queue.take().jobs.len()), [1, 1, 1, 0]);
     }
 
     #[test]
@@ -388,8 +378,24 @@ mod tests {
         let queue = Queue::default();
         let taken_in = (0..NOTED_RECORDS + 3).filter(|_| queue.note(b"{}".to_vec())).count();
         assert_eq!(taken_in, NOTED_RECORDS);
-        let Some(Work::Write { dropped, .. }) = queue.take(None) else { panic!("there is work") };
-        assert_eq!(dropped, 3);
-        let Some(Work::Idle) = queue.take(Some(Duration::ZERO)) else { panic!("there is none") };
+        assert_eq!(queue.take().dropped, 3);
+        assert_eq!(queue.take().dropped, 0);
+    }
+
+    #[test]
+    fn a_note_is_waited_with_and_a_pressing_append_is_not() {
+        let queue = Queue::default();
+        queue.note(b"{}".to_vec());
+        let noted = Instant::now();
+        assert!(queue.wait(None));
+        assert!(noted.elapsed() + Duration::from_millis(1) >= NOTED_WITHIN, "it was not left to lie");
+        assert_eq!(queue.take().jobs.len(), 1);
+        queue.press();
+        // It would wait for ever.
+        assert!(queue.wait(None));
+        queue.take();
+        assert!(queue.wait(Some(Duration::ZERO)), "another look at the disk");
+        queue.close();
+        assert!(!queue.wait(None));
     }
 }

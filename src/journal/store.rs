@@ -156,6 +156,18 @@ impl Store {
         Ok(first)
     }
 
+    /// Whether the next group is appended, and nothing else is done that may wait for the disk.
+    pub fn has_only_to_append(&self, clock: &mut dyn Clock) -> bool {
+        self.options.sync != SyncRule::Always
+            && !self.on_probation
+            && !self.has_torn_end
+            && self.in_doubt.is_none()
+            && self.owed.is_empty()
+            && self.removals.is_empty()
+            && !self.flusher.has_failed()
+            && !self.is_due(clock)
+    }
+
     /// The number of the last record in it.
     pub fn last(&self) -> u64 {
         self.link.sequence

@@ -1,8 +1,8 @@
-//! The journal's handle and the one thread that writes.
+//! The journal's handle, and how a group of records is written and answered.
 //!
 //! A broken disk stops nothing here: every append is tried, fails at once with what the disk said, and the first one
-//! that the disk takes again is preceded by a record of how many were refused. Without appends the writer tries by
-//! itself, so that the health comes back when the disk does.
+//! that the disk takes again is preceded by a record of how many were refused. Without appends the journal's thread tries
+//! by itself, so that the health comes back when the disk does. Whose thread writes is decided in [`super::desk`].
 
 use std::{
     collections::HashSet,
@@ -16,20 +16,21 @@ use super::{
     AppendError, JournalOptions, OpenError, WriteFailure, WriteStep,
     clock::{Clock, SystemClock, boot_id},
     counters::Counters,
+    desk::{Append, Desk},
     ended::terminals_ended,
     folder::{Folder, HeldFolder},
     health::{Health, HealthChanges, HealthState},
     line::RECORD_BYTES,
     maintenance::Unwritten,
     progress::{Progress, Written},
-    queue::{Answer, Append, Job, Queue, Work, lock},
+    queue::{Answer, Group, Job, Queue, lock},
     record::Record,
     store::Store,
 };
 
-/// How often a disk that refused is tried when nobody appends.
-const RETRY: Duration = Duration::from_millis(500);
-/// The longest time between two attempts on a disk that does not make records durable: each one begins a file.
+/// The first time between two attempts on a disk that does not make records durable.
+const SHORTEST_REST: Duration = Duration::from_millis(500);
+/// The longest one: each attempt begins a file.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.
@@ -39,7 +40,7 @@ pub struct Journal {
 }
 
 struct Shared {
-    queue: Arc<Queue>,
+    desk: Arc<Desk>,
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
@@ -63,12 +64,10 @@ impl Journal {
             Ok(store) => (Some(store), Health::Writable),
             Err(failure) => (None, Health::Unwritable(failure)),
         };
-        let queue = Arc::new(Queue::default());
         let health = Arc::new(HealthState::new(health));
         let progress = Arc::<Progress>::default();
         progress.reach(store.as_ref().map_or(0, Store::last));
         let writer = Writer {
-            queue: Arc::clone(&queue),
             health: Arc::clone(&health),
             progress: Arc::clone(&progress),
             counters: Arc::clone(&counters),
@@ -80,13 +79,15 @@ impl Journal {
             refused: None,
             resting: None,
         };
+        let desk = Arc::new(Desk::new(writer));
+        let keeper = Arc::clone(&desk);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || keeper.keep())
             .map_err(OpenError::Thread)?;
         Ok(Self {
             shared: Arc::new(Shared {
-                queue,
+                desk,
                 health,
                 progress,
                 counters,
@@ -98,26 +99,32 @@ impl Journal {
 
     /// Writes a record and waits until it is written, and durable where the rule says so. For threads that may wait.
     pub fn append(&self, record: &Record) -> Answer {
-        self.shared.queue.append(encode(record)?)
+        self.shared.desk.append(encode(record)?)
     }
 
     /// The same, for tasks. Nothing happens before it is polled.
     pub fn append_async(&self, record: &Record) -> Append {
-        self.shared.queue.append_async(encode(record).map(|body| vec![body]))
+        self.shared.desk.append_async(encode(record).map(|body| vec![body]))
     }
 
     /// Appends records that belong together: in this order, with nothing between them, all or none.
     pub fn append_all_async<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Append {
-        self.shared.queue.append_async(records.into_iter().map(encode).collect())
+        self.shared.desk.append_async(records.into_iter().map(encode).collect())
     }
 
     /// Appends a record of what happens in any case: neither waits nor fails. It is written after what was appended
     /// before it. What cannot be written is counted, and the count is written as soon as that can be.
     pub fn note(&self, record: &Record) {
         match encode(record) {
-            Ok(body) => drop(self.shared.queue.note(body)),
-            Err(_) => self.shared.queue.count_dropped(),
+            Ok(body) => drop(self.shared.desk.queue.note(body)),
+            Err(_) => self.shared.desk.queue.count_dropped(),
         }
+    }
+
+    /// Waits until all that was appended or noted before is written, or could not be.
+    pub async fn settled(&self) {
+        // What the disk says is told to whoever appends something.
+        let _ = self.shared.desk.append_async(Ok(Vec::new())).await;
     }
 
     /// Whether commands may be started.
@@ -167,7 +174,7 @@ impl fmt::Debug for Journal {
 
 impl Shared {
     fn close(&self) {
-        self.queue.close();
+        self.desk.queue.close();
         if let Some(thread) = lock(&self.thread).take() {
             // A panic of the writer has already answered every append with `Stopped`.
             let _ = thread.join();
@@ -192,8 +199,8 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
     Ok(body)
 }
 
-struct Writer {
-    queue: Arc<Queue>,
+/// Writes groups of records to the store, and answers for them.
+pub(super) struct Writer {
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
@@ -208,25 +215,40 @@ struct Writer {
     resting: Option<(Instant, Duration, WriteFailure)>,
 }
 
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("folder", self.held.folder()).finish_non_exhaustive()
+    }
+}
+
 impl Writer {
-    fn run(mut self) {
-        let _end = AnswersAtEnd(Arc::clone(&self.queue));
-        while let Some(work) = self.queue.take(self.is_refusing().then_some(RETRY)) {
-            let (group, dropped) = match work {
-                Work::Write { group, dropped } => (group, dropped),
-                Work::Idle => (Vec::new(), 0),
-            };
-            self.count(dropped, "the queue was full");
-            let outcome = self.write(&group);
-            self.health.set(match &outcome {
-                Ok(_) => Health::Writable,
-                Err(failure) => Health::Unwritable(failure.clone()),
-            });
-            self.answer(group, outcome);
-            if let Some(store) = &self.store {
-                self.progress.reach(store.last());
-            }
+    /// Takes what is queued next and writes it; or tries what the disk has refused.
+    pub fn write_next(&mut self, queue: &Queue) {
+        let Group { jobs, dropped } = queue.take();
+        self.count(dropped, "the queue was full");
+        if jobs.is_empty() && !self.is_refusing() {
+            return;
         }
+        let outcome = self.write(&jobs);
+        self.health.set(match &outcome {
+            Ok(_) => Health::Writable,
+            Err(failure) => Health::Unwritable(failure.clone()),
+        });
+        self.answer(jobs, outcome);
+        if let Some(store) = &self.store {
+            self.progress.reach(store.last());
+        }
+    }
+
+    /// Whether writing is nothing but one append to the current file, which waits for no disk.
+    pub fn has_only_to_append(&mut self) -> bool {
+        let Self { store, refused, resting, clock, .. } = self;
+        let is_settled = store.as_ref().is_some_and(|store| store.has_only_to_append(&mut **clock));
+        is_settled && refused.is_none() && resting.is_none()
+    }
+
+    /// Nothing more comes.
+    pub fn finish(mut self) {
         if let Some(store) = self.store.take()
             && let Err(failure) = store.finish(&mut *self.clock)
         {
@@ -235,7 +257,7 @@ impl Writer {
     }
 
     /// Whether something is owed that the disk did not take.
-    fn is_refusing(&self) -> bool {
+    pub fn is_refusing(&self) -> bool {
         self.store.is_none() || self.refused.is_some()
     }
 
@@ -248,7 +270,8 @@ impl Writer {
         let outcome = self.attempt(group);
         self.resting = match &outcome {
             Err(failure) if failure.step == WriteStep::Sync => {
-                let rest = self.resting.take().map_or(RETRY, |(_, rest, _)| (rest * 2).min(LONGEST_REST));
+                let rest =
+                    self.resting.take().map_or(SHORTEST_REST, |(_, rest, _)| (rest * 2).min(LONGEST_REST));
                 Some((Instant::now() + rest, rest, failure.clone()))
             }
             Ok(_) | Err(_) => None,
@@ -300,14 +323,5 @@ impl Writer {
                 self.refused.get_or_insert_with(|| Unwritten { records: 0, error: error.to_owned() });
             refused.records += records;
         }
-    }
-}
-
-/// However the thread ends, nobody waits for it.
-struct AnswersAtEnd(Arc<Queue>);
-
-impl Drop for AnswersAtEnd {
-    fn drop(&mut self) {
-        self.0.abandon();
     }
 }

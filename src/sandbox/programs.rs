@@ -128,20 +128,26 @@ impl<'a> View<'a> {
     /// The file that a path means, all links followed.
     fn resolve(&self, path: &Path) -> Found {
         let (mut links, mut way) = (0, Way::Settled);
+        // Of `done` without its last part, where that was just looked at.
+        let mut above: Option<Metadata> = None;
         let mut done = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = components(path);
         while let Some(part) = rest.pop() {
             if part.as_os_str() == ".." {
                 done.pop();
+                above = None;
                 continue;
             }
             done.push(&part);
             match self.place(&done) {
-                Shown::Above => continue,
+                Shown::Above => {
+                    above = None;
+                    continue;
+                }
                 Shown::Nowhere => return Found::Missing,
                 Shown::Inside => return Found::Unknown,
                 Shown::Host { access, top } => {
-                    if way == Way::Settled && !is_settled(&done, access, top) {
+                    if way == Way::Settled && !is_settled(&done, access, top, above.as_ref()) {
                         way = Way::Changeable;
                     }
                 }
@@ -155,12 +161,15 @@ impl<'a> View<'a> {
                 }
                 if target.is_absolute() {
                     done = PathBuf::from("/");
+                    above = None;
                 } else {
                     done.pop();
                 }
                 rest.extend(components(&target));
             } else if rest.is_empty() {
                 return found(&done, &metadata, path, way);
+            } else {
+                above = Some(metadata);
             }
         }
         Found::Missing
@@ -272,12 +281,12 @@ enum Top {
 }
 
 /// Whether neither a command nor anybody but root outside can put something else at a path.
-fn is_settled(path: &Path, access: Access, top: Top) -> bool {
+fn is_settled(path: &Path, access: Access, top: Top, above: Option<&Metadata>) -> bool {
+    let is_roots = |found: &Metadata| found.uid() == 0 && found.mode() & 0o022 == 0;
+    let look = || fs::symlink_metadata(path.parent()?).ok();
     // A mount stays where it is, whatever becomes of its name outside.
-    let is_roots = |folder: &Path| {
-        fs::symlink_metadata(folder).is_ok_and(|found| found.uid() == 0 && found.mode() & 0o022 == 0)
-    };
-    access == Access::Read && (top == Top::Yes || path.parent().is_some_and(is_roots))
+    access == Access::Read
+        && (top == Top::Yes || above.map_or_else(|| look().is_some_and(|found| is_roots(&found)), is_roots))
 }
 
 /// The first line of a script, if that is what the file is, and still the same.
