@@ -9,7 +9,7 @@ mod beginnings;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use aho_corasick::{AhoCorasick, BuildError, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError, MatchKind};
 
 use self::beginnings::Beginnings;
 
@@ -23,6 +23,9 @@ pub const SHORTEST_SECRET_BYTES: usize = 4;
 pub const LONGEST_SECRET_BYTES: usize = 64 * 1024;
 /// A line of a secret with several is masked by itself when it is as long as this.
 const SHORTEST_LINE_BYTES: usize = 8;
+/// So many bytes of values are searched for by a table of every step. To make one of more takes memory, and of a value
+/// that repeats itself time that grows with its square.
+const SWIFT_BYTES: usize = 4 * 1024;
 
 /// Masks a set of secrets. Cheap to clone.
 #[derive(Clone, Default)]
@@ -108,8 +111,13 @@ impl Masker {
         values.sort();
         values.dedup();
         let Some(longest) = values.iter().map(Vec::len).max() else { return Ok(Self::NONE) };
+        let kind = match values.iter().map(Vec::len).sum::<usize>() {
+            0..=SWIFT_BYTES => AhoCorasickKind::DFA,
+            _ => AhoCorasickKind::ContiguousNFA,
+        };
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::Standard)
+            .kind(Some(kind))
             .build(&values)
             .map_err(MaskError::TooMany)?;
         let value = |bytes: Vec<u8>| Value {
