@@ -116,6 +116,12 @@ pub(super) fn variables_set<'a>(name: &str, args: &'a [Word]) -> Vec<&'a Word> {
     }
 }
 
+/// Whether a builtin makes one variable another name of a second one, which is then set by it.
+pub(super) fn makes_names_of_names(name: &str, args: &[Word]) -> bool {
+    let is_reference = |text: &str| text.starts_with('-') && !text.starts_with("--") && text.contains('n');
+    matches!(name, "declare" | "typeset" | "local") && args.iter().filter_map(Word::literal).any(is_reference)
+}
+
 /// Whether options of `set`, or of a shell, leave the reading of lines as it is: `-e`, `-o pipefail` and their kind.
 ///
 /// `-k` takes assignments from among the arguments, `-H` brings the history into lines, `-P` changes what `cd` does.

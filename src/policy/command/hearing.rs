@@ -4,7 +4,7 @@
 //! comes behind it, in `eval` and its kind as well.
 
 use super::{
-    builtin::{changes_lookup, is_builtin, runs_a_file, takes_data, variables_set},
+    builtin::{changes_lookup, is_builtin, makes_names_of_names, runs_a_file, takes_data, variables_set},
     effects::{Excluded, merge},
     kinds,
     pattern::Match,
@@ -89,6 +89,12 @@ impl<'a> Hearing<'a> {
         for part in &parsed.opaque {
             self.hide(&part.text, part.reason, within);
         }
+        let env = &self.bench.circumstances.env;
+        if let Some(value) =
+            parsed.evaluated.iter().find_map(|name| env.get(name).filter(|v| acts_in_arithmetic(v)))
+        {
+            self.hide(value, OpaqueReason::Assignment, within);
+        }
         for (at, command) in parsed.commands.iter().enumerate() {
             if self.units.len() >= MOST_UNITS {
                 self.hide(line, OpaqueReason::TooMany, within);
@@ -125,15 +131,29 @@ impl<'a> Hearing<'a> {
     }
 
     /// Judges assignments; says whether one changes what names mean.
-    fn assignments(&mut self, assignments: &[(String, Word)], within: &[String]) -> bool {
+    fn assignments(&mut self, assignments: &[(String, Word)], within: &mut Vec<String>) -> bool {
         for (name, value) in assignments {
             self.variable(name, within);
+            if kinds::holds_a_command(name) && within.len() <= DEEPEST {
+                within.push(name.clone());
+                match value {
+                    Word::Literal(line) if line.is_empty() => {}
+                    Word::Literal(line) => {
+                        self.line(line, Dialect::Posix, Reads::NewShell, &Place::Unknown, within);
+                    }
+                    Word::Opaque { text, reason } => self.hide(text, *reason, within),
+                }
+                within.pop();
+            }
             // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
             if let Some(text) = value.literal().filter(|text| shell::holds_substitution(text)) {
                 self.hide(text, OpaqueReason::Assignment, within);
             }
         }
-        assignments.iter().any(|(name, _)| changes_lookup(name))
+        let sets_lookup = |text: &str| shell::sets_by_arithmetic(text, changes_lookup);
+        assignments
+            .iter()
+            .any(|(name, value)| changes_lookup(name) || value.literal().is_some_and(sets_lookup))
     }
 
     /// Judges the variables that a builtin sets; says whether one changes what names mean.
@@ -149,7 +169,8 @@ impl<'a> Hearing<'a> {
         if !is_builtin(builtin) {
             return false;
         }
-        let mut changes = false;
+        let texts = || args.iter().filter_map(Word::literal);
+        let mut changes = makes_names_of_names(builtin, args);
         for word in variables_set(builtin, args) {
             let Some(text) = word.literal() else {
                 self.hide_words(words, OpaqueReason::Assignment, within);
@@ -159,13 +180,15 @@ impl<'a> Hearing<'a> {
             self.variable(name, within);
             changes |= changes_lookup(name);
         }
-        let hidden = args.iter().filter_map(Word::literal).find(|text| shell::holds_substitution(text));
         let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
         let is_data = (takes_data(builtin) && !names_variable) || kinds::runs_its_text(builtin);
-        if let Some(text) = hidden.filter(|_| !is_data) {
+        if is_data {
+            return changes;
+        }
+        if let Some(text) = texts().find(|text| shell::holds_substitution(text)) {
             self.hide(text, OpaqueReason::Assignment, within);
         }
-        changes
+        changes || texts().any(|text| shell::sets_by_arithmetic(text, changes_lookup))
     }
 
     fn variable(&mut self, name: &str, within: &[String]) {
@@ -241,9 +264,10 @@ impl<'a> Hearing<'a> {
                     let reads = if dialect.is_some() { Reads::NewShell } else { Reads::SameShell };
                     self.line(&line, dialect.unwrap_or(outer), reads, place, within);
                 }
-                // Who allows `bash build.sh` by name has read build.sh.
-                Inner::Opaque(OpaqueReason::Script | OpaqueReason::Wrapper)
-                    if answered == Answered::AllowedByName => {}
+                // Who allows `bash build.sh` by name has read build.sh, and who allows `strace` knows that nobody looks
+                // into it. What is seen through otherwise hides nothing because of a rule for its name.
+                Inner::Opaque(reason)
+                    if answered == Answered::AllowedByName && kinds::is_taken_on_trust(base, reason) => {}
                 Inner::Opaque(reason) => self.hide_words(words, reason, within),
             }
         }
@@ -360,6 +384,12 @@ impl<'a> Hearing<'a> {
         });
         Verdict { decision, units: self.units, cause_rule, effects, observed: self.observed }
     }
+}
+
+/// Whether a variable's value does something when it is taken for arithmetic.
+fn acts_in_arithmetic(value: &str) -> bool {
+    value.split_once('[').is_some_and(|(_, subscript)| shell::holds_substitution(subscript))
+        || shell::sets_by_arithmetic(value, changes_lookup)
 }
 
 fn join(outer: &Place, inner: &Place) -> Place {

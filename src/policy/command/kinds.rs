@@ -1,5 +1,7 @@
 //! Kinds of programs that run others, by name. What they run is found out by [`super::wrapper`].
 
+use super::shell::OpaqueReason;
+
 /// Programs that run others in ways that are not followed.
 #[rustfmt::skip]
 pub(super) const HIDING: [&str; 58] = [
@@ -11,6 +13,40 @@ pub(super) const HIDING: [&str; 58] = [
     "start-stop-daemon", "strace", "su", "su-exec", "systemd-run", "tini", "tmux", "unbuffer", "unshare",
     "valgrind", "xvfb-run",
 ];
+
+/// Whether what a program hides is what a rule that allows it by name allows.
+pub fn is_taken_on_trust(name: &str, reason: OpaqueReason) -> bool {
+    match reason {
+        OpaqueReason::Script => true,
+        OpaqueReason::Wrapper => HIDING.contains(&name),
+        _ => false,
+    }
+}
+
+/// Whether programs run a variable's value as a line for a shell: a pager, an editor, a transport.
+pub fn holds_a_command(name: &str) -> bool {
+    matches!(
+        name,
+        "PAGER"
+            | "GIT_PAGER"
+            | "MANPAGER"
+            | "EDITOR"
+            | "VISUAL"
+            | "FCEDIT"
+            | "SUDO_EDITOR"
+            | "GIT_EDITOR"
+            | "GIT_SEQUENCE_EDITOR"
+            | "GIT_EXTERNAL_DIFF"
+            | "GIT_SSH"
+            | "GIT_SSH_COMMAND"
+            | "GIT_PROXY_COMMAND"
+            | "GIT_ASKPASS"
+            | "SSH_ASKPASS"
+            | "BROWSER"
+            | "RUSTC_WRAPPER"
+            | "RUSTC_WORKSPACE_WRAPPER"
+    )
+}
 
 /// Wrappers that do nothing by themselves: what they run is judged, and they need no rule of their own.
 pub fn is_transparent(name: &str) -> bool {

@@ -271,7 +271,7 @@ impl Flags {
     /// Whether one of the flags is among the arguments: alone, with `=VALUE`, or in a cluster of short ones.
     /// A long option that is cut short is one perhaps.
     pub fn any(&self, words: &[Word]) -> Match {
-        self.find(words, |flag, text| {
+        self.find(words, Dashes::MayBeValue, |flag, text| {
             if is_flag(flag, text) || is_in_cluster(flag, text) {
                 Match::Yes
             } else if is_cut_short(flag, text) {
@@ -284,22 +284,38 @@ impl Flags {
 
     /// As [`Self::any`], but only as it is written in the rule: what stands in a cluster may be another option's value.
     pub fn surely_any(&self, words: &[Word]) -> Match {
-        self.find(words, |flag, text| Match::of(is_flag(flag, text)))
+        self.find(words, Dashes::End, |flag, text| Match::of(is_flag(flag, text)))
     }
 
-    fn find(&self, words: &[Word], is: impl Fn(&str, &str) -> Match) -> Match {
+    fn find(&self, words: &[Word], dashes: Dashes, is: impl Fn(&str, &str) -> Match) -> Match {
         let mut answer = Match::No;
+        // What a flag counts for, as far as it is known that options still stand here.
+        let mut here = Match::Yes;
+        let mut is_behind_option = false;
         for word in words {
             match word.literal() {
+                Some("--") if dashes == Dashes::MayBeValue && is_behind_option && here == Match::Yes => {
+                    here = Match::Perhaps;
+                }
                 Some("--") => break,
                 Some(text) => {
-                    answer = self.0.iter().fold(answer, |answer, flag| answer.or(is(flag, text)));
+                    answer = self.0.iter().fold(answer, |answer, flag| answer.or(here.and(is(flag, text))));
                 }
                 None => answer = answer.or(Match::Perhaps),
             }
+            is_behind_option = word.literal().is_none_or(|text| text.starts_with('-'));
         }
         answer
     }
+}
+
+/// What `--` behind an option is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dashes {
+    /// The end of the options.
+    End,
+    /// That, or the value of the option before it.
+    MayBeValue,
 }
 
 fn is_flag(flag: &str, text: &str) -> bool {

@@ -5,6 +5,9 @@
 //! Programs that run *configured* commands (`git`, `make`, `npm`) are no wrappers: nothing in their arguments
 //! tells what they run.
 
+mod many;
+
+use self::many::{find, xargs};
 use super::{
     builtin::{is_harmless_option, keeps_reading},
     kinds::{HIDING, is_dynamic_loader},
@@ -176,7 +179,7 @@ fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
                 break;
             }
             "--help" | "--version" => return Vec::new(),
-            "--rcfile" | "--init-file" => return opaque(OpaqueReason::Script),
+            "--rcfile" | "--init-file" => return opaque(OpaqueReason::Wrapper),
             "--login" | "--norc" | "--noprofile" | "--posix" | "--restricted" | "--verbose"
             | "--noediting" => {
                 at += 1;
@@ -250,87 +253,6 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
         }
     }
     Vec::new()
-}
-
-fn xargs(args: &[Word]) -> Vec<Inner> {
-    let options = Options {
-        short: "0oprtx",
-        short_with_value: "aEdILnPs",
-        short_attached: "eil",
-        long_with_value: &["arg-file", "delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"],
-        long: &[
-            "null",
-            "open-tty",
-            "interactive",
-            "no-run-if-empty",
-            "verbose",
-            "exit",
-            "eof",
-            "max-lines",
-            "replace",
-            "show-limits",
-        ],
-        ..PLAIN
-    };
-    match skip(args, &options) {
-        // Without a command it runs echo.
-        Ok([]) => Vec::new(),
-        Ok(rest) => {
-            let own = &args[..args.len() - rest.len()];
-            let mut words: Vec<Word> = match replaced_by_xargs(own) {
-                Some(mark) => rest.iter().map(|word| unknown_where(word, &mark)).collect(),
-                None => rest.to_vec(),
-            };
-            words.push(Word::Opaque { text: "...".into(), reason: OpaqueReason::Input });
-            argv(&words)
-        }
-        Err(reason) => opaque(reason),
-    }
-}
-
-/// The text that xargs replaces by its input, in every word of its command.
-fn replaced_by_xargs(own: &[Word]) -> Option<String> {
-    let mut words = own.iter().filter_map(Word::literal);
-    let mut mark = None;
-    while let Some(word) = words.next() {
-        let or_braces = |text: &str| if text.is_empty() { "{}".to_owned() } else { text.to_owned() };
-        if let Some(rest) = word.strip_prefix("--replace") {
-            mark = Some(or_braces(rest.trim_start_matches('=')));
-        } else if word.starts_with("--") {
-        } else if let Some(at) = word.find('I').filter(|_| word.starts_with('-')) {
-            mark = Some(match &word[at + 1..] {
-                "" => words.next().unwrap_or("{}").to_owned(),
-                rest => rest.to_owned(),
-            });
-        } else if let Some(at) = word.find('i').filter(|_| word.starts_with('-')) {
-            mark = Some(or_braces(&word[at + 1..]));
-        }
-    }
-    mark
-}
-
-fn unknown_where(word: &Word, mark: &str) -> Word {
-    match word.literal() {
-        Some(text) if text.contains(mark) => {
-            Word::Opaque { text: text.to_owned(), reason: OpaqueReason::Input }
-        }
-        _ => word.clone(),
-    }
-}
-
-fn find(args: &[Word]) -> Vec<Inner> {
-    let mut found = Vec::new();
-    let mut rest = args;
-    while let Some(at) =
-        rest.iter().position(|w| matches!(w.literal(), Some("-exec" | "-execdir" | "-ok" | "-okdir")))
-    {
-        let inner = &rest[at + 1..];
-        let end = inner.iter().position(|w| matches!(w.literal(), Some(";" | "+"))).unwrap_or(inner.len());
-        let words: Vec<Word> = inner[..end].iter().map(|word| unknown_where(word, "{}")).collect();
-        found.extend(argv(&words));
-        rest = &inner[end..];
-    }
-    found
 }
 
 fn applet(args: &[Word]) -> Vec<Inner> {

@@ -3,6 +3,8 @@
 //! `$((` may also begin a substitution of a subshell; only what can be nothing but arithmetic is read. Variables that
 //! it sets are assignments like others.
 
+use std::ops::Range;
+
 use super::{
     Dialect, OpaqueReason,
     reader::{Quoted, Reader, Reading, name_length},
@@ -62,12 +64,27 @@ impl Reader<'_> {
                 _ => return self.stop(OpaqueReason::Dialect),
             }
         }
-        let expression = &self.text[start..self.at];
+        let expression = start..self.at;
         self.at += 2;
-        if sets_variables(expression) {
-            self.assign(names(expression))?;
+        self.evaluated(expression)
+    }
+
+    /// Text that the shell takes for arithmetic: it may set variables, and what stands in those that it reads is taken for
+    /// arithmetic, too, in which a shell runs what is substituted.
+    pub(super) fn evaluated(&mut self, expression: Range<usize>) -> Reading<()> {
+        let start = expression.start;
+        let expression = &self.text[expression];
+        if self.names_unknown(expression) {
+            self.note(start, OpaqueReason::Assignment);
         }
-        Ok(())
+        self.line.evaluated.extend(names_in(expression).map(|(_, name)| name.to_owned()));
+        if !sets_variables(expression) {
+            return Ok(());
+        }
+        if expression.contains(['"', '\'', '\\']) {
+            self.note(start, OpaqueReason::Assignment);
+        }
+        self.assign(names(expression))
     }
 }
 
@@ -96,20 +113,42 @@ fn sets_variables(expression: &str) -> bool {
 
 /// Everything in an expression that may be the name of a variable.
 fn names(expression: &str) -> Vec<String> {
-    let bytes = expression.as_bytes();
-    let mut names: Vec<String> = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let length = name_length(&bytes[at..]);
-        if length > 0 {
-            names.push(expression[at..at + length].to_owned());
-        }
-        // A number is passed with the letters that follow it.
-        at += length.max(bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count()).max(1);
-    }
+    let mut names: Vec<String> = names_in(expression).map(|(_, name)| name.to_owned()).collect();
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// Names in a text, with where each ends.
+pub(super) fn names_in(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < bytes.len() {
+            let start = at;
+            let length = name_length(&bytes[at..]);
+            // A number is passed with the letters that follow it.
+            at += length.max(bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count()).max(1);
+            if length > 0 {
+                return Some((start + length, &text[start..start + length]));
+            }
+        }
+        None
+    })
+}
+
+/// Whether text, taken for arithmetic, would give a variable of such a name a value.
+pub fn sets_by_arithmetic(text: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+    names_in(text).any(|(end, name)| {
+        let behind = text[end..].trim_start_matches([' ', '\t', '\n']);
+        let operators = ["<<=", ">>=", "+=", "-=", "*=", "/=", "%=", "&=", "^=", "|=", "="];
+        let value = operators.iter().find_map(|operator| behind.strip_prefix(operator));
+        let is_operand = |value: &str| {
+            let first = value.trim_start_matches([' ', '\t', '\n']).bytes().next();
+            first.is_some_and(|b| b.is_ascii_alphanumeric() || b"_(+-~!$".contains(&b))
+        };
+        value.is_some_and(is_operand) && is_meant(name)
+    })
 }
 
 #[cfg(test)]
@@ -127,5 +166,13 @@ mod tests {
             assert!(!sets_variables(expression), "{expression}");
         }
         assert_eq!(names("PATH=1+16#ff, x"), ["PATH", "ff", "x"]);
+        let sets_path = |text| sets_by_arithmetic(text, |name| name == "PATH");
+        for text in ["PATH=63", "x=1,PATH = 6", "a[PATH+=1]", "PATH<<=x", "PATH=-1"] {
+            assert!(sets_path(text), "{text}");
+        }
+        for text in ["PATH=/usr/bin", "PATH==1", "MYPATH=1", "PATH=", "PATH", "PATH=\"x\"", "echo 'PATH=' x"]
+        {
+            assert!(!sets_path(text), "{text}");
+        }
     }
 }

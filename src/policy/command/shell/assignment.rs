@@ -39,6 +39,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         let name = self.text[start..start + length].to_owned();
+        self.evaluated(start + length..start + length + subscript)?;
         self.at += length + subscript + plus + 1;
         let is_array = self.peek() == b'(';
         let value = if is_array { self.array()? } else { self.value()? };
@@ -84,13 +85,14 @@ impl Reader<'_> {
             match self.peek() {
                 b')' => break,
                 b'[' => {
-                    // An index is taken for arithmetic.
+                    let index = self.at;
                     while !matches!(self.peek(), b']' | b'\n' | 0) {
                         self.index_part(&mut array)?;
                     }
                     if self.peek() != b']' {
                         return self.stop(OpaqueReason::Syntax);
                     }
+                    self.evaluated(index + 1..self.at)?;
                     self.at += 1;
                     if !is_delimiter(self.peek()) {
                         array.value.push_str(&self.any_word()?.value);

@@ -97,7 +97,8 @@ impl Reader<'_> {
         if self.reserved() == Some("select") && self.dialect == Dialect::Posix {
             self.note(self.at, OpaqueReason::Dialect);
         }
-        self.at += if self.peek() == b'f' { "for".len() } else { "select".len() };
+        let is_for = self.peek() == b'f';
+        self.at += if is_for { "for".len() } else { "select".len() };
         self.blanks();
         if self.is_before("((") {
             self.operator(2)?;
@@ -109,18 +110,24 @@ impl Reader<'_> {
             if length == 0 || !matches!(self.peek(), b' ' | b'\t' | b'\n' | b';' | 0) {
                 return self.stop(OpaqueReason::Syntax);
             }
-            self.assign([name])?;
+            self.assign([name.clone()])?;
             self.blanks();
             if self.peek() != b';' {
                 self.lines()?;
             }
+            // Without words, it goes through the arguments, or reads its input.
+            let mut is_known = false;
             if self.reserved() == Some("in") {
                 self.at += "in".len();
                 self.blanks();
+                is_known = is_for;
                 while !matches!(self.peek(), 0 | b'\n' | b';') {
-                    self.plain_word()?;
+                    is_known &= self.plain_word()?.finish(self.text).literal().is_some();
                     self.blanks();
                 }
+            }
+            if !is_known {
+                self.unknown.insert(name);
             }
         }
         self.blanks();

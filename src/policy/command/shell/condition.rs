@@ -17,6 +17,8 @@ impl Reader<'_> {
         let mut open = 0_usize;
         let mut words = 0_usize;
         let mut context = Context::Plain;
+        // Where the word before this one stands, and whether it has this one taken for arithmetic.
+        let (mut before, mut is_operand) = (self.at..self.at, false);
         loop {
             self.blanks();
             match self.peek() {
@@ -42,6 +44,17 @@ impl Reader<'_> {
                     if holds_substitution(&word.value) {
                         self.note(word.start, OpaqueReason::Assignment);
                     }
+                    let here = word.start..word.end;
+                    let compares =
+                        matches!(word.value.as_str(), "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge");
+                    if compares {
+                        self.evaluated(before)?;
+                    }
+                    if is_operand {
+                        self.evaluated(here.clone())?;
+                    }
+                    is_operand = compares || matches!(word.value.as_str(), "-v" | "-R");
+                    before = here;
                     context = match word.plain() {
                         Some("=~") if context == Context::Plain => Context::Expression,
                         Some("=" | "==" | "!=") if context == Context::Plain => Context::Pattern,

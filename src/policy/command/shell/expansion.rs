@@ -145,17 +145,25 @@ impl Reader<'_> {
         let name = &self.text[name..self.at];
         if self.peek() == b'[' {
             self.at += 1;
+            let subscript = self.at;
             self.parameter_text(b']', quoted)?;
+            self.evaluated(subscript..self.at - 1)?;
         }
         match (self.peek(), self.peek_at(1)) {
             (b'}', _) => {}
-            (b'=', _) | (b':', b'=') => self.assign([name.to_owned()])?,
+            (b'=', _) | (b':', b'=') => {
+                self.unknown.insert(name.to_owned());
+                self.assign([name.to_owned()])?;
+            }
             // What is in the variable is taken for a prompt, in which commands are substituted.
             (b'@', b'P') => self.note(start, OpaqueReason::Substitution),
             (b':' | b'-' | b'?' | b'+' | b'#' | b'%' | b'/' | b'^' | b',' | b'@' | b'~' | b'*', _) => {}
             _ => return self.stop(OpaqueReason::Dialect),
         }
-        self.parameter_text(b'}', quoted)
+        let is_offset = self.peek() == b':' && !matches!(self.peek_at(1), b'-' | b'?' | b'+' | b'=');
+        let offset = self.at + 1;
+        self.parameter_text(b'}', quoted)?;
+        if is_offset { self.evaluated(offset..self.at - 1) } else { Ok(()) }
     }
 
     /// The text in a parameter expansion, and what closes it.

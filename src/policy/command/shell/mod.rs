@@ -23,13 +23,15 @@ mod quoting;
 mod reader;
 mod redirection;
 mod simple;
+mod values;
 mod word;
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 #[cfg(test)]
 mod tests;
 
+pub use arithmetic::sets_by_arithmetic;
 pub use print::print;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
@@ -115,6 +117,8 @@ pub struct Line {
     pub commands: Vec<SimpleCommand>,
     /// The commands that may run again after those behind them: bodies and conditions of loops.
     pub loops: Vec<Range<usize>>,
+    /// Variables whose values are taken for arithmetic.
+    pub evaluated: BTreeSet<String>,
     /// Parts that make the line as a whole unknowable (a syntax error, too many commands, ...).
     pub opaque: Vec<Opaque>,
 }

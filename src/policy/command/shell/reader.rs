@@ -3,7 +3,7 @@
 //! Reading goes forward only. A part that cannot be understood stops it ([`Stop`]); one that can, but that another
 //! shell of the dialect may understand otherwise, is noted and read on.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use super::{
     DEEPEST, Dialect, Line, MOST_COMMANDS, Opaque, OpaqueReason, Place, SimpleCommand, Word, beginning,
@@ -28,6 +28,8 @@ pub(super) struct Reader<'a> {
     pub(super) dialect: Dialect,
     pub(super) line: Line,
     pub(super) course: Course,
+    /// Variables that the line sets to what nobody knows.
+    pub(super) unknown: BTreeSet<String>,
     /// Here-documents whose bodies begin behind the next newline.
     pub(super) pending: Vec<HereDocument>,
     /// Here-documents of the constructs around this one, which wait for a newline, too.
@@ -54,6 +56,7 @@ impl<'a> Reader<'a> {
             dialect,
             line: Line::default(),
             course: Course::default(),
+            unknown: BTreeSet::new(),
             pending: Vec::new(),
             pending_outside: 0,
             depth: 0,
@@ -225,6 +228,11 @@ impl<'a> Reader<'a> {
 
     /// Puts a simple command into the line.
     pub(super) fn emit(&mut self, assignments: Vec<(String, Word)>, words: Vec<Word>) -> Reading<()> {
+        self.follow_values(&assignments, &words);
+        self.push(assignments, words)
+    }
+
+    fn push(&mut self, assignments: Vec<(String, Word)>, words: Vec<Word>) -> Reading<()> {
         if assignments.is_empty() && words.is_empty() {
             return Ok(());
         }
@@ -241,7 +249,7 @@ impl<'a> Reader<'a> {
     /// Puts an assignment into the line that a construct makes by itself, to a value that is not known.
     pub(super) fn assign(&mut self, names: impl IntoIterator<Item = String>) -> Reading<()> {
         let unknown = || Word::Opaque { text: "...".into(), reason: OpaqueReason::Expansion };
-        self.emit(names.into_iter().map(|name| (name, unknown())).collect(), Vec::new())
+        self.push(names.into_iter().map(|name| (name, unknown())).collect(), Vec::new())
     }
 
     /// What may or may not happen: afterwards, the working folder is known only if nothing in it changed it.

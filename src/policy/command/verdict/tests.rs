@@ -1,5 +1,7 @@
 //! Verdicts on commands of every shape, against a small set of rules.
 
+mod hiding;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -1,0 +1,46 @@
+//! What hides its command behind options, or in values that become expressions.
+
+use super::*;
+
+#[test]
+fn a_rule_for_a_wrapper_allows_no_option_that_hides_its_command() {
+    let rule = "id='a'\ndecision='allow'\nargv=[['env','bash','sudo','nice','strace'],'**']";
+    let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
+    let rules = [Rule::compile(&allowed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let decide = |line: &str| verdict(Form::Line(line, Dialect::Bash), &rules).decision;
+    for line in [
+        "env -S 'git push'",
+        "env -C /x env",
+        "bash --rcfile x -ic 'env'",
+        "bash --debugger -c 'env'",
+        "sudo -s env",
+        "nice --adj=5 env",
+    ] {
+        assert_eq!(decide(line), Decision::Ask, "{line}");
+    }
+    // What runs a file, and what nobody looks into, is what the rule allows.
+    for line in ["env", "env -u X env", "bash build.sh", "bash -c env", "sudo -u x env", "strace -f git push"]
+    {
+        assert_eq!(decide(line), Decision::Allow, "{line}");
+    }
+}
+
+#[test]
+fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
+    let rules = rules();
+    let with = |value: &str, line: &str| {
+        let env = BTreeMap::from([("n".to_owned(), value.to_owned())]);
+        let circumstances = Circumstances { cwd: "/work".into(), env, ..Circumstances::default() };
+        let bench = Bench {
+            rules: &rules,
+            programs: &Host,
+            circumstances: &circumstances,
+            denies_variable: &|_| false,
+        };
+        judge(Form::Line(line, Dialect::Bash), bench).decision
+    };
+    assert_eq!(with("a[$(rm x)]", "ls; ((n))"), Decision::Ask);
+    assert_eq!(with("PATH=63", "[[ n -eq 1 ]]; ls"), Decision::Ask);
+    assert_eq!(with("3", "ls; ((n))"), Decision::Allow);
+    assert_eq!(with("see [x](`y`)", "ls $n"), Decision::Allow);
+}
