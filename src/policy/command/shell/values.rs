@@ -9,6 +9,8 @@ use super::{OpaqueReason, Word, arithmetic::names_in, reader::Reader};
 impl Reader<'_> {
     /// Takes in what a simple command does to variables, and notes what it takes for arithmetic.
     pub(super) fn follow_values(&mut self, assignments: &[(String, Word)], words: &[Word]) {
+        let is_prefix = |word: &&Word| matches!(word.literal(), Some("command" | "builtin"));
+        let words = words.get(words.iter().take_while(is_prefix).count()..).unwrap_or_default();
         let builtin = words.first().and_then(Word::literal).unwrap_or_default();
         let arguments = words.get(1..).unwrap_or_default();
         let texts = || arguments.iter().filter_map(Word::literal);
@@ -32,10 +34,7 @@ impl Reader<'_> {
         }
         let unknown = assignments.iter().filter(|(_, value)| !is_number(value)).map(|(name, _)| name.clone());
         self.unknown.extend(unknown);
-        if matches!(
-            builtin,
-            "read" | "getopts" | "printf" | "mapfile" | "readarray" | "command" | "builtin" | "eval" | "wait"
-        ) {
+        if matches!(builtin, "read" | "getopts" | "printf" | "mapfile" | "readarray" | "eval" | "wait") {
             let names = texts().flat_map(names_in).map(|(_, name)| name.to_owned());
             self.unknown.extend(names.chain(["REPLY".to_owned(), "MAPFILE".to_owned()]));
         }
