@@ -11,19 +11,23 @@ use std::{
     },
 };
 
-use agent_client_protocol_schema::v1::ErrorCode;
+use agent_client_protocol_schema::v1::{CLIENT_METHOD_NAMES, ErrorCode};
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    fields::Fields,
     framing::{Gone, Outbox},
-    message::{self, Fields},
-    refusal,
+    lines, message, refusal,
     terminals::Terminals,
 };
 
 /// Requests that may wait for their answers at once. More are refused.
 pub const CALLS_MAX: usize = 1_024;
+
+/// Answers with a terminal's output that are made at once, and wait to be sent. They are large.
+const OUTPUTS_MAX: usize = 16;
 
 /// The requests of one agent.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub(super) struct Calls {
     terminals: Terminals,
     open: Mutex<HashMap<String, Call>>,
     next: AtomicU64,
+    outputs: Semaphore,
 }
 
 /// One request. An agent that uses an id twice at once has two of them.
@@ -43,7 +48,13 @@ struct Call {
 
 impl Calls {
     pub(super) fn new(agent: Outbox, terminals: Terminals) -> Arc<Self> {
-        Arc::new(Self { agent, terminals, open: Mutex::default(), next: AtomicU64::new(0) })
+        Arc::new(Self {
+            agent,
+            terminals,
+            open: Mutex::default(),
+            next: AtomicU64::new(0),
+            outputs: Semaphore::new(OUTPUTS_MAX),
+        })
     }
 
     /// Begins to answer a request. What it names is looked up before this returns.
@@ -55,25 +66,35 @@ impl Calls {
     ) -> Result<(), Gone> {
         let Some(call) = self.open(id) else {
             let error = refusal::too_many("requests", CALLS_MAX);
-            return self.agent.send(message::error_line(Some(id), &error)).await;
+            return self.agent.send(lines::error_line(Some(id), &error)).await;
         };
         let answer = self.terminals.answer(method, params);
+        let is_output = method == CLIENT_METHOD_NAMES.terminal_output;
         let (calls, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
-            let result = match answer {
-                Some(answer) => tokio::select! {
-                    result = answer => result,
-                    () = call.cancelled.cancelled() => Err(refusal::cancelled()),
-                },
-                None => Err(ErrorCode::MethodNotFound.into()),
+            // Held until the answer is in the queue: an agent that asks and does not read fills no memory.
+            let mut turn = None;
+            let answering = async {
+                if is_output {
+                    turn = calls.outputs.acquire().await.ok();
+                }
+                match answer {
+                    Some(answer) => answer.await,
+                    None => Err(ErrorCode::MethodNotFound.into()),
+                }
             };
-            calls.close(&id, call.number);
+            let result = tokio::select! {
+                result = answering => result,
+                () = call.cancelled.cancelled() => Err(refusal::cancelled()),
+            };
             let line = match &result {
-                Ok(result) => message::result_line(&id, result),
-                Err(error) => message::error_line(Some(&id), error),
+                Ok(result) => lines::result_line(&id, result),
+                Err(error) => lines::error_line(Some(&id), error),
             };
             // An agent that is gone needs no answer.
             let _ = calls.agent.send(line).await;
+            drop(turn);
+            calls.close(&id, call.number);
         });
         Ok(())
     }

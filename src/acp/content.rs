@@ -6,7 +6,7 @@
 use agent_client_protocol_schema::v1::{ContentBlock, TerminalExitStatus, TextContent, ToolCallContent};
 use serde_json::{json, value::RawValue};
 
-use super::message::Fields;
+use super::fields::Fields;
 
 /// Bytes of output that are shown of one terminal, at most.
 pub(super) const SHOWN_BYTES: usize = 16 << 10;
@@ -15,12 +15,30 @@ const ID_PREFIX: &str = "term_";
 const ID_LENGTH: usize = ID_PREFIX.len() + 26;
 
 /// One block of a tool call's content.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Block {
     /// Not ours: the text that it was.
     AsItIs(Box<RawValue>),
     /// A terminal of the gateway's, by its id.
     Terminal(String),
+}
+
+impl Block {
+    /// The id, of a terminal.
+    pub(super) fn terminal(&self) -> Option<&str> {
+        match self {
+            Self::Terminal(id) => Some(id),
+            Self::AsItIs(_) => None,
+        }
+    }
+
+    /// How much there is of it to keep.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Terminal(id) => id.len(),
+            Self::AsItIs(raw) => raw.get().len(),
+        }
+    }
 }
 
 /// The blocks of a content list; none where there is no list.

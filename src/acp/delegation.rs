@@ -4,23 +4,33 @@
 //! is a tool call of the kind `execute` that completes while no terminal was asked for. Pure: it counts and says so
 //! once; who warns whom is decided elsewhere.
 
-use std::collections::{HashMap, HashSet};
+use super::recent::Recent;
 
-/// Tool calls that are remembered as executing, at once.
+/// Tool calls that are remembered as executing, at once; the oldest go first.
 const EXECUTING_MAX: usize = 1_024;
+/// Sessions whose terminals are counted; the oldest go first.
+const COUNTED_MAX: usize = 1_024;
 
 /// What was seen of one agent.
 #[derive(Debug, Default)]
 pub(super) struct Delegation {
     /// Terminals that were asked for in a session and that no completed tool call has accounted for.
-    unaccounted: HashMap<String, u64>,
+    unaccounted: Recent<String, u64>,
     /// Tool calls that execute something, and whether a terminal was seen in them.
-    executing: HashMap<(String, String), Seen>,
-    told: HashSet<&'static str>,
+    executing: Recent<(String, String), Seen>,
+    told: Told,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Told {
+    #[default]
+    NotYet,
+    Once,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Seen {
+    #[default]
     NoTerminal,
     Terminal,
 }
@@ -51,14 +61,14 @@ pub(super) struct RanBeside;
 impl Delegation {
     /// A terminal was asked for, whatever the policy made of it.
     pub(super) fn asked_for_terminal(&mut self, session: &str) {
-        *self.unaccounted.entry(session.to_owned()).or_default() += 1;
+        *self.unaccounted.entry(session.to_owned(), COUNTED_MAX) += 1;
     }
 
     /// A tool call was begun or changed.
     pub(super) fn observe(&mut self, update: Update<'_>) -> Option<RanBeside> {
         let key = (update.session.to_owned(), update.tool_call.to_owned());
-        if update.kind == Some("execute") && self.executing.len() < EXECUTING_MAX {
-            self.executing.entry(key.clone()).or_insert(Seen::NoTerminal);
+        if update.kind == Some("execute") {
+            self.executing.entry(key.clone(), EXECUTING_MAX);
         }
         if update.shows_terminal == ShowsTerminal::Yes
             && let Some(seen) = self.executing.get_mut(&key)
@@ -67,18 +77,22 @@ impl Delegation {
         }
         let is_over = matches!(update.status, Some("completed" | "failed"));
         let seen = if is_over { self.executing.remove(&key)? } else { return None };
-        let unaccounted = self.unaccounted.entry(update.session.to_owned()).or_default();
-        let had_terminal = *unaccounted > 0 || seen == Seen::Terminal;
-        *unaccounted = unaccounted.saturating_sub(1);
+        let unaccounted = self.unaccounted.get_mut(&update.session.to_owned());
+        let was_asked_for = unaccounted.is_some_and(|count| {
+            let was_asked_for = *count > 0;
+            *count = count.saturating_sub(1);
+            was_asked_for
+        });
+        let had_terminal = was_asked_for || seen == Seen::Terminal;
         // One that failed may have been refused before anything ran.
         let ran_beside = update.status == Some("completed") && !had_terminal;
-        (ran_beside && self.told.insert("ran beside")).then_some(RanBeside)
+        (ran_beside && std::mem::replace(&mut self.told, Told::Once) == Told::NotYet).then_some(RanBeside)
     }
 
     /// A session is over.
     pub(super) fn forget(&mut self, session: &str) {
-        self.unaccounted.remove(session);
-        self.executing.retain(|(of, _), _| of != session);
+        self.unaccounted.retain(|of| of != session);
+        self.executing.retain(|(of, _)| of != session);
     }
 }
 

@@ -9,10 +9,7 @@ use std::sync::OnceLock;
 use agent_client_protocol_schema::{ProtocolVersion, v1::Error};
 use serde_json::value::RawValue;
 
-use super::{
-    message::{self, Fields},
-    refusal,
-};
+use super::{fields::Fields, lines, refusal};
 
 /// How an editor shows terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +48,7 @@ impl Handshake {
         let _ = self.display.set(if says_so == Some(true) { Display::Terminal } else { Display::Text });
         capabilities.set("terminal", &true);
         params.set("clientCapabilities", &capabilities);
-        message::with_params(line, &params)
+        lines::with_params(line, &params)
     }
 
     /// What the editor is told instead, where the agent's answer is of a version that has no client terminals.

@@ -2,17 +2,17 @@
 //!
 //! A line is looked at once: which keys stand at its top, and what the id and the method are. Everything else stays
 //! the text that it was. What two readers could take for two different messages is refused: a key given twice, or one
-//! that differs from a key of the protocol in nothing but case.
+//! that differs from a key of the protocol in nothing but case. Nothing is written here.
 
 use std::{borrow::Cow, fmt};
 
-use agent_client_protocol_schema::v1::Error;
 use serde::{
-    Deserialize, Deserializer, Serialize,
+    Deserialize, Deserializer,
     de::{Error as _, IgnoredAny, MapAccess, Visitor},
-    ser::SerializeMap,
 };
 use serde_json::value::RawValue;
+
+use super::fields::Text;
 
 /// The keys that a message may have at its top. Others are carried and not looked at.
 const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
@@ -123,57 +123,6 @@ pub(super) fn key_of(id: &RawValue) -> String {
         .map_or_else(|_| id.get().to_owned(), |id| id.to_string())
 }
 
-/// The line that answers `id` with a result, which is JSON already.
-pub(super) fn result_line(id: &RawValue, result: &str) -> Vec<u8> {
-    let mut line = Vec::with_capacity(result.len() + id.get().len() + 40);
-    line.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    line.extend_from_slice(id.get().as_bytes());
-    line.extend_from_slice(b",\"result\":");
-    line.extend_from_slice(result.as_bytes());
-    line.extend_from_slice(b"}\n");
-    line
-}
-
-/// The line that answers `id`, or nobody in particular, with an error.
-pub(super) fn error_line(id: Option<&RawValue>, error: &Error) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        jsonrpc: &'a str,
-        id: Option<&'a RawValue>,
-        error: &'a Error,
-    }
-    to_line(&Line { jsonrpc: "2.0", id, error })
-}
-
-/// The line of a request of our own.
-pub(super) fn request_line(id: &str, method: &str, params: &impl Serialize) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Line<'a, P> {
-        jsonrpc: &'a str,
-        id: &'a str,
-        method: &'a str,
-        params: &'a P,
-    }
-    to_line(&Line { jsonrpc: "2.0", id, method, params })
-}
-
-/// The line of a notification of our own.
-pub(super) fn notification_line(method: &str, params: &impl Serialize) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Line<'a, P> {
-        jsonrpc: &'a str,
-        method: &'a str,
-        params: &'a P,
-    }
-    to_line(&Line { jsonrpc: "2.0", method, params })
-}
-
-fn to_line(message: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(message).expect("the protocol's types and raw JSON are always JSON");
-    line.push(b'\n');
-    line
-}
-
 /// Strings, numbers and null. An object as an id cannot be matched with anything.
 fn is_id(id: &RawValue) -> bool {
     !matches!(id.get().as_bytes().first(), Some(b'{' | b'[' | b't' | b'f') | None)
@@ -258,150 +207,6 @@ impl<'de> Visitor<'de> for &mut Glance {
     }
 }
 
-/// A text, borrowed where it holds no escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Text<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// An object whose fields keep their order and their text, so that some can be changed and the rest stays.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, Cow<'a, RawValue>)>);
-
-impl<'a> Fields<'a> {
-    /// Of a raw value that is an object; none where it is none.
-    pub(super) fn of(raw: &'a RawValue) -> Option<Self> {
-        serde_json::from_str(raw.get()).ok()
-    }
-
-    /// A field's text.
-    pub(super) fn get(&self, key: &str) -> Option<&RawValue> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_ref())
-    }
-
-    /// A field's text, for as long as what it was read from; none where it was set since.
-    pub(super) fn borrowed(&self, key: &str) -> Option<&'a RawValue> {
-        self.0.iter().find(|(name, _)| name == key).and_then(|(_, value)| match value {
-            Cow::Borrowed(raw) => Some(*raw),
-            Cow::Owned(_) => None,
-        })
-    }
-
-    /// A field that is a string without escapes: a word of the protocol.
-    pub(super) fn plain_text(&self, key: &str) -> Option<&str> {
-        serde_json::from_str(self.get(key)?.get()).ok()
-    }
-
-    /// A field that is a string.
-    pub(super) fn text(&self, key: &str) -> Option<String> {
-        serde_json::from_str(self.get(key)?.get()).ok()
-    }
-
-    /// A field that is an object.
-    pub(super) fn object(&self, key: &str) -> Option<Fields<'_>> {
-        Fields::of(self.get(key)?)
-    }
-
-    /// Sets a field where it stands, or at the end.
-    pub(super) fn set(&mut self, key: &'static str, value: &impl Serialize) {
-        let value = serde_json::value::to_raw_value(value)
-            .expect("the protocol's types, plain values and raw JSON are always JSON");
-        self.remove_all_but_first(key);
-        match self.0.iter_mut().find(|(name, _)| name == key) {
-            Some((_, old)) => *old = Cow::Owned(value),
-            None => self.0.push((Cow::Borrowed(key), Cow::Owned(value))),
-        }
-    }
-
-    /// Takes over every field of `newer`.
-    pub(super) fn merge(&mut self, newer: &Fields<'a>) {
-        for (key, value) in &newer.0 {
-            match self.0.iter_mut().find(|(name, _)| name == key) {
-                Some((_, old)) => *old = value.clone(),
-                None => self.0.push((key.clone(), value.clone())),
-            }
-        }
-    }
-
-    /// The same, borrowing nothing.
-    pub(super) fn into_owned(self) -> Fields<'static> {
-        let owned = |(key, value): (Cow<'_, str>, Cow<'_, RawValue>)| {
-            (Cow::Owned(key.into_owned()), Cow::Owned(value.into_owned()))
-        };
-        Fields(self.0.into_iter().map(owned).collect())
-    }
-
-    /// The same without a field.
-    pub(super) fn without(mut self, key: &str) -> Self {
-        self.0.retain(|(name, _)| name != key);
-        self
-    }
-
-    /// The same without fields whose text is longer.
-    pub(super) fn no_longer_than(mut self, limit_bytes: usize) -> Self {
-        self.0.retain(|(_, value)| value.get().len() <= limit_bytes);
-        self
-    }
-
-    fn remove_all_but_first(&mut self, key: &str) {
-        let mut seen = false;
-        self.0.retain(|(name, _)| name != key || !std::mem::replace(&mut seen, true));
-    }
-}
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldsVisitor;
-        impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(Text(key)) = map.next_key()? {
-                    fields.push((key, Cow::Borrowed(map.next_value::<&RawValue>()?)));
-                }
-                Ok(Fields(fields))
-            }
-        }
-        deserializer.deserialize_map(FieldsVisitor)
-    }
-}
-
-impl Serialize for Fields<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
-    }
-}
-
-/// A whole message with other params.
-pub(super) fn with_params(line: &[u8], params: &Fields<'_>) -> Option<Vec<u8>> {
-    let mut message: Fields<'_> = serde_json::from_slice(line).ok()?;
-    message.set("params", params);
-    Some(to_line(&message))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,17 +267,5 @@ mod tests {
         assert_eq!(id.unwrap().get(), "\"x\"");
         assert_eq!(method.unwrap(), "m");
         assert!(glance(br#"{"params":"aaaa"#).0.is_none());
-    }
-
-    #[test]
-    fn fields_keep_their_order_and_their_text() {
-        let raw = RawValue::from_string(r#"{"b":1.00,"a":{"z": 1e999},"c":3}"#.to_owned()).unwrap();
-        let mut fields = Fields::of(&raw).unwrap();
-        fields.set("c", &true);
-        fields.set("d", &"x");
-        assert_eq!(
-            serde_json::to_string(&fields).unwrap(),
-            r#"{"b":1.00,"a":{"z": 1e999},"c":true,"d":"x"}"#
-        );
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod asked;
 mod asking;
 mod calls;
 mod confinement;
@@ -15,8 +16,11 @@ mod content;
 mod create;
 mod delegation;
 mod exit;
+mod fields;
+mod following;
 mod framing;
 mod handshake;
+mod lines;
 mod link;
 mod message;
 mod permission;
@@ -24,6 +28,7 @@ mod recent;
 mod refusal;
 mod sessions;
 mod shim;
+mod shown;
 mod stdio;
 mod terminal;
 mod terminals;

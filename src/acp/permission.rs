@@ -20,7 +20,7 @@ use ulid::Ulid;
 use super::{
     asking::{Question, Reply},
     framing::Outbox,
-    message,
+    lines,
 };
 
 /// Questions that may be open at once. More are answered with no.
@@ -62,7 +62,7 @@ impl Permissions {
         let mut asked =
             AskedEditor { permissions: self.clone(), id, session: question.session.clone(), ended: false };
         let request = request(&asked.id, &question);
-        let line = message::request_line(&asked.id, CLIENT_METHOD_NAMES.session_request_permission, &request);
+        let line = lines::request_line(&asked.id, CLIENT_METHOD_NAMES.session_request_permission, &request);
         if self.editor.send(line).await.is_err() {
             return Reply::Deny("the editor is gone".to_owned());
         }
@@ -126,7 +126,7 @@ impl Drop for AskedEditor {
         if self.ended {
             return;
         }
-        let cancel = message::notification_line("$/cancel_request", &json!({ "requestId": self.id }));
+        let cancel = lines::notification_line("$/cancel_request", &json!({ "requestId": self.id }));
         let card = card_line(&self.session, &self.id, ToolCallStatus::Failed);
         let editor = self.permissions.editor.clone();
         tokio::spawn(async move {
@@ -165,7 +165,7 @@ fn request(id: &str, question: &Question) -> RequestPermissionRequest {
 fn card_line(session: &SessionId, id: &str, status: ToolCallStatus) -> Vec<u8> {
     let update = ToolCallUpdate::new(id.to_owned(), ToolCallUpdateFields::new().status(status));
     let update = SessionNotification::new(session.clone(), SessionUpdate::ToolCallUpdate(update));
-    message::notification_line(CLIENT_METHOD_NAMES.session_update, &update)
+    lines::notification_line(CLIENT_METHOD_NAMES.session_update, &update)
 }
 
 fn id_text(id: &RawValue) -> Option<String> {

@@ -52,6 +52,12 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
         self.entries.entry(key).or_default()
     }
 
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+        let removed = self.entries.remove(key)?;
+        self.order.retain(|other| other != key);
+        Some(removed)
+    }
+
     pub(super) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| keep(key));
         self.order.retain(|key| keep(key));

@@ -4,34 +4,27 @@
 //! answered here and never reaches the editor; nor does anything from the agent that could be read as such a request
 //! by somebody less strict: it is refused to the agent instead of being passed on.
 
-use std::{
-    collections::HashMap,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
     AGENT_METHOD_NAMES, CLIENT_METHOD_NAMES, Error, ErrorCode, SessionId,
 };
 use bytes::Bytes;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
+    asked::AskedOfAgent,
     calls::Calls,
+    fields::Fields,
     framing::{Frame, Gone, LINE_MAX_BYTES, Outbox},
     handshake::Handshake,
-    message::{self, Fields, Message, Parsed, Unreadable},
+    lines,
+    message::{self, Message, Parsed, Unreadable},
     permission::Permissions,
     terminals::Terminals,
     tool_calls::ToolCalls,
 };
 
-/// Requests of the editor whose answers matter here that are remembered at once.
-const ASKED_MAX: usize = 4_096;
-/// How long an agent may take to answer that a session is closed, before its commands are stopped anyway.
-const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// The method that takes a request back; stable, and without a name in the protocol's table.
 const CANCEL_REQUEST: &str = "$/cancel_request";
 /// Methods of this kind are never the editor's.
@@ -40,8 +33,6 @@ const TERMINAL_PREFIX: &str = "terminal/";
 const RAN_BESIDE: &str = "notice: this agent has run a command itself instead of asking for a terminal: that command \
                           was neither judged nor confined. To confine the whole agent, start it with `provost acp \
                           --confine-agent`";
-/// Not in the stable table.
-const SESSION_FORK: &str = "session/fork";
 
 /// Tells the person who started this something, in one line.
 pub type Note = Arc<dyn Fn(&str) + Send + Sync>;
@@ -50,26 +41,11 @@ pub type Note = Arc<dyn Fn(&str) + Send + Sync>;
 pub(super) struct Shim {
     editor: Outbox,
     agent: Outbox,
-    terminals: Terminals,
-    handshake: Arc<Handshake>,
     permissions: Arc<Permissions>,
     tool_calls: Arc<ToolCalls>,
     note: Note,
-    asked: Mutex<HashMap<String, Asked>>,
+    asked: Arc<AskedOfAgent>,
     calls: Arc<Calls>,
-}
-
-/// A request of the editor's whose answer matters.
-#[derive(Debug)]
-enum Asked {
-    Initialize,
-    /// Opens a session; the id is in the answer where the request did not name it.
-    Opens {
-        id: Option<SessionId>,
-        cwd: PathBuf,
-        additional: Vec<PathBuf>,
-    },
-    Ends(SessionId),
 }
 
 /// What of a message matters here.
@@ -90,17 +66,10 @@ impl Shim {
         note: Note,
     ) -> Arc<Self> {
         let handshake = Arc::new(Handshake::default());
-        Arc::new(Self {
-            tool_calls: ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone()),
-            calls: Calls::new(agent.clone(), terminals.clone()),
-            editor,
-            agent,
-            terminals,
-            handshake,
-            permissions,
-            note,
-            asked: Mutex::default(),
-        })
+        let tool_calls = ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone());
+        let asked = AskedOfAgent::new(handshake, terminals.clone(), tool_calls.clone(), permissions.clone());
+        let calls = Calls::new(agent.clone(), terminals);
+        Arc::new(Self { editor, agent, permissions, tool_calls, note, asked, calls })
     }
 
     /// Takes what the editor sent.
@@ -117,8 +86,9 @@ impl Shim {
                 if parts.iter().any(|part| self.is_for_us(part, Self::of_editor)) {
                     for part in parts {
                         let line = line_of(part);
-                        if let Ok(message) = message::parse_one(part.get()) {
-                            self.route_from_editor(&line, message).await?;
+                        match message::parse_one(part.get()) {
+                            Ok(message) => self.route_from_editor(&line, message).await?,
+                            Err(_) => self.agent.send(line).await?,
                         }
                     }
                     return Ok(());
@@ -176,7 +146,7 @@ impl Shim {
 
     fn of_editor(&self, message: &Message<'_>) -> Whose {
         match message {
-            Message::Request { method, .. } => whose(is_watched_of_editor(method)),
+            Message::Request { method, .. } => whose(AskedOfAgent::matters(method)),
             Message::Notification { method, .. } => whose(method == AGENT_METHOD_NAMES.session_cancel),
             Message::Response { id, .. } => whose(self.permissions.are_asked(id)),
         }
@@ -193,7 +163,7 @@ impl Shim {
                         || method == names.session_request_permission,
                 )
             }
-            Message::Response { id, .. } => whose(self.lock_asked().contains_key(&message::key_of(id))),
+            Message::Response { id, .. } => whose(self.asked.awaits(id)),
         }
     }
 
@@ -203,7 +173,7 @@ impl Shim {
         }
         match message {
             Message::Request { id, method, params } => {
-                let rewritten = self.watch_request(line, id, &method, params);
+                let rewritten = self.asked.ask(line, id, &method, params);
                 self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await
             }
             // The agent did not ask, and is not answered.
@@ -259,70 +229,12 @@ impl Shim {
         }
     }
 
-    /// Remembers what an editor's request will mean once it is answered, and rewrites it where it must be.
-    fn watch_request(
-        self: &Arc<Self>,
-        line: &[u8],
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-    ) -> Option<Vec<u8>> {
-        let names = &AGENT_METHOD_NAMES;
-        if method == names.initialize {
-            self.expect(id, Asked::Initialize);
-            return self.handshake.rewrite(line, params);
-        }
-        let params = params.and_then(|params| serde_json::from_str::<SessionParams>(params.get()).ok())?;
-        if method == names.session_close || method == names.session_delete {
-            let session = params.session_id?;
-            self.expect(id, Asked::Ends(session.clone()));
-            self.close_anyway(message::key_of(id), session);
-            return None;
-        }
-        let (cwd, additional) = (params.cwd?, params.additional_directories.unwrap_or_default());
-        // A session that is loaded may run commands before it is answered that it is.
-        let id_is_known = method == names.session_load || method == names.session_resume;
-        if let (true, Some(session)) = (id_is_known, &params.session_id) {
-            self.terminals.open_session(session, cwd.clone(), additional.clone());
-        }
-        self.expect(id, Asked::Opens { id: params.session_id.filter(|_| id_is_known), cwd, additional });
-        None
-    }
-
     /// Passes an answer of the agent's on, after what it means here has been done.
-    async fn answered(
-        self: &Arc<Self>,
-        line: &Bytes,
-        id: &RawValue,
-        result: Option<&RawValue>,
-    ) -> Result<(), Gone> {
-        let asked = {
-            let mut asked = self.lock_asked();
-            if asked.is_empty() { None } else { asked.remove(&message::key_of(id)) }
-        };
-        match (asked, result) {
-            (Some(Asked::Initialize), Some(result)) => {
-                if let Some(error) = self.handshake.refuse(result) {
-                    tracing::error!(error = error.message, "agent refused");
-                    return self.editor.send(message::error_line(Some(id), &error)).await;
-                }
-            }
-            (Some(Asked::Opens { id: None, cwd, additional }), Some(result)) => {
-                let session = Fields::of(result).and_then(|result| result.text("sessionId"));
-                if let Some(session) = session {
-                    self.terminals.open_session(&SessionId::new(session), cwd, additional);
-                }
-            }
-            (Some(Asked::Opens { id: Some(_), .. }), Some(_)) => {}
-            // It could not be loaded: it is none.
-            (Some(Asked::Opens { id: Some(session), .. }), None) => self.end_session(session),
-            (Some(Asked::Ends(session)), Some(_)) => {
-                self.tool_calls.catch_up(&session, None).await;
-                self.end_session(session);
-            }
-            (Some(Asked::Initialize | Asked::Opens { id: None, .. } | Asked::Ends(_)) | None, _) => {}
+    async fn answered(&self, line: &Bytes, id: &RawValue, result: Option<&RawValue>) -> Result<(), Gone> {
+        match self.asked.answered(id, result).await {
+            Ok(()) => self.editor.send(line.clone()).await,
+            Err(error) => self.editor.send(lines::error_line(Some(id), &error)).await,
         }
-        self.editor.send(line.clone()).await
     }
 
     /// Answers a terminal request, which the editor never sees.
@@ -330,42 +242,9 @@ impl Shim {
         if method == CLIENT_METHOD_NAMES.terminal_create
             && let Some(session) = params.and_then(Fields::of).and_then(|params| params.text("sessionId"))
         {
-            self.tool_calls.asked_for_terminal(&session).await;
+            self.tool_calls.asked_for_terminal(&SessionId::new(session)).await;
         }
         self.calls.begin(id, method, params).await
-    }
-
-    fn expect(&self, id: &RawValue, what: Asked) {
-        let mut asked = self.lock_asked();
-        if asked.len() < ASKED_MAX {
-            asked.insert(message::key_of(id), what);
-        } else {
-            tracing::warn!(limit = ASKED_MAX, "the agent leaves too many requests without an answer");
-        }
-    }
-
-    /// Ends a session in the background.
-    fn end_session(&self, session: SessionId) {
-        let tool_calls = self.tool_calls.clone();
-        self.permissions.cancel(&session);
-        let closed = self.terminals.close_session(&session);
-        tokio::spawn(async move {
-            closed.await;
-            tool_calls.forget(&session).await;
-        });
-    }
-
-    /// Ends a session that the editor has closed, where the agent does not answer in time.
-    fn close_anyway(self: &Arc<Self>, key: String, session: SessionId) {
-        let shim = self.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(CLOSE_LIMIT).await;
-            let is_asked =
-                matches!(shim.lock_asked().get(&key), Some(Asked::Ends(asked)) if *asked == session);
-            if is_asked {
-                shim.end_session(session);
-            }
-        });
     }
 
     /// Refuses to pass on what the agent sent. Something that prints to stdout is told so, and nothing breaks.
@@ -378,7 +257,7 @@ impl Shim {
         );
         let code = if id.is_some() { ErrorCode::InvalidRequest } else { ErrorCode::ParseError };
         let error = Error::new(code.into(), format!("This line was not passed on: {why}."));
-        self.agent.send(message::error_line(id, &error)).await
+        self.agent.send(lines::error_line(id, &error)).await
     }
 
     /// A message that is too long: whoever waits for it is told.
@@ -389,37 +268,10 @@ impl Shim {
         let error = Error::new(ErrorCode::InvalidRequest.into(), text);
         match (id, method) {
             // The other side waits for this answer.
-            (Some(id), None) => to.send(message::error_line(Some(&id), &error)).await,
-            (id, _) => from.send(message::error_line(id.as_deref(), &error)).await,
+            (Some(id), None) => to.send(lines::error_line(Some(&id), &error)).await,
+            (id, _) => from.send(lines::error_line(id.as_deref(), &error)).await,
         }
     }
-
-    fn lock_asked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Asked>> {
-        self.asked.lock().expect("no code panics while it holds what was asked")
-    }
-}
-
-/// What requests about sessions have in common. A part that is not what it should be is the agent's to refuse.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SessionParams {
-    session_id: Option<SessionId>,
-    cwd: Option<PathBuf>,
-    additional_directories: Option<Vec<PathBuf>>,
-}
-
-fn is_watched_of_editor(method: &str) -> bool {
-    let names = &AGENT_METHOD_NAMES;
-    [
-        names.initialize,
-        names.session_new,
-        names.session_load,
-        names.session_resume,
-        SESSION_FORK,
-        names.session_close,
-        names.session_delete,
-    ]
-    .contains(&method)
 }
 
 fn whose(ours: bool) -> Whose {
@@ -465,6 +317,6 @@ mod tests {
     #[test]
     fn methods_of_the_stable_table_are_what_they_are_known_as() {
         assert!(CLIENT_METHOD_NAMES.terminal_create.starts_with(TERMINAL_PREFIX));
-        assert!(is_watched_of_editor("session/new") && !is_watched_of_editor("session/prompt"));
+        assert!(AskedOfAgent::matters("session/new") && !AskedOfAgent::matters("session/prompt"));
     }
 }

@@ -93,6 +93,11 @@ impl Terminals {
         }
     }
 
+    /// Where a session works that is known.
+    pub(super) fn workspace_of(&self, id: &SessionId) -> Option<Workspace> {
+        self.0.sessions.find(&id.0).map(|session| session.workspace.clone())
+    }
+
     /// Stops and releases every terminal of a session, whose ids are unknown as soon as this is called. The future
     /// resolves when nothing is left of it; it goes on to the end when the future is dropped.
     pub fn close_session(&self, id: &SessionId) -> impl Future<Output = ()> + Send + use<> {

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
     sync::{Mutex as AsyncMutex, Notify, oneshot},
 };
 
@@ -20,6 +20,8 @@ use super::case::{Fault, Refusal};
 
 /// Messages that are kept for cases to look at; past this the oldest go.
 const RECORD_LINES: usize = 4096;
+/// The longest line that is read. A longer one ends the connection.
+const LINE_MAX_BYTES: u64 = 64 << 20;
 /// Strays that are kept; more of them say nothing more.
 const STRAYS: usize = 16;
 
@@ -100,9 +102,13 @@ impl Peer {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match reader.read_until(b'\n', &mut line).await {
+            match (&mut reader).take(LINE_MAX_BYTES).read_until(b'\n', &mut line).await {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
+            }
+            if line.len() as u64 == LINE_MAX_BYTES {
+                self.stray(format!("a line of more than {LINE_MAX_BYTES} bytes"));
+                break;
             }
             let Ok(text) = std::str::from_utf8(&line) else {
                 self.stray(format!("a line that is not UTF-8: {}", String::from_utf8_lossy(&line)));
@@ -245,16 +251,20 @@ impl Peer {
         self.send_line(message.to_string().as_bytes()).await;
     }
 
-    /// Sends a line as it is. An end that is gone is noticed by its reader.
+    /// Sends a line as it is. An end that is gone is noticed by its reader; one that does not read loses us.
     pub(super) async fn send_line(&self, line: &[u8]) {
         let mut writer = self.writer.lock().await;
-        if let Some(writer) = writer.as_mut() {
-            let mut whole = Vec::with_capacity(line.len() + 1);
-            whole.extend_from_slice(line);
-            whole.push(b'\n');
-            if writer.write_all(&whole).await.is_ok() {
-                let _ = writer.flush().await;
-            }
+        let Some(open) = writer.as_mut() else { return };
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        let writing = async {
+            open.write_all(&whole).await?;
+            open.flush().await
+        };
+        if tokio::time::timeout(self.patience, writing).await.is_err() {
+            *writer = None;
+            self.stray(format!("nothing was read for {:?}", self.patience));
         }
     }
 

@@ -260,6 +260,29 @@ mod tests {
         assert!(bytes.len() <= LINE_BYTES, "{}", bytes.len());
     }
 
+    /// serde_json keeps the order of keys in maps or sorts them, as the features of the whole program have it. Records are
+    /// structures, and go through no map.
+    #[test]
+    fn the_order_of_keys_is_that_of_the_record_and_is_hashed_as_it_stands() {
+        let chained = |body: &str| {
+            let (mut bytes, mut link) = (Vec::new(), Link::START);
+            link.extend(&mut bytes, &Moment { wall_ns: 1, boot_ns: 1 }, "8c0e", body.as_bytes());
+            (String::from_utf8(bytes).unwrap(), link.hash)
+        };
+        let record =
+            Record::GatewayStopped(GatewayStopped { cause: "drained".to_owned(), live_terminals: 0 });
+        // Neither sorted nor anybody's idea of an order but the structure's.
+        let written = r#"{"kind":"gateway_stopped","cause":"drained","live_terminals":0}"#;
+        assert_eq!(serde_json::to_string(&record).unwrap(), written);
+        let reordered = r#"{"live_terminals":0,"cause":"drained","kind":"gateway_stopped"}"#;
+        let ((one, hash), (other, hash_of_other)) = (chained(written), chained(reordered));
+        assert_ne!(hash, hash_of_other, "the bytes are hashed, not the content");
+        for line in [one, other] {
+            let read = Line::parse(line.trim_end().as_bytes()).unwrap();
+            assert_eq!(read.record, record, "whatever order a later version writes");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_was_written_is_what_is_read(session in ".*", cause in ".*") {

@@ -15,4 +15,5 @@ mod shim_ends;
 mod shim_gateway;
 mod shim_leash;
 mod shim_peer;
+mod shim_sessions;
 mod stand;

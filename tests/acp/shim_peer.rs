@@ -24,8 +24,8 @@ use crate::support::eventually;
 
 /// How long anything may take on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Lines that may be there unread; more wait in the pipe.
-const LINES_HELD: usize = 65_536;
+/// Lines that may be there unread; more wait in the pipe: a test that does not listen is an agent that does not read.
+const LINES_HELD: usize = 16;
 /// Copies both ways, until its stdin ends.
 const COPYING_AGENT: &str = r#"cat "$1" & exec cat > "$2""#;
 
@@ -99,12 +99,19 @@ impl Talk {
 
     /// Opens a session in the workspace.
     pub fn open_session(&mut self, id: &str) {
-        let cwd = self.workspace.clone();
-        self.editor_says(json!({"jsonrpc":"2.0","id":"new","method":"session/new",
-            "params":{"cwd":cwd,"mcpServers":[]}}));
-        self.agent_hears();
-        self.agent_says(json!({"jsonrpc":"2.0","id":"new","result":{"sessionId":id}}));
-        assert_eq!(self.editor_hears()["result"]["sessionId"], id);
+        let params = json!({"cwd":self.workspace,"mcpServers":[]});
+        self.editor_asks("session/new", params, json!({"result":{"sessionId":id}}));
+    }
+
+    /// The editor asks, the agent answers so, and each hears what the other has said.
+    pub fn editor_asks(&mut self, method: &str, params: Value, mut answer: Value) {
+        self.editor_says(json!({"jsonrpc":"2.0","id":"asked","method":method,"params":params}));
+        let heard = self.agent_hears();
+        assert_eq!((&heard["method"], &heard["params"]), (&json!(method), &params));
+        answer["jsonrpc"] = "2.0".into();
+        answer["id"] = "asked".into();
+        self.agent_says(answer.clone());
+        assert_eq!(self.editor_hears(), answer);
     }
 
     /// The agent asks, and gets its answer. Everything else that it hears meanwhile is a mistake.
@@ -117,7 +124,12 @@ impl Talk {
 
     /// Starts a command in session "s", and gives its terminal's id.
     pub fn create(&mut self, command: &str) -> String {
-        let answer = self.ask("terminal/create", json!({"sessionId":"s","command":command}));
+        self.create_in("s", command)
+    }
+
+    /// Starts a command in a session, and gives its terminal's id.
+    pub fn create_in(&mut self, session: &str, command: &str) -> String {
+        let answer = self.ask("terminal/create", json!({"sessionId":session,"command":command}));
         let id = answer["result"]["terminalId"].as_str();
         id.unwrap_or_else(|| panic!("not started: {answer}")).to_owned()
     }

@@ -162,7 +162,9 @@ const scenarios = {
   },
 
   async live(t) {
-    const terminal = await t.create({ command: 'sh', args: ['-c', 'for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done'] });
+    // It goes on when its first line was seen in the editor.
+    const line = 'echo line 1; until [ -e was-shown ]; do sleep 0.05; done; for i in 2 3 4 5 6; do echo line $i; done';
+    const terminal = await t.create({ command: 'sh', args: ['-c', line] });
     await t.show('call-live', terminal);
     await terminal.waitForExit();
     await terminal.release();

@@ -29,6 +29,9 @@ const editor = acp
   .onNotification(methods.client.session.update, ({ params }) => {
     report.updates.push({ scenario: current, ...params });
     const { update } = params;
+    if (update.toolCallId === 'call-live' && JSON.stringify(update).includes('line 1')) {
+      writeFileSync(`${workspace}/${current}/was-shown`, '');
+    }
     if (update.sessionUpdate === 'agent_message_chunk') {
       report.verdicts[current] = (report.verdicts[current] ?? '') + update.content.text;
     }

@@ -212,7 +212,9 @@ async def text(t):
 
 
 async def live(t):
-    terminal = await t.create("sh", ["-c", "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.3; done"])
+    # It goes on when its first line was seen in the editor.
+    line = "echo line 1; until [ -e was-shown ]; do sleep 0.05; done; for i in 2 3 4 5 6; do echo line $i; done"
+    terminal = await t.create("sh", ["-c", line])
     await t.show("call-live", terminal)
     await t.wait(terminal)
     await t.release(terminal)

@@ -15,7 +15,8 @@ from acp.helpers import text_block
 
 
 class Editor:
-    def __init__(self):
+    def __init__(self, workspace):
+        self.workspace = workspace
         self.report = {"verdicts": {}, "permissions": [], "updates": [], "foreign": []}
         self.current = ""
 
@@ -39,6 +40,8 @@ class Editor:
     async def session_update(self, session_id, update, **kwargs):
         dumped = update.model_dump(mode="json", by_alias=True, exclude_none=True)
         self.report["updates"].append({"scenario": self.current, "sessionId": session_id, "update": dumped})
+        if dumped.get("toolCallId") == "call-live" and "line 1" in json.dumps(dumped):
+            open(os.path.join(self.workspace, self.current, "was-shown"), "w").close()
         if dumped["sessionUpdate"] == "agent_message_chunk":
             self.report["verdicts"][self.current] = dumped["content"]["text"]
 
@@ -55,7 +58,7 @@ class Editor:
 
 async def main():
     report_file, kind, workspace, names, *command = sys.argv[1:]
-    editor = Editor()
+    editor = Editor(workspace)
     capabilities = schema.ClientCapabilities(terminal=False)
     if kind == "streaming":
         capabilities = schema.ClientCapabilities(terminal=False, field_meta={"terminal_output": True})

@@ -1,0 +1,222 @@
+//! Requests of the editor whose answers matter here: what opens sessions, and what ends them.
+//!
+//! Each goes on to the agent as it came, but for `initialize`. What it is about happens when the agent has answered, with
+//! two exceptions: a session that is loaded may run commands before it is said to be there, and one that is closed ends
+//! after a time, whatever the agent says. Nothing is sent from here.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES, Error, SessionId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    fields::Fields, handshake::Handshake, message, permission::Permissions, sessions::Workspace,
+    terminals::Terminals, tool_calls::ToolCalls,
+};
+
+/// Requests of the editor whose answers matter here that are remembered at once.
+const ASKED_MAX: usize = 4_096;
+/// How long an agent may take to answer that a session is closed, before its commands are stopped anyway.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Not in the stable table.
+const SESSION_FORK: &str = "session/fork";
+
+/// What the editor has asked, and was not answered yet.
+#[derive(Debug)]
+pub(super) struct AskedOfAgent {
+    handshake: Arc<Handshake>,
+    terminals: Terminals,
+    tool_calls: Arc<ToolCalls>,
+    permissions: Arc<Permissions>,
+    open: Mutex<HashMap<String, Asked>>,
+}
+
+/// One request.
+#[derive(Debug)]
+enum Asked {
+    Initialize,
+    /// Opens a session that the agent names in its answer.
+    OpensAnother(Workspace),
+    /// Opens the session that it names.
+    Opens {
+        id: SessionId,
+        workspace: Workspace,
+        before: Before,
+    },
+    Ends(SessionId),
+}
+
+/// Whether a session was there before it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    WasThere,
+    WasNot,
+}
+
+impl AskedOfAgent {
+    pub(super) fn new(
+        handshake: Arc<Handshake>,
+        terminals: Terminals,
+        tool_calls: Arc<ToolCalls>,
+        permissions: Arc<Permissions>,
+    ) -> Arc<Self> {
+        Arc::new(Self { handshake, terminals, tool_calls, permissions, open: Mutex::default() })
+    }
+
+    /// Whether the answers to requests of this method matter.
+    pub(super) fn matters(method: &str) -> bool {
+        let names = &AGENT_METHOD_NAMES;
+        [
+            names.initialize,
+            names.session_new,
+            names.session_load,
+            names.session_resume,
+            SESSION_FORK,
+            names.session_close,
+            names.session_delete,
+        ]
+        .contains(&method)
+    }
+
+    /// Whether an answer to this request is waited for.
+    pub(super) fn awaits(&self, id: &RawValue) -> bool {
+        let open = self.lock();
+        !open.is_empty() && open.contains_key(&message::key_of(id))
+    }
+
+    /// Remembers what a request will mean once it is answered, and gives it as the agent is to see it where that is not
+    /// as it came.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        line: &[u8],
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Vec<u8>> {
+        if method == AGENT_METHOD_NAMES.initialize {
+            self.expect(id, Asked::Initialize);
+            return self.handshake.rewrite(line, params);
+        }
+        let params = params.and_then(|params| serde_json::from_str::<SessionParams>(params.get()).ok());
+        if let Some(asked) = params.and_then(|params| self.about_session(method, params)) {
+            if let Asked::Ends(session) = &asked {
+                tokio::spawn(self.clone().close_anyway(message::key_of(id), session.clone()));
+            }
+            self.expect(id, asked);
+        }
+        None
+    }
+
+    /// Does what an answer means. An error is for the editor, in the place of the answer.
+    pub(super) async fn answered(&self, id: &RawValue, result: Option<&RawValue>) -> Result<(), Error> {
+        let asked = {
+            let mut open = self.lock();
+            if open.is_empty() { None } else { open.remove(&message::key_of(id)) }
+        };
+        match (asked, result) {
+            (Some(Asked::Initialize), Some(result)) => {
+                if let Some(error) = self.handshake.refuse(result) {
+                    tracing::error!(error = error.message, "agent refused");
+                    return Err(error);
+                }
+            }
+            (Some(Asked::OpensAnother(workspace)), Some(result)) => {
+                let id = Fields::of(result).and_then(|result| result.text("sessionId"));
+                if let Some(id) = id {
+                    self.terminals.open_session(&SessionId::new(id), workspace.cwd, workspace.additional);
+                }
+            }
+            (Some(Asked::Opens { id, workspace, before: _ }), Some(_)) => {
+                self.terminals.open_session(&id, workspace.cwd, workspace.additional);
+            }
+            // It could not be loaded: it is none, unless it was one before.
+            (Some(Asked::Opens { id, before: Before::WasNot, .. }), None) => self.end_session(id),
+            (Some(Asked::Ends(session)), Some(_)) => {
+                self.tool_calls.catch_up(&session, None).await;
+                self.end_session(session);
+            }
+            (
+                Some(
+                    Asked::Initialize
+                    | Asked::OpensAnother(_)
+                    | Asked::Opens { before: Before::WasThere, .. }
+                    | Asked::Ends(_),
+                ),
+                None,
+            )
+            | (None, _) => {}
+        }
+        Ok(())
+    }
+
+    fn about_session(&self, method: &str, params: SessionParams) -> Option<Asked> {
+        let names = &AGENT_METHOD_NAMES;
+        if method == names.session_close || method == names.session_delete {
+            return params.session_id.map(Asked::Ends);
+        }
+        let known = params.session_id.as_ref().and_then(|id| self.terminals.workspace_of(id));
+        let workspace = match params.cwd {
+            Some(cwd) => Workspace { cwd, additional: params.additional_directories.unwrap_or_default() },
+            // Drafts leave it out where there is one to go on with: that of the session itself, or that it is forked from.
+            None => known.clone()?,
+        };
+        if method == names.session_new || method == SESSION_FORK {
+            return Some(Asked::OpensAnother(workspace));
+        }
+        let id = params.session_id?;
+        let before = if known.is_some() { Before::WasThere } else { Before::WasNot };
+        if before == Before::WasNot {
+            // It may run commands before it is answered that it is loaded.
+            self.terminals.open_session(&id, workspace.cwd.clone(), workspace.additional.clone());
+        }
+        Some(Asked::Opens { id, workspace, before })
+    }
+
+    fn expect(&self, id: &RawValue, what: Asked) {
+        let mut open = self.lock();
+        if open.len() < ASKED_MAX {
+            open.insert(message::key_of(id), what);
+        } else {
+            tracing::warn!(limit = ASKED_MAX, "the agent leaves too many requests without an answer");
+        }
+    }
+
+    /// Ends a session in the background.
+    fn end_session(&self, session: SessionId) {
+        let tool_calls = self.tool_calls.clone();
+        self.permissions.cancel(&session);
+        let closed = self.terminals.close_session(&session);
+        tokio::spawn(async move {
+            closed.await;
+            tool_calls.forget(&session).await;
+        });
+    }
+
+    /// Ends a session that the editor has closed, where the agent does not answer in time.
+    async fn close_anyway(self: Arc<Self>, key: String, session: SessionId) {
+        tokio::time::sleep(CLOSE_LIMIT).await;
+        let is_asked = matches!(self.lock().get(&key), Some(Asked::Ends(asked)) if *asked == session);
+        if is_asked {
+            self.end_session(session);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
+        self.open.lock().expect("no code panics while it holds what was asked")
+    }
+}
+
+/// What requests about sessions have in common. A part that is not what it should be is the agent's to refuse.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionParams {
+    session_id: Option<SessionId>,
+    cwd: Option<PathBuf>,
+    additional_directories: Option<Vec<PathBuf>>,
+}
