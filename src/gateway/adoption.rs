@@ -100,6 +100,10 @@ pub(super) async fn adopt(
     for session in &restored.sessions {
         watch_owner(sessions, terminals, session);
     }
+    let is_known = |id: &str| state.folder.join("sandboxes").join(id).exists();
+    for sandbox in terminals.site().host.sweep_groups(&state.folder, is_known) {
+        tracing::error!(sandbox.id = %sandbox, "something runs in the group of a sandbox that has no folder: it is left alone");
+    }
     quarantine::report(&state.folder, &quarantined);
     let left = |kind| quarantined.iter().filter(|one| one.kind == kind).count();
     let taken_back =

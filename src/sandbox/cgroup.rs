@@ -90,25 +90,43 @@ impl GatewayGroups {
         limits: &FolderLimits,
     ) -> Result<SandboxCgroup, FolderError> {
         let mut made = SandboxCgroup { folders: Vec::new() };
-        for group in &self.groups {
+        let mut make = |group: &GatewayGroup| {
             let path = group.path.join(sandbox_id);
             folder::make(&path)?;
-            made.folders.push(SandboxFolder {
-                path,
-                hierarchy: group.hierarchy,
-                controllers: group.controllers.clone(),
-            });
-        }
-        let prepared = made.folders.iter().try_for_each(|one| {
-            limits::set(&one.path, one.hierarchy, &one.controllers, limits)?;
-            folder::give(&one.path, one.hierarchy, owner.0, owner.1)
-        });
-        if let Err(error) = prepared {
+            let (hierarchy, controllers) = (group.hierarchy, group.controllers.clone());
+            made.folders.push(SandboxFolder { path: path.clone(), hierarchy, controllers });
+            limits::set(&path, hierarchy, &group.controllers, limits)?;
+            folder::give(&path, hierarchy, owner.0, owner.1)
+        };
+        if let Err(error) = self.groups.iter().try_for_each(&mut make) {
             // Just made and empty: nothing can be in the way, and the first error is the one to tell.
             let _ = made.remove_now();
             return Err(error);
         }
         Ok(made)
+    }
+}
+
+impl GatewayGroups {
+    /// Removes the folders of sandboxes that are not known: of a launch that ended between making them and writing them
+    /// down, or whose record was lost. Those in which something runs stay; their names.
+    #[must_use]
+    pub fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut occupied = Vec::new();
+        for group in &self.groups {
+            let Ok(entries) = std::fs::read_dir(&group.path) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let Some(name) = name.to_str().filter(|name| name.starts_with("sbx_") && !is_known(name))
+                else {
+                    continue;
+                };
+                if folder::is_occupied(&entry.path()) || folder::remove(&entry.path()).is_err() {
+                    occupied.push(name.to_owned());
+                }
+            }
+        }
+        occupied
     }
 }
 

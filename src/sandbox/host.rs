@@ -175,6 +175,13 @@ impl Host {
         self.gateway_groups(state).has_v2()
     }
 
+    /// Removes groups of sandboxes that are not known, below the gateway's with this state folder. The names of those in
+    /// which something runs, which stay.
+    #[must_use]
+    pub fn sweep_groups(&self, state: &Path, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+        self.gateway_groups(state).sweep(is_known)
+    }
+
     /// The cgroup folders of the gateway with this state folder, made when first asked for.
     pub(super) fn gateway_groups(&self, state: &Path) -> Arc<GatewayGroups> {
         let mut made: MutexGuard<'_, _> = self.gateway_groups.lock().unwrap_or_else(PoisonError::into_inner);

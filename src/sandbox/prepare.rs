@@ -70,9 +70,11 @@ impl Drop for Leftovers {
     fn drop(&mut self) {
         if self.keep == Keep::Nothing {
             // Best effort by nature: the launch has failed with an error of its own. Stale folders are swept later.
-            let _ = std::fs::remove_dir_all(&self.folder);
             let _ = self.cgroup.kill();
-            let _ = self.cgroup.remove_blocking(CLEANUP_DEADLINE);
+            // The folder is how the next gateway finds what is left.
+            if self.cgroup.remove_blocking(CLEANUP_DEADLINE).is_ok() {
+                let _ = std::fs::remove_dir_all(&self.folder);
+            }
         }
     }
 }
@@ -90,6 +92,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let mut left = Leftovers { folder, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
     make_private_folder(&left.folder)?;
     left.cgroup = make_cgroup(host, state, &spec.id, profile, &identity, &mut shortfalls)?;
+    failpoint::reach("sandbox.grouped");
     let (cgroups, groups) = left.cgroup.plan()?;
     let listener = listen(&left.folder)?;
 

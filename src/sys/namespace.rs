@@ -105,10 +105,15 @@ const HOLDER_STACK_BYTES: usize = 16 << 10;
 /// # Errors
 /// The errno of clone(2), of opening the namespace, or of writing a map.
 pub fn make_user_namespace(uids: &[IdPair], gids: &[IdPair]) -> Result<OwnedFd, Errno> {
-    extern "C" fn wait_for_the_kill(_: *mut libc::c_void) -> libc::c_int {
+    extern "C" fn wait_for_the_kill(maker: *mut libc::c_void) -> libc::c_int {
         // If its maker is killed it must not stay, with copies of all descriptors.
         // SAFETY: prctl(2) with numbers only; it touches no memory.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        // The signal is for deaths from then on.
+        // SAFETY: getppid(2) takes nothing and touches no memory.
+        if unsafe { libc::getppid() } as usize != maker.addr() {
+            return 0;
+        }
         loop {
             // SAFETY: pause(2) takes nothing and touches no memory.
             unsafe { libc::pause() };
@@ -116,13 +121,14 @@ pub fn make_user_namespace(uids: &[IdPair], gids: &[IdPair]) -> Result<OwnedFd, 
     }
     let mut stack = vec![0_u128; HOLDER_STACK_BYTES / size_of::<u128>()];
     // SAFETY: the child shares our memory (CLONE_VM) but has a stack of its own, which lives until after it
-    // was killed and reaped below, and it runs nothing but pause(2); the stack's end is 16-byte aligned.
+    // was killed and reaped below, and it runs nothing but prctl(2), getppid(2) and pause(2), or returns, which is
+    // exit(2) of that process alone; the stack's end is 16-byte aligned. What it is given is a number, not an address.
     let pid = unsafe {
         libc::clone(
             wait_for_the_kill,
             stack.as_mut_ptr().add(stack.len()).cast(),
             libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD,
-            std::ptr::null_mut(),
+            std::ptr::without_provenance_mut(std::process::id() as usize),
         )
     };
     let pid = Pid::from_raw(Errno::result(pid)?);

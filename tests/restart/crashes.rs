@@ -262,6 +262,7 @@ crashes! {
     when_a_session_is_written: "session.kept", Itself, Terminal;
     when_a_session_is_open_and_not_answered: "session.opened", Itself, Terminal;
     when_a_command_is_permitted: "create.authorized", Itself, Terminal;
+    when_a_sandbox_has_groups_and_is_not_written_down: "sandbox.grouped", Itself, Terminal;
     when_a_sandbox_is_written_down: "sandbox.recorded", Itself, Terminal;
     when_a_sandbox_is_launched: "sandbox.launched", Itself, Terminal;
     when_a_sandbox_has_answered: "sandbox.greeted", Itself, Terminal;

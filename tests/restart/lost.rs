@@ -34,7 +34,7 @@ pub(crate) async fn kill_sandboxes(gateway: &Gateway) {
 /// Whether a process is the first one of a pid namespace.
 fn is_first(pid: u32) -> bool {
     let ids = Process::read(pid).map(|process| process.field("NSpid").to_owned()).unwrap_or_default();
-    ids.split_whitespace().count() > 1 && ids.split_whitespace().nth(1) == Some("1")
+    ids.split_whitespace().count() > 1 && ids.split_whitespace().last() == Some("1")
 }
 
 /// How often the journal says that a terminal has ended, and how.

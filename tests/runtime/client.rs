@@ -87,10 +87,15 @@ impl Supervisor {
     }
 
     pub fn connect(&self) -> Client {
+        self.dial().greet()
+    }
+
+    /// A connection on which nothing is said yet.
+    pub fn dial(&self) -> Client {
         let until = Instant::now() + PATIENCE;
         loop {
             match UnixStream::connect(&self.socket) {
-                Ok(socket) => return Client::greet(socket),
+                Ok(socket) => return Client::over(socket),
                 Err(_) if Instant::now() < until => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -195,11 +200,14 @@ pub struct Held {
 }
 
 impl Client {
-    fn greet(socket: UnixStream) -> Self {
+    fn over(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let (receiver, hello) = (FrameReceiver::new(), HelloAnswer::default());
-        let mut client =
-            Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() };
+        Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() }
+    }
+
+    fn greet(self) -> Self {
+        let mut client = self;
         match client.ask(Request::Hello(Hello { lowest_version: 1, highest_version: 1 })) {
             Message::Hello(hello) => client.hello = hello,
             other => panic!("{other:?}"),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use provost::proto::supervisor::{
-    Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause, exit::End,
+    Hello, Limits, ListTerminals, Release, SendSignal, Shutdown, Spawn, Stage, Stop, StopCause, exit::End,
     from_supervisor::Message, to_supervisor::Request,
 };
 
@@ -38,6 +38,7 @@ pub const ALL: &[Rule] = rules![
     many_failures_to_start_leave_nothing_behind as "many_failures_to_start_leave_nothing_behind",
     a_stopped_start_does_not_stop_the_supervisor as "a_stopped_start_does_not_stop_the_supervisor",
     a_new_gateway_finds_everything as "a_new_gateway_finds_everything",
+    what_a_gateway_that_is_gone_has_asked_for_is_found as "what_a_gateway_that_is_gone_has_asked_for_is_found",
     requests_are_answered_exactly as "requests_are_answered_exactly",
     an_embedded_gateways_end_is_the_sandboxs_end as "an_embedded_gateways_end_is_the_sandboxs_end",
     only_0_1_and_2_are_open_in_a_command as "only_0_1_and_2_are_open_in_a_command",
@@ -427,6 +428,30 @@ fn a_new_gateway_finds_everything() {
     client.stop("term_1", 0);
     assert_eq!(client.exit("term_1").stopped(), StopCause::Killed);
     client.shut_down();
+}
+
+/// A gateway has sent a long request and is gone, and the next one asks before the supervisor has read that.
+fn what_a_gateway_that_is_gone_has_asked_for_is_found() {
+    use nix::sys::signal::{Signal, kill};
+    let (supervisor, mut before) = start();
+    let pid = nix::unistd::Pid::from_raw(supervisor.pid().cast_signed());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let keepsake = vec![7; 100_000].into();
+    before.send(Request::Spawn(Spawn { keepsake, ..shell("term_1", "exec sleep 1000") }));
+    drop(before);
+    let mut after = supervisor.dial();
+    after.send(Request::Hello(Hello { lowest_version: 1, highest_version: 1 }));
+    let asked = after.send(Request::ListTerminals(ListTerminals { from: 0 }));
+    kill(pid, Signal::SIGCONT).unwrap();
+    let list = loop {
+        if let (sequence, Message::TerminalList(list), _) = after.receive() {
+            assert_eq!(sequence, asked);
+            break list;
+        }
+    };
+    assert_eq!(list.terminals.len(), 1);
+    assert_eq!(list.terminals[0].terminal_id, "term_1");
+    after.shut_down();
 }
 
 fn requests_are_answered_exactly() {

@@ -25,11 +25,13 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use super::{Caller, Footprint, Process, TestGroup};
+use super::{Caller, Footprint, Process, TestGroup, host};
 
 /// How long a gateway may take to listen, and to end, on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const STOP_DEADLINE: Duration = Duration::from_secs(40);
+/// How long its launcher ahead may take. It is looked at all the same where it never comes.
+const REST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How a gateway under test differs from the shipped one.
 #[derive(Debug, Clone, Default)]
@@ -226,8 +228,13 @@ impl Gateway {
         Process::read(self.pid_now()).unwrap_or_else(|| panic!("the gateway is gone\n{}", self.log_tail()))
     }
 
-    /// What the gateway and its sandboxes take up now.
+    /// What the gateway and its sandboxes take up, when the launcher that waits for the next launch is there. Behind a
+    /// launch that has been answered the gateway still replaces that one.
     pub fn footprint(&self) -> Footprint {
+        let begun = Instant::now();
+        while !host::is_at_rest(self.pid_now()) && begun.elapsed() < REST_DEADLINE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Footprint::take(self.pid_now(), &self.group, &self.state)
     }
 

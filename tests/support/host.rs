@@ -82,13 +82,14 @@ impl Process {
 /// What a gateway and its sandboxes take up: the baseline to which everything must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Footprint {
-    /// Processes in the gateway's cgroup, itself and supervisors included.
+    /// Processes in the gateway's cgroup, itself and supervisors included, launchers not: one waits for the next launch,
+    /// and is replaced behind what is told of a launch.
     pub processes: usize,
     /// Cgroups below the gateway's.
     pub groups: usize,
     /// Mounts of the host.
     pub mounts: usize,
-    /// Descriptors of the gateway and of all its supervisors.
+    /// Descriptors of the gateway and of all its supervisors, without those of launchers and to them.
     pub descriptors: usize,
     /// Entries in the state folder, at any depth, but for the journal's: that grows, and renews its `head` behind
     /// what it tells of.
@@ -98,7 +99,8 @@ pub struct Footprint {
 impl Footprint {
     /// Takes it now. `pid` is the gateway's.
     pub fn take(pid: u32, group: &super::TestGroup, state: &Path) -> Self {
-        let processes = group.processes();
+        let (launchers, processes): (Vec<u32>, Vec<u32>) =
+            group.processes().into_iter().partition(|process| is_launcher(*process, pid));
         Self {
             processes: processes.len(),
             groups: group.groups().len(),
@@ -108,10 +110,45 @@ impl Footprint {
                 .chain(if processes.contains(&pid) { None } else { Some(&pid) })
                 .filter_map(|&pid| Process::read(pid))
                 .map(|process| process.descriptors().len())
-                .sum(),
+                .sum::<usize>()
+                .saturating_sub(launchers.len()),
             state_entries: entries_below(state).saturating_sub(entries_below(&state.join("journal"))),
         }
     }
+}
+
+/// Whether exactly one launcher of the gateway waits, and none has ended without being reaped.
+pub(super) fn is_at_rest(gateway: u32) -> bool {
+    let children = children_of(gateway);
+    let launchers = children.iter().filter(|child| is_launcher(**child, gateway)).count();
+    let zombies = children.iter().filter_map(|child| Process::read(*child)).filter(Process::is_zombie);
+    launchers == 1 && zombies.count() == 0
+}
+
+/// A child of the gateway that is in no pid namespace of its own.
+fn is_launcher(pid: u32, gateway: u32) -> bool {
+    Process::read(pid).is_some_and(|process| {
+        let is_child = process.field("PPid") == gateway.to_string();
+        is_child && !process.is_zombie() && process.field("NSpid").split_whitespace().count() == own_depth()
+    })
+}
+
+/// In how many pid namespaces this process is, and with it the gateway.
+fn own_depth() -> usize {
+    let own = Process::read(std::process::id()).map(|process| process.field("NSpid").to_owned());
+    own.unwrap_or_default().split_whitespace().count()
+}
+
+/// By /proc/PID/task/TID/children: whichever thread has made them.
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|children| {
+            children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn entries_below(folder: &Path) -> usize {

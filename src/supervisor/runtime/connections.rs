@@ -27,6 +27,16 @@ pub(super) const MAX_CONNECTIONS: usize = 16;
 /// A connection that leaves more than this unread is dropped.
 pub(super) const MAX_QUEUED_BYTES: usize = 8 << 20;
 
+/// Receives from one connection before another one is told what there is: more than a socket holds.
+pub(super) const HEARD_OUT_RECEIVES: usize = 64;
+
+/// Whether a receive brought anything, so that there may be more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Something,
+    Nothing,
+}
+
 /// Whether a peer may ask for anything but Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Greeting {
@@ -87,28 +97,52 @@ impl Runtime {
             self.flush(key);
         }
         if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            // What is left makes the socket readable again.
             self.receive(key);
         }
     }
 
-    /// One receive, so that no peer keeps the loop; what is left makes the socket readable again.
-    fn receive(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    /// Takes what the others have sent before this one is answered: what a gateway that is gone has asked for is done,
+    /// or is not, before the next one is told what there is.
+    pub(super) fn hear_out_others(&mut self, key: Key) {
+        // One of the others may ask for the list as well: it hears whatever this one hears.
+        if std::mem::replace(&mut self.hears_out, true) {
+            return;
+        }
+        for other in self.connections.keys().into_iter().filter(|other| *other != key) {
+            let mut receives = 0;
+            while receives < HEARD_OUT_RECEIVES && self.receive(other) == Heard::Something {
+                receives += 1;
+            }
+        }
+        self.hears_out = false;
+    }
+
+    /// One receive, so that no peer keeps the loop.
+    fn receive(&mut self, key: Key) -> Heard {
+        let Some(connection) = self.connections.get_mut(key) else { return Heard::Nothing };
         match connection.receiver.fill(connection.socket.as_fd()) {
             Ok(Received::Bytes(_)) => {}
-            Ok(Received::Nothing) => return,
-            Ok(Received::End) | Err(_) => return self.drop_connection(key),
+            Ok(Received::Nothing) => return Heard::Nothing,
+            Ok(Received::End) | Err(_) => {
+                self.drop_connection(key);
+                return Heard::Nothing;
+            }
         }
         loop {
-            let Some(connection) = self.connections.get_mut(key) else { return };
+            let Some(connection) = self.connections.get_mut(key) else { return Heard::Nothing };
             let frame = match connection.receiver.next_frame() {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return,
-                Err(_) => return self.drop_connection(key),
+                Ok(None) => return Heard::Something,
+                Err(_) => {
+                    self.drop_connection(key);
+                    return Heard::Nothing;
+                }
             };
             // Descriptors are never asked for, and closed here.
             let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
-                return self.drop_connection(key);
+                self.drop_connection(key);
+                return Heard::Nothing;
             };
             self.handle(key, message);
         }

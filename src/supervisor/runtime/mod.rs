@@ -88,6 +88,8 @@ struct Runtime {
     signals: SignalFd,
     epoll: Poll,
     connections: Table<Connection>,
+    /// One connection is being told what there is, and the others are heard first.
+    hears_out: bool,
     terminals: Table<Terminal>,
     names: HashMap<String, Key>,
     /// Main processes that are not reaped yet.
@@ -133,6 +135,7 @@ impl Runtime {
             signals,
             epoll,
             connections: Table::new(),
+            hears_out: false,
             terminals: Table::new(),
             names: HashMap::new(),
             mains: HashMap::new(),

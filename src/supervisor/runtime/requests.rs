@@ -81,7 +81,12 @@ impl Runtime {
             Request::Shutdown(shutdown) => {
                 self.begin_shutdown(Duration::from_millis(shutdown.grace_ms), Some((key, sequence)));
             }
-            Request::ListTerminals(list) => self.list(key, sequence, &list),
+            Request::ListTerminals(list) => {
+                if list.from == 0 {
+                    self.hear_out_others(key);
+                }
+                self.list(key, sequence, &list);
+            }
         }
     }
 
