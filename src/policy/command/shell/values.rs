@@ -19,8 +19,10 @@ impl Reader<'_> {
                 && texts().any(|text| text.starts_with('-') && text.contains('i'));
         let evaluates = |text: &str| match builtin {
             "let" => true,
-            "echo" => false,
-            _ => text.contains('['),
+            "test" | "[" | "read" | "unset" | "wait" | "declare" | "typeset" | "local" | "export"
+            | "readonly" => text.contains('['),
+            "printf" => text.contains('[') && texts().next().is_some_and(|first| first.starts_with("-v")),
+            _ => false,
         };
         let hides = texts().any(|text| (is_integer || evaluates(text)) && self.names_unknown(text))
             || is_integer
