@@ -1,12 +1,19 @@
-//! `provost audit`: reads and checks a journal's files, also while a gateway writes them, also without one.
+//! `provost audit`: a journal's records, from the gateway that writes them or from its files, and their check.
 //!
-//! Needs leave to read the folder, and no gateway. Prints records as they were written; changes nothing.
+//! A gateway shows each caller its own records; the files are for whoever may read their folder, with or without a
+//! gateway. Prints records as they were written; changes nothing.
 
-use std::{collections::VecDeque, path::PathBuf, time::Duration};
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    audit_service,
+    connection::Connection,
     failure::Failure,
     streams::{self, Written},
     terminals::{as_json, printed},
@@ -19,6 +26,7 @@ use crate::{
         SystemClock, Verdict, parse_utc, verify,
     },
     policy::duration,
+    proto::v1,
 };
 
 /// The exit status for a journal that is not as it was written.
@@ -33,17 +41,26 @@ const TAIL_FILES: usize = 2;
 /// `provost audit`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Reads the journal: one JSON object a line, each with the hash of the one before it. Works on the \
-                  files, with or without a gateway.",
+    long_about = "Reads the journal: one JSON object a line, each with the hash of the one before it. tail and query \
+                  ask the gateway, which shows root and its own user all records and everybody else their own; with \
+                  --journal, or where no gateway serves, they read the files. verify always does.",
     after_help = "Examples:\n  \
                   provost audit tail --follow\n  \
                   provost audit query --decision deny --since 24h\n  \
+                  provost audit query --journal /var/lib/provost/journal --terminal term_01K9Z3\n  \
                   provost audit verify --key journal.pub"
 )]
 pub(super) struct AuditArguments {
-    /// The journal's folder. Without it: `journal` in the default state folder
+    /// Read the files in this folder. Without it: a gateway is asked, and `verify` reads `journal` in the default state
+    /// folder
     #[arg(long, value_name = "DIR", global = true)]
     journal: Option<PathBuf>,
+    /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
+    #[arg(
+        long, value_name = "unix:PATH", global = true, conflicts_with = "journal",
+        value_parser = super::arguments::gateway
+    )]
+    gateway: Option<String>,
     #[command(subcommand)]
     command: AuditCommand,
 }
@@ -82,7 +99,7 @@ enum AuditCommand {
 
 /// Which records, and how.
 #[derive(Debug, Args)]
-struct FilterArguments {
+pub(super) struct FilterArguments {
     /// About this session
     #[arg(long, value_name = "ID")]
     session: Option<String>,
@@ -111,14 +128,23 @@ enum DecisionChoice {
 }
 
 /// Does what was asked.
-pub(super) fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
-    let folder = Folder::new(arguments.journal.unwrap_or_else(|| Config::default().state.join("journal")));
-    match arguments.command {
-        AuditCommand::Tail { lines, follow, filter } => {
-            tail(&folder, lines, follow.then_some(FOLLOW_WAIT), &filter)
+pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
+    let AuditArguments { journal, gateway, command } = arguments;
+    match command {
+        AuditCommand::Tail { lines, follow, filter } => match source(journal, gateway).await? {
+            Source::Gateway(connection) => audit_service::tail(&connection, lines, follow, &filter).await,
+            Source::Files(folder) => tail(&folder, lines, follow.then_some(FOLLOW_WAIT), &filter),
+        },
+        AuditCommand::Query { filter } => match source(journal, gateway).await? {
+            Source::Gateway(connection) => audit_service::query(&connection, &filter).await,
+            Source::Files(folder) => query(&folder, &filter),
+        },
+        AuditCommand::Verify { .. } if gateway.is_some() => {
+            Err(Failure::plain("verify reads the files, and no gateway".into())
+                .advise("name their folder with --journal"))
         }
-        AuditCommand::Query { filter } => query(&folder, &filter),
         AuditCommand::Verify { key, json } => {
+            let folder = Folder::new(journal.unwrap_or_else(default_folder));
             let key = key.map(|path| JournalPublicKey::load(&path)).transpose();
             let key = key.map_err(|error| Failure::own("cannot use the key", error))?;
             let report = verify(&folder, key.as_ref()).map_err(|error| unreadable(&folder, error))?;
@@ -132,12 +158,36 @@ pub(super) fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
     }
 }
 
+/// Where records are read.
+enum Source {
+    Gateway(Connection),
+    Files(Folder),
+}
+
+async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<Source, Failure> {
+    if let Some(folder) = journal {
+        return Ok(Source::Files(Folder::new(folder)));
+    }
+    Ok(match Connection::running(gateway.as_deref()).await? {
+        Some(connection) => Source::Gateway(connection),
+        None => {
+            let folder = default_folder();
+            streams::note(&format!("notice: no gateway serves; reading the files in {}", folder.display()));
+            Source::Files(Folder::new(folder))
+        }
+    })
+}
+
+fn default_folder() -> PathBuf {
+    Config::default().state.join("journal")
+}
+
 fn query(folder: &Folder, arguments: &FilterArguments) -> Result<u8, Failure> {
     let entries = Entries::new(folder, arguments.filter()).map_err(|error| unreadable(folder, error))?;
     let mut status = 0;
     for entry in entries {
         let Some(entry) = readable(folder, entry.map(Some), &mut status)? else { continue };
-        if print(&entry, arguments)? == Written::NobodyReads {
+        if print(&entry.text, arguments)? == Written::NobodyReads {
             return Ok(super::exit::NOBODY_READS);
         }
     }
@@ -166,14 +216,14 @@ fn tail(
         }
     }
     for entry in last {
-        if print(&entry, arguments)? == Written::NobodyReads {
+        if print(&entry.text, arguments)? == Written::NobodyReads {
             return Ok(super::exit::NOBODY_READS);
         }
     }
     let Some(wait) = follow else { return Ok(status) };
     loop {
         if let Some(entry) = readable(folder, follower.next(wait), &mut status)?
-            && print(&entry, arguments)? == Written::NobodyReads
+            && print(&entry.text, arguments)? == Written::NobodyReads
         {
             return Ok(super::exit::NOBODY_READS);
         }
@@ -197,23 +247,25 @@ fn readable(
     }
 }
 
-fn print(entry: &Entry, arguments: &FilterArguments) -> Result<Written, Failure> {
-    let text = if arguments.json { format!("{}\n", entry.text) } else { line_for_people(entry)? };
+/// Prints a record, from its line as it was written.
+pub(super) fn print(line: &str, arguments: &FilterArguments) -> Result<Written, Failure> {
+    let text = if arguments.json { format!("{line}\n") } else { line_for_people(line)? };
     streams::print(&text).map_err(|error| Failure::own("cannot write to stdout", error))
 }
 
 /// Number, time, kind, then the fields that are not empty, as the record has them.
-fn line_for_people(entry: &Entry) -> Result<String, Failure> {
-    let record = serde_json::from_str::<serde_json::Value>(&entry.text)
+fn line_for_people(line: &str) -> Result<String, Failure> {
+    let line = serde_json::from_str::<serde_json::Value>(line)
         .map_err(|error| Failure::own("cannot show a record", error))?;
-    let fields = record["record"].as_object().cloned().unwrap_or_default();
+    let fields = line["record"].as_object().cloned().unwrap_or_default();
     let kind = fields.get("kind").and_then(serde_json::Value::as_str).unwrap_or("?").to_owned();
     let rest: Vec<String> = fields
         .iter()
         .filter(|(name, value)| *name != "kind" && !value.is_null())
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    Ok(format!("{:>8}  {}  {kind:<16}  {}\n", entry.line.sequence, entry.line.time, rest.join(" ")))
+    let (sequence, time) = (&line["seq"], line["time"].as_str().unwrap_or("?"));
+    Ok(format!("{:>8}  {time}  {kind:<16}  {}\n", sequence.to_string(), rest.join(" ")))
 }
 
 fn page(folder: &Folder, report: &Report) -> String {
@@ -264,6 +316,25 @@ fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
 }
 
 impl FilterArguments {
+    /// For a gateway.
+    pub(super) fn for_service(&self) -> v1::AuditFilter {
+        let decision = match self.decision {
+            None => v1::AuditDecision::Unspecified,
+            Some(DecisionChoice::Allow) => v1::AuditDecision::Allow,
+            Some(DecisionChoice::Deny) => v1::AuditDecision::Deny,
+            Some(DecisionChoice::Ask) => v1::AuditDecision::Ask,
+        };
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        v1::AuditFilter {
+            session_id: text(&self.session),
+            terminal_id: text(&self.terminal),
+            rule: text(&self.rule),
+            decision: decision.into(),
+            since: self.since.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
+            principal: String::new(),
+        }
+    }
+
     fn filter(&self) -> Filter {
         Filter {
             principal: None,

@@ -13,6 +13,7 @@ mod approvals;
 mod arguments;
 mod asking;
 mod audit;
+mod audit_service;
 mod connection;
 mod doctor;
 mod exit;
@@ -67,7 +68,7 @@ async fn perform(command: Command) -> Result<u8, Failure> {
         Command::Wait(arguments) => terminals::wait(arguments).await,
         Command::Release(arguments) => terminals::release(arguments).await,
         Command::Approvals(arguments) => approvals::approvals(arguments).await,
-        Command::Audit(arguments) => audit::audit(arguments),
+        Command::Audit(arguments) => audit::audit(arguments).await,
         Command::Doctor(arguments) => doctor::examine(&arguments),
         Command::Reap(arguments) => reap::reap(&arguments),
         Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,

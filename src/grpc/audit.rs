@@ -4,7 +4,7 @@
 //! no thread. Whose records are whose is decided here and nowhere else: by the principal in the record.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -12,13 +12,14 @@ use std::{
 };
 
 use futures_util::stream::unfold;
+use tokio::sync::Semaphore;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{caller, errors, fields::FieldError};
 use crate::{
     journal::{
-        Entries, Entry, Filter, Folder, Follower, Integrity, Journal, JournalPublicKey, ReadError, Report,
+        Entries, Filter, Folder, Follower, Integrity, Journal, JournalPublicKey, Look, ReadError, Report,
         Verdict, Written, verify,
     },
     proto::v1::{
@@ -37,13 +38,23 @@ const READERS_PER_PRINCIPAL_MAX: usize = 8;
 const BATCH_RECORDS: usize = 256;
 /// And their bytes.
 const BATCH_BYTES: usize = 1 << 20;
+/// Records that are looked at, wanted or not, before another reader has its turn.
+const LOOKS: usize = 2_048;
+/// Readers that read files at the same moment. Those beyond wait: the threads that may wait for files also bring
+/// sandboxes up.
+const READING_AT_ONCE: usize = 4;
+/// The last records that can be asked for.
+const LAST_MAX: u32 = 10_000;
+/// The files that they are looked for in.
+const LAST_FILES: usize = 2;
 
 /// The service.
 #[derive(Debug, Clone)]
 pub struct AuditService {
     terminals: Arc<Terminals>,
     readers: Arc<Readers>,
-    checking: Arc<tokio::sync::Semaphore>,
+    turns: Arc<Semaphore>,
+    checking: Arc<Semaphore>,
 }
 
 type Streaming = Pin<Box<dyn Stream<Item = Result<AuditRecord, Status>> + Send>>;
@@ -51,7 +62,8 @@ type Streaming = Pin<Box<dyn Stream<Item = Result<AuditRecord, Status>> + Send>>
 impl AuditService {
     /// Of the journal that these terminals' lives are written to.
     pub fn new(terminals: Arc<Terminals>) -> Self {
-        Self { terminals, readers: Arc::default(), checking: Arc::new(tokio::sync::Semaphore::new(1)) }
+        let (turns, checking) = (Semaphore::new(READING_AT_ONCE), Semaphore::new(1));
+        Self { terminals, readers: Arc::default(), turns: Arc::new(turns), checking: Arc::new(checking) }
     }
 
     fn journal(&self) -> Result<&Journal, Status> {
@@ -109,28 +121,45 @@ impl Service for AuditService {
 
     async fn query(&self, request: Request<QueryAuditRequest>) -> Result<Response<Streaming>, Status> {
         let peer = caller(&request)?;
-        let filter = self.filter(&peer, request.into_inner().filter.unwrap_or_default())?;
+        let QueryAuditRequest { filter, last } = request.into_inner();
+        let filter = self.filter(&peer, filter.unwrap_or_default())?;
+        let last = checked_last(last)?;
         let journal = self.journal()?;
         journal.settled().await;
         let folder = journal.folder().clone();
-        let place = self.readers.take(peer.principal)?;
-        let entries = blocking(move || Entries::new(&folder, filter)).await?;
-        let entries = entries.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(Source::There(entries), None, place)))
+        let reader = Reader { _place: self.readers.take(peer.principal)?, turns: self.turns.clone() };
+        let Some(last) = last else {
+            let entries = reader.read(move || Entries::new(&folder, filter)).await?;
+            let entries = entries.map_err(|error| errors::journal_unreadable(&error))?;
+            return Ok(Response::new(records(Source::There(entries), None, reader)));
+        };
+        let after = before_last(&reader, &folder, &filter, last).await?.unwrap_or(u64::MAX);
+        let follower = reader.read(move || Follower::new(&folder, filter, LAST_FILES)).await?;
+        let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
+        Ok(Response::new(records(Source::Coming { follower, after }, None, reader)))
     }
 
     async fn follow(&self, request: Request<FollowAuditRequest>) -> Result<Response<Streaming>, Status> {
         let peer = caller(&request)?;
-        let FollowAuditRequest { filter, after_sequence } = request.into_inner();
+        let FollowAuditRequest { filter, after_sequence, last } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
         journal.settled().await;
         let (folder, written) = (journal.folder().clone(), journal.written());
-        let after = after_sequence.unwrap_or(written.last());
-        let place = self.readers.take(peer.principal)?;
-        let follower = blocking(move || follow_after(&folder, filter, after)).await?;
+        let reader = Reader { _place: self.readers.take(peer.principal)?, turns: self.turns.clone() };
+        let after = match (after_sequence, checked_last(last)?) {
+            (Some(_), Some(_)) => {
+                let problem = "is not for a request with after_sequence".to_owned();
+                return Err(errors::bad_field(FieldError { field: "last".into(), problem }));
+            }
+            (after, None) => after.unwrap_or(written.last()),
+            (None, Some(last)) => {
+                before_last(&reader, &folder, &filter, last).await?.unwrap_or(written.last())
+            }
+        };
+        let follower = reader.read(move || follow_after(&folder, filter, after)).await?;
         let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(Source::Coming { follower, after }, Some(written), place)))
+        Ok(Response::new(records(Source::Coming { follower, after }, Some(written), reader)))
     }
 
     async fn verify(
@@ -167,35 +196,84 @@ enum Source {
     Coming { follower: Follower, after: u64 },
 }
 
+/// Some records.
+#[derive(Default)]
+struct Batch {
+    records: Vec<AuditRecord>,
+    /// Nothing more is there, or not yet.
+    is_at_end: bool,
+}
+
 impl Source {
-    /// The next record; `None` when there is none, yet or at all.
-    fn next(&mut self) -> Option<Result<Entry, ReadError>> {
+    fn look(&mut self) -> Result<Look, ReadError> {
         match self {
-            Self::There(entries) => entries.next(),
-            Self::Coming { follower, after } => loop {
-                match follower.next(Duration::ZERO).transpose()? {
-                    Ok(entry) if entry.line.sequence <= *after => {}
-                    next => return Some(next),
-                }
+            Self::There(entries) => entries.look(),
+            Self::Coming { follower, after } => match follower.look()? {
+                Look::Entry(entry) if entry.line.sequence <= *after => Ok(Look::Passed),
+                found => Ok(found),
             },
         }
     }
 
-    /// Some records; bad lines are passed over here, and named by verifying.
-    fn batch(&mut self) -> Result<Vec<AuditRecord>, io::Error> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH_RECORDS && bytes < BATCH_BYTES {
-            match self.next() {
-                None => break,
-                Some(Ok(entry)) => {
+    /// Some records, or none yet among those that were looked at. Bad lines are passed over here, and named by
+    /// verifying.
+    fn batch(&mut self) -> io::Result<Batch> {
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        for _ in 0..LOOKS {
+            match self.look() {
+                Ok(Look::Entry(entry)) => {
                     bytes += entry.text.len();
-                    batch.push(AuditRecord { sequence: entry.line.sequence, line: entry.text });
+                    let sequence = entry.line.sequence;
+                    batch.records.push(AuditRecord { sequence, line: entry.text });
+                    if batch.records.len() >= BATCH_RECORDS || bytes >= BATCH_BYTES {
+                        break;
+                    }
                 }
-                Some(Err(ReadError::BadLine { .. })) => {}
-                Some(Err(ReadError::Io(error))) => return Err(error),
+                Ok(Look::Passed) | Err(ReadError::BadLine { .. }) => {}
+                Ok(Look::End) => {
+                    batch.is_at_end = true;
+                    break;
+                }
+                Err(ReadError::Io(error)) => return Err(error),
             }
         }
         Ok(batch)
+    }
+}
+
+fn checked_last(last: Option<u32>) -> Result<Option<usize>, Status> {
+    if last.is_some_and(|last| last > LAST_MAX) {
+        let problem = format!("is more than {LAST_MAX}");
+        return Err(errors::bad_field(FieldError { field: "last".into(), problem }));
+    }
+    Ok(last.map(|last| last as usize))
+}
+
+/// The number before the first of the last so many records that a filter wants; `None` when there are none.
+async fn before_last(
+    reader: &Reader,
+    folder: &Folder,
+    filter: &Filter,
+    last: usize,
+) -> Result<Option<u64>, Status> {
+    let (folder, filter) = (folder.clone(), filter.clone());
+    let follower = reader.read(move || Follower::new(&folder, filter, LAST_FILES)).await?;
+    let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
+    let mut source = Source::Coming { follower, after: 0 };
+    let mut found = VecDeque::new();
+    loop {
+        let batch;
+        (batch, source) = reader.read(move || (source.batch(), source)).await?;
+        let batch = batch.map_err(|error| errors::journal_unreadable(&error))?;
+        for record in batch.records {
+            found.push_back(record.sequence);
+            if found.len() > last {
+                found.pop_front();
+            }
+        }
+        if batch.is_at_end {
+            return Ok(found.front().map(|first| first.saturating_sub(1)));
+        }
     }
 }
 
@@ -211,37 +289,56 @@ struct Reading {
     /// Absent: what is there is all.
     written: Option<Written>,
     read: std::vec::IntoIter<AuditRecord>,
-    _place: Place,
+    is_at_end: bool,
+    reader: Reader,
 }
 
-fn records(source: Source, written: Option<Written>, place: Place) -> Streaming {
-    let reading = Reading { source, written, read: Vec::new().into_iter(), _place: place };
+fn records(source: Source, written: Option<Written>, reader: Reader) -> Streaming {
+    let reading = Reading { source, written, read: Vec::new().into_iter(), is_at_end: false, reader };
     Box::pin(unfold(Some(reading), |reading| async {
         let mut reading = reading?;
         loop {
             if let Some(record) = reading.read.next() {
                 return Some((Ok(record), Some(reading)));
             }
+            if reading.is_at_end {
+                // Records that came since the look are told of at once.
+                reading.written.as_mut()?.more().await;
+            }
             let mut source = reading.source;
-            let batch = blocking(move || (source.batch(), source)).await;
-            let batch = match batch {
+            let batch = reading.reader.read(move || (source.batch(), source)).await;
+            match batch {
                 Ok((Ok(batch), source)) => {
                     reading.source = source;
-                    batch
+                    reading.read = batch.records.into_iter();
+                    reading.is_at_end = batch.is_at_end;
                 }
                 Ok((Err(error), _)) => return Some((Err(errors::journal_unreadable(&error)), None)),
                 Err(status) => return Some((Err(status), None)),
-            };
-            match &mut reading.written {
-                Some(written) if batch.is_empty() => written.more().await,
-                None if batch.is_empty() => return None,
-                Some(_) | None => reading.read = batch.into_iter(),
             }
         }
     }))
 }
 
-/// Runs what waits for files on a thread that may wait.
+/// A caller that reads: its place, and its turns at the files.
+struct Reader {
+    _place: Place,
+    turns: Arc<Semaphore>,
+}
+
+impl Reader {
+    /// Runs what waits for files on a thread that may wait, when it is this reader's turn.
+    async fn read<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+        // Never closed: at worst all read at once.
+        let turn = self.turns.clone().acquire_owned().await;
+        blocking(move || {
+            let _turn = turn;
+            work()
+        })
+        .await
+    }
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
     tokio::task::spawn_blocking(work).await.map_err(|_| errors::internal("reading the journal has failed"))
 }

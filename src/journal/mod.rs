@@ -36,7 +36,7 @@ pub use health::{Health, HealthChanges};
 pub use line::{FORMAT_VERSION, Hash, LINE_BYTES, Line, LineError, Link, RECORD_BYTES};
 pub use maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 pub use progress::Written;
-pub use query::{Entries, Entry, Filter, Follower, ReadError};
+pub use query::{Entries, Entry, Filter, Follower, Look, ReadError};
 pub use queue::{Answer, NOTED_BYTES, NOTED_RECORDS, NOTED_WITHIN, QUEUED_BYTES, QUEUED_RECORDS};
 pub use record::*;
 pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};

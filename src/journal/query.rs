@@ -57,6 +57,12 @@ impl Filter {
     }
 }
 
+impl Filter {
+    fn look_at(&self, entry: Entry) -> Look {
+        if self.wants(&entry.line) { Look::Entry(Box::new(entry)) } else { Look::Passed }
+    }
+}
+
 /// A record and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -104,33 +110,39 @@ impl Entries {
         Ok(Self { folder: folder.clone(), filter, files: folder.files()?.into_iter(), open: None })
     }
 
-    fn step(&mut self) -> Result<Step, ReadError> {
+    /// Looks at one record, or for the next file: for whoever must not read on for long.
+    pub fn look(&mut self) -> Result<Look, ReadError> {
         let Some((file, reader)) = &mut self.open else {
-            let Some(file) = self.files.next() else { return Ok(Step::End) };
+            let Some(file) = self.files.next() else { return Ok(Look::End) };
             match self.folder.open(&file) {
                 Ok(source) => self.open = Some((file, LineReader::new(source))),
                 // The retention rule was quicker.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
-            return Ok(Step::Nothing);
+            return Ok(Look::Passed);
         };
         match reader.next()? {
             Some(raw) if raw.ending != Ending::EndOfFile => {
                 let entry = entry_of(&raw, file)?;
-                Ok(if self.filter.wants(&entry.line) { Step::Entry(Box::new(entry)) } else { Step::Nothing })
+                Ok(self.filter.look_at(entry))
             }
             Some(_) | None => {
                 self.open = None;
-                Ok(Step::Nothing)
+                Ok(Look::Passed)
             }
         }
     }
 }
 
-enum Step {
+/// What one look has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// A record that is wanted.
     Entry(Box<Entry>),
-    Nothing,
+    /// Nothing that is wanted: look on.
+    Passed,
+    /// There is no more, or no more yet.
     End,
 }
 
@@ -139,10 +151,10 @@ impl Iterator for Entries {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.step() {
-                Ok(Step::Entry(entry)) => return Some(Ok(*entry)),
-                Ok(Step::Nothing) => {}
-                Ok(Step::End) => return None,
+            match self.look() {
+                Ok(Look::Entry(entry)) => return Some(Ok(*entry)),
+                Ok(Look::Passed) => {}
+                Ok(Look::End) => return None,
                 Err(error @ ReadError::BadLine { .. }) => return Some(Err(error)),
                 Err(error @ ReadError::Io(_)) => {
                     self.open = None;
@@ -180,45 +192,51 @@ impl Follower {
     pub fn next(&mut self, wait: Duration) -> Result<Option<Entry>, ReadError> {
         let deadline = Instant::now() + wait;
         loop {
-            if let Some(entry) = self.read()? {
-                return Ok(Some(entry));
-            }
-            if let Some(newer) = self.newer()? {
-                // All of the old one was written before there was a newer one: what is left of it is there now.
-                if let Some(entry) = self.read()? {
-                    return Ok(Some(entry));
+            match self.look()? {
+                Look::Entry(entry) => return Ok(Some(*entry)),
+                Look::Passed => {}
+                Look::End => {
+                    if !self.wait(deadline)? {
+                        return Ok(None);
+                    }
                 }
-                self.done = self.open.take().map(|(file, _)| file).or(self.done.take());
-                match self.folder.open(&newer) {
-                    Ok(source) => self.open = Some((newer, LineReader::new(source))),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => self.done = Some(newer),
-                    Err(error) => return Err(error.into()),
-                }
-                continue;
-            }
-            if !self.wait(deadline)? {
-                return Ok(None);
             }
         }
     }
 
-    /// What the current file has.
-    fn read(&mut self) -> Result<Option<Entry>, ReadError> {
-        let Some((file, reader)) = &mut self.open else { return Ok(None) };
-        while let Some(raw) = reader.next()? {
-            if raw.ending == Ending::EndOfFile {
-                let (offset, before) = (raw.offset, raw.number - 1);
-                let mut source = self.folder.open(file)?;
-                source.seek(SeekFrom::Start(offset))?;
-                *reader = LineReader::at(source, offset, before);
-                return Ok(None);
-            }
-            let entry = entry_of(&raw, file)?;
-            if self.filter.wants(&entry.line) {
-                return Ok(Some(entry));
-            }
+    /// Looks at one record, or for the next file: for whoever must not read on for long.
+    pub fn look(&mut self) -> Result<Look, ReadError> {
+        if let Some(found) = self.read()? {
+            return Ok(found);
         }
-        Ok(None)
+        let Some(newer) = self.newer()? else { return Ok(Look::End) };
+        // All of the old one was written before there was a newer one: what is left of it is there now.
+        if let Some(found) = self.read()? {
+            return Ok(found);
+        }
+        self.done = self.open.take().map(|(file, _)| file).or(self.done.take());
+        match self.folder.open(&newer) {
+            Ok(source) => self.open = Some((newer, LineReader::new(source))),
+            // The retention rule was quicker.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.done = Some(newer),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Look::Passed)
+    }
+
+    /// The next record of the current file; `None` at what is its end now.
+    fn read(&mut self) -> Result<Option<Look>, ReadError> {
+        let Some((file, reader)) = &mut self.open else { return Ok(None) };
+        let Some(raw) = reader.next()? else { return Ok(None) };
+        if raw.ending == Ending::EndOfFile {
+            let (offset, before) = (raw.offset, raw.number - 1);
+            let mut source = self.folder.open(file)?;
+            source.seek(SeekFrom::Start(offset))?;
+            *reader = LineReader::at(source, offset, before);
+            return Ok(None);
+        }
+        let entry = entry_of(&raw, file)?;
+        Ok(Some(self.filter.look_at(entry)))
     }
 
     fn newer(&self) -> io::Result<Option<JournalFile>> {

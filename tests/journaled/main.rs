@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asked;
 mod broken;
 mod crash;
 mod disk;

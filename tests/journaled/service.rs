@@ -17,7 +17,7 @@ fn client(caller: &Caller) -> AuditClient<Channel> {
 }
 
 async fn queried(caller: &Caller, filter: AuditFilter) -> Vec<serde_json::Value> {
-    let request = QueryAuditRequest { filter: Some(filter) };
+    let request = QueryAuditRequest { filter: Some(filter), last: None };
     let mut stream = client(caller).query(request).await.expect("a query").into_inner();
     let mut records = Vec::new();
     while let Some(record) = within("a record", stream.next()).await {
@@ -65,7 +65,7 @@ async fn a_caller_is_shown_its_own_records_and_the_administrator_all() {
         assert!(queried(&one.caller, filter).await.is_empty());
     }
     let foreign = AuditFilter { principal: "uid:4002".into(), ..AuditFilter::default() };
-    let request = QueryAuditRequest { filter: Some(foreign.clone()) };
+    let request = QueryAuditRequest { filter: Some(foreign.clone()), last: None };
     let refused = Refusal::from(client(&one.caller).query(request).await.expect_err("it is another's"));
     refused.must_name_the_field("filter.principal");
 
@@ -96,7 +96,7 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     session.command("true").finish().await;
     let filter = Some(AuditFilter { session_id: session.id.clone(), ..AuditFilter::default() });
     let follow = async |after_sequence| {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence };
+        let request = FollowAuditRequest { filter: filter.clone(), after_sequence, last: None };
         client(&session.caller).follow(request).await.expect("it can be followed").into_inner()
     };
     let (mut new, mut again) = (follow(None).await, follow(Some(0)).await);
@@ -111,7 +111,7 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     // Nobody can take all the places, and a place that is left is free.
     let mut held = Vec::new();
     let refused = loop {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None };
+        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None, last: None };
         match client(&session.caller).follow(request).await {
             Ok(stream) => held.push(stream),
             Err(status) => break Refusal::from(status),
@@ -121,7 +121,7 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     drop((held, new, again));
     let begun = std::time::Instant::now();
     loop {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None };
+        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None, last: None };
         if client(&session.caller).follow(request).await.is_ok() {
             break;
         }

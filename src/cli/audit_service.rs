@@ -1,0 +1,56 @@
+//! `provost audit tail` and `query` through a gateway: the records that its caller may see.
+//!
+//! Prints what the gateway sends, in the same words as from the files. Bad lines are passed over by the gateway: to
+//! find them is for `provost audit verify`.
+
+use tonic::Streaming;
+
+use super::{
+    audit::{FilterArguments, print},
+    connection::Connection,
+    exit,
+    failure::Failure,
+    streams::Written,
+};
+use crate::proto::v1;
+
+/// Prints the records that are there.
+pub(super) async fn query(connection: &Connection, arguments: &FilterArguments) -> Result<u8, Failure> {
+    let request = v1::QueryAuditRequest { filter: Some(arguments.for_service()), last: None };
+    let records = connection.client().audit.query(request).await?.into_inner();
+    print_all(records, arguments).await
+}
+
+/// Prints the last records, and with `follow` those to come.
+pub(super) async fn tail(
+    connection: &Connection,
+    lines: usize,
+    follow: bool,
+    arguments: &FilterArguments,
+) -> Result<u8, Failure> {
+    let (filter, last) = (Some(arguments.for_service()), Some(u32::try_from(lines).unwrap_or(u32::MAX)));
+    let mut audit = connection.client().audit;
+    if !follow {
+        let records = audit.query(v1::QueryAuditRequest { filter, last }).await?.into_inner();
+        return print_all(records, arguments).await;
+    }
+    let request = v1::FollowAuditRequest { filter, after_sequence: None, last };
+    let records = audit.follow(request).await?.into_inner();
+    match print_all(records, arguments).await? {
+        // Followed for ever, unless the gateway ends.
+        0 => Err(Failure::plain("the gateway has ended".into())),
+        nobody_reads => Ok(nobody_reads),
+    }
+}
+
+async fn print_all(
+    mut records: Streaming<v1::AuditRecord>,
+    arguments: &FilterArguments,
+) -> Result<u8, Failure> {
+    while let Some(record) = records.message().await? {
+        if print(&record.line, arguments)? == Written::NobodyReads {
+            return Ok(exit::NOBODY_READS);
+        }
+    }
+    Ok(0)
+}

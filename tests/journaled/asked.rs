@@ -1,0 +1,170 @@
+//! `provost audit tail` and `query` through the gateway: the same records in the same words, and whose they are.
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::{Child, Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{
+    audit, folder,
+    support::{Gateway, Options, Session, eventually, in_session, is_root, skip},
+};
+
+/// `provost audit` that is told of the gateway by the environment.
+fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+    command.arg("audit").args(arguments).stdin(Stdio::null());
+    command.env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()));
+    command
+}
+
+/// Runs it to its end, on a thread that the runtime can spare.
+async fn run(mut command: Command) -> Output {
+    let ended = tokio::task::spawn_blocking(move || command.output());
+    ended.await.expect("no panic").expect("provost starts")
+}
+
+async fn asked(gateway: &Gateway, arguments: &[&str]) -> String {
+    text(run(command(gateway, arguments)).await)
+}
+
+fn text(output: Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("records are text")
+}
+
+fn kinds(lines: &str) -> Vec<String> {
+    let kind = |line: &str| {
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
+        line["record"]["kind"].as_str().unwrap_or("?").to_owned()
+    };
+    lines.lines().map(kind).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_the_gateway_is_asked_for_is_what_the_files_have() {
+    let gateway = Gateway::start();
+    let session = Session::open(&gateway).await;
+    session.command("true").finish().await;
+    session.command("true").env("LD_PRELOAD", "x").refusal().await;
+    session.close().await;
+    let files = folder(&gateway);
+    crate::record(&files, "the session's end", |record| record["kind"] == "session_closed").await;
+    for arguments in [
+        &["query"][..],
+        &["query", "--json"],
+        &["query", "--session", &session.id],
+        &["query", "--session", &session.id, "--decision", "deny"],
+        &["query", "--since", "1h", "--json"],
+        &["query", "--since", "2500-01-01"],
+        &["query", "--terminal", "term_none"],
+        &["tail"],
+        &["tail", "-n", "3", "--json"],
+        &["tail", "-n", "0"],
+        &["tail", "-n", "2", "--session", &session.id],
+        &["tail", "-n", "1000"],
+    ] {
+        let of_files = text(audit(&files, arguments));
+        assert_eq!(asked(&gateway, arguments).await, of_files, "{arguments:?}");
+    }
+    let own = asked(&gateway, &["query", "--json", "--session", &session.id]).await;
+    assert_eq!(kinds(&own)[..2], ["session_opened", "decision"]);
+    let last = asked(&gateway, &["tail", "-n", "1", "--json"]).await;
+    assert_eq!(kinds(&last), ["session_closed"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files() {
+    if !is_root() {
+        return skip("only root can be other users");
+    }
+    let gateway = Gateway::start();
+    let [one, other] = [4001, 4002].map(|uid| Session::open_as(&gateway, uid));
+    let (one, other) = (one.await, other.await);
+    for session in [&one, &other] {
+        session.command("true").finish().await;
+        session.close().await;
+    }
+    // Where another user can execute it.
+    let program = gateway.folder().join("provost");
+    std::fs::copy(env!("CARGO_BIN_EXE_provost"), &program).expect("the program can be copied");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let as_one = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("audit").args(arguments).uid(4001).gid(4001).stdin(Stdio::null());
+        command.env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()));
+        command
+    };
+    for arguments in [&["query", "--json"][..], &["tail", "--json", "-n", "50"]] {
+        let lines = text(run(as_one(arguments)).await);
+        assert_eq!(
+            kinds(&lines),
+            ["session_opened", "decision", "spawn", "started", "exit", "session_closed"],
+            "{arguments:?}"
+        );
+        assert!(lines.contains(&one.id) && !lines.contains(&other.id));
+    }
+    assert_eq!(text(run(as_one(&["query", "--session", &other.id])).await), "");
+    let files = folder(&gateway);
+    let refused = run(as_one(&["query", "--journal", &files.display().to_string()])).await;
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+}
+
+/// A follower's process, ended with this.
+struct Tail(Child);
+
+impl Drop for Tail {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_gateway_is_followed_from_its_last_records_on() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        session.command("true").finish().await;
+        crate::record(&folder(&gateway), "the end", |record| record["kind"] == "exit").await;
+        let arguments = ["tail", "--follow", "--json", "-n", "1", "--session", &session.id];
+        let mut process =
+            command(&gateway, &arguments).stdout(Stdio::piped()).spawn().expect("provost can be started");
+        let mut lines = BufReader::new(process.stdout.take().expect("it is a pipe")).lines();
+        let _tail = Tail(process);
+        let mut next = move || kinds(&lines.next().expect("it goes on").expect("it is text")).remove(0);
+        // What was there, and all that comes, once each.
+        assert_eq!(next(), "exit");
+        session.command("uname").finish().await;
+        for kind in ["decision", "spawn", "started", "exit"] {
+            assert_eq!(next(), kind);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_cannot_be_asked_is_said() {
+    let config = Some("[journal]\nenabled = false\n".to_owned());
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
+    let none = run(command(&gateway, &["query"])).await;
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(none.status.code() == Some(125) && said.contains("keeps no journal"), "{none:?}");
+    let address = format!("unix:{}", gateway.socket.display());
+    let verify = run(command(&gateway, &["verify", "--gateway", &address])).await;
+    let said = String::from_utf8_lossy(&verify.stderr).into_owned();
+    assert!(verify.status.code() == Some(125) && said.contains("reads the files"), "{verify:?}");
+    let many = run(command(&gateway, &["tail", "-n", "10001"])).await;
+    let said = String::from_utf8_lossy(&many.stderr).into_owned();
+    assert!(many.status.code() == Some(125) && said.contains("10000"), "{many:?}");
+    // A gateway that was named and is not there is never passed over for the files.
+    gateway.stop();
+    let gone = eventually("an answer", || {
+        Some(command(&gateway, &["query"]).output().expect("provost can be started"))
+    })
+    .await;
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(gone.status.code() == Some(125) && said.contains("cannot use the gateway"), "{gone:?}");
+}
