@@ -17,5 +17,4 @@ pub use approvers::{Approver, Approvers};
 pub use asked::{Answer, Approval, Asked, Asking, State, Wanted};
 pub use book::{Book, End, ResolveError, Said, Waiting, Witness};
 pub use id::ApprovalId;
-pub use table::Full;
-pub use terms::Terms;
+pub use terms::{Full, Terms};

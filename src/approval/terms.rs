@@ -36,6 +36,34 @@ impl Default for Terms {
     }
 }
 
+/// As many questions are open as may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// Of one principal.
+    #[error("{0} questions of this principal wait for a person, the most that may")]
+    Principal(u32),
+    /// Of all.
+    #[error("{0} questions wait for a person, the most that may")]
+    Gateway(u32),
+}
+
+impl Full {
+    /// The bound, as the configuration names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Principal(_) => "approvals_open_per_principal",
+            Self::Gateway(_) => "approvals_open",
+        }
+    }
+
+    /// Its value.
+    pub fn most(self) -> u32 {
+        match self {
+            Self::Principal(most) | Self::Gateway(most) => most,
+        }
+    }
+}
+
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     match duration::deserialize(deserializer)? {
         Duration::ZERO => Err(D::Error::custom("must be more than 0")),

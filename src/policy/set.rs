@@ -2,7 +2,7 @@
 //!
 //! Made from the texts of files, never from files: see [`super::load`]. A set is valid as a whole or does not exist.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
 use super::{
     Digest, PolicyFileError,
@@ -128,6 +128,11 @@ impl PolicySet {
     /// All profiles, by name.
     pub fn profiles(&self) -> impl Iterator<Item = (&ProfileName, &Arc<Profile>)> {
         self.profiles.iter()
+    }
+
+    /// The files that hold the secrets' values.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        self.secrets.values().map(|source| source.file.as_path())
     }
 
     /// Whether a variable of this name is a secret, which nobody else may set.

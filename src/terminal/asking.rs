@@ -143,6 +143,7 @@ impl Terminals {
         let Requested { session, request, minutes, approval, .. } = requested;
         let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
         records::after_yes(&mut record, *approval);
+        self.known_secrets().veil(&policy).cover(&mut record);
         let recorded = self.recorder().record(&record).await;
         match denial {
             // Nobody is asked about what could not be written down.
@@ -201,7 +202,8 @@ impl Terminals {
             let _ = self.recorder().record(&approval_records::no_room(&requested.session, &full)).await;
             return Err(Unapproved::Full(full).into());
         }
-        let asked = Asked::new(requested.wanted(question.clone()), asking);
+        let veil = self.known_secrets().veil(&self.policy().current());
+        let asked = Asked::new(requested.wanted(question.clone(), &veil), asking);
         let record = approval_records::asked(&asked, self.approvals().expiry());
         self.recorder().record(&record).await?;
         Ok(asked)

@@ -151,6 +151,11 @@ impl Terminals {
     }
 
     async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
-        authorized.with_secrets()?.prepare(self.site()).await?.spawn().await
+        authorized
+            .with_secrets(self.known_secrets().veil(&self.policy().current()))?
+            .prepare(self.site())
+            .await?
+            .spawn()
+            .await
     }
 }

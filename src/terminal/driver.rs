@@ -20,7 +20,9 @@ use super::{
     CreateError, OnAsk, Recorder, TerminalId,
     counters::Counters,
     holds::{Audience, Waits},
-    judging, keepsake, outcome,
+    judging, keepsake,
+    known_secrets::Veil,
+    outcome,
     quota::{Ledger, QuotaReached},
     records,
     roll::Roll,
@@ -70,14 +72,22 @@ impl Requested {
         judging::judge(policy, session, request, remembered, yes, minutes)
     }
 
-    /// What a person is to be asked.
-    pub(super) fn wanted(&self, question: Question) -> Wanted {
+    /// What a person is to be asked, and is shown of it.
+    pub(super) fn wanted(&self, mut question: Question, veil: &Veil) -> Wanted {
+        question.command = veil.show(&question.command);
+        let program = match &self.request.program {
+            Program::ShellLine(line) => Program::ShellLine(veil.show(line)),
+            Program::Command { command, args } => Program::Command {
+                command: veil.show(command),
+                args: args.iter().map(|argument| veil.show(argument)).collect(),
+            },
+        };
         Wanted {
             principal: self.session.principal,
             session: self.session.id,
             question,
-            program: self.request.program.clone(),
-            cwd: self.request.cwd.to_string(),
+            program,
+            cwd: veil.show(self.request.cwd.as_str()),
             profile: self.request.profile.clone().unwrap_or_default(),
             env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
             request_id: self.request_id.clone(),
@@ -120,11 +130,11 @@ impl Requested {
             recorder: recorder.clone(),
         });
         failpoint::reach("create.authorized");
-        let secrets = Secrets::default();
+        let (secrets, veil) = (Secrets::default(), Veil::default());
         let mut decision = records::allowed(&terminal, &self.request, &permit, &self.minutes);
         records::after_yes(&mut decision, self.approval);
         let unwritten = Some(decision);
-        Ok(Authorized { terminal, permit, secrets, entered: self.entered, unwritten })
+        Ok(Authorized { terminal, permit, secrets, veil, entered: self.entered, unwritten })
     }
 }
 
@@ -160,6 +170,7 @@ pub(super) struct Authorized {
     pub terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
+    veil: Veil,
     entered: Entered,
     /// The decision, until it is in the journal: with the spawn where that comes at once.
     unwritten: Option<Record>,
@@ -168,11 +179,12 @@ pub(super) struct Authorized {
 impl Authorized {
     /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
     /// brought up, which may be for nothing.
-    pub(super) fn with_secrets(mut self) -> Result<Self, SecretError> {
+    pub(super) fn with_secrets(mut self, veil: Veil) -> Result<Self, SecretError> {
+        self.unwritten.iter_mut().for_each(|record| veil.cover(record));
         match Secrets::read(self.permit.order().secrets()) {
             Ok(secrets) => {
                 self.unwritten.iter_mut().for_each(|record| records::mask(record, secrets.masker()));
-                Ok(Self { secrets, ..self })
+                Ok(Self { secrets, veil, ..self })
             }
             Err(error) => {
                 self.unwritten.iter().for_each(|decision| self.terminal.recorder.note(decision));
@@ -185,7 +197,7 @@ impl Authorized {
 
     /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
     pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, CreateError> {
-        let Self { terminal, permit, secrets, entered, mut unwritten } = self;
+        let Self { terminal, permit, secrets, veil, entered, mut unwritten } = self;
         if !terminal.session.has_sandbox_for(site, permit.order())
             && let Err(unrecorded) = terminal.record_before(&unwritten.take()).await
         {
@@ -202,7 +214,7 @@ impl Authorized {
                     shortfalls.iter().for_each(|one| terminal.recorder.note(one));
                 }
                 let place = Place { sandbox, tenancy };
-                Ok(Prepared { terminal, permit, secrets, place, _entered: entered, unwritten })
+                Ok(Prepared { terminal, permit, secrets, veil, place, _entered: entered, unwritten })
             }
             Err(error) => {
                 unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
@@ -237,6 +249,7 @@ pub(super) struct Prepared {
     terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
+    veil: Veil,
     place: Place,
     _entered: Entered,
     unwritten: Option<Record>,
@@ -246,7 +259,7 @@ impl Prepared {
     /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
     /// sandbox before the journal says that it will be.
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
-        let Self { terminal, permit, secrets, place, _entered, unwritten } = self;
+        let Self { terminal, permit, secrets, veil, place, _entered, unwritten } = self;
         // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
         if let Err(error) = terminal.roll().begin(&terminal, place.sandbox.id()) {
             unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
@@ -257,6 +270,7 @@ impl Prepared {
         }
         failpoint::reach("create.enrolled");
         let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
+        veil.cover(&mut spawn);
         records::mask(&mut spawn, secrets.masker());
         if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
             terminal.abandon();

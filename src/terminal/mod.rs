@@ -16,6 +16,7 @@ mod holds;
 mod id;
 mod judging;
 mod keepsake;
+mod known_secrets;
 mod leaving;
 mod masked;
 pub mod opening;

@@ -107,6 +107,28 @@ pub fn mask(record: &mut Record, masker: &Masker) {
     }
 }
 
+/// What stands where a line is not written.
+pub const WITHHELD: &str = "(not written: a secret that may be in it cannot be read)";
+
+/// Takes everything out of a record of a command that a caller wrote: which request it was, the digest says.
+pub fn withhold(record: &mut Record) {
+    match record {
+        Record::Decision(decision) => {
+            withhold_texts(&mut decision.command.argv, &mut decision.command.cut_bytes);
+            withhold_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes);
+            decision.reason = WITHHELD.to_owned();
+            decision.cwd = WITHHELD.to_owned();
+        }
+        Record::Spawn(spawn) => withhold_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes),
+        // The others hold nothing that a caller wrote for a command.
+        _ => {}
+    }
+}
+
+fn withhold_texts(texts: &mut Vec<String>, cut_bytes: &mut u64) {
+    *cut_bytes += texts.drain(..).map(|text| text.len() as u64 + 1).sum::<u64>();
+}
+
 fn mask_texts(texts: &mut [String], cut_bytes: &mut u64, masker: &Masker) {
     if *cut_bytes > 0
         && let Some(last) = texts.last_mut()

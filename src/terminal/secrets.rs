@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Read},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
@@ -127,20 +127,33 @@ impl Secrets {
     }
 }
 
+/// A value that may be given.
 fn read(path: &Path) -> Result<Vec<u8>, SecretFault> {
+    let (file, metadata) = open(path)?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & OPEN_TO_ALL != 0 {
+        return Err(SecretFault::OpenToAll(mode));
+    }
+    let value = value(file)?;
+    if value.contains(&0) { Err(SecretFault::Nul) } else { Ok(value) }
+}
+
+/// A value that is to be hidden, whether or not it may be given.
+pub(super) fn read_to_hide(path: &Path) -> Result<Vec<u8>, SecretFault> {
+    value(open(path)?.0)
+}
+
+fn open(path: &Path) -> Result<(File, Metadata), SecretFault> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
         .map_err(SecretFault::Open)?;
     let metadata = file.metadata().map_err(SecretFault::Read)?;
-    if !metadata.is_file() {
-        return Err(SecretFault::NotAFile);
-    }
-    let mode = metadata.permissions().mode() & 0o7777;
-    if mode & OPEN_TO_ALL != 0 {
-        return Err(SecretFault::OpenToAll(mode));
-    }
+    if metadata.is_file() { Ok((file, metadata)) } else { Err(SecretFault::NotAFile) }
+}
+
+fn value(file: File) -> Result<Vec<u8>, SecretFault> {
     // One more than is masked, and a line end: what is too long is seen to be.
     let mut value = Vec::new();
     file.take(LONGEST_SECRET_BYTES as u64 + 3).read_to_end(&mut value).map_err(SecretFault::Read)?;
@@ -150,7 +163,7 @@ fn read(path: &Path) -> Result<Vec<u8>, SecretFault> {
             value.pop();
         }
     }
-    if value.contains(&0) { Err(SecretFault::Nul) } else { Ok(value) }
+    Ok(value)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::{
     counters::Counters,
     creating::NewRequest,
     judging,
+    known_secrets::KnownSecrets,
     quota::{Counts, Ledger},
     roll::Rolls,
     terminal::Terminal,
@@ -39,6 +40,7 @@ pub struct Terminals {
     site: Site,
     policy: Arc<InForce>,
     remembered: Remembered,
+    known_secrets: KnownSecrets,
     approvals: Arc<Book>,
     ledger: Arc<Ledger>,
     rolls: Rolls,
@@ -69,6 +71,7 @@ impl Terminals {
             withheld: Mutex::default(),
             policy,
             remembered: Remembered::default(),
+            known_secrets: KnownSecrets::default(),
             approvals,
             ledger: Ledger::new(caps),
             recorder,
@@ -152,6 +155,10 @@ impl Terminals {
 
     pub(super) fn remembered(&self) -> &Remembered {
         &self.remembered
+    }
+
+    pub(super) fn known_secrets(&self) -> &KnownSecrets {
+        &self.known_secrets
     }
 
     /// Writes down what happens.

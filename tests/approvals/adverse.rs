@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::{
-    desk::{Desk, begin, gateway, outcome, refusal, touch},
+    desk::{Desk, begin, gateway, outcome, refusal, touch, unattended},
     disk::SmallDisk,
     support::{
         Session,
@@ -86,5 +86,21 @@ async fn a_gateway_that_dies_takes_its_questions_with_it_and_the_next_one_asks_a
     let terminal = outcome(begun).await.expect("it runs");
     assert_eq!(code(&terminal.wait().await), 0);
     terminal.release().await;
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_yes_that_was_not_used_is_void_after_a_crash() {
+    let gateway = gateway("");
+    let mut session = Session::open(&gateway).await;
+    let first = unattended(touch(&session, "made")).refusal().await;
+    Desk::of(&session.caller).approve(first.meta("approval_id")).await;
+    gateway.crash();
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    let again = unattended(touch(&session, "made")).refusal().await;
+    assert_eq!(again.reason, "APPROVAL_REQUIRED", "{again:?}");
+    assert_ne!(again.meta("approval_id"), first.meta("approval_id"));
+    assert!(!session.workspace.join("made").exists(), "it has not run");
     session.close().await;
 }

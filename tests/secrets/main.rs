@@ -5,6 +5,7 @@ mod support;
 
 mod given;
 mod masked;
+mod refused;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
 
@@ -35,7 +36,9 @@ impl Armed {
         let policy = format!(
             "[secrets.TOKEN]\nfile = {file:?}\n[secrets.RULED]\nfile = {ruled:?}\n\
              [profile.armed]\nextends = 'workspace'\nsecrets = ['TOKEN']\n\
-             [[rule]]\nid = 'ruled'\ndecision = 'allow'\nargv = ['printenv', '**']\neffects.secrets = ['RULED']\n"
+             [[rule]]\nid = 'ruled'\ndecision = 'allow'\nargv = ['printenv', '**']\neffects.secrets = ['RULED']\n\
+             [[rule]]\nid = 'never'\ndecision = 'deny'\nargv = ['chown', '**']\nreason = 'never'\n\
+             [[rule]]\nid = 'careful'\ndecision = 'ask'\nargv = ['mkfifo', '**']\nreason = 'ask first'\n"
         );
         let folder = gateway.folder().join("policies");
         fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");

@@ -3,8 +3,11 @@
 //! Every status carries an `ErrorInfo` of the domain "provost", by which programs tell errors apart; its message is
 //! for people and may change.
 
+mod creating;
+
 use std::collections::HashMap;
 
+pub use creating::create;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -14,17 +17,11 @@ use crate::{
     journal::AppendError,
     policy::Denial,
     proto::v1::SpawnError,
-    sandbox::{
-        control::ControlError,
-        handle::StartError,
-        launch::LaunchError,
-        requests::SpawnRefused,
-        spawn_error::{SpawnFailure, SpawnFault, stage_name},
-    },
+    sandbox::control::ControlError,
     session::OpenError,
     terminal::{
-        AnswerError, AskError, CreateError, Gone, QuotaReached, SecretError, SecretFault, Unapproved,
-        Unrecorded, opening::OpeningError, reader::ReadError, run::RunError,
+        AnswerError, AskError, Gone, QuotaReached, Unrecorded, opening::OpeningError, reader::ReadError,
+        run::RunError,
     },
 };
 
@@ -92,45 +89,6 @@ pub fn open(error: &OpenError) -> Status {
     }
 }
 
-/// Creating a terminal.
-pub fn create(error: &CreateError) -> Status {
-    match error {
-        CreateError::Draining => draining(),
-        CreateError::SessionClosing => not_found(Missing::Session),
-        CreateError::Denied(denial) => denied(denial),
-        CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
-        CreateError::Quota(reached) => quota_reached(reached),
-        CreateError::Unrecorded(error) => unrecorded(error),
-        CreateError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
-        CreateError::Withheld(_) => {
-            status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
-        }
-        CreateError::Sandbox(error) => sandbox(error),
-        CreateError::Secret(error) => secret(error),
-        CreateError::Spawn(refused) => match refused {
-            SpawnRefused::Failed(failure) => spawn_failed(failure, None),
-            SpawnRefused::Changed { failure, path } => spawn_failed(failure, Some(path)),
-            SpawnRefused::Control(error) => control(error),
-            SpawnRefused::Ring(_) => confinement("output_ring", with_causes(refused), []),
-        },
-    }
-}
-
-/// A secret that a command was to have: its name, and nothing of its file or its value.
-fn secret(error: &SecretError) -> Status {
-    let errno = match &error.fault {
-        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
-        SecretFault::NotAFile
-        | SecretFault::OpenToAll(_)
-        | SecretFault::Nul
-        | SecretFault::TooMuch(_)
-        | SecretFault::Mask(_) => None,
-    };
-    let metadata = [("stage", "secret".to_owned()), ("secret", error.name.clone())].into_iter();
-    let metadata = metadata.chain(errno.map(|errno| ("errno", errno.to_string())));
-    spawn_status(SpawnError::SecretUnavailable, Code::FailedPrecondition, with_causes(error), metadata)
-}
-
 /// Asking something of a terminal.
 pub fn ask(error: &AskError) -> Status {
     match error {
@@ -186,32 +144,6 @@ pub fn answer(error: &AnswerError) -> Status {
             [("state", state.to_string())],
         ),
     }
-}
-
-fn unapproved(unapproved: &Unapproved) -> Status {
-    let (code, reason, question, id) = match unapproved {
-        Unapproved::Required(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
-        }
-        Unapproved::Denied(question, id, _) => {
-            (Code::PermissionDenied, "APPROVAL_DENIED", question, Some(*id))
-        }
-        Unapproved::Expired(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_EXPIRED", question, Some(*id))
-        }
-        Unapproved::Superseded(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
-        }
-        Unapproved::Changed(question) => (Code::PermissionDenied, "APPROVAL_REQUIRED", question, None),
-        Unapproved::DeadlinePassed(question, id) => (Code::DeadlineExceeded, "DEADLINE", question, Some(*id)),
-        Unapproved::CallerGone(question, id) => (Code::Cancelled, "CALLER_GONE", question, Some(*id)),
-        Unapproved::Full(full) => {
-            return quota(full.name(), full.most(), full.to_string());
-        }
-    };
-    let rule = ("rule", question.rule.clone());
-    let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string())));
-    status(code, unapproved.to_string(), reason, metadata)
 }
 
 fn denied(denial: &Denial) -> Status {
@@ -299,57 +231,6 @@ fn quota(name: &str, cap: impl ToString, message: String) -> Status {
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
-/// A sandbox that could not be started: nothing of the command ran.
-fn sandbox(error: &StartError) -> Status {
-    match error {
-        StartError::Launch(LaunchError::Stage { stage, index, errno, what }) => {
-            let mut metadata = vec![("index", index.to_string()), ("errno", (*errno as i32).to_string())];
-            if !what.is_empty() {
-                metadata.push(("path", what.clone()));
-            }
-            confinement(&stage_name(*stage), with_causes(error), metadata)
-        }
-        StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
-            // What mount_setattr(2) answers, and the only errno that is explained like this.
-            let metadata = [("errno", libc::EINVAL.to_string()), ("path", path.display().to_string())];
-            confinement("id_map", with_causes(error), metadata)
-        }
-        StartError::Launch(
-            LaunchError::State { .. }
-            | LaunchError::Ids(_)
-            | LaunchError::View(_)
-            | LaunchError::Cgroup(_)
-            | LaunchError::Unavailable { .. }
-            | LaunchError::Encode(_)
-            | LaunchError::Start(_)
-            | LaunchError::Send(_)
-            | LaunchError::Receive(_)
-            | LaunchError::Silent
-            | LaunchError::Answer
-            | LaunchError::Wait(_),
-        ) => confinement("launch", with_causes(error), []),
-        StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
-        StartError::RootGone(path) => {
-            confinement("root", with_causes(error), [("path", path.display().to_string())])
-        }
-        StartError::Descriptors(_) => spawn_status(
-            SpawnError::LimitReached,
-            Code::ResourceExhausted,
-            with_causes(error),
-            [("stage", "launch".to_owned())],
-        ),
-    }
-}
-
-fn confinement(
-    stage: &str,
-    message: String,
-    metadata: impl IntoIterator<Item = (&'static str, String)>,
-) -> Status {
-    let metadata = metadata.into_iter().chain([("stage", stage.to_owned())]);
-    spawn_status(SpawnError::ConfinementUnavailable, Code::FailedPrecondition, message, metadata)
-}
-
 fn control(error: &ControlError) -> Status {
     match error {
         ControlError::Lost => spawn_status(SpawnError::SandboxLost, Code::Aborted, error.to_string(), []),
@@ -358,53 +239,6 @@ fn control(error: &ControlError) -> Status {
         }
         ControlError::Nonsense => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
     }
-}
-
-fn spawn_failed(failure: &SpawnFailure, path: Option<&String>) -> Status {
-    let SpawnFailure { fault, stage, index, errno } = *failure;
-    let (reason, code, what) = match fault {
-        SpawnFault::CommandNotFound => {
-            (SpawnError::CommandNotFound, Code::FailedPrecondition, "command not found")
-        }
-        SpawnFault::NotExecutable => {
-            (SpawnError::NotExecutable, Code::FailedPrecondition, "the file is not executable")
-        }
-        SpawnFault::PermissionDenied => (
-            SpawnError::PermissionDenied,
-            Code::FailedPrecondition,
-            "the kernel refused to execute the command",
-        ),
-        SpawnFault::BadInterpreter => {
-            (SpawnError::BadInterpreter, Code::FailedPrecondition, "the command's interpreter cannot be had")
-        }
-        SpawnFault::CwdGone => {
-            (SpawnError::CwdGone, Code::FailedPrecondition, "the working folder does not exist")
-        }
-        SpawnFault::CwdNotAFolder => {
-            (SpawnError::CwdNotAFolder, Code::FailedPrecondition, "the working folder is not a folder")
-        }
-        SpawnFault::ArgumentListTooLong => (
-            SpawnError::ArgumentListTooLong,
-            Code::InvalidArgument,
-            "arguments and environment are longer than exec takes",
-        ),
-        SpawnFault::LimitReached => (SpawnError::LimitReached, Code::ResourceExhausted, "a limit is reached"),
-        SpawnFault::ConfinementUnavailable => (
-            SpawnError::ConfinementUnavailable,
-            Code::FailedPrecondition,
-            "a protection could not be put in force, so nothing ran",
-        ),
-        SpawnFault::ProgramChanged => (
-            SpawnError::ProgramChanged,
-            Code::FailedPrecondition,
-            "the file to be executed is not the one that policy judged, so nothing ran",
-        ),
-    };
-    let stage = stage_name(stage);
-    let message = format!("{what} (stage {stage}: {})", describe_errno(errno));
-    let metadata = [("stage", stage), ("index", index.to_string()), ("errno", errno.to_string())];
-    let path = path.map(|path| ("path", path.clone()));
-    spawn_status(reason, code, message, metadata.into_iter().chain(path))
 }
 
 fn spawn_status(

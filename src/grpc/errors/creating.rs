@@ -1,0 +1,258 @@
+//! Why no command was started: from typed errors to gRPC statuses.
+
+use tonic::{Code, Status};
+
+use super::{
+    Missing, control, denied, describe_errno, draining, not_found, quota, quota_reached, spawn_status,
+    status, unrecorded, with_causes,
+};
+use crate::{
+    proto::v1::SpawnError,
+    sandbox::{
+        handle::StartError,
+        launch::LaunchError,
+        requests::SpawnRefused,
+        spawn_error::{SpawnFailure, SpawnFault, stage_name},
+    },
+    terminal::{CreateError, SecretError, SecretFault, Unapproved},
+};
+
+/// Creating a terminal.
+pub fn create(error: &CreateError) -> Status {
+    match error {
+        CreateError::Draining => draining(),
+        CreateError::SessionClosing => not_found(Missing::Session),
+        CreateError::Denied(denial) => denied(denial),
+        CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
+        CreateError::Quota(reached) => quota_reached(reached),
+        CreateError::Unrecorded(error) => unrecorded(error),
+        CreateError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
+        CreateError::Withheld(_) => {
+            status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
+        }
+        CreateError::Sandbox(error) => sandbox(error),
+        CreateError::Secret(error) => secret(error),
+        CreateError::Spawn(refused) => match refused {
+            SpawnRefused::Failed(failure) => spawn_failed(failure, None),
+            SpawnRefused::Changed { failure, path } => spawn_failed(failure, Some(path)),
+            SpawnRefused::Control(error) => control(error),
+            SpawnRefused::Ring(_) => confinement("output_ring", with_causes(refused), []),
+        },
+    }
+}
+
+/// A secret that a command was to have: its name, and nothing of its file or its value.
+fn secret(error: &SecretError) -> Status {
+    let errno = match &error.fault {
+        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
+        SecretFault::NotAFile
+        | SecretFault::OpenToAll(_)
+        | SecretFault::Nul
+        | SecretFault::TooMuch(_)
+        | SecretFault::Mask(_) => None,
+    };
+    let metadata = [("stage", "secret".to_owned()), ("secret", error.name.clone())].into_iter();
+    let metadata = metadata.chain(errno.map(|errno| ("errno", errno.to_string())));
+    spawn_status(SpawnError::SecretUnavailable, Code::FailedPrecondition, with_causes(error), metadata)
+}
+
+fn unapproved(unapproved: &Unapproved) -> Status {
+    let (code, reason, question, id) = match unapproved {
+        Unapproved::Required(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
+        }
+        Unapproved::Denied(question, id, _) => {
+            (Code::PermissionDenied, "APPROVAL_DENIED", question, Some(*id))
+        }
+        Unapproved::Expired(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_EXPIRED", question, Some(*id))
+        }
+        Unapproved::Superseded(question, id) => {
+            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
+        }
+        Unapproved::Changed(question) => (Code::PermissionDenied, "APPROVAL_REQUIRED", question, None),
+        Unapproved::DeadlinePassed(question, id) => (Code::DeadlineExceeded, "DEADLINE", question, Some(*id)),
+        Unapproved::CallerGone(question, id) => (Code::Cancelled, "CALLER_GONE", question, Some(*id)),
+        Unapproved::Full(full) => {
+            return quota(full.name(), full.most(), full.to_string());
+        }
+    };
+    let rule = ("rule", question.rule.clone());
+    let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string())));
+    status(code, unapproved.to_string(), reason, metadata)
+}
+
+/// A sandbox that could not be started: nothing of the command ran.
+fn sandbox(error: &StartError) -> Status {
+    match error {
+        StartError::Launch(LaunchError::Stage { stage, index, errno, what }) => {
+            let mut metadata = vec![("index", index.to_string()), ("errno", (*errno as i32).to_string())];
+            if !what.is_empty() {
+                metadata.push(("path", what.clone()));
+            }
+            confinement(&stage_name(*stage), with_causes(error), metadata)
+        }
+        StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
+            // What mount_setattr(2) answers, and the only errno that is explained like this.
+            let metadata = [("errno", libc::EINVAL.to_string()), ("path", path.display().to_string())];
+            confinement("id_map", with_causes(error), metadata)
+        }
+        StartError::Launch(
+            LaunchError::State { .. }
+            | LaunchError::Ids(_)
+            | LaunchError::View(_)
+            | LaunchError::Cgroup(_)
+            | LaunchError::Unavailable { .. }
+            | LaunchError::Encode(_)
+            | LaunchError::Start(_)
+            | LaunchError::Send(_)
+            | LaunchError::Receive(_)
+            | LaunchError::Silent
+            | LaunchError::Answer
+            | LaunchError::Wait(_),
+        ) => confinement("launch", with_causes(error), []),
+        StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
+        StartError::RootGone(path) => {
+            confinement("root", with_causes(error), [("path", path.display().to_string())])
+        }
+        StartError::Descriptors(_) => spawn_status(
+            SpawnError::LimitReached,
+            Code::ResourceExhausted,
+            with_causes(error),
+            [("stage", "launch".to_owned())],
+        ),
+    }
+}
+
+fn confinement(
+    stage: &str,
+    message: String,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+) -> Status {
+    let metadata = metadata.into_iter().chain([("stage", stage.to_owned())]);
+    spawn_status(SpawnError::ConfinementUnavailable, Code::FailedPrecondition, message, metadata)
+}
+
+fn spawn_failed(failure: &SpawnFailure, path: Option<&String>) -> Status {
+    let SpawnFailure { fault, stage, index, errno } = *failure;
+    let (reason, code, what) = match fault {
+        SpawnFault::CommandNotFound => {
+            (SpawnError::CommandNotFound, Code::FailedPrecondition, "command not found")
+        }
+        SpawnFault::NotExecutable => {
+            (SpawnError::NotExecutable, Code::FailedPrecondition, "the file is not executable")
+        }
+        SpawnFault::PermissionDenied => (
+            SpawnError::PermissionDenied,
+            Code::FailedPrecondition,
+            "the kernel refused to execute the command",
+        ),
+        SpawnFault::BadInterpreter => {
+            (SpawnError::BadInterpreter, Code::FailedPrecondition, "the command's interpreter cannot be had")
+        }
+        SpawnFault::CwdGone => {
+            (SpawnError::CwdGone, Code::FailedPrecondition, "the working folder does not exist")
+        }
+        SpawnFault::CwdNotAFolder => {
+            (SpawnError::CwdNotAFolder, Code::FailedPrecondition, "the working folder is not a folder")
+        }
+        SpawnFault::ArgumentListTooLong => (
+            SpawnError::ArgumentListTooLong,
+            Code::InvalidArgument,
+            "arguments and environment are longer than exec takes",
+        ),
+        SpawnFault::LimitReached => (SpawnError::LimitReached, Code::ResourceExhausted, "a limit is reached"),
+        SpawnFault::ConfinementUnavailable => (
+            SpawnError::ConfinementUnavailable,
+            Code::FailedPrecondition,
+            "a protection could not be put in force, so nothing ran",
+        ),
+        SpawnFault::ProgramChanged => (
+            SpawnError::ProgramChanged,
+            Code::FailedPrecondition,
+            "the file to be executed is not the one that policy judged, so nothing ran",
+        ),
+    };
+    let stage = stage_name(stage);
+    let message = format!("{what} (stage {stage}: {})", describe_errno(errno));
+    let metadata = [("stage", stage), ("index", index.to_string()), ("errno", errno.to_string())];
+    let path = path.map(|path| ("path", path.clone()));
+    spawn_status(reason, code, message, metadata.into_iter().chain(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tonic_types::StatusExt;
+
+    use super::*;
+    use crate::{
+        approval::{ApprovalId, Full},
+        journal::{AppendError, WriteFailure, WriteStep},
+        policy::{Denial, PolicySet, Question},
+        proto::supervisor::Stage,
+        sandbox::control::ControlError,
+        tally::Word,
+        terminal::{Kind, QuotaReached, Scope, TurnedAway, Unrecorded},
+        wire::EncodeError,
+    };
+
+    #[test]
+    fn what_is_counted_is_what_the_caller_is_told() {
+        let question = || {
+            Box::new(Question {
+                rule: "r".into(),
+                reason: None,
+                command: "c".into(),
+                digest: PolicySet::compiled_in().digest(),
+                generation: 1,
+            })
+        };
+        let id = ApprovalId::generate();
+        let failure = |fault| SpawnFailure { fault, stage: Stage::Exec, index: 0, errno: 1 };
+        let io = || Arc::new(std::io::Error::from_raw_os_error(28));
+        let unwritable = WriteFailure { step: WriteStep::Append, source: io() };
+        let launch = StartError::Launch(LaunchError::Silent);
+        let secret = SecretError { name: "S".into(), fault: SecretFault::Nul };
+        let errors = [
+            CreateError::Draining,
+            CreateError::SessionClosing,
+            CreateError::Denied(Denial::Secret("S".into())),
+            Unapproved::Required(question(), id).into(),
+            Unapproved::Superseded(question(), id).into(),
+            Unapproved::Changed(question()).into(),
+            Unapproved::Expired(question(), id).into(),
+            Unapproved::DeadlinePassed(question(), id).into(),
+            Unapproved::CallerGone(question(), id).into(),
+            Unapproved::Full(Full::Gateway(1)).into(),
+            QuotaReached { kind: Kind::Live, scope: Scope::Session, cap: 1 }.into(),
+            Unrecorded(AppendError::Stopped).into(),
+            Unrecorded(AppendError::Unwritable(unwritable)).into(),
+            Unrecorded(AppendError::TooLong { bytes: 2, limit: 1 }).into(),
+            Unrecorded(AppendError::Reserved).into(),
+            CreateError::Sandbox(Arc::new(launch)),
+            CreateError::Sandbox(Arc::new(StartError::Silent)),
+            CreateError::Sandbox(Arc::new(StartError::RootGone("/x".into()))),
+            CreateError::Sandbox(Arc::new(StartError::Descriptors(std::io::Error::from_raw_os_error(24)))),
+            secret.into(),
+            SpawnRefused::Control(ControlError::Lost).into(),
+            SpawnRefused::Control(ControlError::TooLarge(EncodeError::TooLong(9))).into(),
+            SpawnRefused::Control(ControlError::Nonsense).into(),
+            SpawnRefused::Failed(failure(SpawnFault::CommandNotFound)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::NotExecutable)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::PermissionDenied)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::BadInterpreter)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::CwdGone)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::CwdNotAFolder)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::ArgumentListTooLong)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::LimitReached)).into(),
+            SpawnRefused::Failed(failure(SpawnFault::ConfinementUnavailable)).into(),
+            SpawnRefused::Changed { failure: failure(SpawnFault::ProgramChanged), path: "/p".into() }.into(),
+        ];
+        for error in errors {
+            let told = create(&error).get_details_error_info().expect("it has details").reason;
+            assert_eq!(TurnedAway::from(&error).word().to_uppercase(), told, "{error}");
+        }
+    }
+}
