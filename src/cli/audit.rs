@@ -160,7 +160,7 @@ pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
 
 /// Where records are read.
 enum Source {
-    Gateway(Connection),
+    Gateway(Box<Connection>),
     Files(Folder),
 }
 
@@ -169,7 +169,7 @@ async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<Sou
         return Ok(Source::Files(Folder::new(folder)));
     }
     Ok(match Connection::running(gateway.as_deref()).await? {
-        Some(connection) => Source::Gateway(connection),
+        Some(connection) => Source::Gateway(Box::new(connection)),
         None => {
             let folder = default_folder();
             streams::note(&format!("notice: no gateway serves; reading the files in {}", folder.display()));
