@@ -37,6 +37,7 @@ use tokio::{
     time::{interval, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use crate::{
     approval::Book,
@@ -156,6 +157,15 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     }
 }
 
+/// What callers may call, for whoever looks around. Decoding it takes about a millisecond.
+fn describe() -> Result<ServerReflectionServer<impl ServerReflection>, ServeError> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(ServeError::Reflection)
+}
+
 /// Tells whoever started this process, where it wants to know (sd_notify(3)).
 fn tell_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
@@ -230,11 +240,11 @@ impl Gateway {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<TerminalsServer<TerminalsService>>().await;
         health.set_serving::<SessionsServer<SessionsService>>().await;
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()
-            .map_err(ServeError::Reflection)?;
+        // An embedded one, which is told to load nothing anew, has one client, who knows what to call.
+        let reflection = match &hangup {
+            Some(_) => Some(describe()?),
+            None => None,
+        };
         let (sessions, terminals) = (self.sessions.clone(), self.terminals.clone());
         let sessions = SessionsService { sessions, terminals };
         let (sessions_too, terminals) = (self.sessions.clone(), self.terminals.clone());
@@ -253,7 +263,7 @@ impl Gateway {
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .add_service(health_service)
-            .add_service(reflection)
+            .add_optional_service(reflection)
             .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
