@@ -347,10 +347,19 @@ async fn kill_ends_what_ignores_term_and_wait_honours_its_deadline() {
     let terminal =
         session.create(session.line("trap '' TERM; echo ready; while :; do sleep 1; done")).await.unwrap();
     session.until_output(&terminal, "ready").await;
-    let mut request = tonic::Request::new(named(&terminal));
-    request.metadata_mut().insert("grpc-timeout", "100m".parse().unwrap());
-    let status = session.client.terminals.wait_for_exit(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded);
+    // On a busy host the client's own clock may be the first, and then says Cancelled.
+    let mut is_answered = false;
+    for _ in 0..50 {
+        let mut request = tonic::Request::new(named(&terminal));
+        request.metadata_mut().insert("grpc-timeout", "100m".parse().unwrap());
+        let status = session.client.terminals.wait_for_exit(request).await.unwrap_err();
+        assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
+        is_answered = status.code() == Code::DeadlineExceeded;
+        if is_answered {
+            break;
+        }
+    }
+    assert!(is_answered, "the gateway never answers in time");
     session.kill(&terminal, 0).await;
     let outcome = session.wait(&terminal).await.outcome.unwrap();
     assert_eq!(outcome.cause(), Cause::Killed);
