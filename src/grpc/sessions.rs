@@ -15,7 +15,7 @@ use crate::{
         ListSessionsRequest, ListSessionsResponse, ReportRequest, ReportResponse, Session as SessionWord,
         sessions_server::Sessions as Service,
     },
-    session::{Lifetime, OpenError, Opened, Peer, Session, Sessions},
+    session::{OpenError, Peer, Session, Sessions},
     terminal::{
         Terminals,
         closing::{self, Why},
@@ -40,24 +40,6 @@ impl SessionsService {
     fn render(&self, session: &Session) -> SessionWord {
         render::session(session, self.terminals.counts(session.id))
     }
-
-    /// A session that is to end with its owner's process is watched from its first moment on.
-    fn watch_owner(&self, peer: &Peer, session: &Arc<Session>) -> Result<(), Status> {
-        let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process) else {
-            return Ok(());
-        };
-        let watched = closing::end_with_process(
-            self.terminals.clone(),
-            self.sessions.clone(),
-            session.clone(),
-            process,
-        );
-        watched.map_err(|error| {
-            tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
-            self.sessions.remove(session);
-            errors::open(&OpenError::NoOwnerProcess)
-        })
-    }
 }
 
 #[tonic::async_trait]
@@ -68,15 +50,8 @@ impl Service for SessionsService {
             return Err(errors::open(&OpenError::Draining));
         }
         let new = fields::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let policy = self.terminals.policy().current();
-        let opened = opening::open(&self.sessions, &self.terminals, &policy, &peer, new).await;
-        let session = match opened.map_err(|error| errors::opening(&error))? {
-            Opened::New(session) => {
-                self.watch_owner(&peer, &session)?;
-                session
-            }
-            Opened::Before(session) => session,
-        };
+        let opened = opening::open(&self.sessions, &self.terminals, &peer, new).await;
+        let session = opened.map_err(|error| errors::opening(&error))?;
         Ok(Response::new(self.render(&session)))
     }
 

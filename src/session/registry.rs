@@ -84,6 +84,7 @@ pub struct Sessions {
     keeping: Keeping,
     per_principal_max: u32,
     table: Mutex<Table>,
+    turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +96,8 @@ struct Table {
 impl Sessions {
     /// An empty table. `state` is the gateway's own folder, which no session may work in.
     pub fn new(state: PathBuf, keeping: Keeping, per_principal_max: u32) -> Self {
-        Self { state, keeping, per_principal_max, table: Mutex::default() }
+        let (table, turn) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { state, keeping, per_principal_max, table, turn }
     }
 
     /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
@@ -149,6 +151,11 @@ impl Sessions {
     /// The caller's sessions, oldest first.
     pub fn list(&self, principal: Principal) -> Vec<Arc<Session>> {
         self.lock().by_id.values().filter(|session| session.principal == principal).cloned().collect()
+    }
+
+    /// Held by who opens one that may be asked for again, until it is known what became of it.
+    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
     /// How many there are.

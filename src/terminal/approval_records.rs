@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    approval::{Answer, Approval, Asked, Full, Said, State},
+    approval::{Answer, Approval, ApprovalId, Asked, Full, Said, State},
     journal::{ApprovalAsked, ApprovalExpired, ApprovalResolved, QuotaRefused, Record, Verdict},
     session::Session,
 };
@@ -53,6 +53,16 @@ pub(super) fn ended(approval: &Approval) -> Option<Record> {
         session: wanted.session.to_string(),
         cause: cause.to_owned(),
     }))
+}
+
+/// A question was written and could not be put.
+pub(super) fn never_put(session: &Session, id: ApprovalId) -> Record {
+    Record::ApprovalExpired(ApprovalExpired {
+        approval: id.to_string(),
+        principal: session.principal.to_string(),
+        session: session.id.to_string(),
+        cause: "no_room".to_owned(),
+    })
 }
 
 /// There is no room for another question.

@@ -17,6 +17,7 @@ use crate::{
         Answer, Approval, ApprovalId, Asked, Asking, End, Full, ResolveError, Said, Waiting, Witness,
     },
     policy::{self, Denial, Permit, Question},
+    session::Session,
 };
 
 /// What becomes of a request that a rule asks a person about.
@@ -175,7 +176,8 @@ impl Terminals {
                     Some(before) => before.id(),
                     None => {
                         let asked = self.draft(requested, &question, Asking::Posted).await?;
-                        book.post(asked).map_err(Unapproved::Full)?.id()
+                        let (session, id) = (&requested.session, asked.id);
+                        book.post(asked).map_err(|full| self.no_room_after_all(session, id, full))?.id()
                     }
                 };
                 self.forget_older_policies();
@@ -183,7 +185,8 @@ impl Terminals {
             }
             OnAsk::Wait => {
                 let asked = self.draft(requested, &question, Asking::Waiting).await?;
-                let waiting = book.ask(asked).map_err(Unapproved::Full)?;
+                let (session, id) = (&requested.session, asked.id);
+                let waiting = book.ask(asked).map_err(|full| self.no_room_after_all(session, id, full))?;
                 self.forget_older_policies();
                 self.wait(requested, question, waiting, caller).await
             }
@@ -207,6 +210,13 @@ impl Terminals {
         let record = approval_records::asked(&asked, self.approvals().expiry());
         self.recorder().record(&record).await?;
         Ok(asked)
+    }
+
+    /// Another one was put while the question was written: it was never put, and that is written, too.
+    fn no_room_after_all(&self, session: &Session, id: ApprovalId, full: Full) -> Unapproved {
+        self.recorder().note(&approval_records::no_room(session, &full));
+        self.recorder().note(&approval_records::never_put(session, id));
+        Unapproved::Full(full)
     }
 
     async fn wait(

@@ -30,6 +30,8 @@ words! {
         Asked = "asked",
         /// The process that it was to end with has ended.
         OwnerGone = "owner_gone",
+        /// Its caller went away before it had its id.
+        CallerGone = "caller_gone",
         /// The gateway ends.
         Shutdown = "shutdown",
     }

@@ -300,7 +300,9 @@ impl Prepared {
                 Ok(terminal)
             }
             Err(refused) => {
-                terminal.recorder.note(&records::not_spawned(&terminal, &refused));
+                let mut not_spawned = records::not_spawned(&terminal, &refused);
+                veil.cover(&mut not_spawned);
+                terminal.recorder.note(&not_spawned);
                 terminal.abandon();
                 place.vacate(Duration::ZERO).await;
                 Err(refused.into())

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Limit, NotOpened, Recorder, Terminals, Unrecorded, records};
-use crate::{
-    policy::PolicySet,
-    session::{NewSession, OpenError, Opened, Peer, Sessions},
+use super::{
+    Counters, Limit, NotOpened, Terminals, Unrecorded,
+    closing::{self, Why},
+    records,
+    uninterrupted::uninterrupted,
 };
+use crate::session::{Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions};
 
 /// Why no session was opened.
 #[derive(Debug, thiserror::Error)]
@@ -19,17 +21,36 @@ pub enum OpeningError {
     Unrecorded(#[from] Unrecorded),
 }
 
-/// Opens a session for the caller, and counts it. One that the journal does not take is none.
+/// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
+/// even when the caller goes away: it is then open for who sends the same request again, or closed.
 pub async fn open(
     sessions: &Arc<Sessions>,
-    terminals: &Terminals,
-    policy: &PolicySet,
+    terminals: &Arc<Terminals>,
     peer: &Peer,
     new: NewSession,
-) -> Result<Opened, OpeningError> {
-    let opened = open_recorded(sessions, terminals.recorder(), policy, peer, new).await;
-    let counters = terminals.counters();
-    match &opened {
+) -> Result<Arc<Session>, OpeningError> {
+    let can_come_again = new.request_id.is_some();
+    let (undo_in, undo) = (sessions.clone(), terminals.clone());
+    let (sessions, terminals, peer) = (sessions.clone(), terminals.clone(), peer.clone());
+    let work = async move {
+        let opened = open_watched(&sessions, &terminals, &peer, new).await;
+        count(terminals.counters(), &opened);
+        opened
+    };
+    let opened = uninterrupted(work, move |opened| async move {
+        if let Ok(Opened::New(session)) = opened
+            && !can_come_again
+        {
+            closing::close(&undo, &undo_in, &session, Why::CallerGone, None).await;
+        }
+    });
+    match opened.await? {
+        Opened::New(session) | Opened::Before(session) => Ok(session),
+    }
+}
+
+fn count(counters: &Counters, opened: &Result<Opened, OpeningError>) {
+    match opened {
         Ok(Opened::New(_)) => counters.sessions_opened.one(),
         Ok(Opened::Before(_)) => {}
         Err(error) => {
@@ -39,17 +60,50 @@ pub async fn open(
             }
         }
     }
-    opened
+}
+
+/// A session that is to end with its owner's process is watched before anybody has it.
+async fn open_watched(
+    sessions: &Arc<Sessions>,
+    terminals: &Arc<Terminals>,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Opened, OpeningError> {
+    let opened = open_recorded(sessions, terminals, peer, new).await?;
+    if let Opened::New(session) = &opened
+        && let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process)
+    {
+        let (terminals_too, sessions_too) = (terminals.clone(), sessions.clone());
+        let watched = closing::end_with_process(terminals_too, sessions_too, session.clone(), process);
+        if let Err(error) = watched {
+            tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
+            closing::close(terminals, sessions, session, Why::OwnerGone, None).await;
+            return Err(OpenError::NoOwnerProcess.into());
+        }
+    }
+    Ok(opened)
 }
 
 async fn open_recorded(
     sessions: &Arc<Sessions>,
-    recorder: &Recorder,
-    policy: &PolicySet,
+    terminals: &Terminals,
     peer: &Peer,
     new: NewSession,
 ) -> Result<Opened, OpeningError> {
-    let opened = sessions.open(policy, peer, new)?;
+    let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
+    // Of requests with one id, the next one finds a session that is written down, or none.
+    let _turn = match &new.request_id {
+        Some(_) => Some(sessions.turn().await),
+        None => None,
+    };
+    let opened = match sessions.open(&policy, peer, new) {
+        Err(OpenError::TooMany(most)) => {
+            // What cannot be written is refused all the same.
+            let _ = recorder.record(&records::too_many_sessions(peer.principal, most)).await;
+            return Err(OpenError::TooMany(most).into());
+        }
+        opened => opened?,
+    };
     if let Opened::New(session) = &opened
         && let Err(unrecorded) = recorder.record(&records::session_opened(session)).await
     {

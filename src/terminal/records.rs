@@ -22,7 +22,7 @@ use crate::{
         requests::SpawnRefused,
         spawn_error::{SpawnFault, stage_name},
     },
-    session::Session,
+    session::{Principal, Session},
 };
 
 /// A request that was allowed; the terminal is for it.
@@ -102,6 +102,8 @@ pub fn mask(record: &mut Record, masker: &Masker) {
             mask_text(&mut decision.cwd, masker);
         }
         Record::Spawn(spawn) => mask_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes, masker),
+        // May name the program.
+        Record::SpawnFailed(failed) => mask_text(&mut failed.problem, masker),
         // The others hold nothing that a caller wrote for a command.
         _ => {}
     }
@@ -120,6 +122,7 @@ pub fn withhold(record: &mut Record) {
             decision.cwd = WITHHELD.to_owned();
         }
         Record::Spawn(spawn) => withhold_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes),
+        Record::SpawnFailed(failed) => failed.problem = WITHHELD.to_owned(),
         // The others hold nothing that a caller wrote for a command.
         _ => {}
     }
@@ -157,6 +160,16 @@ pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
         session: Some(session.id.to_string()),
         limit: reached.name().to_owned(),
         bound: reached.cap,
+    })
+}
+
+/// A session that a cap refused.
+pub fn too_many_sessions(principal: Principal, most: u32) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: principal.to_string(),
+        session: None,
+        limit: "sessions_per_principal".to_owned(),
+        bound: most.into(),
     })
 }
 

@@ -119,7 +119,7 @@ async fn a_no_is_told_to_the_same_request_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_yes_that_nobody_uses_in_time_is_void() {
-    let gateway = gateway("expiry = '2s'");
+    let gateway = gateway("expiry = '6s'");
     in_session(&gateway, async |session| {
         let desk = Desk::of(&session.caller);
         let mut changes = desk.watch().await;

@@ -92,7 +92,7 @@ async fn the_journal_says_who_asked_who_answered_and_what_ran_by_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_journal_says_why_a_question_ended_without_an_answer() {
-    let gateway = gateway("expiry = '2s'");
+    let gateway = gateway("expiry = '6s'");
     in_session(&gateway, async |session| {
         let desk = Desk::of(&session.caller);
         let mut changes = desk.watch().await;

@@ -142,7 +142,7 @@ async fn a_caller_that_goes_away_takes_its_question_back() {
 
         // A deadline is a caller that goes away and is told so.
         let mut request = tonic::Request::new(touch(session, "made").request);
-        request.set_timeout(Duration::from_secs(2));
+        request.set_timeout(Duration::from_secs(6));
         let status = session.caller.terminals.clone().create(request).await.expect_err("nobody answers");
         let refused = crate::support::Refusal::from(status);
         assert_eq!((refused.code, refused.meta("rule")), (Code::DeadlineExceeded, RULE));

@@ -7,7 +7,11 @@ use serde_json::Value;
 
 use crate::{
     folder, kinds, must_be_intact, record, records,
-    support::{Gateway, Options, Session, eventually, in_session},
+    support::{
+        Gateway, Options, Refusal, Session,
+        api::{CloseSessionRequest, CreateSessionRequest, ListSessionsRequest},
+        eventually, in_session, within,
+    },
     verified,
 };
 
@@ -214,4 +218,63 @@ async fn a_changed_byte_is_found_and_named() {
     assert_eq!(report["faults"][0]["kind"], "changed", "{report:#}");
     let line = text.lines().position(|line| line.contains("\"argv\":[\"true\"")).map(|at| at as u64 + 1);
     assert_eq!(report["faults"][0]["line"].as_u64(), line);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_session_beyond_the_cap_is_refused_and_that_is_written() {
+    let config = Some("[caps]\nsessions_per_principal = 1\n".to_owned());
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
+    in_session(&gateway, async |session| {
+        let request = CreateSessionRequest {
+            roots: vec![session.workspace.display().to_string()],
+            ..CreateSessionRequest::default()
+        };
+        let refused = session.caller.sessions.clone().create(request).await.expect_err("there is one");
+        assert_eq!(Refusal::from(refused).meta("limit"), "sessions_per_principal");
+        let written = records(&folder(&gateway), &[]);
+        let written = written.iter().find(|record| record["kind"] == "quota_refused").expect("it is written");
+        assert_eq!((&written["limit"], &written["bound"]), (&"sessions_per_principal".into(), &1.into()));
+        assert_eq!(written["session"], Value::Null);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let request = CreateSessionRequest {
+            roots: vec![session.workspace.display().to_string()],
+            ..CreateSessionRequest::default()
+        };
+        for turn in 0..100_u64 {
+            let (mut sessions, request) = (session.caller.sessions.clone(), request.clone());
+            let begun = tokio::spawn(async move { sessions.create(request).await });
+            // Each leaves at another moment of its create: some before it, some when its answer is on the way.
+            tokio::time::sleep(Duration::from_micros(turn * 20)).await;
+            begun.abort();
+            let _ = begun.await;
+        }
+        within("as many sessions as the journal says", async {
+            loop {
+                let list = session.caller.sessions.clone().list(ListSessionsRequest {}).await;
+                let open = list.expect("sessions can be listed").into_inner().sessions.len();
+                let all = records(&folder(&gateway), &[]);
+                let of = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count();
+                if of("session_opened") == of("session_closed") + open {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        let list = session.caller.sessions.clone().list(ListSessionsRequest {}).await;
+        for left in list.expect("sessions can be listed").into_inner().sessions {
+            if left.id != session.id {
+                let close = CloseSessionRequest { session_id: left.id };
+                session.caller.sessions.clone().close(close).await.expect("it can be closed");
+            }
+        }
+    })
+    .await;
 }
