@@ -1,52 +1,51 @@
 //! Taking back what a gateway before this one has left: its sessions, their sandboxes, their terminals.
 //!
-//! Done before anything is served, many sandboxes at once. What cannot be taken back is left exactly as it is,
-//! and said: in the log, and in the list that `provost doctor` shows. Only what is proven dead is taken away.
+//! Done before anything is served. What cannot be taken back is left exactly as it is, and said: in the log, and in the
+//! list that `provost doctor` shows. Sandboxes among it are looked at again, now and then and with SIGHUP: they may
+//! answer, or somebody may have reaped them.
 
 use std::{
     collections::{HashMap, HashSet},
+    convert::Infallible,
     fs, io,
     path::{Path, PathBuf},
-    sync::Arc,
-    time::Instant,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{signal::unix::Signal, time::interval};
 
 use super::{
     ServeError,
+    looking::Look,
     quarantine::{self, Kind, Quarantined},
     state::State,
 };
 use crate::{
-    sandbox::{
-        adopt::{self, AdoptError, Approached, Found},
-        leftover::{self, EndError},
-    },
     session::{Session, Sessions},
-    terminal::{Fates, Terminals, closing},
+    terminal::{Others, Terminals, closing},
 };
 
-/// Sandboxes that are asked at once.
-const AT_ONCE: usize = 64;
+/// How often what was left is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Takes back everything that can be. Answers when all of it is there again.
 pub(super) async fn adopt(
     state: &State,
     sessions: &Arc<Sessions>,
     terminals: &Arc<Terminals>,
-) -> Result<TakenBack, ServeError> {
+) -> Result<Arc<Left>, ServeError> {
     let begun = Instant::now();
     let failed = |source| ServeError::State { path: state.folder.clone(), source };
-    let mut quarantined = Vec::new();
     let restored = {
         let sessions = sessions.clone();
         let restored = tokio::task::spawn_blocking(move || sessions.restore()).await;
         restored.map_err(io::Error::other).and_then(|restored| restored).map_err(failed)?
     };
+    let mut left = Vec::new();
     let mut names: HashSet<String> = HashSet::new();
     for (name, error) in restored.refused {
-        quarantined.push(Quarantined::new(Kind::Session, name.clone(), &error));
+        left.push(Quarantined::new(Kind::Session, name.clone(), &error));
         names.insert(name);
     }
     for session in &restored.sessions {
@@ -57,128 +56,133 @@ pub(super) async fn adopt(
     }
     for name in terminals.tidy_rolls(&names).map_err(failed)? {
         let why = "terminals whose sandbox has ended may be missing from their session".to_owned();
-        quarantined.push(Quarantined::because(Kind::Roll, name, why));
+        left.push(Quarantined::because(Kind::Roll, name, why));
     }
-    let by_id: HashMap<String, Arc<Session>> =
-        restored.sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect();
 
-    let (mut adopted, mut dead) = (0, 0);
-    let mut fates = Fates::default();
     let mut written = terminals.recorder().written_ends();
-    let mut asked = ask_all(state.sandboxes().map_err(failed)?);
-    while let Some(joined) = asked.join_next().await {
-        let (folder, found) = joined.map_err(|error| failed(io::Error::other(error)))?;
-        match found {
-            Ok(Asked::Alive(found)) => match by_id.get(&found.facts.holder.session_id) {
-                Some(session) => match terminals.adopt(session, *found, &mut written) {
-                    Ok(count) => {
-                        fates.alive.insert(State::name_of(&folder));
-                        adopted += count;
-                    }
-                    Err(error) => {
-                        quarantined.push(Quarantined::new(Kind::Sandbox, State::name_of(&folder), &error));
-                    }
-                },
-                None => quarantined.push(Quarantined::because(
-                    Kind::Sandbox,
-                    State::name_of(&folder),
-                    format!("its session {:?} is not there", found.facts.holder.session_id),
-                )),
-            },
-            Ok(Asked::Removed) => dead += 1,
-            Err(refused) => {
-                quarantined.push(Quarantined::new(Kind::Sandbox, State::name_of(&folder), &refused))
-            }
-        }
+    let folders = state.sandboxes().map_err(failed)?;
+    let look = Look::at(folders, Others::Gone, &by_id(&restored.sessions), terminals, &mut written).await;
+    if let Some(error) = look.failed {
+        return Err(failed(io::Error::other(error)));
     }
-    let unknown = quarantined.iter().filter(|one| one.kind == Kind::Sandbox);
-    fates.unknown.extend(unknown.map(|one| one.id.clone()));
+    left.extend(look.left);
     let mut lost = 0;
     for session in &restored.sessions {
-        lost += terminals.settle_roll(session, &fates, &mut written);
+        lost += terminals.settle_roll(session, &look.fates, &mut written);
     }
     for session in &restored.sessions {
         watch_owner(sessions, terminals, session);
     }
-    let is_known = |id: &str| state.folder.join("sandboxes").join(id).exists();
-    for sandbox in terminals.site().host.sweep_groups(&state.folder, is_known) {
-        tracing::error!(sandbox.id = %sandbox, "something runs in the group of a sandbox that has no folder: it is left alone");
-    }
-    quarantine::report(&state.folder, &quarantined);
-    let left = |kind| quarantined.iter().filter(|one| one.kind == kind).count();
-    let taken_back =
-        TakenBack { sandboxes_quarantined: left(Kind::Sandbox), sessions_quarantined: left(Kind::Session) };
-    let sandboxes = fates.alive.len();
+    sweep_groups(&state.folder, terminals);
+    quarantine::report(&state.folder, &left);
+    let (sandboxes, dead) = (look.fates.alive.len(), look.fates.gone.len());
     if !restored.sessions.is_empty() || sandboxes + dead > 0 {
         tracing::info!(
             sessions = restored.sessions.len(),
             sandboxes,
-            terminals = adopted,
+            terminals = look.terminals,
             sandboxes.dead = dead,
             terminals.lost = lost,
-            quarantined = quarantined.len(),
+            quarantined = left.len(),
             ms = begun.elapsed().as_millis() as u64,
             "taken back from the gateway before"
         );
     }
-    Ok(taken_back)
+    Ok(Arc::new(Left { state: state.folder.clone(), all: Mutex::new(left) }))
 }
 
-/// What could not be taken back, and was left as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TakenBack {
-    pub sandboxes_quarantined: usize,
-    pub sessions_quarantined: usize,
-}
-
-/// What came of a folder.
-enum Asked {
-    /// A sandbox that answers.
-    Alive(Box<Approached>),
-    /// It was dead, and nothing of it is left.
-    Removed,
-}
-
-/// Why a folder stays as it is.
-#[derive(Debug, thiserror::Error)]
-enum Refused {
-    /// It may be alive.
-    #[error(transparent)]
-    Adopt(#[from] AdoptError),
-    /// It is dead, and cannot be taken away.
-    #[error(transparent)]
-    End(#[from] EndError),
-    /// No thread could look at it.
-    #[error("look at the sandbox")]
-    Look(#[source] tokio::task::JoinError),
-}
-
-fn ask_all(folders: Vec<PathBuf>) -> JoinSet<(PathBuf, Result<Asked, Refused>)> {
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let mut asked = JoinSet::new();
-    for folder in folders {
-        let turns = turns.clone();
-        asked.spawn(async move {
-            // Never closed: at worst all come at once.
-            let _turn = turns.acquire_owned().await;
-            let found = ask(&folder).await;
-            (folder, found)
-        });
+/// Removes groups of sandboxes that have no folder any more: whoever reaped one may not have known its groups.
+fn sweep_groups(state: &Path, terminals: &Terminals) {
+    // A folder is made before the groups, and removed after them.
+    let is_known = |id: &str| state.join("sandboxes").join(id).exists();
+    for sandbox in terminals.site().host.sweep_groups(state, is_known) {
+        tracing::error!(sandbox.id = %sandbox, "something runs in the group of a sandbox that has no folder: it is left alone");
     }
-    asked
 }
 
-async fn ask(folder: &Path) -> Result<Asked, Refused> {
-    match adopt::approach(folder).await? {
-        Found::Alive(found) => Ok(Asked::Alive(found)),
-        Found::Dead(_) => {
-            let sandbox = State::name_of(folder);
-            tracing::warn!(sandbox.id = %sandbox, "a sandbox has ended while no gateway was there");
-            let folder = folder.to_owned();
-            let ended = tokio::task::spawn_blocking(move || leftover::end(&folder)).await;
-            ended.map_err(Refused::Look)??;
-            Ok(Asked::Removed)
+fn by_id(sessions: &[Arc<Session>]) -> HashMap<String, Arc<Session>> {
+    sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect()
+}
+
+/// What could not be taken back so far.
+#[derive(Debug)]
+pub(super) struct Left {
+    state: PathBuf,
+    all: Mutex<Vec<Quarantined>>,
+}
+
+impl Left {
+    /// How many of a kind.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.lock().iter().filter(|one| one.kind == kind).count()
+    }
+
+    /// Looks again at the sandboxes, now and then and with each `hangup`. Never ends.
+    pub(super) async fn look_again(
+        self: Arc<Self>,
+        sessions: Arc<Sessions>,
+        terminals: Arc<Terminals>,
+        mut hangup: Signal,
+    ) -> Infallible {
+        let mut due = interval(LOOK_AGAIN);
+        // The first one is at once, and was just done.
+        due.tick().await;
+        loop {
+            tokio::select! {
+                _ = due.tick() => {}
+                _ = hangup.recv() => {}
+            }
+            if self.count(Kind::Sandbox) > 0 && !terminals.is_draining() {
+                self.look(&sessions, &terminals).await;
+            }
         }
+    }
+
+    async fn look(&self, sessions: &Arc<Sessions>, terminals: &Arc<Terminals>) {
+        let folder = |one: &Quarantined| self.state.join("sandboxes").join(&one.id);
+        let (there, reaped): (Vec<_>, Vec<_>) = {
+            let all = self.lock();
+            let sandboxes = all.iter().filter(|one| one.kind == Kind::Sandbox);
+            sandboxes.map(|one| (one.id.clone(), folder(one))).partition(|(_, folder)| folder.exists())
+        };
+        let open = sessions.all();
+        let mut written = terminals.recorder().written_ends();
+        let folders = there.into_iter().map(|(_, folder)| folder).collect();
+        let mut look = Look::at(folders, Others::NotLookedAt, &by_id(&open), terminals, &mut written).await;
+        if let Some(error) = look.failed {
+            tracing::error!(error = %error, "cannot look again at what was not taken back");
+            return;
+        }
+        look.fates.gone.extend(reaped.into_iter().map(|(id, _)| id));
+        if look.fates.alive.is_empty() && look.fates.gone.is_empty() {
+            return;
+        }
+        let mut lost = 0;
+        for session in &open {
+            if let Some(_entered) = session.enter() {
+                let settle = || terminals.settle_roll(session, &look.fates, &mut written);
+                // It may read the journal.
+                lost += tokio::task::block_in_place(settle);
+            }
+        }
+        sweep_groups(&self.state, terminals);
+        let mut all = self.lock();
+        all.retain(|one| one.kind != Kind::Sandbox);
+        all.extend(look.left);
+        // What somebody reaps at this moment comes back on the list until the next look.
+        quarantine::report(&self.state, &all);
+        tracing::info!(
+            sandboxes = look.fates.alive.len(),
+            terminals = look.terminals,
+            sandboxes.dead = look.fates.gone.len(),
+            terminals.lost = lost,
+            quarantined = all.len(),
+            "taken back at another look"
+        );
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Quarantined>> {
+        self.all.lock().expect("no code panics while it holds the list of what was left")
     }
 }
 
@@ -221,7 +225,7 @@ impl State {
         Ok(folders)
     }
 
-    fn name_of(folder: &Path) -> String {
+    pub(super) fn name_of(folder: &Path) -> String {
         folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }

@@ -10,6 +10,7 @@ mod config;
 mod draining;
 mod journaling;
 mod listen;
+mod looking;
 mod metrics;
 pub mod policies;
 mod private;
@@ -133,14 +134,17 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
+    let hangup_too = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
     let endpoint = match &config.metrics {
         Some(address) => Some(metrics::Endpoint::bind(address).await?),
         None => None,
     };
-    let taken_back = adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
-    let page = metrics::page(&gateway.terminals, &gateway.sessions, taken_back);
+    let left = adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
+    let page = metrics::page(&gateway.terminals, &gateway.sessions, left.clone());
+    let again = left.look_again(gateway.sessions.clone(), gateway.terminals.clone(), hangup_too);
+    let _again = AbortOnDropHandle::new(tokio::spawn(again));
     let _metrics = endpoint.map(|endpoint| AbortOnDropHandle::new(tokio::spawn(endpoint.serve(page))));
     let listening = match passed {
         Some(passed) => passed,

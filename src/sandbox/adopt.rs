@@ -47,6 +47,9 @@ pub enum AdoptError {
     /// Whose it is, is not known.
     #[error(transparent)]
     Facts(#[from] FactsError),
+    /// Nobody can reach it.
+    #[error("its socket is not there, and something runs in its group")]
+    Unreachable,
     /// Its socket does not take a connection.
     #[error("connect to its supervisor")]
     Dial(#[source] io::Error),
@@ -119,6 +122,10 @@ pub struct Held {
 pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
     let socket = match leftover::dial(folder) {
         Ok(socket) => OwnedFd::from(socket),
+        // Somebody has taken it away: it was there before the record was, and before anything ran.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_occupied(folder) => {
+            return Err(AdoptError::Unreachable);
+        }
         Err(error) if leftover::is_gone(&error) => {
             return Ok(Found::Dead(facts::read(folder).ok().map(Box::new)));
         }
@@ -149,6 +156,12 @@ pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
     let posture = answer.posture.unwrap_or_default();
     let folder = folder.to_owned();
     Ok(Found::Alive(Box::new(Approached { facts, held, folder, posture, supervisor, talk })))
+}
+
+/// Whether something runs in the group of the sandbox in this folder.
+fn is_occupied(folder: &Path) -> bool {
+    let facts = facts::read(folder);
+    facts.is_ok_and(|facts| facts.cgroup.path().is_some_and(crate::cgroup::folder::is_occupied))
 }
 
 impl Approached {

@@ -35,12 +35,37 @@ use crate::{
 const EMPTY_GRACE: Duration = Duration::ZERO;
 
 /// What has become of the sandboxes of the gateway before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Fates {
     /// Taken back.
     pub alive: HashSet<String>,
     /// Left as they are: they may be alive.
     pub unknown: HashSet<String>,
+    /// Ended, and nothing of them is left.
+    pub gone: HashSet<String>,
+    others: Others,
+}
+
+/// What has become of sandboxes that were not looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// There are none: all were looked at.
+    Gone,
+    /// They are as they were.
+    NotLookedAt,
+}
+
+impl Fates {
+    /// Of none yet.
+    #[must_use]
+    pub fn new(others: Others) -> Self {
+        Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), others }
+    }
+
+    fn is_gone(&self, sandbox_id: &str) -> bool {
+        let is_listed = self.alive.contains(sandbox_id) || self.unknown.contains(sandbox_id);
+        self.gone.contains(sandbox_id) || (self.others == Others::Gone && !is_listed)
+    }
 }
 
 /// Why a sandbox is not taken in. It is as it was.
@@ -142,19 +167,26 @@ impl Terminals {
             if self.has(id) {
                 continue;
             }
+            let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
+            let request_id = request_id.filter(|id| !id.is_empty());
             if fates.unknown.contains(sandbox_id) {
-                let request_id = entry.begun.terminal.map(|record| record.request_id);
-                if let Some(request_id) = request_id.filter(|id| !id.is_empty()) {
+                if let Some(request_id) = request_id {
                     self.withhold(session.id, request_id, id);
                 }
             } else if fates.alive.contains(sandbox_id) {
                 // Never spawned, or released: its supervisor would know.
                 roll.forget(id);
-            } else if let Err(error) = self.mourn(session, id, entry, written) {
-                // It stays on the roll: another build may read it.
-                tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
-            } else {
-                lost += 1;
+                if let Some(request_id) = request_id {
+                    self.withhold_no_more(session.id, request_id);
+                }
+            } else if fates.is_gone(sandbox_id) {
+                match self.mourn(session, id, entry, written) {
+                    Ok(()) => lost += 1,
+                    // It stays on the roll: another build may read it.
+                    Err(error) => {
+                        tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
+                    }
+                }
             }
         }
         lost

@@ -38,7 +38,7 @@ mod terminals;
 mod turned_away;
 mod uninterrupted;
 
-pub use adopt::{AdoptError, Fates};
+pub use adopt::{AdoptError, Fates, Others};
 pub use asking::{AnswerError, OnAsk, Unapproved, witness};
 pub use attendance::{Attendance, Attending};
 pub use caps::Caps;

@@ -83,7 +83,7 @@ pub struct WrittenEnds {
 }
 
 impl WrittenEnds {
-    /// Whether the end of a terminal, so long ago, is written. Blocks; call it before serving.
+    /// Whether the end of a terminal, so long ago, is written. Blocks.
     pub(super) fn has(&mut self, terminal: &str, ago: Duration) -> bool {
         let Some(journal) = &self.journal else { return false };
         let since = SystemTime::now().checked_sub(ago.saturating_add(CLOCK_MARGIN));

@@ -194,7 +194,8 @@ impl Terminals {
         self.show(terminal);
         if let Some(request_id) = terminal.request_id.clone() {
             let attempt = Arc::new(OnceCell::new_with(Some(Ok(terminal.clone()))));
-            self.lock_requests().insert((terminal.session.id, request_id), attempt);
+            self.lock_requests().insert((terminal.session.id, request_id.clone()), attempt);
+            self.withhold_no_more(terminal.session.id, request_id);
         }
     }
 
@@ -208,6 +209,11 @@ impl Terminals {
 
     pub(super) fn rolls(&self) -> &Rolls {
         &self.rolls
+    }
+
+    /// What has become of a request's terminal is known.
+    pub(super) fn withhold_no_more(&self, session: SessionId, request_id: String) {
+        self.lock_withheld().remove(&(session, request_id));
     }
 
     pub(super) fn has(&self, id: TerminalId) -> bool {

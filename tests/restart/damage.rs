@@ -15,7 +15,7 @@ use tonic::Code;
 
 use crate::{
     lines::{Until, printing, stop},
-    support::{Gateway, Options, Process, Session, Terminal, code, eventually, is_root, skip},
+    support::{Gateway, Options, Process, Session, Terminal, code, eventually, is_root, skip, within},
 };
 
 /// `provost COMMAND --state ...`: whether it succeeded, and what it printed.
@@ -161,12 +161,49 @@ async fn a_silent_supervisor_is_left_alone_and_taken_back_when_it_speaks_again()
     let (_, said) = provost(&gateway, &["doctor"]);
     assert!(said.contains("does not answer"), "{said}");
     assert_eq!(Process::all_marked(&marker).len(), 1);
-    gateway.crash();
     kill(supervisor, Signal::SIGCONT).unwrap();
+    // The gateway that found it silent looks again when it is told to.
+    gateway.signal(Signal::SIGHUP);
+    let terminal = terminal.over(&gateway.caller().await);
+    within("it is taken back", async {
+        while terminal.get().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let (_, said) = provost(&gateway, &["doctor"]);
+    assert!(!said.contains("does not answer"), "{said}");
+    gateway.crash();
     gateway.start_again();
     let terminal = terminal.over(&gateway.caller().await);
     terminal.kill(Some(Duration::ZERO)).await;
     terminal.wait().await;
+    gateway.stop();
+}
+
+#[tokio::test]
+async fn a_sandbox_whose_socket_was_taken_away_is_left_alone_and_can_be_reaped() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let marker = session.marker();
+    let terminal = session.idle(&marker).create().await;
+    terminal.until("ready").await;
+    gateway.crash();
+    if gateway.group.groups().is_empty() {
+        skip("without a cgroup nobody can tell that it lives");
+        return gateway.group.destroy();
+    }
+    let folder = sandboxes(&gateway).pop().expect("there is one");
+    fs::remove_file(folder.join("control.sock")).unwrap();
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    assert_eq!(terminal.over(&session.caller).get().await.unwrap_err().code, Code::NotFound);
+    assert_eq!(Process::all_marked(&marker).len(), 1, "it is not killed");
+    let (_, said) = provost(&gateway, &["doctor"]);
+    assert!(said.contains("its socket is not there"), "{said}");
+    let (done, said) = provost(&gateway, &["reap", "--all"]);
+    assert!(done && Process::all_marked(&marker).is_empty(), "{said}");
+    session.close().await;
     gateway.stop();
 }
 

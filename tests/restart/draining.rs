@@ -67,7 +67,7 @@ async fn a_drain_serves_waits_and_streams_and_begins_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_that_has_taken_its_time_and_a_second_signal_end_at_once() {
+async fn a_drain_that_has_taken_its_time_ends() {
     let config = Some("drain = \"2s\"\n".to_owned());
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     let session = Session::open(&gateway).await;
@@ -79,14 +79,21 @@ async fn a_drain_that_has_taken_its_time_and_a_second_signal_end_at_once() {
     assert!(begun.elapsed() >= Duration::from_secs(2), "the stream is served for as long");
     while let Ok(Some(_)) = within("the stream's end", stream.message()).await {}
     gateway.start_again();
-    let terminal = terminal.over(&gateway.caller().await);
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_ends_a_drain_at_once() {
+    let config = Some("drain = \"300s\"\n".to_owned());
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
+    let session = Session::open(&gateway).await;
+    let terminal = printing(&session, "long", Until::Stopped, 0).create().await;
     let _stream = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
     gateway.signal(Signal::SIGTERM);
-    eventually("the gateway drains", || gateway.log_tail().matches(": draining").nth(1).map(drop)).await;
-    let begun = Instant::now();
+    eventually("the gateway drains", || gateway.log_tail().contains(": draining").then_some(())).await;
     gateway.signal(Signal::SIGTERM);
+    // The wait has a deadline, which is shorter than the drain.
     assert!(gateway.wait().success());
-    assert!(begun.elapsed() < Duration::from_millis(1900), "a second signal is quick");
     gateway.start_again();
     gateway.stop();
 }

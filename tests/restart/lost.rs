@@ -1,6 +1,6 @@
 //! Sandboxes that end while no gateway is there to see it: their terminals end as lost, once, and are nobody else's.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -208,13 +208,13 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         gateway.start_again();
         session.go_on(&place.caller().await);
         let listed = api::ListTerminalsRequest { session_id: session.id.clone() };
-        loop {
-            let listed =
-                within("the list", session.caller.terminals.clone().list(listed.clone())).await.unwrap();
-            if listed.into_inner().terminals.is_empty() {
-                break;
+        let mut caller = session.caller.terminals.clone();
+        within("nothing is listed", async {
+            while !caller.list(listed.clone()).await.expect("it answers").into_inner().terminals.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
-        }
+        })
+        .await;
         session.close().await;
         gateway.stop();
     }
@@ -282,10 +282,29 @@ async fn a_request_whose_terminal_may_be_running_out_of_reach_is_not_run_again()
     let refusal = printing(&session, "once", Until::Stopped, 0).request_id("once").refusal().await;
     assert_eq!((refusal.code, refusal.reason.as_str()), (Code::FailedPrecondition, "TERMINAL_QUARANTINED"));
     assert_eq!(code(&session.command("true").finish().await.outcome), 0, "others are");
+    // Mended, it is taken back.
     gateway.crash();
     fs::write(&record, whole).expect("it is ours");
     gateway.start_again();
     session.go_on(&gateway.caller().await);
+    let again = printing(&session, "once", Until::Stopped, 0).request_id("once").create().await;
+    assert_eq!((again.id.as_str(), again.info.state()), (&*first.id, State::Running));
+    // Reaped, it is lost, as the gateway sees when it looks again.
+    gateway.crash();
+    fs::write(&record, "damaged").expect("it is ours");
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    let first = first.over(&session.caller);
+    assert_eq!(first.get().await.unwrap_err().code, Code::NotFound);
+    assert!(gateway.provost(&["reap", "--all"]).contains("is gone"));
+    gateway.signal(Signal::SIGHUP);
+    within("its end", async {
+        while first.get().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    must_be_lost(&first).await;
     let again = printing(&session, "once", Until::Stopped, 0).request_id("once").create().await;
     assert_eq!(again.id, first.id);
     assert_eq!(starts(&session.workspace, "once"), 1);

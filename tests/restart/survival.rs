@@ -136,7 +136,8 @@ async fn limits_go_on_where_they_were_and_ends_meanwhile_are_kept() {
     assert_eq!(idle.wait().await.cause(), Cause::IdleLimit);
     for outcome in [timed.wait().await, idle.wait().await] {
         let wall = outcome.usage.and_then(|usage| usage.wall).expect("the supervisor measured it");
-        assert!((3..5).contains(&wall.seconds), "the limit did not begin anew: {wall:?}");
+        // Begun anew it would take 7 s at least: the next gateway came after 4.
+        assert!((3..7).contains(&wall.seconds), "the limit did not begin anew: {wall:?}");
     }
     session.close().await;
     gateway.stop();

@@ -104,7 +104,10 @@ impl Gateway {
 
         if let Some(user) = options.user {
             // The build's own folder may be closed to others.
-            fs::copy(env!("CARGO_BIN_EXE_provost"), at("provost")).expect("the program can be copied");
+            let built = env!("CARGO_BIN_EXE_provost");
+            if fs::hard_link(built, at("provost")).is_err() {
+                fs::copy(built, at("provost")).expect("the program can be copied");
+            }
             for folder in [at("run"), at("state")] {
                 chown(folder, Some(user), Some(user)).expect("root can give a folder away");
             }

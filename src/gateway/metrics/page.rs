@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::super::adoption::TakenBack;
+use super::super::{adoption::Left, quarantine::Kind};
 use crate::{
     approval::State,
     journal::Health,
@@ -33,10 +33,10 @@ const PREFIX: &str = "provost";
 pub struct Page(Registry);
 
 impl Page {
-    pub(super) fn new(terminals: Arc<Terminals>, sessions: Arc<Sessions>, taken_back: TakenBack) -> Self {
+    pub(super) fn new(terminals: Arc<Terminals>, sessions: Arc<Sessions>, left: Arc<Left>) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         let started_at_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        registry.register_collector(Box::new(Counted { terminals, sessions, taken_back, started_at_s }));
+        registry.register_collector(Box::new(Counted { terminals, sessions, left, started_at_s }));
         Self(registry)
     }
 
@@ -52,7 +52,7 @@ impl Page {
 struct Counted {
     terminals: Arc<Terminals>,
     sessions: Arc<Sessions>,
-    taken_back: TakenBack,
+    left: Arc<Left>,
     started_at_s: f64,
 }
 
@@ -168,11 +168,10 @@ impl Counted {
         page.counter("sandboxes_adopted", about, counters.adopted.read())?;
         let about = "Sandboxes that ended before they were ended, and their commands with them";
         page.counter("sandboxes_lost", about, counters.lost.read())?;
-        let TakenBack { sandboxes_quarantined, sessions_quarantined } = self.taken_back;
-        let about = "What this gateway could not take back at its start, and left as it was";
+        let about = "What this gateway could not take back, and left as it was";
         let mut quarantined = page.family("quarantined", about, MetricType::Gauge)?;
-        quarantined.encode_family(&[("kind", "sandbox")])?.encode_gauge(&sandboxes_quarantined)?;
-        quarantined.encode_family(&[("kind", "session")])?.encode_gauge(&sessions_quarantined)
+        quarantined.encode_family(&[("kind", "sandbox")])?.encode_gauge(&self.left.count(Kind::Sandbox))?;
+        quarantined.encode_family(&[("kind", "session")])?.encode_gauge(&self.left.count(Kind::Session))
     }
 
     fn is_journaling(&self) -> bool {
