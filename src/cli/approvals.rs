@@ -167,9 +167,16 @@ fn row(approval: &v1::Approval) -> [String; 6] {
     ]
 }
 
-/// A caller's text, that cannot drive the terminal that shows it.
+/// A caller's text, that can neither drive the terminal that shows it nor be read as another: what has no width, or turns
+/// the direction of writing, is escaped.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] }).collect()
+    let is_unseen = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    text.chars().flat_map(|c| if is_unseen(c) { c.escape_debug().collect() } else { vec![c] }).collect()
 }
 
 /// An approval, as `--json` prints it.
@@ -252,5 +259,11 @@ mod tests {
     fn what_a_caller_wrote_cannot_drive_the_terminal_that_shows_it() {
         let approval = v1::Approval { asks_about: "rm 'a\u{1b}[2Jb\r'\n".to_owned(), ..Default::default() };
         assert!(!row(&approval).iter().any(|cell| cell.chars().any(char::is_control)));
+        // Would be read from right to left, or not at all.
+        for unseen in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{9b}', '\u{e0041}'] {
+            let text = shown(&format!("rm {unseen}gpj.x"));
+            assert!(!text.contains(unseen) && text.contains("\\u{"), "{text:?}");
+        }
+        assert_eq!(shown("grüße 漢字 'x'"), "grüße 漢字 'x'");
     }
 }

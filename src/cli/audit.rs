@@ -12,6 +12,7 @@ use std::{
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
+    approvals::shown,
     audit_service,
     connection::Connection,
     failure::Failure,
@@ -262,7 +263,7 @@ fn line_for_people(line: &str) -> Result<String, Failure> {
     let rest: Vec<String> = fields
         .iter()
         .filter(|(name, value)| *name != "kind" && !value.is_null())
-        .map(|(name, value)| format!("{name}={value}"))
+        .map(|(name, value)| shown(&format!("{name}={value}")))
         .collect();
     let (sequence, time) = (&line["seq"], line["time"].as_str().unwrap_or("?"));
     Ok(format!("{:>8}  {time}  {kind:<16}  {}\n", sequence.to_string(), rest.join(" ")))
