@@ -7,11 +7,11 @@ use std::{sync::Arc, time::Duration};
 
 use agent_client_protocol_schema::v1::SessionId;
 use tokio::time::{sleep, timeout};
+use tonic::Code;
 
 use super::{
     content::SHOWN_BYTES,
     framing::Gone,
-    link,
     terminal::{News, Terminal},
     tool_calls::ToolCalls,
 };
@@ -45,11 +45,12 @@ impl ToolCalls {
             let Some(produced) = self.told(&session, &terminal.id).await else { return };
             let news = match terminal.news(produced, SHOWN_BYTES).await {
                 Ok(news) => news,
-                Err(status) if link::is_no_answer(&status) => {
+                Err(status) if status.code() == Code::NotFound => return,
+                // It is away, or hangs: the next look may do better.
+                Err(_) => {
                     sleep(LOOK_FOR_GATEWAY).await;
                     continue;
                 }
-                Err(_) => return,
             };
             let has_ended = news.exit.is_some();
             let is_new = has_ended || news.produced != produced;
@@ -65,7 +66,7 @@ impl ToolCalls {
                 continue;
             }
             sleep(SHOW_INTERVAL).await;
-            if terminal.changed().await.is_err_and(|status| !link::is_no_answer(&status)) {
+            if terminal.changed().await.is_err_and(|status| status.code() == Code::NotFound) {
                 // Its session is gone: one last look at what is known.
                 let Some(produced) = self.told(&session, &terminal.id).await else { return };
                 if let Ok(news) = terminal.news(produced, SHOWN_BYTES).await {

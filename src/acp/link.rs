@@ -31,13 +31,21 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(super) struct Link {
     client: Client,
-    away_since: Arc<Mutex<Option<Instant>>>,
+    away: Arc<Mutex<Option<Away>>>,
+}
+
+/// What is known of a gateway that does not answer.
+#[derive(Debug, Clone, Copy)]
+struct Away {
+    since: Instant,
+    /// When it was last called in vain.
+    seen: Instant,
 }
 
 /// The tries of one call.
 #[derive(Debug)]
 pub(super) struct Tries<'a> {
-    link: &'a Link,
+    away: &'a Mutex<Option<Away>>,
     begun: Instant,
     /// Since when none has been answered.
     failing_since: Option<Instant>,
@@ -47,7 +55,7 @@ pub(super) struct Tries<'a> {
 
 impl Link {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, away_since: Arc::default() }
+        Self { client, away: Arc::default() }
     }
 
     /// The connection itself, for calls that are made once.
@@ -86,33 +94,38 @@ impl Link {
 
     /// For a call that is not one closure: it begins now.
     pub(super) fn tries(&self) -> Tries<'_> {
-        Tries { link: self, begun: Instant::now(), failing_since: None, lost: None }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.away_since.lock().expect("no code panics while it holds the time")
+        Tries { away: &self.away, begun: Instant::now(), failing_since: None, lost: None }
     }
 }
 
 impl Tries<'_> {
     /// The gateway has answered.
     pub(super) fn answered(&self) {
-        *self.link.lock() = None;
+        *self.lock() = None;
     }
 
     /// A try has failed: returns when it is time for the next, which begins then. Otherwise with the error that says
     /// most: that of a try that may have reached the gateway.
     pub(super) async fn failed(&mut self, status: Status) -> Result<(), Status> {
+        self.failed_at(Instant::now(), status)?;
+        sleep(TRY_AGAIN).await;
+        self.begun = Instant::now();
+        Ok(())
+    }
+
+    fn failed_at(&mut self, now: Instant, status: Status) -> Result<(), Status> {
         if !is_no_answer(&status) {
             self.answered();
             return Err(status);
         }
-        let now = Instant::now();
         let had_reached = now - self.begun > REACHED_AFTER;
         let away_since = {
-            let mut away_since = self.link.lock();
-            *away_since = away_since.filter(|_| !had_reached).or(Some(now));
-            away_since.unwrap_or(now)
+            let mut away = self.lock();
+            // One that nobody has called for so long may have come back and gone again.
+            let known = away.filter(|away| !had_reached && now - away.seen <= AWAY_LIMIT);
+            let since = known.map_or(now, |away| away.since);
+            *away = Some(Away { since, seen: now });
+            since
         };
         let failing_since = self.failing_since.filter(|_| !had_reached).unwrap_or(now);
         self.failing_since = Some(failing_since);
@@ -123,9 +136,11 @@ impl Tries<'_> {
         if now - away_since.min(failing_since) > AWAY_LIMIT {
             return Err(self.lost.take().unwrap_or(status));
         }
-        sleep(TRY_AGAIN).await;
-        self.begun = Instant::now();
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Away>> {
+        self.away.lock().expect("no code panics while it holds the times")
     }
 }
 
@@ -143,4 +158,92 @@ pub(super) fn may_have_arrived(status: &Status) -> bool {
 
 fn no_answer_in_time() -> Status {
     Status::deadline_exceeded(format!("the gateway has not answered for {} s", ANSWER_LIMIT.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lost_on_the_way() -> Status {
+        Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)))
+    }
+
+    fn not_sent() -> Status {
+        let mut status = Status::unavailable("nobody listens");
+        status.set_source(Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
+        status
+    }
+
+    /// A call from `begun` on, each try of which fails at once, until it is given up: after how long, and with what.
+    fn give_up(
+        away: &Mutex<Option<Away>>,
+        begun: Instant,
+        mut fail: impl FnMut() -> Status,
+    ) -> (Duration, Status) {
+        let mut now = begun;
+        let mut tries = Tries { away, begun, failing_since: None, lost: None };
+        loop {
+            if let Err(status) = tries.failed_at(now, fail()) {
+                return (now - begun, status);
+            }
+            now += TRY_AGAIN;
+            tries.begun = now;
+        }
+    }
+
+    #[test]
+    fn what_a_gateway_answers_is_the_answer() {
+        let away = Mutex::default();
+        for status in
+            [Status::unavailable("the journal is full"), Status::not_found("x"), Status::cancelled("x")]
+        {
+            assert!(!is_no_answer(&status));
+            assert_eq!(give_up(&away, Instant::now(), || status.clone()).0, Duration::ZERO);
+        }
+        assert!(is_no_answer(&not_sent()) && !may_have_arrived(&not_sent()));
+        assert!(may_have_arrived(&lost_on_the_way()));
+    }
+
+    #[test]
+    fn a_gateway_that_is_away_is_waited_for_and_then_tried_once_by_everybody() {
+        let (away, now) = (Mutex::default(), Instant::now());
+        let waited = AWAY_LIMIT + TRY_AGAIN;
+        assert_eq!(give_up(&away, now, not_sent).0, waited);
+        let later = now + waited + Duration::from_secs(1);
+        assert_eq!(give_up(&away, later, not_sent).0, Duration::ZERO);
+        // It has answered somebody: the next time begins anew.
+        Tries { away: &away, begun: later, failing_since: None, lost: None }.answered();
+        assert_eq!(give_up(&away, later, not_sent).0, waited);
+        // So it does when nobody has called for long.
+        assert_eq!(give_up(&away, later + 3 * AWAY_LIMIT, not_sent).0, waited);
+    }
+
+    #[test]
+    fn a_wait_that_lasted_had_reached_the_gateway() {
+        let (away, mut now) = (Mutex::default(), Instant::now());
+        let mut wait = Tries { away: &away, begun: now, failing_since: None, lost: None };
+        for _ in 0..5 {
+            now += Duration::from_secs(3_600);
+            assert!(wait.failed_at(now, lost_on_the_way()).is_ok());
+            wait.begun = now;
+        }
+    }
+
+    #[test]
+    fn one_call_is_given_up_although_others_are_answered() {
+        let (away, now) = (Mutex::default(), Instant::now());
+        let other = Tries { away: &away, begun: now, failing_since: None, lost: None };
+        let draining = || {
+            other.answered();
+            not_sent()
+        };
+        assert_eq!(give_up(&away, now, draining).0, AWAY_LIMIT + TRY_AGAIN);
+    }
+
+    #[test]
+    fn the_error_is_that_of_a_try_that_may_have_arrived() {
+        let (away, mut first) = (Mutex::default(), true);
+        let fail = || if std::mem::take(&mut first) { lost_on_the_way() } else { not_sent() };
+        assert!(may_have_arrived(&give_up(&away, Instant::now(), fail).1));
+    }
 }

@@ -96,6 +96,9 @@ impl Sessions {
                 "authMethods": [],
             })),
             "session/new" | "session/fork" => Reaction::Result(json!({"sessionId": sessions.add(params)})),
+            "session/load" if params["_meta"]["conformance"] == "refuse" => {
+                Reaction::Error(-32002, "refused as asked")
+            }
             "session/load" | "session/resume" | "session/close" | "session/delete" | "authenticate" => {
                 Reaction::Result(json!({}))
             }

@@ -139,6 +139,9 @@ defects! {
     swallowed_notifications_are_noticed: ["unknown-swallowed", "TC-165"];
     numbers_that_change_are_noticed: ["numbers-changed", "TC-171"];
     a_lost_folder_of_a_loaded_session_is_noticed: ["loaded-cwd-lost", "TC-174"];
+    a_lost_folder_of_a_forked_session_is_noticed: ["forked-cwd-lost", "TC-176"];
+    a_close_that_ends_too_much_is_noticed: ["close-ends-all", "TC-177"];
+    a_refused_load_that_closes_is_noticed: ["refused-load-closes", "TC-178"];
     a_terminal_shown_to_the_editor_is_noticed: ["terminals-shown", "TC-180", "TC-181"];
     a_text_that_is_not_kept_up_is_noticed: ["shown-once", "TC-182"];
     dropped_content_is_noticed: ["content-dropped", "TC-184"];

@@ -10,6 +10,7 @@ mod passing;
 mod process;
 mod reaping;
 mod releasing;
+mod sessions;
 mod showing;
 mod text;
 mod wire;
@@ -29,6 +30,7 @@ pub(super) const LISTS: &[&[Case]] = &[
     wire::CASES,
     process::CASES,
     passing::CASES,
+    sessions::CASES,
     showing::CASES,
     reaping::CASES,
 ];

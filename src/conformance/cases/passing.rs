@@ -38,8 +38,6 @@ cases! {
         "messages to the editor keep their order" => order_is_kept;
     173 Should BothSides "practice: images are sent in messages":
         "a message of 5 MB passes" => large_messages_pass;
-    174 Must BothSides "v1 session setup: load and resume carry cwd":
-        "the folder of session/load and session/resume becomes the default cwd" => loaded_cwd;
     175 Must BothSides "v1 cancellation: session/cancel":
         "session/cancel reaches the agent" => cancel_passes;
 }
@@ -251,28 +249,6 @@ async fn large_messages_pass(stage: Stage) -> Result<(), Fault> {
     for peer in [stage.agent(), stage.editor()?] {
         let answer = peer.call("_conformance/echo", params.clone()).await?;
         ensure!(answer.as_ref() == Ok(&params), "5 MB did not come back");
-    }
-    Ok(())
-}
-
-async fn loaded_cwd(stage: Stage) -> Result<(), Fault> {
-    for method in ["session/load", "session/resume"] {
-        let folder = stage.folder().join(method.replace('/', "-"));
-        std::fs::create_dir_all(&folder)?;
-        let session = format!("an older one, {method}");
-        let params = json!({"sessionId": session, "cwd": folder, "mcpServers": []});
-        let answer = stage.editor()?.call(method, params).await?;
-        answer.map_err(|refusal| Fault::Refused { method: method.to_owned(), refusal })?;
-        let created = stage.ask("terminal/create", json!({"sessionId": session, "command": "pwd"})).await?;
-        let naming = json!({"sessionId": session, "terminalId": created["terminalId"]});
-        stage.ask("terminal/wait_for_exit", naming.clone()).await?;
-        let seen = stage.ask("terminal/output", naming.clone()).await?;
-        stage.ask("terminal/release", naming).await?;
-        ensure!(
-            seen["output"] == format!("{}\n", folder.display()),
-            "{method}: pwd wrote {}",
-            seen["output"]
-        );
     }
     Ok(())
 }

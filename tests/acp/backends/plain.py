@@ -256,6 +256,7 @@ class Backend:
         self.to_agent, self.to_editor = Pipe(self.agent_process.stdin), Pipe(sys.stdout.buffer)
         self.terminals, self.lock, self.next = {}, threading.Lock(), 0
         self.sessions, self.opening, self.shown, self.streams = {}, {}, {}, False
+        self.before = {}
         self.cancelled, self.pending_waits = set(), set()
         self.closing, self.answering = False, []
 
@@ -287,13 +288,17 @@ class Backend:
                 self.to_agent.send(message)
                 continue
             if method in ("session/load", "session/resume") and self.defect != "loaded-cwd-lost":
-                self.sessions[params["sessionId"]] = params["cwd"]
-            if method in ("session/new", "session/load", "session/resume"):
-                self.opening[json.dumps(message["id"])] = params["cwd"]
+                session = params["sessionId"]
+                self.before[json.dumps(message["id"])] = (session, self.sessions.get(session))
+                self.sessions[session] = params["cwd"]
+            if method in ("session/new", "session/load", "session/resume", "session/fork"):
+                of_parent = method == "session/fork" and self.defect == "forked-cwd-lost"
+                self.opening[json.dumps(message["id"])] = self.sessions[params["sessionId"]] if of_parent else params["cwd"]
             if method in ("session/close", "session/delete") and self.defect != "close-leaks":
                 session = params["sessionId"]
+                all_of_them = self.defect == "close-ends-all"
                 threading.Thread(
-                    target=self.release_all, args=(lambda terminal: terminal.session == session,)
+                    target=self.release_all, args=(lambda terminal: all_of_them or terminal.session == session,)
                 ).start()
             self.to_agent.send_line(line)
         if self.defect != "editor-end-ignored":
@@ -326,6 +331,13 @@ class Backend:
         if method == "$/cancel_request":
             self.cancel((message.get("params") or {}).get("requestId"))
             return
+        session, cwd = self.before.pop(json.dumps(message.get("id")), (None, None)) if not method else (None, None)
+        if "error" in message and session is not None:
+            if cwd is None or self.defect == "refused-load-closes":
+                self.sessions.pop(session, None)
+                self.release_all(lambda terminal: terminal.session == session)
+            else:
+                self.sessions[session] = cwd
         if "result" in message and json.dumps(message.get("id")) in self.opening:
             cwd = self.opening.pop(json.dumps(message["id"]))
             if isinstance(message["result"], dict) and "sessionId" in message["result"]:

@@ -1,0 +1,119 @@
+//! Sessions that are not simply new: loaded, resumed and forked, with the folders and the terminals that each has.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::conformance::{
+    case::{Fault, cases, ensure},
+    lifeline::Lifeline,
+    stage::Stage,
+};
+
+/// How long the commands of a session that is closed may take to end.
+const DEATH: Duration = Duration::from_secs(20);
+
+cases! {
+    174 Must BothSides "v1 session setup: load and resume carry cwd":
+        "the folder of session/load and session/resume becomes the default cwd" => loaded_cwd;
+    176 Should BothSides "draft session/fork: a fork carries cwd":
+        "the folder of session/fork becomes the fork's default cwd, and not its parent's" => forked_cwd;
+    177 Should BothSides "v1 terminals: a terminal is its session's":
+        "a fork and its parent cannot name each other's terminals, and the end of one ends none of the other's"
+        => forked_terminals;
+    178 Must BothSides "JSON-RPC 2.0: what is refused has not happened":
+        "a load that the agent refuses leaves a session that was open as it was" => refused_load;
+}
+
+async fn loaded_cwd(stage: Stage) -> Result<(), Fault> {
+    for method in ["session/load", "session/resume"] {
+        let folder = folder(&stage, &method.replace('/', "-"))?;
+        let session = format!("an older one, {method}");
+        editor_asks(&stage, method, json!({"sessionId": session, "cwd": folder, "mcpServers": []})).await?;
+        works_in(&stage, method, &session, &folder).await?;
+    }
+    Ok(())
+}
+
+async fn forked_cwd(stage: Stage) -> Result<(), Fault> {
+    let fork_folder = folder(&stage, "fork")?;
+    let fork = fork(&stage, &fork_folder).await?;
+    works_in(&stage, "the fork", &fork, &fork_folder).await?;
+    works_in(&stage, "its parent", stage.session(), stage.folder()).await
+}
+
+async fn forked_terminals(stage: Stage) -> Result<(), Fault> {
+    let of_parent = stage.script("exec sleep 600").await?;
+    let folder = folder(&stage, "fork")?;
+    let (first, of_first, mut first_lives) = fork_with_command(&stage, &folder).await?;
+    let (second, of_second, mut second_lives) = fork_with_command(&stage, &folder).await?;
+    for (session, terminal) in
+        [(stage.session(), &of_first), (&*first, &of_parent), (&*first, &of_second), (&*second, &of_first)]
+    {
+        stage.refused("terminal/output", json!({"sessionId": session, "terminalId": terminal})).await?;
+    }
+    editor_asks(&stage, "session/close", json!({"sessionId": first})).await?;
+    first_lives.let_go(DEATH).await?;
+    let seen = stage.ask("terminal/output", json!({"sessionId": second, "terminalId": of_second})).await?;
+    ensure!(seen["exitStatus"].is_null(), "the end of one fork ended the other's command: {seen}");
+    editor_asks(&stage, "session/close", json!({"sessionId": second})).await?;
+    second_lives.let_go(DEATH).await?;
+    let seen = stage.output(&of_parent).await?;
+    ensure!(seen.exit.is_none(), "the end of its forks ended a command of the parent's");
+    Ok(())
+}
+
+async fn fork_with_command(stage: &Stage, folder: &Path) -> Result<(String, String, Lifeline), Fault> {
+    let session = fork(stage, folder).await?;
+    let mut lifeline = Lifeline::in_folder(folder)?;
+    let script = lifeline.held_by("exec sleep 600");
+    let params = json!({"sessionId": session, "command": "sh", "args": ["-c", script]});
+    let created = stage.ask("terminal/create", params).await?;
+    lifeline.held().await?;
+    Ok((session, created["terminalId"].as_str().unwrap_or_default().to_owned(), lifeline))
+}
+
+async fn refused_load(stage: Stage) -> Result<(), Fault> {
+    let elsewhere = folder(&stage, "elsewhere")?;
+    let running = stage.script("exec sleep 600").await?;
+    for cwd in [stage.folder(), &elsewhere] {
+        let params = json!({"sessionId": stage.session(), "cwd": cwd, "mcpServers": [],
+            "_meta": {"conformance": "refuse"}});
+        let answer = stage.editor()?.call("session/load", params).await?;
+        ensure!(answer.is_err(), "the agent's refusal did not come back");
+        ensure!(stage.output(&running).await?.exit.is_none(), "a refused load ended a command");
+        works_in(&stage, "after a refused load", stage.session(), stage.folder()).await?;
+    }
+    Ok(())
+}
+
+fn folder(stage: &Stage, name: &str) -> Result<PathBuf, Fault> {
+    let folder = stage.folder().join(name);
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+async fn editor_asks(stage: &Stage, method: &str, params: Value) -> Result<Value, Fault> {
+    let answer = stage.editor()?.call(method, params).await?;
+    answer.map_err(|refusal| Fault::Refused { method: method.to_owned(), refusal })
+}
+
+async fn fork(stage: &Stage, cwd: &Path) -> Result<String, Fault> {
+    let params = json!({"sessionId": stage.session(), "cwd": cwd, "mcpServers": []});
+    let answer = editor_asks(stage, "session/fork", params).await?;
+    let id = answer["sessionId"].as_str();
+    id.map(str::to_owned).ok_or_else(|| Fault::Unmet(format!("session/fork was answered with {answer}")))
+}
+
+async fn works_in(stage: &Stage, what: &str, session: &str, folder: &Path) -> Result<(), Fault> {
+    let created = stage.ask("terminal/create", json!({"sessionId": session, "command": "pwd"})).await?;
+    let naming = json!({"sessionId": session, "terminalId": created["terminalId"]});
+    stage.ask("terminal/wait_for_exit", naming.clone()).await?;
+    let seen = stage.ask("terminal/output", naming.clone()).await?;
+    stage.ask("terminal/release", naming).await?;
+    ensure!(seen["output"] == format!("{}\n", folder.display()), "{what}: pwd wrote {}", seen["output"]);
+    Ok(())
+}
