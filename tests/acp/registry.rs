@@ -128,7 +128,11 @@ fn copy_scripts(from: &Path, to: &Path, extension: &str) {
     for entry in fs::read_dir(from).expect("the scripts are there") {
         let path = entry.expect("the folder can be read").path();
         if path.extension().is_some_and(|found| found == extension) {
-            fs::copy(&path, to.join(path.file_name().unwrap_or_default())).expect("scripts can be copied");
+            // In one step: another suite may be reading it.
+            let name = path.file_name().unwrap_or_default();
+            let half = to.join(format!("{}.{}", name.display(), std::process::id()));
+            fs::copy(&path, &half).expect("scripts can be copied");
+            fs::rename(half, to.join(name)).expect("scripts can be replaced");
         }
     }
 }

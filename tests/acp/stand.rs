@@ -4,7 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
@@ -88,8 +88,15 @@ impl Stand {
         words
     }
 
-    /// Runs an editor to its end, and gives what it and the shim wrote to stderr.
+    /// Runs an editor to its end, which must be good, and gives what it and the shim wrote to stderr.
     pub(crate) fn run(&self, editor: &mut Command) -> String {
+        let (status, said) = self.run_to_its_end(editor);
+        assert!(status.success(), "the editor ended with {status}\n{said}");
+        said
+    }
+
+    /// As [`Stand::run`], whatever the end is.
+    pub(crate) fn run_to_its_end(&self, editor: &mut Command) -> (ExitStatus, String) {
         let file = fs::File::options().create(true).append(true).open(self.path("stderr"));
         let file = file.expect("files can be made");
         let mut child = editor
@@ -110,8 +117,7 @@ impl Stand {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        assert!(status.success(), "the editor ended with {status}\n{}", self.log());
-        self.log()
+        (status, self.log())
     }
 
     fn log(&self) -> String {
