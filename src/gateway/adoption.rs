@@ -132,6 +132,7 @@ impl Left {
                 _ = due.tick() => {}
                 _ = hangup.recv() => {}
             }
+            self.lock().retain(|one| one.kind == Kind::Sandbox || one.place(&self.state).exists());
             if self.count(Kind::Sandbox) > 0 && !terminals.is_draining() {
                 self.look(&sessions, &terminals).await;
             }
@@ -139,11 +140,12 @@ impl Left {
     }
 
     async fn look(&self, sessions: &Arc<Sessions>, terminals: &Arc<Terminals>) {
-        let folder = |one: &Quarantined| self.state.join("sandboxes").join(&one.id);
         let (there, reaped): (Vec<_>, Vec<_>) = {
             let all = self.lock();
             let sandboxes = all.iter().filter(|one| one.kind == Kind::Sandbox);
-            sandboxes.map(|one| (one.id.clone(), folder(one))).partition(|(_, folder)| folder.exists())
+            sandboxes
+                .map(|one| (one.id.clone(), one.place(&self.state)))
+                .partition(|(_, folder)| folder.exists())
         };
         let open = sessions.all();
         let mut written = terminals.recorder().written_ends();

@@ -68,6 +68,15 @@ impl Quarantined {
         Self::because(kind, id, why)
     }
 
+    /// Its file or folder.
+    pub(super) fn place(&self, state: &Path) -> PathBuf {
+        match self.kind {
+            Kind::Session => state.join("sessions").join(&self.id),
+            Kind::Sandbox => state.join("sandboxes").join(&self.id),
+            Kind::Roll => roll::damaged_file(state, &self.id),
+        }
+    }
+
     pub(super) fn because(kind: Kind, id: String, why: String) -> Self {
         Self { kind, id, why }
     }
@@ -112,13 +121,12 @@ pub fn list(state: &Path) -> Result<Vec<Quarantined>, ReadError> {
 pub fn reap(state: &Path, id: &str) -> Result<(), ReapError> {
     let mut all = list(state)?;
     let place = all.iter().position(|one| one.id == id).ok_or_else(|| ReapError::NotListed(id.to_owned()))?;
+    let what = all[place].place(state);
     match all[place].kind {
         Kind::Sandbox => {
-            leftover::end(&state.join("sandboxes").join(id))
-                .map_err(|error| ReapError::Sandbox(id.to_owned(), error))?;
+            leftover::end(&what).map_err(|error| ReapError::Sandbox(id.to_owned(), error))?;
         }
-        Kind::Session => remove(state.join("sessions").join(id))?,
-        Kind::Roll => remove(roll::damaged_file(state, id))?,
+        Kind::Session | Kind::Roll => remove(what)?,
     }
     all.remove(place);
     write(state, &all).map_err(ReapError::Write)

@@ -107,10 +107,7 @@ async fn a_failed_set_up_leaves_nothing_behind() {
         for _ in 0..20 {
             session.command("true").refusal().await;
         }
-        crate::support::eventually("the footprint of before", || {
-            (gateway.footprint() == before).then_some(())
-        })
-        .await;
+        gateway.comes_back_to(&before).await;
     })
     .await;
 }

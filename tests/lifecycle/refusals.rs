@@ -16,10 +16,7 @@ async fn a_refused_command_leaves_no_terminal_no_group_and_no_descriptor() {
             session.command("true").env("LD_PRELOAD", "x").refusal().await;
             session.command("").refusal().await;
         }
-        crate::support::eventually("the footprint of before", || {
-            (gateway.footprint() == before).then_some(())
-        })
-        .await;
+        gateway.comes_back_to(&before).await;
         let request = ListTerminalsRequest { session_id: session.id.clone() };
         let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty());

@@ -30,8 +30,8 @@ use super::{Caller, Footprint, Process, TestGroup, host};
 /// How long a gateway may take to listen, and to end, on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_secs(30);
 const STOP_DEADLINE: Duration = Duration::from_secs(40);
-/// How long its launcher ahead may take. It is looked at all the same where it never comes.
-const REST_DEADLINE: Duration = Duration::from_secs(10);
+/// How long is waited for its launcher ahead, which does not come after a launch that failed.
+const REST_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a gateway under test differs from the shipped one.
 #[derive(Debug, Clone, Default)]
