@@ -18,7 +18,7 @@ use provost::{
         command::{
             program::Nominal,
             rule::{Circumstances, Decision, Rule, RuleSource},
-            shell::{self, Dialect, LONGEST_LINE, Line, MOST_COMMANDS, Named, OpaqueReason, Place},
+            shell::{self, Dialect, LONGEST_LINE, Line, MOST_COMMANDS, Named, OpaqueReason, Place, Word},
             verdict::{Bench, Form, judge},
         },
         suite::Suite,
@@ -87,7 +87,16 @@ fn check_line(line: &str, dialect: Dialect) {
     if !parsed.opaque.is_empty() || line.len() > LONGEST_LINE / 4 {
         return;
     }
-    for command in parsed.commands.iter().filter(|command| !command.words.is_empty()) {
+    // `}<(x)` behind an assignment is a word; by itself it begins with one of the grammar, and no quotes can change that.
+    let is_of_grammar = |word: &Word| match word {
+        Word::Literal(_) => false,
+        Word::Opaque { text, .. } => {
+            let behind = text.trim_start_matches(|c: char| c.is_ascii_lowercase() || "{}![".contains(c));
+            behind.len() < text.len() && behind.starts_with(['<', '>'])
+        }
+    };
+    let is_printed = |words: &[Word]| words.first().is_some_and(|first| !is_of_grammar(first));
+    for command in parsed.commands.iter().filter(|command| is_printed(&command.words)) {
         let printed = shell::print(&command.words);
         let again = shell::parse(&printed, dialect);
         let words = again.commands.last().map(|command| &command.words);

@@ -74,7 +74,7 @@ impl Reader<'_> {
     pub(super) fn evaluated(&mut self, expression: Range<usize>) -> Reading<()> {
         let start = expression.start;
         let expression = &self.text[expression];
-        if self.names_unknown(expression) {
+        if self.names_unknown(expression) || takes_in_text(expression) {
             self.note(start, OpaqueReason::Assignment);
         }
         self.line.evaluated.extend(names_in(expression).map(|(_, name)| name.to_owned()));
@@ -90,6 +90,18 @@ impl Reader<'_> {
 
 fn is_of_arithmetic(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_ \t+-*/%<>=!&|^~?:,#[].@".contains(&byte)
+}
+
+/// Whether text that nobody knows becomes a part of an expression: the output of a command, an argument of the shell or of
+/// a function.
+fn takes_in_text(expression: &str) -> bool {
+    let mut behind_dollars = expression.split('$').skip(1);
+    expression.contains('`')
+        || behind_dollars.any(|behind| {
+            let behind = behind.strip_prefix('{').unwrap_or(behind);
+            behind.starts_with(|c: char| c.is_ascii_digit() || "@*".contains(c))
+                || (behind.starts_with('(') && !behind.starts_with("(("))
+        })
 }
 
 /// Whether an expression may set a variable: an assignment, or a step up or down.

@@ -1,7 +1,7 @@
 //! Commands that have words of their own: groups, conditions, loops, functions.
 
 use super::{
-    Dialect, OpaqueReason, Place,
+    Dialect, OpaqueReason, Place, holds_substitution,
     lists::Until,
     reader::{Reader, Reading, name_length},
     simple::takes_for_word,
@@ -122,7 +122,8 @@ impl Reader<'_> {
                 self.blanks();
                 is_known = is_for;
                 while !matches!(self.peek(), 0 | b'\n' | b';') {
-                    is_known &= self.plain_word()?.finish(self.text).literal().is_some();
+                    let word = self.plain_word()?.finish(self.text);
+                    is_known &= word.literal().is_some_and(|text| !holds_substitution(text));
                     self.blanks();
                 }
             }

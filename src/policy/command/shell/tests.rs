@@ -71,12 +71,15 @@ fn every_command_of_a_line_is_seen() {
         ("[[ -f $(rm x) ]]", &["[rm][x]"]),
         ("cat <<E\n$(rm x)\nE", &["[cat]", "[rm][x]"]),
         ("${x:-$(rm y)}", &["[rm][y]", "<Expansion>"]),
-        ("echo $(($(rm x)))", &["[rm][x]", "[echo]<Expansion>"]),
     ];
     for (line, expected) in cases {
         assert_eq!(argvs(line), *expected, "{line:?}");
         assert_eq!(parse(line, Dialect::Bash).opaque, [], "{line:?}");
     }
+    // What it prints is an expression, too.
+    assert_eq!(argvs("echo $(($(rm x)))"), ["[rm][x]", "[echo]<Expansion>"]);
+    let opaque = parse("echo $(($(rm x)))", Dialect::Bash).opaque;
+    assert_eq!(opaque.first().map(|part| part.reason), Some(OpaqueReason::Assignment));
 }
 
 #[test]
