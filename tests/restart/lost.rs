@@ -200,7 +200,10 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         let gateway = place.gateway.clone();
         let mut session = place.session().await;
         let marker = session.marker();
-        let run = session.idle(&marker).run().await.expect("it runs");
+        let mut run = session.idle(&marker).run().await.expect("it runs");
+        let first =
+            within("its beginning", run.message()).await.expect("it answers").expect("it says something");
+        let Some(api::run_event::Event::Started(started)) = first.event else { panic!("{first:?}") };
         eventually("the command runs", || Process::all_marked(&marker).pop()).await;
         gateway.crash();
         drop(run);
@@ -217,6 +220,8 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         .await;
         session.close().await;
         gateway.stop();
+        let ends = ends(&gateway, &started.id);
+        assert!(matches!(&ends[..], [end] if end.contains("\"sandbox_lost\"")), "{ends:?}");
     }
 }
 
