@@ -316,13 +316,15 @@ fn saw(line: &Line, argv: &[String]) -> bool {
             || covers(&command.words, argv)
             || match texts.as_slice() {
                 [
-                    "eval" | "exec" | "command" | "time" | "coproc" | "env" | "nohup" | "xargs" | "builtin",
+                    "eval" | "exec" | "command" | "time" | "coproc" | "env" | "nohup" | "xargs" | "builtin"
+                    | "-",
                     rest @ ..,
                 ] => {
                     (1..command.words.len()).any(|at| {
                         let words = &command.words[at..];
                         // xargs adds what it reads.
                         covers(words, &argv[..argv.len().min(words.len())])
+                            || saw(&shell::parse(&shell::print(words), Dialect::Bash), argv)
                     }) || rest.len() + 1 < command.words.len()
                         || saw(&shell::parse(&rest.join(" "), Dialect::Bash), argv)
                         || !shell::parse(&rest.join(" "), Dialect::Bash).opaque.is_empty()

@@ -221,8 +221,11 @@ impl<'a> Hearing<'a> {
         let base = base_name(given);
         let is_itself =
             is_builtin || matches!(file, Found::File(_)) && (given == base || programs.is_named(&file, base));
+        // What is no file can only be what the shell itself takes the name for.
+        let is_shells_own = seen != Seen::FromArgv && file == Found::Missing && given == base;
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
         let is_wrapper = is_itself
+            || is_shells_own
             || kinds::is_dynamic_loader(base)
             || (base.starts_with("git-") && programs.is_named(&file, "git"));
         let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };

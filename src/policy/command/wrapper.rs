@@ -105,6 +105,14 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "source" | "." => opaque(OpaqueReason::Script),
         "set" if !keeps_reading(args) => opaque(OpaqueReason::Dialect),
         "enable" | "alias" | "hash" if !args.is_empty() => opaque(OpaqueReason::Assignment),
+        // `-x` runs the rest, with the numbers of processes in place of those of jobs.
+        "jobs" if args.iter().any(|word| word.literal().is_none_or(|text| text.starts_with('-'))) => {
+            after(args, &Options { short: "lnprsx", ..PLAIN })
+        }
+        // Of zsh: they run a line, bring functions from files, or take the shell's own words away.
+        "emulate" | "sched" | "autoload" | "zmodload" | "disable" | "zle" | "zstyle" if !args.is_empty() => {
+            opaque(OpaqueReason::Wrapper)
+        }
         "compgen" | "complete" | "mapfile" | "readarray" | "bind" | "fc" if !args.is_empty() => {
             opaque(OpaqueReason::Wrapper)
         }

@@ -28,8 +28,8 @@ impl Reader<'_> {
         let digits = self.rest().iter().take_while(|b| b.is_ascii_digit()).count();
         let is_numbered = digits > 0 && matches!(self.peek_at(digits), b'<' | b'>');
         if is_numbered {
-            // dash takes no number of two digits; no shell one that is no descriptor.
-            let most = if self.dialect == Dialect::Posix { 1 } else { 3 };
+            // dash and zsh take no number of two digits; no shell one that is no descriptor.
+            let most = if self.dialect == Dialect::Bash { 3 } else { 1 };
             if digits > most || self.peek_at(digits + 1) == b'(' {
                 return self.stop(OpaqueReason::Dialect);
             }

@@ -127,7 +127,13 @@ impl Reader<'_> {
                 return self.stop(OpaqueReason::Continuation);
             }
         }
-        if self.dialect == Dialect::Zsh && word.bare.replace("{}", "").contains(['{', '}']) {
+        if self.dialect == Dialect::Posix && word.plain() == Some("[[") {
+            // To busybox `&&` and `||` are words from here to `]]`, wherever in a command it stands.
+            self.note(word.start, OpaqueReason::Dialect);
+        }
+        // Something quoted may stand between the two.
+        let is_pair = !word.is_quoted && !word.bare.replace("{}", "").contains(['{', '}']);
+        if self.dialect == Dialect::Zsh && word.bare.contains(['{', '}']) && !is_pair {
             self.note(word.start, OpaqueReason::Dialect);
         }
         Ok(())

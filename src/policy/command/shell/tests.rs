@@ -154,6 +154,13 @@ fn an_opaque_part_says_where_it_begins_and_why() {
         parse(line, dialect).opaque.iter().map(|part| (part.at, part.reason)).collect()
     };
     assert_eq!(opaque("ls; [[ x ]]", Dialect::Posix), [(4, OpaqueReason::Dialect)]);
+    // To busybox it is a word of this one command up to `]]`; to zsh `12` is an argument.
+    assert_eq!(opaque("cc [[ x || bb ]]", Dialect::Posix), [(3, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("cc '[[' x || bb ]]", Dialect::Posix), []);
+    assert_eq!(opaque("bb 12>f", Dialect::Zsh), [(3, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("bb 12>f", Dialect::Bash), []);
+    assert_eq!(opaque("{\"aa\"}", Dialect::Zsh), [(0, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("find -exec ls {} +", Dialect::Zsh), []);
     assert_eq!(opaque("ls; [[ x ]]", Dialect::Bash), []);
     assert_eq!(opaque("ls $[1]", Dialect::Bash), [(3, OpaqueReason::Dialect)]);
     assert_eq!(opaque("ls\nls\u{200b}", Dialect::Bash), [(5, OpaqueReason::ControlCharacter)]);

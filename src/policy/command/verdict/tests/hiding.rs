@@ -44,3 +44,30 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
     assert_eq!(with("3", "ls; ((n))"), Decision::Allow);
     assert_eq!(with("see [x](`y`)", "ls $n"), Decision::Allow);
 }
+
+#[test]
+fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_allowed() {
+    let parse = |rule: &str| -> Rule {
+        let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
+        Rule::compile(&source, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let rules = [
+        parse("id='all'\ndecision='allow'\nargv=['**']"),
+        parse("id='no'\ndecision='deny'\nargv=['rm','**']"),
+    ];
+    let decide = |line: &str, dialect| verdict(Form::Line(line, dialect), &rules).decision;
+    for line in ["noglob rm x", "nocorrect rm x", " - rm x", "repeat 3 rm x", "jobs -x rm x"] {
+        assert_eq!(decide(line, Dialect::Zsh), Decision::Deny, "{line}");
+    }
+    for line in ["emulate sh -c 'rm x'", "zmodload zsh/files; zf_rm x", "autoload f; f", "disable ls; ls"] {
+        assert_eq!(decide(line, Dialect::Zsh), Decision::Ask, "{line}");
+    }
+    assert_eq!(decide("jobs -lx rm x", Dialect::Bash), Decision::Deny);
+    for line in ["compgen -C 'rm x'", "mapfile -C 'rm x' -c 1 a", "complete -C 'rm x' y", "fc -e rm 1"] {
+        assert_eq!(decide(line, Dialect::Bash), Decision::Ask, "{line}");
+    }
+    for line in ["jobs", "jobs -l", "jobs %1", "ls; noglob ls *", "compgen"] {
+        assert_ne!(decide(line, Dialect::Bash), Decision::Deny, "{line}");
+    }
+    assert_eq!(decide("jobs -l; noglob ls", Dialect::Bash), Decision::Allow);
+}
