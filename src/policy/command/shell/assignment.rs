@@ -24,6 +24,12 @@ impl Reader<'_> {
         let start = self.at;
         let rest = self.rest();
         let length = name_length(rest);
+        // Letters beyond ASCII make a name to zsh, and to others where a byte is a letter.
+        let is_of_name = |b: &&u8| !b.is_ascii() || b.is_ascii_alphanumeric() || **b == b'_';
+        let longer = length + rest[length..].iter().take_while(is_of_name).count();
+        if !rest[..longer].is_ascii() && matches!(rest.get(longer), Some(b'=' | b'+' | b'[')) {
+            self.note(start, OpaqueReason::Dialect);
+        }
         if length == 0 {
             return Ok(None);
         }

@@ -159,6 +159,10 @@ fn an_opaque_part_says_where_it_begins_and_why() {
     assert_eq!(opaque("cc '[[' x || bb ]]", Dialect::Posix), []);
     assert_eq!(opaque("bb 12>f", Dialect::Zsh), [(3, OpaqueReason::Dialect)]);
     assert_eq!(opaque("bb 12>f", Dialect::Bash), []);
+    assert_eq!(opaque("A=1 \u{e9}a=b rm x", Dialect::Zsh), [(4, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("a\u{e9}[1]=b rm x", Dialect::Zsh), [(0, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("\u{e9}a b=c", Dialect::Zsh), []);
+    assert_eq!(opaque("1a=b c", Dialect::Zsh), []);
     assert_eq!(opaque("{\"aa\"}", Dialect::Zsh), [(0, OpaqueReason::Dialect)]);
     assert_eq!(opaque("find -exec ls {} +", Dialect::Zsh), []);
     assert_eq!(opaque("ls; [[ x ]]", Dialect::Bash), []);
