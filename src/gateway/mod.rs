@@ -302,6 +302,7 @@ impl Gateway {
             },
             () = orders.hurry.cancelled() => {}
         }
+        self.terminals.site().host.remove_groups();
         let counted = self.terminals.counters();
         tracing::info!(
             terminals.created = counted.created.read(),

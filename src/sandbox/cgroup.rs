@@ -79,6 +79,14 @@ impl GatewayGroups {
         self.groups.iter().any(|group| group.hierarchy == Hierarchy::V2)
     }
 
+    /// Removes the gateway's own folders, in which no sandbox can be made any more. One in which a sandbox lives on
+    /// stays: the next gateway uses or removes it.
+    pub fn remove(&self) {
+        for group in &self.groups {
+            let _ = std::fs::remove_dir(&group.path);
+        }
+    }
+
     /// Makes a sandbox's folders and sets its limits; gives them to the supervisor's ids.
     ///
     /// # Errors
@@ -132,10 +140,7 @@ impl GatewayGroups {
 
 impl Drop for GatewayGroups {
     fn drop(&mut self) {
-        for group in &self.groups {
-            // Stays when a sandbox lives on in it; the next gateway uses or removes it.
-            let _ = std::fs::remove_dir(&group.path);
-        }
+        self.remove();
     }
 }
 

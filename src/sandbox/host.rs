@@ -182,6 +182,13 @@ impl Host {
         self.gateway_groups(state).sweep(is_known)
     }
 
+    /// Removes the cgroup folders of its gateways. For the end of a process: what its last connections hold may not be
+    /// dropped before that.
+    pub fn remove_groups(&self) {
+        let made = self.gateway_groups.lock().unwrap_or_else(PoisonError::into_inner);
+        made.iter().for_each(|(_, groups)| groups.remove());
+    }
+
     /// The cgroup folders of the gateway with this state folder, made when first asked for.
     pub(super) fn gateway_groups(&self, state: &Path) -> Arc<GatewayGroups> {
         let mut made: MutexGuard<'_, _> = self.gateway_groups.lock().unwrap_or_else(PoisonError::into_inner);
