@@ -271,10 +271,9 @@ const PARTS: &[&str] = &[
 
 /// The argument vectors that one run of a shell started, in order.
 fn run(shell: &str, arguments: &[&str], line: &str, folder: &Path, number: usize) -> Vec<Vec<String>> {
-    // What an earlier line left in the background writes to the log of that line.
+    // What an earlier line left in the background goes on in the folder and writes to the log of that line.
     let log = folder.join(format!("log{number}"));
-    let work = folder.join("work");
-    let _ = fs::remove_dir_all(&work);
+    let work = folder.join(format!("work{number}"));
     fs::create_dir(&work).expect("a folder can be made");
     let mut child = Command::new(shell)
         .args(arguments)
