@@ -29,6 +29,7 @@ mod refusal;
 mod sessions;
 mod shim;
 mod shown;
+mod starting;
 mod stdio;
 mod terminal;
 mod terminals;

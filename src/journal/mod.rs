@@ -20,6 +20,7 @@ mod reading;
 mod record;
 mod recovery;
 mod report;
+mod retention;
 mod signing;
 mod store;
 mod verify;

@@ -1,6 +1,6 @@
 //! The current file, as the writer sees it: a group of records is in it whole, or not at all.
 //!
-//! Also ends files and begins new ones, deletes old ones by the retention rule, and signs. Answers nobody; keeps no
+//! Also ends files and begins new ones, and signs. Answers nobody; keeps no
 //! thread but the one that syncs.
 
 use std::{
@@ -8,7 +8,6 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     sync::Arc,
-    time::UNIX_EPOCH,
 };
 
 use super::{
@@ -17,9 +16,8 @@ use super::{
     counters::Counters,
     flusher::Flusher,
     folder::{HeldFolder, JournalFile},
-    line::{Line, Link},
-    maintenance::{FileClosed, FileOpened, FilesRemoved, Finding, Unwritten},
-    reading::LineReader,
+    line::Link,
+    maintenance::{FileClosed, FileOpened, Finding, Unwritten},
     record::Record,
     recovery::{Current, resume},
 };
@@ -29,23 +27,23 @@ const PASSED_OVER: u64 = 1000;
 
 /// The journal, ready to be written.
 pub(super) struct Store {
-    held: Arc<HeldFolder>,
-    options: JournalOptions,
+    pub held: Arc<HeldFolder>,
+    pub options: JournalOptions,
     boot_id: String,
     /// The journal's own name.
     journal: String,
     flusher: Flusher,
-    file: JournalFile,
+    pub file: JournalFile,
     handle: Arc<File>,
     /// Length of what is whole in the file.
     len: u64,
     records: u64,
     begun_boot_ns: u64,
-    link: Link,
+    pub link: Link,
     /// Records about the journal itself, to be written before anything else.
-    owed: Vec<Record>,
+    pub owed: Vec<Record>,
     /// Files to delete once the record of it is written.
-    removals: Vec<JournalFile>,
+    pub removals: Vec<JournalFile>,
     unsigned_records: u64,
     has_torn_end: bool,
     /// The disk has failed to make the file durable: it is not gone on with.
@@ -273,59 +271,6 @@ impl Store {
         self.begun_boot_ns = clock.now().boot_ns;
     }
 
-    /// Chooses what the retention rule deletes, and owes the record of it.
-    fn plan_removals(&mut self, clock: &mut dyn Clock) -> io::Result<()> {
-        let files = self.held.folder().files()?;
-        let rule = self.options.retention;
-        let beyond_count = rule.files.map_or(0, |bound| files.len().saturating_sub(bound.get() as usize));
-        let beyond_age = match rule.age {
-            None => 0,
-            Some(age) => {
-                let at_most = files.len().saturating_sub(rule.files_at_least.get() as usize);
-                let oldest_ns = u128::from(clock.now().wall_ns).saturating_sub(age.as_nanos());
-                let is_old = |file: &&JournalFile| last_written_ns(&self.held, file) < oldest_ns;
-                files.iter().take(at_most).take_while(is_old).count()
-            }
-        };
-        // Never the current file, which is the last one.
-        let count = beyond_count.max(beyond_age).min(files.len().saturating_sub(1));
-        if count == 0 {
-            return Ok(());
-        }
-        let Some(before) = self.link_before(&files[count])? else { return Ok(()) };
-        self.removals = files[..count].to_vec();
-        self.owed.push(Record::FilesRemoved(FilesRemoved {
-            files: self.removals.iter().map(|file| file.name.clone()).collect(),
-            last_sequence: before.sequence,
-            last_hash: before.hash,
-        }));
-        Ok(())
-    }
-
-    /// The record before the first one of `file`, where that one can be read.
-    fn link_before(&self, file: &JournalFile) -> io::Result<Option<Link>> {
-        if *file == self.file {
-            return Ok(Some(self.link));
-        }
-        let mut reader = LineReader::new(self.held.folder().open(file)?);
-        let first = reader.next()?.and_then(|raw| Line::parse(raw.bytes).ok());
-        Ok(first.map(|line| Link { sequence: line.sequence.saturating_sub(1), hash: line.previous }))
-    }
-
-    fn remove_old_files(&mut self) -> Result<(), WriteFailure> {
-        if self.removals.is_empty() {
-            return Ok(());
-        }
-        if self.options.sync != SyncRule::Off {
-            self.sync()?;
-        }
-        for file in std::mem::take(&mut self.removals) {
-            // What cannot be deleted now is the oldest file at the next rotation again.
-            let _ = self.held.remove(&file);
-        }
-        Ok(())
-    }
-
     fn sign(&self, lines: &mut Vec<u8>, link: &mut Link, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
         match &self.options.signing {
             Some(Signing { key, .. }) => {
@@ -365,7 +310,7 @@ impl Store {
     }
 
     /// Makes the file durable now. When the disk fails in it, the next group begins a new file.
-    fn sync(&mut self) -> Result<(), WriteFailure> {
+    pub fn sync(&mut self) -> Result<(), WriteFailure> {
         self.handle.sync_data().map_err(|error| {
             self.counters.sync_failures.one();
             self.in_doubt = Some(self.sync_failed(self.flusher.durable(), &error));
@@ -410,11 +355,4 @@ fn create_or_reuse(held: &HeldFolder, file: &JournalFile) -> io::Result<File> {
         }
         made => made,
     }
-}
-
-/// Nanoseconds since 1970; for a file that cannot be looked at, the far future, so that it stays.
-fn last_written_ns(held: &HeldFolder, file: &JournalFile) -> u128 {
-    let found = held.folder().path().join(&file.name).metadata().and_then(|found| found.modified());
-    let since = found.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or(u128::MAX, |since| since.as_nanos())
 }

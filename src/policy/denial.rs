@@ -78,6 +78,23 @@ pub enum Denial {
 }
 
 impl Denial {
+    /// What policy said: a person is to be asked first, or no.
+    pub fn decision(&self) -> Decision {
+        match self {
+            Self::NeedsApproval(_) => Decision::Ask,
+            Self::Profile(_)
+            | Self::Network { .. }
+            | Self::EnvironmentDenied { .. }
+            | Self::EnvironmentNotAllowed { .. }
+            | Self::Secret(_)
+            | Self::Command { .. }
+            | Self::Variable { .. }
+            | Self::Conflict(..)
+            | Self::Profiles(..)
+            | Self::Cwd(_) => Decision::Deny,
+        }
+    }
+
     /// The rule that refused, by name: stable, for people and programs.
     pub fn rule(&self) -> String {
         match self {

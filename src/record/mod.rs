@@ -96,11 +96,15 @@ fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// [`ReadError`].
 pub fn read<M: Message + Default>(path: &Path) -> Result<M, ReadError> {
-    let mut bytes = Vec::new();
     let limit = (HEADER_BYTES + MESSAGE_MAX_BYTES) as u64 + 1;
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
-    file.and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(ReadError::Read)?;
-    decode(&bytes)
+    decode(&read_at_most(path, limit).map_err(ReadError::Read)?)
+}
+
+fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)?;
+    file.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn encode(message: &impl Message) -> io::Result<Vec<u8>> {

@@ -11,7 +11,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read},
+    io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -19,7 +19,7 @@ use std::{
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{MAGIC, ReadError, UNFINISHED};
+use super::{MAGIC, ReadError, UNFINISHED, create, read_at_most};
 
 /// The version that is written, and the latest that is read.
 const VERSION: u32 = 1;
@@ -153,20 +153,7 @@ impl Series {
 /// # Errors
 /// [`ReadError`] when nothing in it can be read.
 pub fn read<M: Message + Default>(path: &Path) -> Result<ReadBack<M>, ReadError> {
-    let mut bytes = Vec::new();
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path);
-    file.and_then(|file| file.take(FILE_MAX_BYTES).read_to_end(&mut bytes)).map_err(ReadError::Read)?;
-    decode(&bytes)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(path)
+    decode(&read_at_most(path, FILE_MAX_BYTES).map_err(ReadError::Read)?)
 }
 
 fn header() -> Vec<u8> {

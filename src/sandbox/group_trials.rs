@@ -11,7 +11,7 @@ use std::{
 use nix::sched::CloneFlags;
 
 use super::{
-    cgroup::describe,
+    groups::describe,
     host::{Protection, Standing, available, missing},
 };
 use crate::{

@@ -11,8 +11,8 @@ use std::{
 use caps::{CapSet, Capability};
 
 use super::{
-    cgroup::{self, GatewayGroups},
     group_trials,
+    groups::{self, GatewayGroups},
     identity::IdRange,
     launch,
     seccomp::Machine,
@@ -94,7 +94,7 @@ impl Host {
             ids: IdRange::default(),
             landlock_abi: landlock::abi(),
             // Without /proc there are no groups to find, and nothing else would work either.
-            own_groups: cgroup::find_own().unwrap_or_default(),
+            own_groups: groups::find_own().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
             spare: Arc::default(),
             gateway_groups: Mutex::default(),

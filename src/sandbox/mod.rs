@@ -6,6 +6,7 @@ pub mod control;
 pub mod counters;
 pub mod facts;
 mod group_trials;
+pub mod groups;
 pub mod handle;
 pub mod host;
 pub mod identity;

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    CreateError, Decision, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
+    CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
     uninterrupted::uninterrupted,
 };
 use crate::{
     approval::{
         Answer, Approval, ApprovalId, Asked, Asking, End, Full, ResolveError, Said, Waiting, Witness,
     },
-    policy::{self, Denial, Permit, Question},
+    policy::{self, Denial, Permit, Question, command::rule::Decision},
     session::Session,
 };
 
@@ -136,7 +136,7 @@ impl Terminals {
         let begun = Instant::now();
         let judged = requested.judge(&policy, self.remembered(), yes);
         self.counters().steps.judge.took(begun.elapsed());
-        self.counters().decisions.one(judged.as_ref().map_or_else(Decision::from, |_| Decision::Allow));
+        self.counters().decisions.one(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
         let denial = match judged {
             Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
             Err(denial) => denial,

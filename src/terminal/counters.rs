@@ -8,9 +8,9 @@ use super::{
     turned_away::{Limit, NotOpened, TurnedAway},
 };
 use crate::{
-    policy::Denial,
+    policy::command::rule::Decision,
     proto::v1::Cause,
-    tally::{Count, Tally, Times, Word, words},
+    tally::{Count, Tally, Times, Word},
 };
 
 /// Counts that only go up.
@@ -71,32 +71,14 @@ pub struct Steps {
     pub whole: Times,
 }
 
-words! {
-    /// What policy said.
-    pub enum Decision {
-        /// It may run.
-        Allow = "allow",
-        /// A person is to say.
-        Ask = "ask",
-        /// It may not.
-        Deny = "deny",
-    }
-}
+impl Word for Decision {
+    const ALL: &'static [Self] = &[Self::Allow, Self::Ask, Self::Deny];
 
-impl From<&Denial> for Decision {
-    fn from(denial: &Denial) -> Self {
-        match denial {
-            Denial::NeedsApproval(_) => Self::Ask,
-            Denial::Profile(_)
-            | Denial::Network { .. }
-            | Denial::EnvironmentDenied { .. }
-            | Denial::EnvironmentNotAllowed { .. }
-            | Denial::Secret(_)
-            | Denial::Command { .. }
-            | Denial::Variable { .. }
-            | Denial::Conflict(..)
-            | Denial::Profiles(..)
-            | Denial::Cwd(_) => Self::Deny,
+    fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
         }
     }
 }

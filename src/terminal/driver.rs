@@ -19,6 +19,7 @@ use tokio::sync::broadcast;
 use super::{
     CreateError, OnAsk, Recorder, TerminalId,
     counters::Counters,
+    covering,
     holds::{Audience, Waits},
     judging, keepsake,
     known_secrets::Veil,
@@ -27,7 +28,8 @@ use super::{
     records,
     roll::Roll,
     secrets::{SecretError, Secrets},
-    terminal::{Form, Live, NewTerminal, Summary, Terminal},
+    summary::{Form, Summary},
+    terminal::{Live, NewTerminal, Terminal},
 };
 use crate::{
     approval::{ApprovalId, Wanted},
@@ -183,7 +185,7 @@ impl Authorized {
         self.unwritten.iter_mut().for_each(|record| veil.cover(record));
         match Secrets::read(self.permit.order().secrets()) {
             Ok(secrets) => {
-                self.unwritten.iter_mut().for_each(|record| records::mask(record, secrets.masker()));
+                self.unwritten.iter_mut().for_each(|record| covering::mask(record, secrets.masker()));
                 Ok(Self { secrets, veil, ..self })
             }
             Err(error) => {
@@ -271,7 +273,7 @@ impl Prepared {
         failpoint::reach("create.enrolled");
         let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
         veil.cover(&mut spawn);
-        records::mask(&mut spawn, secrets.masker());
+        covering::mask(&mut spawn, secrets.masker());
         if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
             terminal.abandon();
             place.vacate(Duration::ZERO).await;

@@ -11,7 +11,8 @@ use prost::Message;
 use super::{
     holds,
     secrets::Secrets,
-    terminal::{Form, Summary, Terminal},
+    summary::{Form, Summary},
+    terminal::Terminal,
 };
 use crate::{
     masking::Masker,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{
-    records,
+    covering,
     secrets::{self, SecretFault},
 };
 use crate::{
@@ -85,8 +85,8 @@ impl Veil {
     /// Takes what is secret out of a record.
     pub(super) fn cover(&self, record: &mut Record) {
         match self {
-            Self::Masked(masker) => records::mask(record, masker),
-            Self::Opaque => records::withhold(record),
+            Self::Masked(masker) => covering::mask(record, masker),
+            Self::Opaque => covering::withhold(record),
         }
     }
 
@@ -94,7 +94,7 @@ impl Veil {
     pub(super) fn show(&self, text: &str) -> String {
         match self {
             Self::Masked(masker) => masker.mask_text(text).into_owned(),
-            Self::Opaque => records::WITHHELD.to_owned(),
+            Self::Opaque => covering::WITHHELD.to_owned(),
         }
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         let unreadable = folder.path().join("x".repeat(300));
         let known = KnownSecrets::default();
         fs::write(&file, "value-1\n").unwrap();
-        assert_eq!(known.veil(&policy(&[&file, &unreadable])).show("ls"), records::WITHHELD);
+        assert_eq!(known.veil(&policy(&[&file, &unreadable])).show("ls"), covering::WITHHELD);
         assert_eq!(known.veil(&policy(&[&file])).show("ls value-1"), "ls ***");
     }
 }

@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    Attendance, Terminals,
-    holds::Waits,
-    terminal::{Stage, Terminal},
-};
+use super::{Attendance, Terminals, holds::Waits, stage::Stage, terminal::Terminal};
 use crate::proto::supervisor::StopCause;
 
 impl Terminals {

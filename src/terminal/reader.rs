@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use super::{
     holds::Audience,
     masked::{self, Part},
-    terminal::{Claim, Stage, Terminal},
+    stage::Stage,
+    terminal::{Claim, Terminal},
 };
 use crate::{
     masking::{Ends, Masker},

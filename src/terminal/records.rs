@@ -3,9 +3,9 @@
 //! No record holds a variable's value, and none holds input or output. What a caller wrote is bounded by the
 //! journal's own types.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
-use super::{QuotaReached, SecretError, SecretFault, Terminal, receipt};
+use super::{QuotaReached, SecretError, Terminal, receipt};
 use crate::{
     approval::ApprovalId,
     journal::{
@@ -13,7 +13,6 @@ use crate::{
         Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed, Started,
         Usage, Verdict,
     },
-    masking::{Begins, Ends, Masker},
     policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
     proto::v1::{self, Outcome, SpawnError, outcome},
     sandbox::{
@@ -42,11 +41,10 @@ pub fn denied(
     generation: u64,
     minutes: &Minutes,
 ) -> Record {
-    let verdict = if matches!(denial, Denial::NeedsApproval(_)) { Verdict::Ask } else { Verdict::Deny };
     Record::Decision(Decision {
         rule: Some(denial.rule()),
         reason: denial.to_string(),
-        ..decision(session, request, verdict, generation, minutes)
+        ..decision(session, request, verdict_of(denial.decision()), generation, minutes)
     })
 }
 
@@ -64,14 +62,10 @@ fn decision(
     generation: u64,
     minutes: &Minutes,
 ) -> Decision {
-    let observed = minutes.observed.iter().map(|(rule, decision)| Observed {
-        rule: rule.clone(),
-        verdict: match decision {
-            rule::Decision::Allow => Verdict::Allow,
-            rule::Decision::Deny => Verdict::Deny,
-            rule::Decision::Ask => Verdict::Ask,
-        },
-    });
+    let observed = minutes
+        .observed
+        .iter()
+        .map(|(rule, decision)| Observed { rule: rule.clone(), verdict: verdict_of(*decision) });
     Decision {
         principal: session.principal.to_string(),
         session: session.id.to_string(),
@@ -92,64 +86,11 @@ fn decision(
     }
 }
 
-/// Takes secret values out of a record of a command.
-pub fn mask(record: &mut Record, masker: &Masker) {
-    match record {
-        Record::Decision(decision) => {
-            mask_texts(&mut decision.command.argv, &mut decision.command.cut_bytes, masker);
-            mask_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes, masker);
-            mask_text(&mut decision.reason, masker);
-            mask_text(&mut decision.cwd, masker);
-        }
-        Record::Spawn(spawn) => mask_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes, masker),
-        // May name the program.
-        Record::SpawnFailed(failed) => mask_text(&mut failed.problem, masker),
-        // The others hold nothing that a caller wrote for a command.
-        _ => {}
-    }
-}
-
-/// What stands where a line is not written.
-pub const WITHHELD: &str = "(not written: a secret that may be in it cannot be read)";
-
-/// Takes everything out of a record of a command that a caller wrote: which request it was, the digest says.
-pub fn withhold(record: &mut Record) {
-    match record {
-        Record::Decision(decision) => {
-            withhold_texts(&mut decision.command.argv, &mut decision.command.cut_bytes);
-            withhold_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes);
-            decision.reason = WITHHELD.to_owned();
-            decision.cwd = WITHHELD.to_owned();
-        }
-        Record::Spawn(spawn) => withhold_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes),
-        Record::SpawnFailed(failed) => failed.problem = WITHHELD.to_owned(),
-        // The others hold nothing that a caller wrote for a command.
-        _ => {}
-    }
-}
-
-fn withhold_texts(texts: &mut Vec<String>, cut_bytes: &mut u64) {
-    *cut_bytes += texts.drain(..).map(|text| text.len() as u64 + 1).sum::<u64>();
-}
-
-fn mask_texts(texts: &mut [String], cut_bytes: &mut u64, masker: &Masker) {
-    if *cut_bytes > 0
-        && let Some(last) = texts.last_mut()
-    {
-        // What was cut off may have been the rest of a secret: then its beginning goes, too.
-        let mut certain = masker.cover(&mut last.clone().into_bytes(), Begins::Whole, Ends::Open);
-        while !last.is_char_boundary(certain) {
-            certain -= 1;
-        }
-        *cut_bytes += (last.len() - certain) as u64;
-        last.truncate(certain);
-    }
-    texts.iter_mut().for_each(|text| mask_text(text, masker));
-}
-
-fn mask_text(text: &mut String, masker: &Masker) {
-    if let Cow::Owned(masked) = masker.mask_text(text) {
-        *text = masked;
+fn verdict_of(decision: rule::Decision) -> Verdict {
+    match decision {
+        rule::Decision::Allow => Verdict::Allow,
+        rule::Decision::Deny => Verdict::Deny,
+        rule::Decision::Ask => Verdict::Ask,
     }
 }
 
@@ -229,15 +170,7 @@ pub fn adopted(terminal: &Terminal) -> Option<Record> {
 
 /// A command that could not have its secrets.
 pub fn no_secret(terminal: &Terminal, error: &SecretError) -> Record {
-    let errno = match &error.fault {
-        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
-        SecretFault::NotAFile
-        | SecretFault::OpenToAll(_)
-        | SecretFault::Nul
-        | SecretFault::TooMuch(_)
-        | SecretFault::Mask(_) => None,
-    };
-    spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), errno, error)
+    spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
 }
 
 /// A command whose sandbox could not be had.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use super::{
     AskError,
     reader::{Channel, Cursor, Piece, ReadError},
-    terminal::{Stage, Terminal},
+    stage::Stage,
+    terminal::Terminal,
     terminals::Terminals,
 };
 use crate::proto::supervisor::StopCause;

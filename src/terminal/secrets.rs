@@ -62,6 +62,16 @@ pub enum SecretFault {
     Mask(#[source] MaskError),
 }
 
+impl SecretFault {
+    /// The kernel's number for it, where it was the kernel that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Open(cause) | Self::Read(cause) => cause.raw_os_error(),
+            Self::NotAFile | Self::OpenToAll(_) | Self::Nul | Self::TooMuch(_) | Self::Mask(_) => None,
+        }
+    }
+}
+
 /// The values of a command's secrets. Not printed by anything, not even for debugging.
 #[derive(Default)]
 pub(super) struct Secrets {

@@ -7,7 +7,8 @@ use std::{sync::Arc, time::Duration};
 use super::{
     AskError, Gone, Terminals,
     records::{self, Ending},
-    terminal::{Stage, Terminal},
+    stage::Stage,
+    terminal::Terminal,
 };
 use crate::{
     failpoint,

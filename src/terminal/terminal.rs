@@ -4,7 +4,6 @@
 //! `driver`; this file only keeps what the steps have brought.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
@@ -18,91 +17,22 @@ use super::{
     Recorder, TerminalId, Unrecorded,
     counters::Counters,
     driver::{Exited, Running},
-    holds::{Holds, Waits},
+    holds::Holds,
     quota::Reservation,
     records,
     roll::Roll,
+    stage::Stage,
+    summary::Summary,
 };
 use crate::{
     failpoint,
     journal::Record,
     masking::Masker,
-    policy::{Digest, ProfileName, Streams},
     proto::{supervisor::Started, v1::Outcome},
     sandbox::handle::{CommandEnd, Listener, Sandbox},
     session::Session,
     sys::ring,
 };
-
-/// Where a terminal is in its life.
-#[derive(Debug, Clone)]
-pub enum Stage {
-    /// Permitted, not yet started.
-    Created,
-    /// Exec has succeeded.
-    Running,
-    /// Ended, with an outcome that does not change any more.
-    Finished(Arc<Outcome>),
-    /// Gone. Without an outcome when it was never started.
-    Released(Option<Arc<Outcome>>),
-}
-
-impl Stage {
-    /// The outcome, once there is one.
-    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
-        match self {
-            Self::Created | Self::Running => None,
-            Self::Finished(outcome) => Some(outcome),
-            Self::Released(outcome) => outcome.as_ref(),
-        }
-    }
-
-    /// Whether the command has ended, or never was.
-    pub fn is_over(&self) -> bool {
-        match self {
-            Self::Created | Self::Running => false,
-            Self::Finished(_) | Self::Released(_) => true,
-        }
-    }
-}
-
-/// What a terminal's command is written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// The program's name or path, with arguments.
-    Program,
-    /// A line for a shell, which may hold anything.
-    Line,
-}
-
-/// What a terminal is about; never changes.
-#[derive(Debug)]
-pub struct Summary {
-    /// What `command` is.
-    pub form: Form,
-    /// As the caller gave it.
-    pub command: String,
-    /// As the caller gave them.
-    pub args: Vec<String>,
-    /// Where it starts.
-    pub cwd: String,
-    /// The profile that confines it.
-    pub profile: ProfileName,
-    /// "none" or "host".
-    pub network: &'static str,
-    /// As the caller gave them.
-    pub labels: BTreeMap<String, String>,
-    /// Bytes of output to retain for each stream.
-    pub output_limit_bytes: u64,
-    /// How output is kept.
-    pub streams: Streams,
-    /// Whom the command waits for.
-    pub waits: Waits,
-    /// Of the request that was permitted.
-    pub digest: Digest,
-    /// Of the policy that permitted it.
-    pub generation: u64,
-}
 
 /// What is there once the command runs.
 #[derive(Debug)]

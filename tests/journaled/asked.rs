@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     os::unix::{fs::PermissionsExt, process::CommandExt},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use serde_json::Value;
@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{
     audit, folder,
     support::{Gateway, Options, Session, eventually, in_session, is_root, skip},
+    tailing::Tail,
 };
 
 /// `provost audit` that is told of the gateway by the environment.
@@ -111,16 +112,6 @@ async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files()
     let files = folder(&gateway);
     let refused = run(as_one(&["query", "--journal", &files.display().to_string()])).await;
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
-}
-
-/// A follower's process, ended with this.
-struct Tail(Child);
-
-impl Drop for Tail {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

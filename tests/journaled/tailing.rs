@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A follower's process, ended with this.
-struct Tail(Child);
+pub(crate) struct Tail(pub(crate) Child);
 
 impl Drop for Tail {
     fn drop(&mut self) {

@@ -14,7 +14,7 @@ use crate::{
         requests::SpawnRefused,
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
     },
-    terminal::{CreateError, SecretError, SecretFault, Unapproved},
+    terminal::{CreateError, SecretError, Unapproved},
 };
 
 /// Creating a terminal.
@@ -43,16 +43,8 @@ pub fn create(error: &CreateError) -> Status {
 
 /// A secret that a command was to have: its name, and nothing of its file or its value.
 fn secret(error: &SecretError) -> Status {
-    let errno = match &error.fault {
-        SecretFault::Open(cause) | SecretFault::Read(cause) => cause.raw_os_error(),
-        SecretFault::NotAFile
-        | SecretFault::OpenToAll(_)
-        | SecretFault::Nul
-        | SecretFault::TooMuch(_)
-        | SecretFault::Mask(_) => None,
-    };
     let metadata = [("stage", "secret".to_owned()), ("secret", error.name.clone())].into_iter();
-    let metadata = metadata.chain(errno.map(|errno| ("errno", errno.to_string())));
+    let metadata = metadata.chain(error.fault.errno().map(|errno| ("errno", errno.to_string())));
     spawn_status(SpawnError::SecretUnavailable, Code::FailedPrecondition, with_causes(error), metadata)
 }
 
@@ -194,7 +186,7 @@ mod tests {
         proto::supervisor::Stage,
         sandbox::control::ControlError,
         tally::Word,
-        terminal::{Kind, QuotaReached, Scope, TurnedAway, Unrecorded},
+        terminal::{Kind, QuotaReached, Scope, SecretFault, TurnedAway, Unrecorded},
         wire::EncodeError,
     };
 

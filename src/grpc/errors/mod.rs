@@ -15,7 +15,7 @@ use super::fields::FieldError;
 use crate::{
     approval::ResolveError,
     journal::AppendError,
-    policy::Denial,
+    policy::{Denial, command::rule::Decision},
     proto::v1::SpawnError,
     sandbox::control::ControlError,
     session::OpenError,
@@ -147,18 +147,9 @@ pub fn answer(error: &AnswerError) -> Status {
 }
 
 fn denied(denial: &Denial) -> Status {
-    let reason = match denial {
-        Denial::NeedsApproval(_) => "APPROVAL_REQUIRED",
-        Denial::Profile(_)
-        | Denial::Network { .. }
-        | Denial::EnvironmentDenied { .. }
-        | Denial::EnvironmentNotAllowed { .. }
-        | Denial::Secret(_)
-        | Denial::Command { .. }
-        | Denial::Variable { .. }
-        | Denial::Conflict(..)
-        | Denial::Profiles(..)
-        | Denial::Cwd(_) => "POLICY_DENIED",
+    let reason = match denial.decision() {
+        Decision::Ask => "APPROVAL_REQUIRED",
+        Decision::Deny | Decision::Allow => "POLICY_DENIED",
     };
     status(Code::PermissionDenied, denial.to_string(), reason, [("rule", denial.rule())])
 }

@@ -1,0 +1,233 @@
+//! Records on their way to a caller: where they come from, and whose turn at the files it is.
+//!
+//! A caller that reads slowly holds a place and no thread; one that wants little of much lets others have their turn.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures_util::stream::unfold;
+use tokio::sync::Semaphore;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::super::errors;
+use crate::{
+    journal::{Entries, Filter, Folder, Follower, Look, ReadError, Written},
+    proto::v1::AuditRecord,
+    session::Principal,
+};
+
+/// Queries and follows under way, of all callers; each reads with a thread of the pool now and then.
+const READERS_MAX: usize = 64;
+/// Of one principal.
+const READERS_PER_PRINCIPAL_MAX: usize = 8;
+/// Records that are read at once.
+const BATCH_RECORDS: usize = 256;
+/// And their bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// Records that are looked at, wanted or not, before another reader has its turn.
+const LOOKS: usize = 2_048;
+/// Readers that read files at the same moment. Those beyond wait: the threads that may wait for files also bring
+/// sandboxes up.
+pub(super) const READING_AT_ONCE: usize = 4;
+/// The files that they are looked for in.
+pub(super) const LAST_FILES: usize = 2;
+
+pub(super) type Streaming = Pin<Box<dyn Stream<Item = Result<AuditRecord, Status>> + Send>>;
+
+/// Where records come from.
+pub(super) enum Source {
+    /// Those that are there.
+    There(Entries),
+    /// Those that are written from now on, and those after this number.
+    Coming { follower: Follower, after: u64 },
+}
+
+/// Some records.
+#[derive(Default)]
+struct Batch {
+    records: Vec<AuditRecord>,
+    /// Nothing more is there, or not yet.
+    is_at_end: bool,
+}
+
+impl Source {
+    fn look(&mut self) -> Result<Look, ReadError> {
+        match self {
+            Self::There(entries) => entries.look(),
+            Self::Coming { follower, after } => match follower.look()? {
+                Look::Entry(entry) if entry.line.sequence <= *after => Ok(Look::Passed),
+                found => Ok(found),
+            },
+        }
+    }
+
+    /// Some records, or none yet among those that were looked at. Bad lines are passed over here, and named by
+    /// verifying.
+    fn batch(&mut self) -> io::Result<Batch> {
+        let (mut batch, mut bytes) = (Batch::default(), 0);
+        for _ in 0..LOOKS {
+            match self.look() {
+                Ok(Look::Entry(entry)) => {
+                    bytes += entry.text.len();
+                    let sequence = entry.line.sequence;
+                    batch.records.push(AuditRecord { sequence, line: entry.text });
+                    if batch.records.len() >= BATCH_RECORDS || bytes >= BATCH_BYTES {
+                        break;
+                    }
+                }
+                Ok(Look::Passed) | Err(ReadError::BadLine { .. }) => {}
+                Ok(Look::End) => {
+                    batch.is_at_end = true;
+                    break;
+                }
+                Err(ReadError::Io(error)) => return Err(error),
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// The number before the first of the last so many records that a filter wants; `None` when there are none.
+pub(super) async fn before_last(
+    reader: &Reader,
+    folder: &Folder,
+    filter: &Filter,
+    last: usize,
+) -> Result<Option<u64>, Status> {
+    let (folder, filter) = (folder.clone(), filter.clone());
+    let follower = reader.read(move || Follower::new(&folder, filter, LAST_FILES)).await?;
+    let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
+    let mut source = Source::Coming { follower, after: 0 };
+    let mut found = VecDeque::new();
+    loop {
+        let batch;
+        (batch, source) = reader.read(move || (source.batch(), source)).await?;
+        let batch = batch.map_err(|error| errors::journal_unreadable(&error))?;
+        for record in batch.records {
+            found.push_back(record.sequence);
+            if found.len() > last {
+                found.pop_front();
+            }
+        }
+        if batch.is_at_end {
+            return Ok(found.front().map(|first| first.saturating_sub(1)));
+        }
+    }
+}
+
+pub(super) fn follow_after(folder: &Folder, filter: Filter, after: u64) -> io::Result<Follower> {
+    let files = folder.files()?;
+    // Those that begin behind it, and the one that it is in.
+    let newer = files.iter().filter(|file| file.first_sequence > after).count();
+    Follower::new(folder, filter, (newer + 1).min(files.len()))
+}
+
+struct Reading {
+    source: Source,
+    /// Absent: what is there is all.
+    written: Option<Written>,
+    read: std::vec::IntoIter<AuditRecord>,
+    is_at_end: bool,
+    reader: Reader,
+}
+
+pub(super) fn records(source: Source, written: Option<Written>, reader: Reader) -> Streaming {
+    let reading = Reading { source, written, read: Vec::new().into_iter(), is_at_end: false, reader };
+    Box::pin(unfold(Some(reading), |reading| async {
+        let mut reading = reading?;
+        loop {
+            if let Some(record) = reading.read.next() {
+                return Some((Ok(record), Some(reading)));
+            }
+            if reading.is_at_end {
+                // Records that came since the look are told of at once.
+                reading.written.as_mut()?.more().await;
+            }
+            let mut source = reading.source;
+            let batch = reading.reader.read(move || (source.batch(), source)).await;
+            match batch {
+                Ok((Ok(batch), source)) => {
+                    reading.source = source;
+                    reading.read = batch.records.into_iter();
+                    reading.is_at_end = batch.is_at_end;
+                }
+                Ok((Err(error), _)) => return Some((Err(errors::journal_unreadable(&error)), None)),
+                Err(status) => return Some((Err(status), None)),
+            }
+        }
+    }))
+}
+
+/// A caller that reads: its place, and its turns at the files.
+pub(super) struct Reader {
+    _place: Place,
+    turns: Arc<Semaphore>,
+}
+
+impl Reader {
+    pub fn new(place: Place, turns: Arc<Semaphore>) -> Self {
+        Self { _place: place, turns }
+    }
+
+    /// Runs what waits for files on a thread that may wait, when it is this reader's turn.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        // Never closed: at worst all read at once.
+        let turn = self.turns.clone().acquire_owned().await;
+        blocking(move || {
+            let _turn = turn;
+            work()
+        })
+        .await
+    }
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| errors::internal("reading the journal has failed"))
+}
+
+/// Who reads how much at once.
+#[derive(Debug, Default)]
+pub(super) struct Readers(Mutex<HashMap<Principal, usize>>);
+
+impl Readers {
+    pub fn take(self: &Arc<Self>, principal: Principal) -> Result<Place, Status> {
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.values().sum::<usize>() >= READERS_MAX {
+            return Err(errors::too_many("audit_readers", READERS_MAX));
+        }
+        let own = readers.entry(principal).or_default();
+        if *own >= READERS_PER_PRINCIPAL_MAX {
+            return Err(errors::too_many("audit_readers_per_principal", READERS_PER_PRINCIPAL_MAX));
+        }
+        *own += 1;
+        Ok(Place { readers: self.clone(), principal })
+    }
+}
+
+/// One reader's place.
+pub(super) struct Place {
+    readers: Arc<Readers>,
+    principal: Principal,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut readers = self.readers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = readers.get_mut(&self.principal) {
+            *own -= 1;
+            if *own == 0 {
+                readers.remove(&self.principal);
+            }
+        }
+    }
+}
