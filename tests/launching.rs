@@ -78,7 +78,7 @@ impl Place {
     /// No process, no folder, no group.
     fn assert_nothing_is_left_of(&self, id: &str, when: &str) {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while waitid(Id::All, look) != Err(Errno::ECHILD) {
             assert!(Instant::now() < deadline, "{when}: a child is left: {:?}", waitid(Id::All, look));
             std::thread::sleep(Duration::from_millis(1));
@@ -98,7 +98,7 @@ fn find_below(group: &Path, id: &str) -> Option<PathBuf> {
 fn end(launched: &Launched) {
     namespace::kill(launched.supervisor.as_fd()).unwrap();
     launch::reap(launched.supervisor.as_fd()).unwrap();
-    launched.cgroup.remove_blocking(Duration::from_secs(20)).unwrap();
+    launched.cgroup.remove_blocking(Duration::from_secs(60)).unwrap();
     fs::remove_dir_all(launched.socket.parent().unwrap()).unwrap();
 }
 

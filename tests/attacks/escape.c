@@ -142,10 +142,11 @@ int main(int argc, char **argv) {
         while (now_ms() < until) usleep(10000);
     } else if (!strcmp(verb, "leave")) {
         // The main process exits with 5; children in sessions of their own stay, without any of its pipes.
+        // Before they are made: none may be ended in between.
+        ignore_all();
         for (int i = 0; i < 3; i++)
             if (fork() == 0) {
                 setsid();
-                ignore_all();
                 close(0);
                 close(1);
                 close(2);

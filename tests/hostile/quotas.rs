@@ -132,7 +132,8 @@ async fn caps_hold_when_many_try_at_once() {
 async fn finished_terminals_that_nobody_releases_are_collected_after_their_time() {
     let gateway = capped("finished_kept = \"1s\"\n");
     in_session(&gateway, async |session| {
-        session.command("true").finish().await;
+        // Nothing that ends by itself, which may be collected before it can be released.
+        session.command("sleep").args(["1000"]).create().await.release().await;
         let before = gateway.footprint();
         let mut held = Vec::new();
         for _ in 0..20 {

@@ -67,9 +67,10 @@ async fn an_outcome_says_what_was_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn usage_counts_the_whole_tree() {
     in_session(&Gateway::shared(), async |session| {
-        // A grandchild does the work, and nobody waits for it.
+        // A grandchild does the work, and nobody reaps it but the supervisor; the command ends after it.
         let done = session
-            .sh("(setsid sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done' &) ; sleep 0.05")
+            .sh("(setsid sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; : > done' &); \
+                 while [ ! -e done ]; do sleep 0.02; done")
             .finish()
             .await;
         let usage = done.outcome.usage.expect("usage");

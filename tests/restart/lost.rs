@@ -20,11 +20,8 @@ use crate::{
 
 /// Kills every sandbox of a gateway that is gone, and waits until nothing of them runs.
 pub(crate) async fn kill_sandboxes(gateway: &Gateway) {
-    let firsts: Vec<u32> = gateway.group.processes().into_iter().filter(|pid| is_first(*pid)).collect();
-    for pid in firsts {
-        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).expect("it is ours");
-    }
     eventually("nothing runs", || {
+        kill_firsts(gateway);
         let alive = |pid: &u32| Process::read(*pid).is_some_and(|process| !process.is_zombie());
         (!gateway.group.processes().iter().any(alive)).then_some(())
     })
@@ -142,7 +139,7 @@ async fn terminals_of_a_sandbox_that_was_lost_are_known_to_every_gateway_after()
         let mut session = place.session().await;
         let lost = printing(&session, "seen", Until::Stopped, 0).request_id("seen").create().await;
         lost.until("seen 0").await;
-        kill_sandboxes_of_a_running(&gateway);
+        kill_firsts(&gateway);
         let told = lost.wait().await;
         assert_eq!(told.cause(), Cause::SandboxLost);
         for _ in 0..2 {
@@ -161,7 +158,8 @@ async fn terminals_of_a_sandbox_that_was_lost_are_known_to_every_gateway_after()
     }
 }
 
-fn kill_sandboxes_of_a_running(gateway: &Gateway) {
+/// Kills the sandboxes that are there now.
+fn kill_firsts(gateway: &Gateway) {
     for pid in gateway.group.processes().into_iter().filter(|pid| is_first(*pid)) {
         // It may have ended meanwhile.
         let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);

@@ -104,6 +104,8 @@ fn a_runtime_folder_that_somebody_else_made_is_not_used() {
         return;
     }
     let trap = std::path::PathBuf::from(format!("/tmp/provost-{NOBODYS_ID}"));
+    // What a run that was killed has left.
+    let _ = fs::remove_dir_all(&trap);
     fs::create_dir(&trap).expect("nobody has this id");
     fs::set_permissions(&trap, fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::chown(&trap, Some(NOBODYS_ID - 1), None).unwrap();

@@ -25,7 +25,9 @@ impl User {
         let id = if mine.is_root() { NOBODYS_ID } else { mine.as_raw() };
         let user = Self { id, folder: tempfile::tempdir().expect("a folder can be made") };
         fs::set_permissions(user.folder(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        fs::copy(env!("CARGO_BIN_EXE_provost"), user.provost()).expect("the binary can be copied");
+        // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(user.provost()).status();
+        assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
         for folder in [user.work(), user.runtime()] {
             fs::create_dir(&folder).expect("a folder can be made");
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("it is ours");

@@ -57,8 +57,11 @@ impl Supervisor {
     pub fn start(groups: Groups, without: WithoutGateway) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control.sock");
-        let name =
-            format!("provost-runtime-{}-{:x}", std::process::id(), Instant::now().elapsed().subsec_nanos());
+        let name = format!(
+            "test-of-provost-runtime-{}-{:x}",
+            std::process::id(),
+            Instant::now().elapsed().subsec_nanos()
+        );
         let name = format!("{name}-{}", folder.path().file_name().unwrap().to_string_lossy());
         let mut made = Vec::new();
         let mut command = Command::new("unshare");
@@ -143,7 +146,7 @@ impl Drop for Supervisor {
         let _ = self.process.kill();
         let _ = self.process.wait();
         for group in self.groups.iter().rev() {
-            let until = Instant::now() + Duration::from_secs(5);
+            let until = Instant::now() + PATIENCE;
             for leaf in std::fs::read_dir(group).into_iter().flatten().flatten() {
                 while leaf.path().is_dir()
                     && std::fs::remove_dir(leaf.path()).is_err()

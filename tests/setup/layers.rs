@@ -13,7 +13,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
-    time::Duration,
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,7 +27,7 @@ use provost::{
     },
 };
 
-use crate::{Place, privileged};
+use crate::{CLEANUP, Place, privileged};
 
 fn adapted(mut spec: SandboxSpec, adapt: impl FnOnce(&mut Profile)) -> SandboxSpec {
     let mut profile = (*spec.profile).clone();
@@ -126,7 +125,7 @@ fn the_sessions_limit_holds_for_all_of_its_commands() {
     if !has(&place, "cgroup-pids") {
         return;
     }
-    let forks = "i=0; while [ $i -lt 30 ]; do sleep 3 & i=$((i+1)); done; echo all; kill $(jobs -p)";
+    let forks = "i=0; while [ $i -lt 30 ]; do sleep 300 & i=$((i+1)); done; echo all; kill $(jobs -p)";
     let free = place.launch(place.spec("sbx_many")).unwrap();
     assert!(free.sh(forks).output.contains("all"));
     let few = adapted(place.spec("sbx_few"), |profile| profile.limits.session.pids = Some(12));
@@ -144,9 +143,9 @@ fn a_sandbox_is_killed_by_its_group() {
     let up = place.launch(place.spec("sbx_kill")).unwrap();
     assert_eq!(up.launched.cgroup.kill().unwrap(), Killed::All);
     let mut ended = [PollFd::new(up.launched.supervisor.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut ended, PollTimeout::from(5000_u16)), Ok(1), "the supervisor has ended");
+    assert_eq!(poll(&mut ended, PollTimeout::from(60_000_u16)), Ok(1), "the supervisor has ended");
     let group = up.launched.cgroup.path().unwrap().to_owned();
-    assert!(folder::wait_until_empty(&group, Duration::from_secs(5)).unwrap());
+    assert!(folder::wait_until_empty(&group, CLEANUP).unwrap());
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn groups_of_dead_gateways_are_removed_and_those_of_the_living_are_not() {
     sleeper.wait().unwrap();
     drop((lock, up));
     for path in [&locked, &occupied] {
-        assert!(folder::wait_until_empty(path, Duration::from_secs(5)).unwrap());
+        assert!(folder::wait_until_empty(path, CLEANUP).unwrap());
         folder::remove(path).unwrap();
     }
     assert_eq!(seen, (false, true, true), "dead, locked, occupied");

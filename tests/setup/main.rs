@@ -42,7 +42,8 @@ use provost::{
 };
 use tempfile::TempDir;
 
-const CLEANUP: Duration = Duration::from_secs(5);
+/// Longer than anything takes on a busy machine.
+const CLEANUP: Duration = Duration::from_secs(60);
 
 struct Place {
     state: TempDir,
@@ -137,7 +138,7 @@ impl Up {
 
     fn run(&self, argv: &[&str], cwd: &str) -> Ran {
         let socket = UnixStream::connect(&self.launched.socket).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(CLEANUP)).unwrap();
         let mut frames = FrameReceiver::new();
         let send = |sequence, request| {
             let frame = wire::encode(&ToSupervisor { sequence, request: Some(request) }, 0).unwrap();
@@ -310,7 +311,7 @@ fn only_the_control_socket_and_the_cgroups_stay_open() {
             .collect()
     };
     // The launcher may have been told of success, and may have answered, before what that was told by is closed.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + CLEANUP;
     while !others().is_empty() && std::time::Instant::now() < deadline {
         std::thread::yield_now();
     }

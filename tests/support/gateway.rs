@@ -28,8 +28,8 @@ use tempfile::TempDir;
 use super::{Caller, Footprint, Process, TestGroup, host};
 
 /// How long a gateway may take to listen, and to end, on a loaded machine.
-const START_DEADLINE: Duration = Duration::from_secs(30);
-const STOP_DEADLINE: Duration = Duration::from_secs(40);
+const START_DEADLINE: Duration = Duration::from_secs(90);
+const STOP_DEADLINE: Duration = Duration::from_secs(90);
 /// How long is waited for its launcher ahead, which does not come after a launch that failed.
 const REST_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -318,7 +318,7 @@ impl Gateway {
         let begun = Instant::now();
         loop {
             let (processes, groups) = (self.group.processes(), self.group.groups());
-            let mounts = own_mounts(self.folder.path());
+            let mounts = host::mounts_of(self.folder.path());
             if processes.is_empty() && groups.is_empty() && mounts == 0 {
                 break;
             }
@@ -390,13 +390,4 @@ fn policy(options: &Options) -> String {
     let mut table: toml::Table = text.parse().expect("the shipped policy is TOML");
     change(&mut table);
     toml::to_string(&table).expect("a table can be written as TOML")
-}
-
-fn own_mounts(folder: &Path) -> usize {
-    let folder = folder.display().to_string();
-    fs::read_to_string("/proc/self/mountinfo")
-        .unwrap_or_default()
-        .lines()
-        .filter(|l| l.contains(&folder))
-        .count()
 }

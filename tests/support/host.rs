@@ -87,7 +87,7 @@ pub struct Footprint {
     pub processes: usize,
     /// Cgroups below the gateway's.
     pub groups: usize,
-    /// Mounts of the host.
+    /// Mounts of the host in or of the gateway's folder. Other tests mount things of their own meanwhile.
     pub mounts: usize,
     /// Descriptors of the gateway and of all its supervisors, without those of launchers and to them.
     pub descriptors: usize,
@@ -104,7 +104,7 @@ impl Footprint {
         Self {
             processes: processes.len(),
             groups: group.groups().len(),
-            mounts: fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines().count(),
+            mounts: mounts_of(state.parent().unwrap_or(state)),
             descriptors: processes
                 .iter()
                 .chain(if processes.contains(&pid) { None } else { Some(&pid) })
@@ -115,6 +115,13 @@ impl Footprint {
             state_entries: entries_below(state).saturating_sub(entries_below(&state.join("journal"))),
         }
     }
+}
+
+/// Mounts of the host that lie in a folder, or show something of it.
+pub(super) fn mounts_of(folder: &Path) -> usize {
+    let folder = folder.display().to_string();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().filter(|line| line.contains(&folder)).count()
 }
 
 /// Whether exactly one launcher of the gateway waits, and none has ended without being reaped.
