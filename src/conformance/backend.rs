@@ -28,8 +28,11 @@ use super::{
     peer::Peer,
 };
 
-/// How long a backend whose editor has gone may take to end by itself.
-const END: Duration = Duration::from_secs(20);
+/// How long what is slow by its nature may take: the end of a command, past every grace time, or that of a backend whose
+/// editor has gone. Whoever has more patience for an answer has it for this, too, but for no longer than the commands run
+/// that must not be waited for.
+const SLOW_LEAST: Duration = Duration::from_secs(20);
+const SLOW_MOST: Duration = Duration::from_secs(60);
 /// How often a backend is asked whether it has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How much of a backend's stderr is shown when it fails.
@@ -158,7 +161,7 @@ impl Backend {
     /// Hangs up as an editor does, and waits for its end; past the time it is killed.
     pub(super) async fn close(mut self) {
         self.editor.hang_up().await;
-        end(&mut self.child, END).await;
+        end(&mut self.child, slow(self.editor.patience())).await;
     }
 }
 
@@ -168,6 +171,11 @@ impl Drop for Backend {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How long what is slow by its nature may take, by the patience for an answer.
+pub(super) fn slow(patience: Duration) -> Duration {
+    patience.clamp(SLOW_LEAST, SLOW_MOST)
 }
 
 async fn end(child: &mut Child, patience: Duration) {

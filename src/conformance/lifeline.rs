@@ -18,8 +18,6 @@ use tokio::{
 
 use super::case::Fault;
 
-/// How long a command may take to take hold of its lifeline.
-const START: Duration = Duration::from_secs(20);
 /// How often a pipe that nobody has opened yet is looked at: it cannot be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -29,16 +27,19 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(super) struct Lifeline {
     path: PathBuf,
     receiver: Receiver,
+    /// How long a start or an end may take.
+    limit: Duration,
 }
 
 impl Lifeline {
-    /// Makes one in a folder that commands can write to.
-    pub(super) fn in_folder(folder: &Path) -> io::Result<Self> {
+    /// Makes one in a folder that commands can write to. What takes hold of it, and what lets it go, must have done so
+    /// within `limit`.
+    pub(super) fn in_folder(folder: &Path, limit: Duration) -> io::Result<Self> {
         let name = format!("lifeline-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = folder.join(name);
         mkfifo(&path, Mode::from_bits_truncate(0o600))?;
         let receiver = OpenOptions::new().open_receiver(&path)?;
-        Ok(Self { path, receiver })
+        Ok(Self { path, receiver, limit })
     }
 
     /// A script that takes hold of the pipe and says so, and goes on with `script`. What is to live on writes to 9 again
@@ -51,20 +52,24 @@ impl Lifeline {
     pub(super) async fn held(&mut self) -> Result<(), Fault> {
         let begun = Instant::now();
         let mut byte = [0; 1];
-        while begun.elapsed() < START {
+        while begun.elapsed() < self.limit {
             // End-of-file: nobody has opened it yet.
-            match tokio::time::timeout(START, self.receiver.read(&mut byte)).await {
+            match tokio::time::timeout(self.limit, self.receiver.read(&mut byte)).await {
                 Ok(Ok(1..)) => return Ok(()),
                 Ok(Ok(0)) => tokio::time::sleep(LOOK_AGAIN).await,
                 Ok(Err(error)) => return Err(Fault::Workspace(error)),
                 Err(_) => break,
             }
         }
-        Err(Fault::Silent { what: "the command's start".to_owned(), waited: START })
+        Err(Fault::Silent { what: "the command's start".to_owned(), waited: self.limit })
     }
 
-    /// Fails unless all that held it is gone within `patience`.
-    pub(super) async fn let_go(&mut self, patience: Duration) -> Result<(), Fault> {
+    /// Fails unless all that held it is gone within the limit.
+    pub(super) async fn let_go(&mut self) -> Result<(), Fault> {
+        self.let_go_within(self.limit).await
+    }
+
+    async fn let_go_within(&mut self, limit: Duration) -> Result<(), Fault> {
         let mut buffer = [0; 4096];
         let draining = async {
             loop {
@@ -75,15 +80,15 @@ impl Lifeline {
                 }
             }
         };
-        match tokio::time::timeout(patience, draining).await {
+        match tokio::time::timeout(limit, draining).await {
             Ok(result) => result,
-            Err(_) => Err(Fault::Unmet(format!("processes of the command still live {patience:?} later"))),
+            Err(_) => Err(Fault::Unmet(format!("processes of the command still live {limit:?} later"))),
         }
     }
 
     /// Whether something still holds it, looked at for a moment.
     pub(super) async fn is_held_for(&mut self, moment: Duration) -> bool {
-        matches!(self.let_go(moment).await, Err(Fault::Unmet(_)))
+        matches!(self.let_go_within(moment).await, Err(Fault::Unmet(_)))
     }
 }
 

@@ -5,12 +5,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    backend::{Backend, BackendError, Launch},
+    backend::{self, Backend, BackendError, Launch},
     case::{Fault, Refusal, ensure},
     editing::Editor,
     lifeline::Lifeline,
@@ -157,7 +158,12 @@ impl Stage {
 
     /// A lifeline in the session's folder.
     pub(super) fn lifeline(&self) -> Result<Lifeline, Fault> {
-        Ok(Lifeline::in_folder(&self.0.folder)?)
+        Ok(Lifeline::in_folder(&self.0.folder, self.slow())?)
+    }
+
+    /// How long what is slow by its nature may take.
+    pub(super) fn slow(&self) -> Duration {
+        backend::slow(self.0.agent.patience())
     }
 
     /// Sends a request and gives the answer, whichever it is.
@@ -276,7 +282,7 @@ impl Stage {
                 let what = format!("{text:?} in the output, which is {:?}", shortened(&output.text));
                 return Err(Fault::Silent { what, waited: begun.elapsed() });
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

@@ -15,8 +15,8 @@ use super::{
 
 /// How long an answer may take, unless somebody says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest that a case may take altogether.
-const CASE: Duration = Duration::from_secs(120);
+/// The longest that a case may take altogether, in answers that each take as long as they may.
+const CASE_ANSWERS: u32 = 6;
 
 /// All cases, by their numbers.
 pub fn all_cases() -> Vec<&'static Case> {
@@ -67,6 +67,7 @@ pub async fn run_against(
     mut tell: impl FnMut(&Verdict),
 ) -> Result<Report, BackendError> {
     let launch = Launch { command, patience };
+    let longest = PATIENCE.max(patience) * CASE_ANSWERS;
     let mut backend = launch.start(Editor::Plain).await?;
     let mut report = Report::default();
     for case in selection.cases() {
@@ -75,10 +76,10 @@ pub async fn run_against(
             backend = launch.start(Editor::Plain).await?;
         }
         let begun = Instant::now();
-        let outcome = match tokio::time::timeout(CASE, in_a_prompt(&backend, &launch, case)).await {
+        let outcome = match tokio::time::timeout(longest, in_a_prompt(&backend, &launch, case)).await {
             Ok(Ok(())) => Outcome::Passed,
             Ok(Err(fault)) => Outcome::Failed(fault.to_string()),
-            Err(_) => Outcome::Failed(format!("the case took longer than {CASE:?}")),
+            Err(_) => Outcome::Failed(format!("the case took longer than {longest:?}")),
         };
         let verdict = Verdict { case, outcome, took: begun.elapsed() };
         tell(&verdict);
@@ -114,12 +115,13 @@ pub(super) async fn run_in(
             Outcome::Skipped("cancelled".to_owned())
         } else {
             let stage = stage();
-            let result = tokio::time::timeout(CASE, (case.steps)(stage.clone())).await;
+            let longest = PATIENCE * CASE_ANSWERS;
+            let result = tokio::time::timeout(longest, (case.steps)(stage.clone())).await;
             stage.leave().await;
             match result {
                 Ok(Ok(())) => Outcome::Passed,
                 Ok(Err(fault)) => Outcome::Failed(fault.to_string()),
-                Err(_) => Outcome::Failed(format!("the case took longer than {CASE:?}")),
+                Err(_) => Outcome::Failed(format!("the case took longer than {longest:?}")),
             }
         };
         let verdict = Verdict { case, outcome, took: begun.elapsed() };

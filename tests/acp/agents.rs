@@ -179,7 +179,8 @@ fn newer_python() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let installed = fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
     let named = ["python3.13", "python3.12", "python3"].map(PathBuf::from);
-    let question = "import sys; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))";
+    // Some systems have one without what makes environments.
+    let question = "import ensurepip, sys, venv; sys.exit(not (3, 12) <= sys.version_info[:2] <= (3, 13))";
     named.into_iter().chain(installed.map(|entry| entry.path().join("bin/python3"))).find(|python| {
         let asked = Command::new(python).args(["-c", question]).stderr(Stdio::null()).status();
         asked.is_ok_and(|status| status.success())

@@ -18,8 +18,8 @@ fn plain_backend() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/backends/plain.py")
 }
 
-/// Runs the suite, and gives its status and its report.
-fn run_suite(patience: &str, only: &[&str], backend: &[&str]) -> (Option<i32>, Value) {
+/// Runs the suite, and gives its status and its report; where the backend could not be tested, what was said instead.
+fn run_suite(patience: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
     command.args(["acp-conformance", "--json", "--patience", patience]);
     if !only.is_empty() {
@@ -27,10 +27,10 @@ fn run_suite(patience: &str, only: &[&str], backend: &[&str]) -> (Option<i32>, V
     }
     let Output { status, stdout, stderr } =
         command.arg("--").args(backend).stdin(Stdio::null()).output().expect("the suite starts");
-    let report = serde_json::from_slice(&stdout).unwrap_or_else(|error| {
-        panic!("no report ({error}), {status}\n{}", String::from_utf8_lossy(&stderr))
-    });
-    (status.code(), report)
+    let report = serde_json::from_slice(&stdout);
+    let report = report
+        .map_err(|error| format!("no report ({error}), {status}\n{}", String::from_utf8_lossy(&stderr)))?;
+    Ok((status.code(), report))
 }
 
 /// The ids of cases that failed, with what was seen.
@@ -51,7 +51,8 @@ fn text(value: &Value) -> String {
 fn a_backend_that_does_all_of_it_right_passes_every_case() {
     let backend = plain_backend();
     let (status, report) =
-        run_suite("20s", &[], &["python3", backend.to_str().expect("a path in UTF-8"), "--"]);
+        run_suite("120s", &[], &["python3", backend.to_str().expect("a path in UTF-8"), "--"])
+            .expect("it is tested");
     assert!(failed(&report).is_empty(), "{:#?}", failed(&report));
     assert_eq!(status, Some(0));
     assert!(report["passed"].as_u64() >= Some(60), "{} cases ran", report["passed"]);
@@ -62,7 +63,7 @@ fn a_backend_that_does_all_of_it_right_passes_every_case() {
 fn provost_passes_every_case() {
     let stand = Stand::new();
     let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &stand.word("policies"), "--"];
-    let (status, report) = run_suite("30s", &[], &shim);
+    let (status, report) = run_suite("120s", &[], &shim).expect("it is tested");
     assert!(failed(&report).is_empty(), "{:#?}", failed(&report));
     assert_eq!(status, Some(0));
     assert_eq!(report["skipped"], 0);
@@ -151,15 +152,28 @@ defects! {
     an_editor_whose_end_is_ignored_is_noticed: ["editor-end-ignored", "TC-193", "TC-195"];
 }
 
+/// What the suite's patience is, from one try to the next. A defect that keeps silent costs all of it; on a machine that is
+/// slow enough, so does everything else.
+const PATIENCE: [&str; 3] = ["6s", "30s", "120s"];
+
 fn fails_only(defect: &str, cases: &[&str]) {
     let backend = plain_backend();
     let backend = backend.to_str().expect("a path in UTF-8");
     let selected: BTreeSet<&str> = cases.iter().chain(&CONTROLS).copied().collect();
     let selected: Vec<&str> = selected.into_iter().collect();
-    let (_, report) = run_suite("6s", &selected, &["python3", backend, "--defect", defect, "--"]);
-    let seen = failed(&report);
-    let seen_ids: Vec<&str> = seen.iter().map(|(id, _)| id.as_str()).collect();
     let mut expected = cases.to_vec();
     expected.sort_unstable();
-    assert_eq!(seen_ids, expected, "{defect}: {seen:#?}");
+    let mut tries = Vec::new();
+    for patience in PATIENCE {
+        let seen = run_suite(patience, &selected, &["python3", backend, "--defect", defect, "--"])
+            .map(|(_, report)| failed(&report));
+        if let Ok(seen) = &seen
+            && seen.iter().map(|(id, _)| id.as_str()).eq(expected.iter().copied())
+        {
+            return;
+        }
+        println!("with a patience of {patience}: {seen:#?}");
+        tries.push((patience, seen));
+    }
+    panic!("{defect}: {expected:?} were to fail: {tries:#?}");
 }

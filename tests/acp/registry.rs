@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
+    time::Duration,
 };
 
 /// Why a test cannot run here.
@@ -64,6 +65,7 @@ pub(crate) fn installed(
         .collect();
     // Written last: what was broken off is installed again.
     let mark = folder.join("installed");
+    let _turn = turn(&folder);
     if fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {
         return Ok(folder);
     }
@@ -74,12 +76,21 @@ pub(crate) fn installed(
     Ok(folder)
 }
 
+/// One installs at a time, of all processes that share the folder: another run of this suite may be under way. The lock
+/// goes with the file.
+fn turn(folder: &Path) -> fs::File {
+    fs::create_dir_all(folder.parent().expect("it lies below target")).expect("folders can be made");
+    let lock = fs::File::create(folder.with_extension("lock")).expect("files can be made");
+    lock.lock().expect("files can be locked");
+    lock
+}
+
 /// Runs npm in a folder. No package's own scripts are run.
 pub(crate) fn npm(folder: &Path, arguments: &[&str]) -> Result<(), Missing> {
     let mut command = Command::new("npm");
     command.args(arguments).args(["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
-    // A machine without a registry is to say so soon.
-    command.args(["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]);
+    command.args(["--prefer-offline", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]);
+    command.arg(format!("--fetch-retries={}", retries()));
     done(command.current_dir(folder), "npm")
 }
 
@@ -94,7 +105,7 @@ pub(crate) fn venv(python: &str, folder: &Path, packages: &[&str]) -> Result<(),
         "--quiet",
         "--disable-pip-version-check",
         "--retries",
-        "1",
+        &retries().to_string(),
         "--timeout",
         "60",
     ]);
@@ -102,9 +113,27 @@ pub(crate) fn venv(python: &str, folder: &Path, packages: &[&str]) -> Result<(),
     done(&mut pip, "pip")
 }
 
-/// Registries have bad moments: what fails once is done once more.
+/// Between two tries.
+const BAD_MOMENT: Duration = Duration::from_secs(5);
+
+/// Registries have bad moments: what fails is done again, after a longer pause each time.
 fn done(command: &mut Command, name: &str) -> Result<(), Missing> {
-    done_once(command, name).or_else(|_| done_once(command, name))
+    let mut tries = 1;
+    loop {
+        match done_once(command, name) {
+            Err(missing) if tries <= retries() => {
+                println!("ONCE MORE: {}", missing.0);
+                std::thread::sleep(BAD_MOMENT * tries);
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A machine without a registry is to say so soon. CI has one.
+fn retries() -> u32 {
+    if env::var("CI").is_ok() { 4 } else { 1 }
 }
 
 fn done_once(command: &mut Command, name: &str) -> Result<(), Missing> {

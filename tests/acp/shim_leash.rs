@@ -3,7 +3,8 @@
 
 use std::{
     os::unix::process::CommandExt,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -13,7 +14,7 @@ use nix::{
 
 use tempfile::TempDir;
 
-use crate::shim_peer::{mark, sleepers, sleeping, wait_for_sleepers};
+use crate::shim_peer::{PATIENCE, mark, sleepers, sleeping, wait_for_sleepers};
 
 /// One in a session of its own, one that besides is deaf and has lost its parent, and the agent itself.
 const FLEEING: &str =
@@ -37,6 +38,18 @@ fn shim(folder: &TempDir, mark: &str) -> Child {
         .expect("the shim starts");
     wait_for_sleepers(mark, PROCESSES);
     shim
+}
+
+/// Waits for the shim's own end.
+fn end_of(shim: &mut Child) -> ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = shim.try_wait().expect("it is our child") {
+            return status;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the shim does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -66,7 +79,7 @@ fn nothing_of_an_agent_outlives_the_shim_however_it_flees() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut shim = shim(&folder, &mark);
     drop(shim.stdin.take());
-    let status = shim.wait().expect("it is our child");
+    let status = end_of(&mut shim);
     assert_eq!(status.code(), Some(143), "the agent was ended by TERM");
     assert_eq!(sleeping(&mark), 0);
     assert_eq!(sleeping(&neighbours), 1);
@@ -85,7 +98,7 @@ fn nothing_of_an_agent_outlives_the_agent() {
         nix::unistd::getpgid(id).ok() == id && nix::unistd::getsid(id) == nix::unistd::getsid(None)
     });
     kill(Pid::from_raw(agent.expect("the agent is there")), Signal::SIGKILL).expect("it is ours");
-    assert_eq!(shim.wait().expect("it is our child").code(), Some(137));
+    assert_eq!(end_of(&mut shim).code(), Some(137));
     assert_eq!(sleeping(&mark), 0);
 }
 

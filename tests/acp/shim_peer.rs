@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 
 /// How long anything may take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines that may be there unread; more wait in the pipe: a test that does not listen is an agent that does not read.
 const LINES_HELD: usize = 16;
 /// Copies both ways, until its stdin ends.

@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 /// How long a conversation may take on a loaded machine.
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Rules beside the default policy's own.
 const RULES: &str = r#"

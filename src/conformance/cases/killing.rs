@@ -36,9 +36,6 @@ cases! {
         "a command is asked by TERM, and what it writes then is kept" => asked_first;
 }
 
-/// Past every grace time.
-const DEATH: Duration = Duration::from_secs(15);
-
 async fn ends_the_command(stage: Stage) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     stage.kill(&id).await?;
@@ -123,7 +120,7 @@ async fn dies_with_kill(stage: &Stage, script: &str) -> Result<(), Fault> {
     lifeline.held().await?;
     ensure!(lifeline.is_held_for(Duration::from_millis(500)).await, "the command ended before it was killed");
     stage.kill(&id).await?;
-    lifeline.let_go(DEATH).await?;
+    lifeline.let_go().await?;
     stage.wait(&id).await.map(drop)
 }
 

@@ -28,8 +28,6 @@ cases! {
         "an agent that ends while creating leaves nothing" => agent_ends_while_creating;
 }
 
-/// Past every grace time.
-const DEATH: Duration = Duration::from_secs(20);
 /// Something that does not go of its own accord.
 const STUBBORN: &str = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 100 & sleep 100' &); trap '' HUP TERM INT; while echo . >&9; do sleep 0.2; done";
 
@@ -60,7 +58,7 @@ async fn ends_with(stage: &Stage, method: &str) -> Result<(), Fault> {
         let created = other.call("terminal/create", create).await?.ok();
         let answer = other.editor()?.call(method, json!({"sessionId": other.session()})).await?;
         ensure!(answer.is_ok(), "{method} was answered with {answer:?}");
-        lifeline.let_go(DEATH).await?;
+        lifeline.let_go().await?;
         if let Some(created) = created {
             let naming = json!({"sessionId": kept, "terminalId": created["terminalId"]});
             let seen = other.ask("terminal/output", naming).await?;
@@ -78,7 +76,7 @@ async fn agent_ends(stage: Stage) -> Result<(), Fault> {
     let result = async {
         let mut lifeline = running(&other).await?;
         other.agent().hang_up().await;
-        lifeline.let_go(DEATH).await
+        lifeline.let_go().await
     }
     .await;
     other.leave().await;
@@ -90,8 +88,8 @@ async fn editor_ends(stage: Stage) -> Result<(), Fault> {
     let result = async {
         let mut lifeline = running(&other).await?;
         other.editor()?.hang_up().await;
-        lifeline.let_go(DEATH).await?;
-        ensure!(other.editor()?.ended(DEATH).await, "the backend still runs");
+        lifeline.let_go().await?;
+        ensure!(other.editor()?.ended(other.slow()).await, "the backend still runs");
         Ok(())
     }
     .await;
@@ -102,35 +100,34 @@ async fn editor_ends(stage: Stage) -> Result<(), Fault> {
 async fn agent_end_reaches_editor(stage: Stage) -> Result<(), Fault> {
     let other = stage.with_editor(Editor::Plain).await?;
     other.agent().hang_up().await;
-    let has_ended = other.editor()?.ended(DEATH).await;
+    let has_ended = other.editor()?.ended(other.slow()).await;
     other.leave().await;
-    ensure!(has_ended, "the editor's connection is still open {DEATH:?} after the agent's end");
+    ensure!(has_ended, "the editor's connection is still open {:?} after the agent's end", stage.slow());
     Ok(())
 }
 
 async fn editor_end_reaches_agent(stage: Stage) -> Result<(), Fault> {
     let other = stage.with_editor(Editor::Plain).await?;
     other.editor()?.hang_up().await;
-    let has_ended = other.agent().ended(DEATH).await;
+    let has_ended = other.agent().ended(other.slow()).await;
     other.leave().await;
-    ensure!(has_ended, "the agent's connection is still open {DEATH:?} after the editor's end");
+    ensure!(has_ended, "the agent's connection is still open {:?} after the editor's end", stage.slow());
     Ok(())
 }
 
 async fn agent_ends_while_creating(stage: Stage) -> Result<(), Fault> {
     let other = stage.with_editor(Editor::Plain).await?;
-    for n in 0..20 {
-        let script = format!("sleep 3; touch survived-{n}");
+    let mut lifeline = other.lifeline()?;
+    for _ in 0..20 {
+        let script = lifeline.held_by("while echo . >&9; do sleep 0.2; done");
         let params = other.creating(json!({"command": "sh", "args": ["-c", script]}));
         other.agent().ask(&other.agent().fresh_id(), "terminal/create", params).await.map(drop)?;
     }
     other.agent().hang_up().await;
-    other.editor()?.ended(DEATH).await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    let survived = std::fs::read_dir(other.folder()).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("survived")).count()
-    });
+    other.editor()?.ended(other.slow()).await;
+    // What was still being started has taken hold by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let result = lifeline.let_go().await;
     other.leave().await;
-    ensure!(survived == 0, "{survived} of 20 commands outlived their agent");
-    Ok(())
+    result
 }

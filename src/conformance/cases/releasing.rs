@@ -32,9 +32,6 @@ cases! {
         "release right after create leaves nothing" => right_after_create;
 }
 
-/// Past every grace time.
-const DEATH: Duration = Duration::from_secs(15);
-
 async fn kills(stage: Stage) -> Result<(), Fault> {
     dies_with_release(&stage, "trap '' TERM; sleep 100 & while echo . >&9; do sleep 0.2; done").await
 }
@@ -52,7 +49,7 @@ async fn dies_with_release(stage: &Stage, script: &str) -> Result<(), Fault> {
         "the command ended before it was released"
     );
     stage.release(&id).await?;
-    lifeline.let_go(DEATH).await
+    lifeline.let_go().await
 }
 
 const METHODS: [&str; 4] = ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];

@@ -1,9 +1,6 @@
 //! Sessions that are not simply new: loaded, resumed and forked, with the folders and the terminals that each has.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -12,9 +9,6 @@ use crate::conformance::{
     lifeline::Lifeline,
     stage::Stage,
 };
-
-/// How long the commands of a session that is closed may take to end.
-const DEATH: Duration = Duration::from_secs(20);
 
 cases! {
     174 Must BothSides "v1 session setup: load and resume carry cwd":
@@ -56,11 +50,11 @@ async fn forked_terminals(stage: Stage) -> Result<(), Fault> {
         stage.refused("terminal/output", json!({"sessionId": session, "terminalId": terminal})).await?;
     }
     editor_asks(&stage, "session/close", json!({"sessionId": first})).await?;
-    first_lives.let_go(DEATH).await?;
+    first_lives.let_go().await?;
     let seen = stage.ask("terminal/output", json!({"sessionId": second, "terminalId": of_second})).await?;
     ensure!(seen["exitStatus"].is_null(), "the end of one fork ended the other's command: {seen}");
     editor_asks(&stage, "session/close", json!({"sessionId": second})).await?;
-    second_lives.let_go(DEATH).await?;
+    second_lives.let_go().await?;
     let seen = stage.output(&of_parent).await?;
     ensure!(seen.exit.is_none(), "the end of its forks ended a command of the parent's");
     Ok(())
@@ -68,7 +62,7 @@ async fn forked_terminals(stage: Stage) -> Result<(), Fault> {
 
 async fn fork_with_command(stage: &Stage, folder: &Path) -> Result<(String, String, Lifeline), Fault> {
     let session = fork(stage, folder).await?;
-    let mut lifeline = Lifeline::in_folder(folder)?;
+    let mut lifeline = Lifeline::in_folder(folder, stage.slow())?;
     let script = lifeline.held_by("exec sleep 600");
     let params = json!({"sessionId": session, "command": "sh", "args": ["-c", script]});
     let created = stage.ask("terminal/create", params).await?;

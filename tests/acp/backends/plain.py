@@ -16,7 +16,7 @@ import time
 
 SHELL = "/bin/sh"
 DEFAULT_LIMIT = 1 << 20
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 5.0
 
 
 class Refused(Exception):
@@ -109,9 +109,9 @@ class Terminal:
         with self.changed:
             # What is left in the pipe, unless something else holds it open.
             if self.defect != "output-late":
-                self.changed.wait_for(lambda: getattr(self, "at_end", False), timeout=0.3)
+                self.changed.wait_for(lambda: getattr(self, "at_end", False), timeout=2)
             if self.defect == "waits-for-pipe":
-                self.changed.wait_for(lambda: getattr(self, "at_end", False), timeout=60)
+                self.changed.wait_for(lambda: getattr(self, "at_end", False), timeout=90)
             if code < 0:
                 name = signal.Signals(-code).name
                 self.exit = {"exitCode": 128 - code, "signal": name}

@@ -13,7 +13,7 @@ import * as acp from '@agentclientprotocol/sdk';
 const { methods } = acp;
 const [reportFile, kind, workspace, names, ...command] = process.argv.slice(2);
 const report = { verdicts: {}, permissions: [], updates: [], foreign: [] };
-let current = '';
+const scenarios = new Map();
 
 const child = spawn(command[0], command.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] });
 const ended = new Promise((resolve) => child.on('exit', resolve));
@@ -21,19 +21,21 @@ const ended = new Promise((resolve) => child.on('exit', resolve));
 const editor = acp
   .client({ name: 'provost-tests' })
   .onRequest(methods.client.session.requestPermission, ({ params }) => {
-    report.permissions.push({ scenario: current, ...params });
-    const wanted = current === 'rejected' ? 'reject' : 'allow';
+    const scenario = scenarios.get(params.sessionId);
+    report.permissions.push({ scenario, ...params });
+    const wanted = scenario === 'rejected' ? 'reject' : 'allow';
     const option = params.options.find(({ kind: optionKind }) => optionKind.startsWith(wanted));
     return { outcome: { outcome: 'selected', optionId: option.optionId } };
   })
   .onNotification(methods.client.session.update, ({ params }) => {
-    report.updates.push({ scenario: current, ...params });
+    const scenario = scenarios.get(params.sessionId);
+    report.updates.push({ scenario, ...params });
     const { update } = params;
     if (update.toolCallId === 'call-live' && JSON.stringify(update).includes('line 1')) {
-      writeFileSync(`${workspace}/${current}/was-shown`, '');
+      writeFileSync(`${workspace}/${scenario}/was-shown`, '');
     }
     if (update.sessionUpdate === 'agent_message_chunk') {
-      report.verdicts[current] = (report.verdicts[current] ?? '') + update.content.text;
+      report.verdicts[scenario] = (report.verdicts[scenario] ?? '') + update.content.text;
     }
   })
   .onRequest('*', ({ method }) => {
@@ -46,10 +48,10 @@ await editor.connectWith(acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.
   if (kind === 'streaming') clientCapabilities._meta = { terminal_output: true };
   report.initialized = await agent.request(methods.agent.initialize, { protocolVersion: 1, clientCapabilities });
   for (const name of names.split(',')) {
-    current = name;
     const cwd = `${workspace}/${name}`;
     mkdirSync(cwd, { recursive: true });
     const { sessionId } = await agent.request(methods.agent.session.new, { cwd, mcpServers: [] });
+    scenarios.set(sessionId, name);
     const answer = await agent.request(methods.agent.session.prompt, {
       sessionId,
       prompt: [{ type: 'text', text: name }],

@@ -156,6 +156,8 @@ async def rejected(t):
 async def timeout(t):
     terminal = await t.create("sh", ["-c", "echo begun; sleep 100; echo never"])
     await t.show("call-timeout", terminal)
+    while (await t.output(terminal)).output != "begun\n":
+        await asyncio.sleep(0.02)
     wait = asyncio.create_task(t.wait(terminal))
     done, _ = await asyncio.wait([wait], timeout=0.3)
     assert not done, "the wait was answered before its time"

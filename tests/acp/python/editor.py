@@ -18,20 +18,20 @@ class Editor:
     def __init__(self, workspace):
         self.workspace = workspace
         self.report = {"verdicts": {}, "permissions": [], "updates": [], "foreign": []}
-        self.current = ""
+        self.scenarios = {}
 
     def on_connect(self, agent):
         pass
 
     async def request_permission(self, session_id, tool_call, options, **kwargs):
         params = {
-            "scenario": self.current,
+            "scenario": self.scenarios[session_id],
             "sessionId": session_id,
             "toolCall": tool_call.model_dump(mode="json", by_alias=True, exclude_none=True),
             "options": [option.model_dump(mode="json", by_alias=True, exclude_none=True) for option in options],
         }
         self.report["permissions"].append(params)
-        wanted = "reject" if self.current == "rejected" else "allow"
+        wanted = "reject" if self.scenarios[session_id] == "rejected" else "allow"
         option = next(option for option in options if option.kind.startswith(wanted))
         return schema.RequestPermissionResponse(
             outcome=schema.AllowedOutcome(outcome="selected", option_id=option.option_id)
@@ -39,11 +39,12 @@ class Editor:
 
     async def session_update(self, session_id, update, **kwargs):
         dumped = update.model_dump(mode="json", by_alias=True, exclude_none=True)
-        self.report["updates"].append({"scenario": self.current, "sessionId": session_id, "update": dumped})
+        scenario = self.scenarios[session_id]
+        self.report["updates"].append({"scenario": scenario, "sessionId": session_id, "update": dumped})
         if dumped.get("toolCallId") == "call-live" and "line 1" in json.dumps(dumped):
-            open(os.path.join(self.workspace, self.current, "was-shown"), "w").close()
+            open(os.path.join(self.workspace, scenario, "was-shown"), "w").close()
         if dumped["sessionUpdate"] == "agent_message_chunk":
-            self.report["verdicts"][self.current] = dumped["content"]["text"]
+            self.report["verdicts"][scenario] = dumped["content"]["text"]
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -65,10 +66,10 @@ async def main():
     async with acp.spawn_agent_process(editor, *command, env=dict(os.environ)) as (agent, process):
         await agent.initialize(protocol_version=1, client_capabilities=capabilities)
         for name in names.split(","):
-            editor.current = name
             cwd = os.path.join(workspace, name)
             os.makedirs(cwd, exist_ok=True)
             session = await agent.new_session(cwd=cwd, mcp_servers=[])
+            editor.scenarios[session.session_id] = name
             answer = await agent.prompt(session_id=session.session_id, prompt=[text_block(name)])
             editor.report["stopReason"] = answer.stop_reason
             await agent.close_session(session_id=session.session_id)
