@@ -24,8 +24,10 @@ use super::{
 const ASKED_MAX: usize = 4_096;
 /// How long an agent may take to answer that a session is closed, before its commands are stopped anyway.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Not in the stable table.
+/// Not in the stable table, as what follows.
 const SESSION_FORK: &str = "session/fork";
+/// Frees what a session holds, as closing does.
+const SESSION_ARCHIVE: &str = "session/archive";
 
 /// What the editor has asked, and was not answered yet.
 #[derive(Debug)]
@@ -80,6 +82,7 @@ impl AskedOfAgent {
             SESSION_FORK,
             names.session_close,
             names.session_delete,
+            SESSION_ARCHIVE,
         ]
         .contains(&method)
     }
@@ -157,7 +160,7 @@ impl AskedOfAgent {
 
     fn about_session(&self, method: &str, params: SessionParams) -> Option<Asked> {
         let names = &AGENT_METHOD_NAMES;
-        if method == names.session_close || method == names.session_delete {
+        if [names.session_close, names.session_delete, SESSION_ARCHIVE].contains(&method) {
             return params.session_id.map(Asked::Ends);
         }
         let known = params.session_id.as_ref().and_then(|id| self.terminals.workspace_of(id));

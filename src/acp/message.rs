@@ -14,6 +14,8 @@ use serde_json::value::RawValue;
 
 use super::fields::Text;
 
+/// Up to here whole numbers are exact in a reader that knows nothing but double precision: 2^53 - 1.
+const EXACT_MOST: f64 = 9_007_199_254_740_991.0;
 /// The keys that a message may have at its top. Others are carried and not looked at.
 const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
@@ -117,10 +119,18 @@ pub(super) fn glance(beginning: &[u8]) -> (Option<Box<RawValue>>, Option<String>
     (seen.id, seen.method)
 }
 
-/// What tells two ids apart: `1` and `"1"` are two, `"a"` and `"\u0061"` are one.
+/// What tells two ids apart: `1` and `"1"` are two, `"a"` and `"\u0061"` are one, and so are `1` and `1.0`. A number that
+/// not every reader holds exactly is the text that it is.
 pub(super) fn key_of(id: &RawValue) -> String {
-    serde_json::from_str::<serde_json::Value>(id.get())
-        .map_or_else(|_| id.get().to_owned(), |id| id.to_string())
+    match serde_json::from_str::<serde_json::Value>(id.get()) {
+        Ok(serde_json::Value::Number(number)) => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "it is whole, and exact below the bound")]
+            Some(whole) if whole.fract() == 0.0 && whole.abs() <= EXACT_MOST => (whole as i64).to_string(),
+            Some(_) | None => id.get().to_owned(),
+        },
+        Ok(id) => id.to_string(),
+        Err(_) => id.get().to_owned(),
+    }
 }
 
 /// Strings, numbers and null. An object as an id cannot be matched with anything.
@@ -259,6 +269,10 @@ mod tests {
         let key = |text: &str| key_of(&RawValue::from_string(text.to_owned()).unwrap());
         assert_ne!(key("1"), key("\"1\""));
         assert_eq!(key("\"a\""), key("\"\\u0061\""));
+        assert_eq!((key("1"), key("-0")), (key("1.0"), key("0e5")));
+        assert_ne!(key("123456789012345678901234567890"), key("123456789012345678901234567891"));
+        assert_ne!(key("18446744073709551615"), key("18446744073709551614"));
+        assert_ne!(key("1.5"), key("1"));
     }
 
     #[test]

@@ -18,11 +18,14 @@ use super::{
     asking::{self, Questions},
     link::Link,
     refusal,
+    subagents::{Announced, Placement},
 };
 use crate::proto::v1;
 
 /// Sessions that are kept track of at once. More are refused their commands.
 pub const SESSIONS_MAX: usize = 1_024;
+/// Of these, those of subagents, which the agent opens. More cannot run commands.
+pub const SUBAGENTS_MAX: usize = 512;
 /// The longest id that becomes a label.
 const LABEL_MAX_BYTES: usize = 128;
 /// How long the agent's messages wait for the journal to say what it has done.
@@ -46,6 +49,10 @@ pub(super) struct Session {
     /// The protocol's id.
     pub(super) id: String,
     pub(super) workspace: Workspace,
+    /// Of a subagent's: the one that it was announced in.
+    parent: Option<Arc<Session>>,
+    /// Of a subagent's: where its commands start, where that is not where its parent's do.
+    start: Mutex<Option<PathBuf>>,
     /// The gateway's id, once it is open there.
     opened: Mutex<Option<String>>,
     /// Held by whoever opens it: once.
@@ -81,7 +88,7 @@ impl Sessions {
     /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
     pub(super) fn know(&self, id: &str, workspace: Workspace) -> Option<Arc<Session>> {
         let mut by_id = self.lock();
-        if by_id.get(id).is_some_and(|known| known.workspace == workspace) {
+        if by_id.get(id).is_some_and(|known| known.parent.is_none() && known.workspace == workspace) {
             return None;
         }
         if by_id.len() >= SESSIONS_MAX && !by_id.contains_key(id) {
@@ -92,16 +99,34 @@ impl Sessions {
             );
             return None;
         }
-        let session = Session {
-            id: id.to_owned(),
-            workspace,
-            opened: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
-            closed: CancellationToken::new(),
-            questions: Arc::default(),
-        };
+        let session = Session::new(id, workspace, None);
         let other = by_id.insert(id.to_owned(), Arc::new(session));
-        other.inspect(|other| other.closed.cancel())
+        other.inspect(|other| end_of(other, &mut by_id))
+    }
+
+    /// Knows a subagent's session from now on, or where it has moved to. What the editor has opened is not the agent's to
+    /// move.
+    pub(super) fn announce(&self, announced: Announced) {
+        let mut by_id = self.lock();
+        let Some(parent) = by_id.get(&announced.parent).cloned() else { return };
+        if let Some(known) = by_id.get(&announced.child) {
+            if known.parent.is_some() && Arc::ptr_eq(&known.root(), &parent.root()) {
+                known.place(announced.placement);
+            }
+            return;
+        }
+        let subagents = by_id.values().filter(|session| session.parent.is_some()).count();
+        if subagents >= SUBAGENTS_MAX || by_id.len() >= SESSIONS_MAX {
+            tracing::warn!(
+                session = announced.child,
+                limit = SUBAGENTS_MAX,
+                "too many subagents: this one cannot run commands"
+            );
+            return;
+        }
+        let session = Session::new(&announced.child, parent.workspace.clone(), Some(parent));
+        session.place(announced.placement);
+        by_id.insert(announced.child, Arc::new(session));
     }
 
     /// A session that is known.
@@ -111,42 +136,43 @@ impl Sessions {
 
     /// Knows a session no longer, from this moment on.
     pub(super) fn forget(&self, id: &str) -> Option<Arc<Session>> {
-        self.lock().remove(id).inspect(|session| session.closed.cancel())
+        let mut by_id = self.lock();
+        by_id.remove(id).inspect(|session| end_of(session, &mut by_id))
     }
 
-    /// Knows none any longer.
+    /// Knows none any longer. Gives those that have others end with them.
     pub(super) fn forget_all(&self) -> Vec<Arc<Session>> {
         let all: Vec<_> = self.lock().drain().map(|(_, session)| session).collect();
         all.iter().for_each(|session| session.closed.cancel());
-        all
+        all.into_iter().filter(|session| session.parent.is_none()).collect()
     }
 
     /// The gateway's id of a session, opened there when it is not yet.
     pub(super) async fn open(&self, session: &Session) -> Result<String, Error> {
+        let root = session.root_of();
         let opened = {
-            let _turn = session.opening.lock().await;
-            match session.opened_as() {
+            let _turn = root.opening.lock().await;
+            match root.opened_as() {
                 Some(opened) => opened,
                 None => {
-                    let opened = self.open_at_gateway(session).await?;
-                    *session.lock() = Some(opened.clone());
+                    let opened = self.open_at_gateway(root).await?;
+                    *root.lock() = Some(opened.clone());
                     opened
                 }
             }
         };
-        if session.closed.is_cancelled() {
+        if root.is_closed() {
             // It was closed while it was being opened; to close it twice does no harm.
             self.close_at_gateway(&opened).await;
-            return Err(refusal::unknown_session());
         }
-        Ok(opened)
+        if session.is_closed() { Err(refusal::unknown_session()) } else { Ok(opened) }
     }
 
     /// The gateway knows `unknown` no longer, although nobody here has closed it: it is opened anew. A gateway that was
     /// told to stop everything closes its sessions.
     pub(super) async fn open_anew(&self, session: &Session, unknown: &str) -> Result<String, Error> {
         {
-            let mut opened = session.lock();
+            let mut opened = session.root_of().lock();
             if opened.as_deref() == Some(unknown) {
                 *opened = None;
             }
@@ -267,7 +293,56 @@ impl Sessions {
     }
 }
 
+/// It is over, and those that were announced in it with it.
+fn end_of(session: &Session, by_id: &mut HashMap<String, Arc<Session>>) {
+    session.closed.cancel();
+    by_id.retain(|_, session| !session.is_closed());
+}
+
 impl Session {
+    fn new(id: &str, workspace: Workspace, parent: Option<Arc<Self>>) -> Self {
+        Self {
+            id: id.to_owned(),
+            workspace,
+            start: Mutex::default(),
+            opened: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            closed: parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token()),
+            questions: parent.as_ref().map(|parent| parent.questions.clone()).unwrap_or_default(),
+            parent,
+        }
+    }
+
+    /// Whether it is a subagent's.
+    pub(super) fn is_subagents(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Where commands start that name no folder; none for the workspace's own.
+    pub(super) fn start(&self) -> Option<PathBuf> {
+        let own = self.start.lock().expect("no code panics while it holds the folder").clone();
+        own.or_else(|| self.parent.as_ref()?.start())
+    }
+
+    fn place(&self, placement: Placement) {
+        let mut start = self.start.lock().expect("no code panics while it holds the folder");
+        match placement {
+            Placement::Unchanged => {}
+            Placement::Inherited => *start = None,
+            Placement::At(folder) => *start = Some(folder),
+        }
+    }
+
+    /// The session that the gateway has for it: its own, or that of whoever has announced it.
+    fn root_of(&self) -> &Self {
+        self.parent.as_ref().map_or(self, |parent| parent.root_of())
+    }
+
+    /// As [`Session::root_of`], to keep.
+    pub(super) fn root(self: &Arc<Self>) -> Arc<Self> {
+        self.parent.as_ref().map_or_else(|| self.clone(), Self::root)
+    }
+
     /// Whether it was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()

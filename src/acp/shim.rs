@@ -21,6 +21,7 @@ use super::{
     lines,
     message::{self, Message, Parsed, Unreadable},
     permission::Permissions,
+    subagents,
     terminals::Terminals,
     tool_calls::ToolCalls,
 };
@@ -41,6 +42,7 @@ pub type Note = Arc<dyn Fn(&str) + Send + Sync>;
 pub(super) struct Shim {
     editor: Outbox,
     agent: Outbox,
+    terminals: Terminals,
     permissions: Arc<Permissions>,
     tool_calls: Arc<ToolCalls>,
     note: Note,
@@ -68,8 +70,8 @@ impl Shim {
         let handshake = Arc::new(Handshake::default());
         let tool_calls = ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone());
         let asked = AskedOfAgent::new(handshake, terminals.clone(), tool_calls.clone(), permissions.clone());
-        let calls = Calls::new(agent.clone(), terminals);
-        Arc::new(Self { editor, agent, permissions, tool_calls, note, asked, calls })
+        let calls = Calls::new(agent.clone(), terminals.clone());
+        Arc::new(Self { editor, agent, terminals, permissions, tool_calls, note, asked, calls })
     }
 
     /// Takes what the editor sent.
@@ -212,6 +214,9 @@ impl Shim {
             Message::Notification { method, params: Some(params) }
                 if method == CLIENT_METHOD_NAMES.session_update =>
             {
+                if let Some(announced) = subagents::announced(params) {
+                    self.terminals.announce(announced);
+                }
                 let ran_beside = self.tool_calls.pass_update(line, params).await?;
                 if ran_beside.is_some() {
                     (self.note)(RAN_BESIDE);

@@ -17,7 +17,7 @@ use super::{
     refusal,
     sessions::Session,
     terminal::Terminal,
-    terminals::{TERMINALS_MAX, Terminals},
+    terminals::{TERMINALS_MAX, Terminals, release},
 };
 use crate::proto::v1;
 
@@ -62,8 +62,11 @@ impl Terminals {
         let terminal = Arc::new(Terminal::new(self.0.link.clone(), session, started));
         self.lock().insert(terminal.id.clone(), terminal.clone());
         if terminal.session.is_closed() {
-            // Its session was closed meanwhile, and with it the command.
+            // Its session was closed meanwhile, and with it the command, but for a subagent's.
             self.lock().remove(&terminal.id);
+            if terminal.session.is_subagents() {
+                tokio::spawn(release(terminal));
+            }
             return Err(refusal::unknown_session());
         }
         Ok(terminal)
@@ -96,8 +99,11 @@ impl Terminals {
         (at_gateway, form): (&str, Form),
         wanted: &mut oneshot::Sender<T>,
     ) -> Result<v1::Terminal, Status> {
-        let to_gateway = create::to_gateway(request, at_gateway, form)
+        let mut to_gateway = create::to_gateway(request, at_gateway, form)
             .map_err(|error| Status::invalid_argument(error.message))?;
+        if let Some(start) = session.start().filter(|_| to_gateway.cwd.is_empty()) {
+            to_gateway.cwd = start.to_string_lossy().into_owned();
+        }
         let request_id = Ulid::generate().to_string();
         let Some(ask) = &self.0.ask else {
             let refusing =

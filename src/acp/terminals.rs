@@ -25,6 +25,7 @@ use super::{
     link::Link,
     refusal,
     sessions::{Session, Sessions, Somebody, Workspace},
+    subagents::Announced,
     terminal::Terminal,
 };
 use crate::client::{self, Client, ConnectError};
@@ -250,8 +251,30 @@ impl Terminals {
     }
 
     async fn end(&self, session: &Arc<Session>) {
+        if session.is_subagents() {
+            return self.end_terminals_of(session).await;
+        }
         self.0.sessions.close(session).await;
-        self.lock().retain(|_, terminal| !Arc::ptr_eq(&terminal.session, session));
+        // Its subagents' are over, too.
+        self.lock().retain(|_, terminal| !Arc::ptr_eq(&terminal.session.root(), session));
+    }
+
+    /// Releases the terminals of a session that shares that of the gateway's with others.
+    async fn end_terminals_of(&self, session: &Arc<Session>) {
+        let left: Vec<_> = {
+            let mut live = self.lock();
+            live.extract_if(|_, terminal| Arc::ptr_eq(&terminal.session, session)).collect()
+        };
+        let releasing = left.into_iter().map(|(_, terminal)| tokio::spawn(release(terminal)));
+        for releasing in releasing.collect::<Vec<_>>() {
+            // What cannot be released ends with the session of the gateway's.
+            let _ = releasing.await;
+        }
+    }
+
+    /// Takes in what an agent announces of its subagents.
+    pub(super) fn announce(&self, announced: Announced) {
+        self.0.sessions.announce(announced);
     }
 
     pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Terminal>>> {
@@ -260,7 +283,7 @@ impl Terminals {
 }
 
 /// Releases in a task of its own: a release that was begun is finished.
-async fn release(terminal: Arc<Terminal>) -> Result<(), Error> {
+pub(super) async fn release(terminal: Arc<Terminal>) -> Result<(), Error> {
     let releasing = tokio::spawn(async move { terminal.release().await });
     releasing.await.map_err(|_| refusal::internal("The terminal could not be released."))?
 }

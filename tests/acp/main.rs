@@ -16,4 +16,5 @@ mod shim_gateway;
 mod shim_leash;
 mod shim_peer;
 mod shim_sessions;
+mod shim_subagents;
 mod stand;
