@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a slow machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 /// How often what cannot be waited for is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 

@@ -89,7 +89,12 @@ async fn a_policy_that_does_not_load_is_seen_and_one_that_does_mends_it() {
     let good = scrape(at).await;
     assert_eq!((good.of("provost_policy_generation"), good.of("provost_policy_refused")), (1.0, 0.0));
     let file = gateway.folder().join("policies/more.toml");
-    fs::write(&file, "[[rule]]\nid = 'broken'\n").expect("a policy can be written");
+    // Written beside and renamed: a reload never sees half a file.
+    let put = |rules: &str| {
+        fs::write(file.with_extension("new"), rules).expect("a policy can be written");
+        fs::rename(file.with_extension("new"), &file).expect("a policy can be put in place");
+    };
+    put("[[rule]]\nid = 'broken'\n");
     let bad = until(at, "the refusal", |metrics| metrics.of("provost_policy_refused") == 1.0).await;
     assert_eq!(bad.of("provost_policy_generation"), 1.0, "the one in force stays");
     assert!(bad.of("provost_policy_loads_total{result=\"refused\"}") >= 1.0);
@@ -98,7 +103,7 @@ async fn a_policy_that_does_not_load_is_seen_and_one_that_does_mends_it() {
     assert_eq!(bad.of("provost_ready"), 1.0, "commands are judged by the one in force");
 
     let rule = "[[rule]]\nid = 'more'\ndecision = 'deny'\nargv = ['no-such-program']\n";
-    fs::write(&file, rule).expect("a policy can be written");
+    put(rule);
     let mended = until(at, "the load", |metrics| metrics.of("provost_policy_refused") == 0.0).await;
     assert_eq!(mended.of("provost_policy_generation"), 2.0);
     assert_eq!(mended.of("provost_policy_loads_total{result=\"taken\"}"), 2.0);

@@ -47,7 +47,11 @@ async fn a_grandchild_that_holds_the_pipe_does_not_hold_the_exit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_a_child_writes_just_after_the_exit_is_still_there() {
-    in_session(&Gateway::shared(), async |session| {
+    // Longer than a slow machine takes to let the child run; what waits for the time to pass is not tested here.
+    let patient = Gateway::with_policy(|policy| {
+        policy["profile"]["workspace"]["times"]["linger"] = "30s".into();
+    });
+    in_session(&patient, async |session| {
         let done = session.attack("emit").args(["late", "20"]).finish().await;
         assert_eq!(code(&done.outcome), 0);
         assert_eq!(done.text(), "early\nlate\n");

@@ -57,8 +57,12 @@ impl Again {
                 what();
                 turn += 1;
                 pause = (pause + 37) % 1_500;
-                // Now and then long enough that a spawn comes through on a slow machine, too.
-                let micros = if turn.is_multiple_of(16) { 20_000 } else { pause };
+                // Now and then long enough that a spawn comes through on a slow machine, too, and on a very slow one.
+                let micros = match turn {
+                    _ if turn.is_multiple_of(512) => 500_000,
+                    _ if turn.is_multiple_of(16) => 20_000,
+                    _ => pause,
+                };
                 std::thread::park_timeout(Duration::from_micros(micros));
             }
         });
