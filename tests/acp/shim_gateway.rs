@@ -116,10 +116,16 @@ fn a_gateway_that_does_not_come_back_is_told_of_in_every_answer() {
     ask(&mut talk, "o", "terminal/output", &of);
     ask(&mut talk, "k", "terminal/kill", &of);
     ask(&mut talk, "c", "terminal/create", &json!({"sessionId":"s","command":"touch made"}));
-    for answer in answers(&talk, ["c", "k", "o", "w1", "w2", "w3"]).values() {
+    for (id, answer) in &answers(&talk, ["c", "k", "o", "w1", "w2", "w3"]) {
         assert_eq!(answer["error"]["code"], -32603, "{answer}");
         let message = answer["error"]["message"].as_str().unwrap_or_default();
-        assert!(message.to_lowercase().contains("the gateway does not answer"), "{answer}");
+        // A create may have been on its way when the gateway went.
+        let may_be_on_its_way =
+            id == "c" && message.contains("lost before it said whether the command was started");
+        assert!(
+            message.to_lowercase().contains("the gateway does not answer") || may_be_on_its_way,
+            "{answer}"
+        );
     }
     // What else there is goes its way.
     talk.agent_says(json!({"jsonrpc":"2.0","method":"next"}));
