@@ -18,7 +18,6 @@ use nix::{
 use provost::{
     cgroup::hierarchy,
     policy::profile::{Demand, Network, Profile},
-    proto::supervisor::Stage,
     sandbox::{
         host::Host,
         launch::{self, LaunchError, Launched},
@@ -207,7 +206,11 @@ fn a_step_that_the_kernel_refuses_is_named_and_leaves_nothing() {
     let place = Place::new();
     let host = place.host_with(&filtered(SETHOSTNAME, None, 0x0005_0000 | libc::EOVERFLOW as u32));
     match launch::launch_blocking(&host, place.state.path(), place.spec("sbx_refused")) {
-        Err(LaunchError::Stage { stage: Stage::Hostname, errno: Errno::EOVERFLOW, .. }) => {}
+        Err(LaunchError::Stage {
+            stage: provost::proto::supervisor::Stage::Hostname,
+            errno: Errno::EOVERFLOW,
+            ..
+        }) => {}
         other => panic!("{other:?}"),
     }
     place.assert_nothing_is_left_of("sbx_refused", "refused");

@@ -115,14 +115,16 @@ pub(super) unsafe fn bare(number: i64, arguments: [usize; 5]) -> isize {
     result
 }
 
-/// A stack for a child, with a page below it that faults.
+/// A stack for a child, with a page below it, however large pages are, that faults.
 #[derive(Debug)]
 pub(super) struct Stack {
     start: NonNull<c_void>,
 }
 
 const STACK_BYTES: usize = 64 << 10;
-const GUARD_BYTES: usize = 4 << 10;
+/// The largest page that Linux has on the machines that this is written for (aarch64 may have 4, 16 or 64 KiB): a guard
+/// of less would be widened over the stack by the kernel. It takes up addresses and no memory.
+const GUARD_BYTES: usize = 64 << 10;
 
 impl Stack {
     pub(super) fn new() -> Result<Self, Errno> {

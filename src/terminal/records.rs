@@ -195,7 +195,7 @@ pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
 
 /// A command that could not be entered on its session's roll.
 pub fn not_kept(terminal: &Terminal, error: &std::io::Error) -> Record {
-    spawn_failed(terminal, SpawnError::LimitReached, "roll".to_owned(), error.raw_os_error(), error)
+    spawn_failed(terminal, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.

@@ -220,11 +220,13 @@ struct Kept {
     series: Series,
     entries: HashMap<TerminalId, Entry>,
     rewrite_at_bytes: u64,
+    /// Whether something is held here that could not be written.
+    is_behind: bool,
 }
 
 impl Kept {
     fn empty(series: Series) -> Self {
-        Self { series, entries: HashMap::new(), rewrite_at_bytes: REWRITE_ABOVE_BYTES }
+        Self { series, entries: HashMap::new(), rewrite_at_bytes: REWRITE_ABOVE_BYTES, is_behind: false }
     }
 
     fn restore(file: PathBuf) -> (Self, Result<(), RollError>) {
@@ -257,31 +259,44 @@ impl Kept {
         }
         let mut kept = Self { entries, ..Self::empty(Series::unwritten(file)) };
         if !kept.entries.is_empty() {
-            kept.rewrite();
+            kept.rewrite_or_say();
         }
         kept
     }
 
+    /// Adds a record. What could not be written before is written first: no end that was told is forgotten because the
+    /// disk was full for a moment.
     fn append(&mut self, record: Record) -> io::Result<()> {
-        self.series.append(&RollRecord { record: Some(record) })
+        if self.is_behind {
+            self.rewrite()?;
+        }
+        let appended = self.series.append(&RollRecord { record: Some(record) });
+        self.is_behind = appended.is_err();
+        appended
     }
 
     fn rewrite_when_long(&mut self) {
         if self.series.length() >= self.rewrite_at_bytes {
-            self.rewrite();
+            self.rewrite_or_say();
         }
     }
 
-    fn rewrite(&mut self) {
+    fn rewrite_or_say(&mut self) {
+        if let Err(error) = self.rewrite() {
+            tracing::error!(error = %error, "cannot write a session's roll anew");
+        }
+    }
+
+    fn rewrite(&mut self) -> io::Result<()> {
         let records = self.entries.values().flat_map(|entry| {
             let begun = Some(Record::Begun(entry.begun.clone()));
             begun.into_iter().chain(entry.ended.clone().map(Record::Ended))
         });
-        if let Err(error) = self.series.rewrite(records.map(|record| RollRecord { record: Some(record) })) {
-            tracing::error!(error = %error, "cannot write a session's roll anew");
-        }
+        let written = self.series.rewrite(records.map(|record| RollRecord { record: Some(record) }));
+        self.is_behind = written.is_err();
         // After a failure, too: it is not tried again with each terminal.
         self.rewrite_at_bytes = (self.series.length() * REWRITE_AT_TIMES).max(REWRITE_ABOVE_BYTES);
+        written
     }
 }
 

@@ -187,6 +187,7 @@ fn of_spawn_error(error: SpawnError) -> TurnedAway {
         SpawnError::SandboxLost => TurnedAway::SandboxLost,
         SpawnError::ProgramChanged => TurnedAway::ProgramChanged,
         SpawnError::SecretUnavailable => TurnedAway::SecretUnavailable,
+        SpawnError::StateUnwritable => TurnedAway::StateUnwritable,
         SpawnError::ConfinementUnavailable | SpawnError::Unspecified => TurnedAway::ConfinementUnavailable,
     }
 }

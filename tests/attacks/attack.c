@@ -362,7 +362,12 @@ static int do_suid_creat(void) {
 }
 static int do_suid_open(void) {
     umask(0);
+#ifdef SYS_open
     return opened((int)syscall(SYS_open, arg(0), O_CREAT | O_WRONLY, 04755));
+#else
+    // Newer machines have openat(2) only.
+    return opened(open(arg(0), O_CREAT | O_WRONLY, 04755));
+#endif
 }
 static int do_suid_openat(void) {
     umask(0);
@@ -443,7 +448,13 @@ static int do_sethostname(void) {
 }
 static int do_clock_settime(void) { return (int)syscall(SYS_clock_settime, CLOCK_MONOTONIC, NULL); }
 static int do_syslog(void) { return syscall(SYS_syslog, 10, NULL, 0) < 0 ? -1 : 0; }
-static int do_iopl(void) { return (int)syscall(SYS_iopl, 1); }
+static int do_iopl(void) {
+#ifdef SYS_iopl
+    return (int)syscall(SYS_iopl, 1);
+#else
+    return errno = ENOSYS, -1;
+#endif
+}
 static int do_quotactl(void) { return (int)syscall(SYS_quotactl, 0x800003 << 8, NULL, 0, NULL); }
 static int do_fanotify(void) { return opened((int)syscall(SYS_fanotify_init, 0, 0)); }
 static int do_lsm_self(void) { return prctl(PR_SET_DUMPABLE, 2, 0, 0, 0); }

@@ -15,6 +15,7 @@ use tonic::Code;
 
 use crate::{
     lines::{Until, printing, stop},
+    lost::kill_sandboxes,
     support::{Gateway, Options, Process, Session, Terminal, code, eventually, is_root, skip, within},
 };
 
@@ -225,8 +226,9 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     if !is_root() {
         return skip("a small file system is mounted");
     }
-    let gateway =
-        Gateway::start_with(Options { config: Some(JOURNAL_ELSEWHERE.into()), ..Options::default() });
+    let journal = tempfile::tempdir().expect("a folder can be made");
+    let config = Some(format!("[journal]\nfolder = {:?}\n", journal.path()));
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
     gateway.crash();
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&gateway.state).status();
@@ -238,6 +240,7 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     let mut session = Session::open(&gateway).await;
     let terminal = printing(&session, "kept", Until::Stopped, 4).create().await;
     terminal.until("kept 1").await;
+    let late = session.sh("while [ ! -e go ]; do sleep 0.05; done; exit 3").create().await;
     let filler = gateway.state.join("filler");
     let mut size = 256 << 10;
     while size > 0 {
@@ -251,7 +254,7 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     gateway.crash();
     gateway.start_again();
     session.go_on(&gateway.caller().await);
-    let terminal = terminal.over(&session.caller);
+    let (terminal, late) = (terminal.over(&session.caller), late.over(&session.caller));
     let request = crate::support::api::CreateSessionRequest {
         roots: vec![session.workspace.display().to_string()],
         ..Default::default()
@@ -260,17 +263,55 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     let refused = crate::support::Refusal::from(refused);
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "STATE_UNWRITABLE"));
     assert_eq!(code(&session.command("true").finish().await.outcome), 0, "what is there can be used");
+
+    // For as long as there is room for a word of each: nothing is started that the next gateway could not know of.
+    let refused = loop {
+        match session.command("true").try_create().await {
+            Ok(terminal) => terminal.release().await,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "STATE_UNWRITABLE"));
+    assert_eq!((refused.meta("stage"), refused.meta("errno")), ("roll", "28"), "{refused:?}");
+    let failed = eventually("it is in the journal", || {
+        records(journal.path()).into_iter().find(|line| line.contains(r#""kind":"spawn_failed""#))
+    })
+    .await;
+    assert!(failed.contains(r#""reason":"STATE_UNWRITABLE""#) && failed.contains("roll"), "{failed}");
+
+    // What ends now is told, and stays told: its end is written when there is room again.
+    fs::write(session.workspace.join("go"), "").expect("the workspace is on another disk");
+    let told = late.wait().await;
+    assert_eq!(code(&told), 3);
     stop(&session.workspace);
     assert_eq!(code(&terminal.wait().await), 4);
+    fs::remove_file(&filler).expect("it is ours");
+    assert_eq!(code(&session.command("true").finish().await.outcome), 0, "there is room again");
+    gateway.crash();
+    kill_sandboxes(&gateway).await;
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    let (terminal, late) = (terminal.over(&session.caller), late.over(&session.caller));
+    assert_eq!(late.wait().await, told);
+    assert_eq!(code(&terminal.wait().await), 4);
     session.close().await;
-    drop((terminal, session));
+    drop((terminal, late, session));
     gateway.signal(Signal::SIGINT);
     assert!(gateway.wait().success());
     drop(unmount);
     gateway.stop();
 }
 
-const JOURNAL_ELSEWHERE: &str = "[journal]\nenabled = false\n";
+/// The lines of a journal.
+fn records(journal: &Path) -> Vec<String> {
+    let files = fs::read_dir(journal).expect("there is a journal").flatten().map(|entry| entry.path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    files
+        .flat_map(|file| {
+            fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+}
 
 struct Unmount(PathBuf);
 

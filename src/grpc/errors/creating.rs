@@ -26,7 +26,11 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Unapproved(unapproved) => self::unapproved(unapproved),
         CreateError::Quota(reached) => quota_reached(reached),
         CreateError::Unrecorded(error) => unrecorded(error),
-        CreateError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
+        CreateError::Keep(cause) => {
+            let errno = cause.raw_os_error().map(|errno| ("errno", errno.to_string()));
+            let metadata = [("stage", "roll".to_owned())].into_iter().chain(errno);
+            spawn_status(SpawnError::StateUnwritable, Code::Unavailable, with_causes(error), metadata)
+        }
         CreateError::Withheld(_) => {
             status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
         }
