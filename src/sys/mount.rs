@@ -49,7 +49,8 @@ impl Attributes {
     }
 }
 
-/// Makes a detached copy of the mount at `path` (open_tree(2) with `OPEN_TREE_CLONE`). Links are not followed.
+/// Makes a detached copy of the mount at `path` (open_tree(2) with `OPEN_TREE_CLONE`). Links are not followed. Where the
+/// mount is shared, the copy is its peer until [`part`].
 /// An empty path means what `folder` itself is open on.
 ///
 /// # Errors
@@ -108,6 +109,17 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
         userns_fd: user_namespace.as_raw_fd() as u64,
     };
     set(mount, Reach::One, &attributes)
+}
+
+/// Takes a detached copy out of the peer group of the mount that it was copied from: what is mounted in it would appear
+/// there, and the other way round.
+///
+/// # Errors
+/// The errno of mount_setattr(2).
+pub fn part(mount: BorrowedFd<'_>, reach: Reach) -> Result<(), Errno> {
+    let attributes =
+        libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
+    set(mount, reach, &attributes)
 }
 
 /// Stops mount events from going in or out of everything at and below `path`.

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use crate::support::{Gateway, Session, code, in_session};
+use crate::support::{Gateway, Session, code, in_session, is_root, new_workspace, skip};
 
 /// Runs a script on the host, in a folder.
 fn outside(folder: &Path, script: &str) -> String {
@@ -85,6 +85,62 @@ async fn a_hook_cannot_be_planted_where_there_is_no_folder_of_hooks() {
         honest_work_goes_on(session).await;
     })
     .await;
+}
+
+/// A folder that is a mount of its own, shared as service managers share all mounts of a host; taken down again.
+struct Shared<'a>(&'a Path);
+
+impl<'a> Shared<'a> {
+    fn made_of(folder: &'a Path) -> Option<Self> {
+        let mount = |arguments: &[&str]| {
+            Command::new("mount").args(arguments).arg(folder).status().is_ok_and(|status| status.success())
+        };
+        let from = folder.display().to_string();
+        let made = mount(&["--bind", &from]).then_some(Self(folder))?;
+        mount(&["--make-shared"]).then_some(made)
+    }
+
+    /// What the host has mounted in it.
+    fn mounted_below(&self) -> Vec<String> {
+        let inside = format!(" {}/", self.0.display());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
+        mounts.lines().filter(|line| line.contains(&inside)).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Shared<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--recursive"]).arg(self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_covered_in_a_sandbox_is_not_covered_on_a_host_that_shares_its_mounts() {
+    if !is_root() {
+        return skip("only root can mount");
+    }
+    let gateway = Gateway::start();
+    let folder = new_workspace(&gateway, None);
+    let Some(shared) = Shared::made_of(&folder) else { return skip("nothing can be mounted here") };
+    outside(&folder, REPOSITORY);
+    // What is mounted in a peer of it appears in it.
+    let peer = new_workspace(&gateway, None);
+    outside(&folder, &format!("mount --bind . {0} && mount -t tmpfs none {0}/.git/hooks", peer.display()));
+    assert_eq!(shared.mounted_below().len(), 1);
+    outside(&folder, &format!("umount {0}/.git/hooks && umount {0}", peer.display()));
+    assert!(shared.mounted_below().is_empty());
+
+    let roots = vec![folder.display().to_string()];
+    let session =
+        Session::open_with(&gateway, gateway.caller().await, None, |request| request.roots = roots).await;
+    let looked = session.sh("cat /proc/self/mountinfo; touch .git/hooks/pre-commit").finish().await;
+    assert_ne!(code(&looked.outcome), 0, "it is covered inside");
+    assert!(!looked.text().contains(" shared:"), "{}", looked.text());
+    assert_eq!(shared.mounted_below(), Vec::<String>::new());
+    session.close().await;
+    outside(&folder, "touch .git/hooks/pre-commit");
+    drop(shared);
+    gateway.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

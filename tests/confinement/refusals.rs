@@ -70,7 +70,9 @@ async fn all_are_refused(cases: &[Case]) {
             // PID 1 inside is the supervisor.
             let arguments = filled(one.arguments, &session.workspace.display().to_string(), "1");
             let done = session.attack("attack").args([one.verb.to_owned()]).args(arguments).finish().await;
-            if done.text().trim() != format!("{} {}", one.verb, one.inside) {
+            // The kernel may be built without it, where another one refuses.
+            let refused = |errno: &str| done.text().trim() == format!("{} {errno}", one.verb);
+            if !one.inside.split(" or ").any(refused) {
                 wrong.push(format!(
                     "inside, {} {:?} gave {:?} ({:?}) and not {}",
                     one.verb,
@@ -109,10 +111,10 @@ async fn the_kernels_switches_are_out_of_reach() {
         case("open_write", &["/proc/sys/kernel/core_pattern"], Works, "EACCES"),
         case("open_write", &["/proc/sys/kernel/hostname"], Works, "EACCES"),
         case("open_write", &["/proc/sys/vm/drop_caches"], Works, "EACCES"),
-        case("open_write", &["/proc/sysrq-trigger"], Absent, "ENOENT"),
+        case("open_write", &["/proc/sysrq-trigger"], Absent, "ENOENT or EACCES"),
         case("open_write", &["/proc/self/oom_score_adj"], Works, "EROFS"),
         case("open_write", &["/proc/self/uid_map"], Works, "EROFS"),
-        case("open_read", &["/proc/kcore"], Absent, "ENOENT"),
+        case("open_read", &["/proc/kcore"], Absent, "ENOENT or EACCES"),
         case("list", &["/sys"], Works, "ENOENT"),
         case("list", &["/sys/fs/cgroup"], Works, "ENOENT"),
         case("list", &["/sys/kernel/security"], Absent, "ENOENT"),

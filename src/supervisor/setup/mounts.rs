@@ -88,6 +88,8 @@ pub fn prepare_detached(
     for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
         let step = StageError::of_step(Stage::Mount, index);
         let detached = mount::copy(source.as_fd(), c"", reach(planned)).map_err(&step)?;
+        // Out here nothing is private yet, and most hosts share all of their mounts.
+        mount::part(detached.as_fd(), reach(planned)).map_err(&step)?;
         if planned.idmap {
             let owner = (planned.disk_uid, planned.disk_gid);
             if !maps.iter().any(|(known, _)| *known == owner) {
