@@ -57,6 +57,10 @@ async fn be_a_client(gateway: &str) -> Result<(), Failure> {
     let session = SessionId::new("session-1");
     terminals.open_session(&session, std::env::current_dir()?, Vec::new());
 
+    // When an update announces a subagent's session: it works where its parent does.
+    let subagent = SessionId::new("subagent-1");
+    terminals.open_subagent(&session, &subagent, None);
+
     // Whenever the agent sends a request. These would come from its stdout.
     let created = answer(
         &terminals,
@@ -69,6 +73,12 @@ async fn be_a_client(gateway: &str) -> Result<(), Failure> {
     let output = answer(&terminals, "terminal/output", terminal.clone()).await?;
     answer(&terminals, "terminal/release", terminal.clone()).await?;
     println!("output {} exit code {}", output["output"], ended["exitCode"]);
+
+    let of_subagent = json!({ "sessionId": subagent, "command": "exit 4" });
+    let created = answer(&terminals, "terminal/create", of_subagent).await?;
+    let of_subagent = json!({ "sessionId": subagent, "terminalId": created["terminalId"] });
+    let ended = answer(&terminals, "terminal/wait_for_exit", of_subagent).await?;
+    println!("subagent's exit code {}", ended["exitCode"]);
 
     // The id is gone with the release, and an agent that asks on is told so.
     let gone = answer(&terminals, "terminal/output", terminal).await;

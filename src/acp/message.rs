@@ -66,7 +66,7 @@ pub(super) enum Unreadable {
     #[error("a message must be one JSON object on one line: {0}")]
     Json(#[from] serde_json::Error),
     /// JSON that is neither request nor notification nor answer.
-    #[error("a message has a method, or an id with a result or an error")]
+    #[error("a message has a method or an id, and not a method and a result")]
     Shape {
         /// The id, where there is one that can be answered.
         id: Option<Box<RawValue>>,
@@ -103,6 +103,8 @@ pub(super) fn parse_one(text: &str) -> Result<Message<'_>, Unreadable> {
         (Some(id), None, result, error) if result.is_some() || error.is_some() => {
             Ok(Message::Response { id, result: result.filter(|_| error.is_none()) })
         }
+        // A result that is nothing, which some writers of JSON leave out.
+        (Some(id), None, None, None) => Ok(Message::Response { id, result: Some(RawValue::NULL) }),
         (id, _, _, _) => Err(Unreadable::Shape { id: id.map(ToOwned::to_owned) }),
     }
 }
@@ -232,6 +234,7 @@ mod tests {
         assert!(matches!(one(r#"{"method":"a","params":[]}"#), Message::Notification { .. }));
         assert!(matches!(one(r#"{"id":"x","result":null}"#), Message::Response { result: Some(_), .. }));
         assert!(matches!(one(r#"{"id":1,"error":{}}"#), Message::Response { result: None, .. }));
+        assert!(matches!(one(r#"{"jsonrpc":"2.0","id":1}"#), Message::Response { result: Some(_), .. }));
     }
 
     #[test]
@@ -241,7 +244,8 @@ mod tests {
             r#"{"id":1,"method":"a","METHOD":"terminal/create"}"#,
             r#"{"id":1,"method":"a","id":2}"#,
             r#"{"id":1,"method":"a","result":1}"#,
-            r#"{"id":1}"#,
+            r#"{"jsonrpc":"2.0"}"#,
+            r#"{"id":1,"Result":1}"#,
             r#"{"id":{},"result":1}"#,
             r#"{"method":5}"#,
             "[1",

@@ -25,7 +25,7 @@ use super::{
     link::Link,
     refusal,
     sessions::{Session, Sessions, Somebody, Workspace},
-    subagents::Announced,
+    subagents::{Announced, Placement},
     terminal::Terminal,
 };
 use crate::client::{self, Client, ConnectError};
@@ -270,6 +270,14 @@ impl Terminals {
             // What cannot be released ends with the session of the gateway's.
             let _ = releasing.await;
         }
+    }
+
+    /// Knows a subagent's session from now on, or where it has moved to: to be called with what a `subagent_update` in the
+    /// session `parent` says. Its commands may work where its parent's may, and start in `cwd`, or where its parent's start.
+    /// It ends with its parent.
+    pub fn open_subagent(&self, parent: &SessionId, id: &SessionId, cwd: Option<PathBuf>) {
+        let placement = cwd.map_or(Placement::Inherited, Placement::At);
+        self.announce(Announced { parent: parent.0.to_string(), child: id.0.to_string(), placement });
     }
 
     /// Takes in what an agent announces of its subagents.

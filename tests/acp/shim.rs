@@ -35,6 +35,51 @@ fn ids_of_every_type_come_back_as_they_went() {
 }
 
 #[test]
+fn ids_that_are_numbers_of_any_kind_come_back_to_the_digit() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    for id in ["1.0", "1e2", "-0.5", "9007199254740993", "123456789012345678901234567890", "1E400"] {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"terminal/output","params":{{"sessionId":"s","terminalId":"x"}}}}"#
+        );
+        talk.agent_writes(format!("{line}\n").as_bytes());
+        let answer = talk.agent_hears_line();
+        assert!(answer.contains(&format!(r#""id":{id},"error""#)), "{answer}");
+    }
+    // Two that differ where double precision does not: only the one that is named is cancelled.
+    let terminal = talk.create("until [ -e go ]; do sleep 0.05; done; exit 3");
+    for id in ["123456789012345678901234567890", "123456789012345678901234567891"] {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"terminal/wait_for_exit","params":{{"sessionId":"s","terminalId":"{terminal}"}}}}"#
+        );
+        talk.agent_writes(format!("{line}\n").as_bytes());
+    }
+    let cancel = r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":123456789012345678901234567890}}"#;
+    talk.agent_writes(format!("{cancel}\n").as_bytes());
+    let cancelled = talk.agent_hears_line();
+    assert!(
+        cancelled.contains(r#""id":123456789012345678901234567890,"error":{"code":-32800"#),
+        "{cancelled}"
+    );
+    std::fs::write(talk.workspace.join("go"), "").expect("the workspace is ours");
+    let ended = talk.agent_hears_line();
+    assert!(ended.contains(r#""id":123456789012345678901234567891,"result":{"exitCode":3"#), "{ended}");
+}
+
+#[test]
+fn an_answer_without_a_result_passes_and_is_an_answer() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let mark = mark();
+    talk.create(&format!("sleep {mark}"));
+    wait_for_sleepers(&mark, 1);
+    talk.editor_says(json!({"jsonrpc":"2.0","id":9,"method":"session/close","params":{"sessionId":"s"}}));
+    assert_eq!(talk.agent_hears()["method"], "session/close");
+    // As JavaScript writes a result that is undefined.
+    talk.agent_writes(b"{\"jsonrpc\":\"2.0\",\"id\":9}\n");
+    assert_eq!(talk.editor_hears_line(), r#"{"jsonrpc":"2.0","id":9}"#);
+    wait_for_sleepers(&mark, 0);
+}
+
+#[test]
 fn what_a_laxer_reader_could_take_for_a_terminal_request_never_reaches_the_editor() {
     let mut talk = Talk::in_session(&[], json!({}));
     let create = r#""params":{"sessionId":"s","command":"id"}"#;

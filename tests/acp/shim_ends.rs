@@ -140,12 +140,29 @@ fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
 #[test]
 fn the_embedders_example_runs() {
     // Built by `cargo test` too; asked for here so that a single suite can be run from a clean tree.
-    let built =
-        Command::new(env!("CARGO")).args(["build", "--quiet", "--offline", "--example", "embed"]).status();
-    assert!(built.expect("cargo runs").success());
+    let build = ["build", "--quiet", "--offline", "--example", "embed"];
+    let built = Command::new(env!("CARGO")).args(build).output().expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let beside = std::path::Path::new(env!("CARGO_BIN_EXE_provost")).with_file_name("examples");
     let ran = Command::new(beside.join("embed")).output().expect("the example starts");
     assert!(ran.status.success(), "{ran:?}");
     let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(said.contains(r#"output "hello\n" exit code 3"#) && said.contains("no such terminal"), "{said}");
+    for line in [r#"output "hello\n" exit code 3"#, "subagent's exit code 4", "no such terminal"] {
+        assert!(said.contains(line), "{line:?} is not in {said}");
+    }
+}
+
+/// The page's own files, as a newcomer would copy them.
+#[test]
+fn the_profile_that_the_page_shows_is_valid_beside_the_default_policy() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/acp.md")).expect("the page is there");
+    let (_, profile) = page.split_once("```toml\n").expect("the page shows a profile");
+    let (profile, _) = profile.split_once("```").expect("it ends");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::copy(root.join("policies/default.toml"), folder.path().join("default.toml")).expect("a policy");
+    std::fs::write(folder.path().join("mine.toml"), profile).expect("a policy");
+    let mut check = Command::new(env!("CARGO_BIN_EXE_provost"));
+    let checked = check.args(["policy", "check"]).arg(folder.path()).output().expect("provost starts");
+    assert!(checked.status.success(), "{checked:?}");
 }
