@@ -250,7 +250,11 @@ impl Check<'_> {
             }
             Record::FilesRemoved(removed) => {
                 let end = Link { sequence: removed.last_sequence, hash: removed.last_hash };
-                if self.unexplained.as_ref().is_some_and(|(link, _)| *link == end) {
+                // All of them, or those before the first one that is still there: deleting may be interrupted.
+                let tells_of = |(link, first): &(Link, Place)| {
+                    *link == end || (link.sequence < end.sequence && removed.files.contains(&first.file))
+                };
+                if self.unexplained.as_ref().is_some_and(tells_of) {
                     self.unexplained = None;
                 }
                 self.notice(line);

@@ -1,7 +1,9 @@
 //! Files are ended, deleted and read again, clocks step, and the chain holds.
 
 use std::{
+    fs,
     num::NonZeroU32,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -10,8 +12,8 @@ use std::{
 };
 
 use provost::journal::{
-    AppendError, Clock, Command, Decision, Entries, FileClosed, Filter, Folder, Follower, Journal, Judged,
-    Moment, Observed, Record, Retention, SyncRule, Verdict,
+    AppendError, Clock, Command, Decision, Entries, FaultKind, FileClosed, Filter, Folder, Follower, Journal,
+    Judged, Moment, Observed, Record, Retention, SyncRule, Verdict,
 };
 
 use crate::{assert_intact, kill, options, written};
@@ -45,6 +47,38 @@ fn rotation_and_deletion_keep_the_chain() {
         assert!(report.first_sequence.unwrap() > 1);
         assert!(Folder::new(&folder).files().unwrap().len() <= 3);
     }
+}
+
+#[test]
+fn a_deletion_that_was_interrupted_is_explained_and_another_one_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    written(options.clone(), 40);
+    let before: Vec<_> = Folder::new(&folder)
+        .files()
+        .unwrap()
+        .into_iter()
+        .map(|file| (folder.join(&file.name), fs::read(folder.join(&file.name)).unwrap()))
+        .collect();
+    assert!(before.len() > 5, "{}", before.len());
+    options.retention.files = NonZeroU32::new(4);
+    written(options, 10);
+    let is_gone = |path: &PathBuf| !path.exists();
+    let gone: Vec<_> = before.iter().filter(|(path, _)| is_gone(path)).collect();
+    assert!(gone.len() > 2, "{}", gone.len());
+    assert_intact(&folder);
+    // The crash came when the first one was gone, and the others were not.
+    for (path, content) in gone.iter().skip(1).rev() {
+        fs::write(path, content).unwrap();
+        assert_intact(&folder);
+    }
+    // What is listed in no record is missed.
+    for (path, _) in &before {
+        let _ = fs::remove_file(path);
+    }
+    assert_eq!(crate::report(&folder).faults[0].kind, FaultKind::MissingFile);
 }
 
 #[test]

@@ -139,8 +139,13 @@ fn check_together(first: &str, second: &str, dialect: Dialect, policy: &PolicySe
         let (one, two, all) = (decide(first), decide(second), decide(&both));
         // A line with nothing to run is denied only as long as nothing else is there.
         let runs = |line: &Line| line.commands.iter().any(|c| !c.words.is_empty()) || !line.opaque.is_empty();
-        assert!(!runs(&a) || all >= one, "{both:?}: {one} became {all}");
-        assert!(!runs(&b) || all >= two, "{both:?}: {two} became {all}");
+        // What a here-document says is known only where nothing beside it might make `cat` another program.
+        let least = |line: &str, alone: Decision| match line.contains("cat") && line.contains("<<") {
+            true => alone.min(Decision::Ask),
+            false => alone,
+        };
+        assert!(!runs(&a) || all >= least(first, one), "{both:?}: {one} became {all}");
+        assert!(!runs(&b) || all >= least(second, two), "{both:?}: {two} became {all}");
     }
 }
 
@@ -196,6 +201,9 @@ const RULES: &str = "default_profile = 'a'\n[profile.a]\n\
 /// Where chance begins, unless `PROVOST_FUZZ_SEED` says otherwise: who changes nothing sees nothing new fail.
 const SEED: u64 = 0x5eed;
 
+/// Texts that are tried in any case.
+const LEAST_ROUNDS: u64 = 11;
+
 /// Runs a target on mutated seeds until its time is over.
 fn fuzz(target: &str, seeds: &[String], tokens: &[&str], check: impl Fn(&str, &str)) {
     let seed = number("PROVOST_FUZZ_SEED").unwrap_or(SEED).max(1);
@@ -203,7 +211,8 @@ fn fuzz(target: &str, seeds: &[String], tokens: &[&str], check: impl Fn(&str, &s
     let mut dice = Dice(seed);
     let deadline = Instant::now() + time;
     let mut rounds = 0_u64;
-    while Instant::now() < deadline {
+    // A host that is slow has a few all the same.
+    while rounds < LEAST_ROUNDS || Instant::now() < deadline {
         let text = mutated(&mut dice, seeds, tokens);
         let other = &seeds[dice.roll(seeds.len())];
         if catch_unwind(AssertUnwindSafe(|| check(&text, other))).is_err() {
@@ -212,7 +221,6 @@ fn fuzz(target: &str, seeds: &[String], tokens: &[&str], check: impl Fn(&str, &s
         rounds += 1;
     }
     println!("{target}: {rounds} texts in {time:?}, PROVOST_FUZZ_SEED={seed}");
-    assert!(rounds > 10, "{rounds} rounds of {target}");
 }
 
 fn mutated(dice: &mut Dice, seeds: &[String], tokens: &[&str]) -> String {

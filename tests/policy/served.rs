@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::support::{
     Gateway,
     api::{Cause, CreateTerminalRequest, OnAsk},
-    api_duration, code, eventually, in_session,
+    api_duration, code, eventually, in_session, within,
 };
 
 const RULES: &str = r#"
@@ -42,14 +42,16 @@ async fn a_rule_that_is_added_is_in_force_for_the_next_command_and_a_broken_file
             "it runs before the rule is there"
         );
         add_rules(&gateway, RULES);
-        let refusal = async || loop {
-            match session.command("id").try_create().await {
-                Err(refusal) => break refusal,
-                Ok(_) => tokio::task::yield_now().await,
+        let refusal = async {
+            loop {
+                match session.command("id").try_create().await {
+                    Err(refusal) => break refusal,
+                    // So that not a cap is what refuses.
+                    Ok(terminal) => drop((terminal.wait().await, terminal.release().await)),
+                }
             }
         };
-        let refusal =
-            tokio::time::timeout(Duration::from_secs(10), refusal()).await.expect("the rule is loaded");
+        let refusal = within("the rule", refusal).await;
         assert_eq!(refusal.reason, "POLICY_DENIED");
         assert_eq!(refusal.meta("rule"), "no-shred");
         assert!(refusal.message.contains("you need not know who you are"), "{}", refusal.message);
@@ -112,8 +114,12 @@ async fn a_rules_time_limit_holds_for_the_commands_that_it_matches_and_for_no_ot
             argv = ["id", "**"]
             "#,
         );
-        let loaded = async || while session.command("id").try_create().await.is_ok() {};
-        tokio::time::timeout(Duration::from_secs(10), loaded()).await.expect("the rules are loaded");
+        let loaded = async {
+            while let Ok(terminal) = session.command("id").try_create().await {
+                drop((terminal.wait().await, terminal.release().await));
+            }
+        };
+        within("the rules", loaded).await;
         let napped = session.command("sleep").args(["1000"]).finish().await;
         assert_eq!(napped.outcome.cause(), Cause::TimeLimit, "{:?}", napped.outcome);
         let other = session.command("tail").args(["-f", "/dev/null"]);
@@ -150,7 +156,7 @@ async fn a_rule_that_names_a_profile_runs_the_program_that_this_profile_finds() 
                 }
             }
         };
-        let ran = tokio::time::timeout(Duration::from_secs(10), in_force).await.expect("the rule is loaded");
+        let ran = within("the rule", in_force).await;
         assert_eq!(ran.text(), "the tool of the profile\n");
         // What is asked for by its path is that file, whatever the profile.
         let by_path = session.command("/usr/bin/id").finish().await;

@@ -36,7 +36,7 @@ pub(super) fn changes_lookup(name: &str) -> bool {
             | "FPATH"
             | "module_path"
             | "MODULE_PATH"
-    )
+    ) || name.starts_with("BASH_FUNC_")
 }
 
 /// Names that every one of the known shells takes for itself, so that no file is run.
@@ -45,6 +45,7 @@ pub(super) fn is_builtin(name: &str) -> bool {
         name,
         ":" | "."
             | "["
+            | "[["
             | "alias"
             | "bg"
             | "break"

@@ -3,14 +3,15 @@
 //! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
 //! comes behind it, in `eval` and its kind as well.
 
+mod weighing;
+
 use super::{
     builtin::{changes_lookup, is_builtin, makes_names_of_names, runs_a_file, takes_data, variables_set},
-    effects::{Excluded, merge},
     kinds,
-    pattern::Match,
-    program::{self, Found},
-    rule::{Decision, Effects, Mode, Rule, Subject, base_name},
-    shell::{self, Dialect, Named, OpaqueReason, Place, Word},
+    program::{self, Found, Programs},
+    rule::{Decision, Effects, base_name},
+    shell::{self, Dialect, Line, Named, OpaqueReason, Place, SimpleCommand, Word},
+    values::Values,
     verdict::{Bench, DEEPEST, Form, Ground, MOST_UNITS, Unit, Verdict},
     wrapper::{self, Inner},
 };
@@ -60,11 +61,19 @@ pub(super) struct Hearing<'a> {
     effects: Vec<(String, Effects)>,
     observed: Vec<(String, Decision)>,
     lookup: Lookup,
+    values: Values,
 }
 
 impl<'a> Hearing<'a> {
     pub(super) fn of(bench: Bench<'a>) -> Self {
-        Self { bench, units: Vec::new(), effects: Vec::new(), observed: Vec::new(), lookup: Lookup::Trusted }
+        Self {
+            bench,
+            units: Vec::new(),
+            effects: Vec::new(),
+            observed: Vec::new(),
+            lookup: Lookup::Trusted,
+            values: Values::default(),
+        }
     }
 
     pub(super) fn hear(mut self, form: Form<'_>) -> Verdict {
@@ -77,6 +86,9 @@ impl<'a> Hearing<'a> {
                 self.line(line, dialect, Reads::NewShell, &Place::Start, &mut Vec::new());
             }
         }
+        if let Some(text) = self.values.hidden_in_arithmetic(&self.bench.circumstances.env) {
+            self.hide(&text, OpaqueReason::Assignment, &[]);
+        }
         self.close()
     }
 
@@ -85,15 +97,13 @@ impl<'a> Hearing<'a> {
         if reads == Reads::NewShell {
             self.lookup = Lookup::Trusted;
         }
-        let parsed = shell::parse(line, dialect);
+        let parsed = match self.values.leave_names_alone() {
+            true => shell::parse_knowing_programs(line, dialect),
+            false => shell::parse(line, dialect),
+        };
+        self.values.take_in(&parsed);
         for part in &parsed.opaque {
             self.hide(&part.text, part.reason, within);
-        }
-        let env = &self.bench.circumstances.env;
-        if let Some(value) =
-            parsed.evaluated.iter().find_map(|name| env.get(name).filter(|v| acts_in_arithmetic(v)))
-        {
-            self.hide(value, OpaqueReason::Assignment, within);
         }
         for (at, command) in parsed.commands.iter().enumerate() {
             if self.units.len() >= MOST_UNITS {
@@ -106,7 +116,11 @@ impl<'a> Hearing<'a> {
                 Named::Function => Seen::AsFunction(dialect),
                 Named::Program => Seen::InShell(dialect),
             };
-            if self.assignments(&command.assignments, within) | self.variables(&command.words, within) {
+            let mut assignments = command.assignments.clone();
+            if is_own_read(command, &parsed) {
+                assignments.retain(|(name, _)| name != "IFS");
+            }
+            if self.assignments(&assignments, within) | self.variables(&command.words, within) {
                 self.lookup = Lookup::Changed;
             }
             if !command.words.is_empty() {
@@ -223,11 +237,16 @@ impl<'a> Hearing<'a> {
             is_builtin || matches!(file, Found::File(_)) && (given == base || programs.is_named(&file, base));
         // What is no file can only be what the shell itself takes the name for.
         let is_shells_own = seen != Seen::FromArgv && file == Found::Missing && given == base;
+        // An applet is itself, whatever files there are.
+        let is_applet = seen == Seen::FromArgv
+            && given == base
+            && within.last().is_some_and(|outer| kinds::is_many_programs(outer));
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
         let is_wrapper = is_itself
             || is_shells_own
+            || is_applet
             || kinds::is_dynamic_loader(base)
-            || (base.starts_with("git-") && programs.is_named(&file, "git"));
+            || (base.starts_with("git-") && is_of_git(&file, programs));
         let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
         let is_function = matches!(seen, Seen::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
@@ -276,123 +295,17 @@ impl<'a> Hearing<'a> {
         }
         within.pop();
     }
-
-    /// Lets every rule speak about one command.
-    fn rules(
-        &mut self,
-        words: &[Word],
-        file: Found,
-        is_itself: bool,
-        place: &Place,
-        within: &[String],
-        otherwise: Option<Ground>,
-    ) -> Answered {
-        let subject = Subject::of(words, &file, is_itself, place, self.bench.circumstances);
-        let mut matched = Vec::new();
-        let mut strictest: Option<(Decision, &Rule)> = None;
-        let mut doubted_by: Option<&Rule> = None;
-        for rule in self.bench.rules {
-            let answer = rule.matches(&subject, self.bench.programs);
-            if answer == Match::No {
-                continue;
-            }
-            matched.push((rule.id.clone(), answer));
-            // What only perhaps matches allows nothing, and asks where it would deny.
-            let decision = match (rule.decision, answer) {
-                (Decision::Allow, Match::Perhaps) => continue,
-                (Decision::Deny, Match::Perhaps) => Decision::Ask,
-                (decision, _) => decision,
-            };
-            if rule.mode == Mode::Observe {
-                self.observed.push((rule.id.clone(), decision));
-                continue;
-            }
-            // But it asks about nothing that would be denied without it.
-            if rule.decision == Decision::Deny && answer == Match::Perhaps {
-                doubted_by = doubted_by.filter(|other| other.id < rule.id).or(Some(rule));
-                continue;
-            }
-            if decision == Decision::Allow && rule.effects != Effects::default() {
-                self.effects.push((rule.id.clone(), rule.effects.clone()));
-            }
-            let wins = strictest
-                .is_none_or(|(so_far, by)| decision > so_far || (decision == so_far && rule.id < by.id));
-            if wins {
-                strictest = Some((decision, rule));
-            }
-        }
-        let (decision, ground, answered) = match (strictest, doubted_by, otherwise) {
-            (Some((Decision::Allow, _)), Some(doubt), _) | (None, Some(doubt), Some(_)) => {
-                (Decision::Ask, Ground::Rule(doubt.id.clone()), Answered::Otherwise)
-            }
-            (Some((Decision::Allow, rule)), None, _) if !rule.is_about_everything() => {
-                (Decision::Allow, Ground::Rule(rule.id.clone()), Answered::AllowedByName)
-            }
-            (Some((decision, rule)), _, _) => (decision, Ground::Rule(rule.id.clone()), Answered::Otherwise),
-            (None, None, Some(Ground::Opaque(reason))) => {
-                (Decision::Ask, Ground::Opaque(reason), Answered::Otherwise)
-            }
-            (None, None, Some(ground)) => (Decision::Allow, ground, Answered::Otherwise),
-            (None, _, None) => (Decision::Deny, Ground::Default, Answered::Otherwise),
-        };
-        matched.sort_unstable();
-        self.units.push(Unit {
-            words: words.to_vec(),
-            file,
-            within: within.to_vec(),
-            decision,
-            ground,
-            matched,
-        });
-        answered
-    }
-
-    fn hide_words(&mut self, words: &[Word], reason: OpaqueReason, within: &[String]) {
-        self.hide(&shell::print(words), reason, within);
-    }
-
-    /// Judges a part that can't be seen, as what it is: any command whatever.
-    fn hide(&mut self, text: &str, reason: OpaqueReason, within: &[String]) {
-        let words = [Word::Opaque { text: text.to_owned(), reason }];
-        self.rules(&words, Found::Unknown, false, &Place::Unknown, within, Some(Ground::Opaque(reason)));
-    }
-
-    fn close(mut self) -> Verdict {
-        let mut effects = Effects::default();
-        self.effects.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut by: Option<String> = None;
-        for (id, more) in std::mem::take(&mut self.effects) {
-            if let Err(Excluded) = merge(&mut effects, &more) {
-                let other = by.clone().unwrap_or_default();
-                self.units.push(Unit {
-                    words: Vec::new(),
-                    file: Found::Unknown,
-                    within: Vec::new(),
-                    decision: Decision::Deny,
-                    ground: Ground::Conflict(other, id),
-                    matched: Vec::new(),
-                });
-                break;
-            }
-            by = Some(id);
-        }
-        // Nothing to run is nothing to allow.
-        let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
-        self.observed.sort();
-        self.observed.dedup();
-        let cause = self.units.iter().find(|unit| unit.decision == decision);
-        let cause_rule = cause.and_then(|unit| match &unit.ground {
-            Ground::Rule(id) => Some(id.clone()),
-            _ => None,
-        });
-        Verdict { decision, units: self.units, cause_rule, effects, observed: self.observed }
-    }
 }
 
-/// Whether a variable's value does something when it is taken for arithmetic.
-fn acts_in_arithmetic(value: &str) -> bool {
-    value.split_once('[').is_some_and(|(_, subscript)| shell::holds_substitution(subscript))
-        || shell::sets_by_arithmetic(value, changes_lookup)
+/// Whether a file named `git-X` is git's: git itself, or in its folder of programs.
+fn is_of_git(file: &Found, programs: &dyn Programs) -> bool {
+    programs.is_named(file, "git") || file.path().is_some_and(|path| path.contains("/git-core/"))
+}
+
+/// Whether a command is the builtin `read`, for which alone what stands before it is set.
+fn is_own_read(command: &SimpleCommand, line: &Line) -> bool {
+    let is_read = command.words.first().and_then(Word::literal) == Some("read");
+    is_read && line.defined.iter().all(|name| name != "read")
 }
 
 fn join(outer: &Place, inner: &Place) -> Place {

@@ -4,14 +4,18 @@ use super::shell::OpaqueReason;
 
 /// Programs that run others in ways that are not followed.
 #[rustfmt::skip]
-pub(super) const HIDING: [&str; 58] = [
+pub(super) const HIDING: [&str; 96] = [
     "at", "batch", "bwrap", "capsh", "catchsegv", "cgexec", "choom", "chpst", "chroot", "crontab",
     "daemon", "daemonize", "dbus-launch", "dbus-run-session", "dumb-init", "eatmydata", "entr", "expect",
     "fakechroot", "fakeroot", "faketime", "firejail", "gdb", "gosu", "i386", "linux32", "linux64", "lldb",
     "ltrace", "newgrp", "nsenter", "numactl", "parallel", "perf", "pkexec", "prlimit", "proot", "rlwrap",
     "run-parts", "runcon", "runuser", "screen", "script", "setarch", "setpriv", "sg", "ssh-agent",
     "start-stop-daemon", "strace", "su", "su-exec", "systemd-run", "tini", "tmux", "unbuffer", "unshare",
-    "valgrind", "xvfb-run",
+    "valgrind", "xvfb-run", "cpulimit", "chronic", "ifne", "mispipe", "pee", "sem", "setlock", "envdir", "softlimit",
+    "setuidgid", "aa-exec", "nsjail", "proxychains", "proxychains4", "torsocks", "systemd-inhibit", "systemd-cat", "sshpass",
+    "ccache", "distcc", "sccache", "hyperfine", "watchexec",
+    // Shells of other grammars.
+    "csh", "elvish", "fish", "hush", "lksh", "msh", "nu", "oksh", "osh", "pdksh", "posh", "rksh", "tcsh", "xonsh", "yash",
 ];
 
 /// Whether what a program hides is what a rule that allows it by name allows.
@@ -43,6 +47,7 @@ pub fn holds_a_command(name: &str) -> bool {
             | "GIT_ASKPASS"
             | "SSH_ASKPASS"
             | "BROWSER"
+            | "RSYNC_RSH"
             | "RUSTC_WRAPPER"
             | "RUSTC_WORKSPACE_WRAPPER"
     )
@@ -63,9 +68,8 @@ pub fn is_transparent(name: &str) -> bool {
             | "stdbuf"
             | "time"
             | "xargs"
-            | "busybox"
-            | "toybox"
     ) || is_shell(name)
+        || is_many_programs(name)
         || name.starts_with("git-")
 }
 
@@ -77,6 +81,11 @@ pub fn runs_its_text(name: &str) -> bool {
 /// Whether a base name is that of a shell.
 pub fn is_shell(name: &str) -> bool {
     matches!(name, "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash")
+}
+
+/// Whether a program is many, and its first argument says which.
+pub fn is_many_programs(name: &str) -> bool {
+    matches!(name, "busybox" | "busybox.static" | "busybox-static" | "toybox" | "coreutils")
 }
 
 /// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).

@@ -10,5 +10,6 @@ pub mod pattern;
 pub mod program;
 pub mod rule;
 pub mod shell;
+mod values;
 pub mod verdict;
 pub mod wrapper;

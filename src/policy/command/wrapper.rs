@@ -10,7 +10,7 @@ mod many;
 use self::many::{find, xargs};
 use super::{
     builtin::{is_harmless_option, keeps_reading},
-    kinds::{HIDING, is_dynamic_loader},
+    kinds::{HIDING, is_dynamic_loader, is_many_programs},
     options::{Options, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
 };
@@ -88,7 +88,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "sudo" | "doas" => sudo(args),
         "xargs" => xargs(args),
         "find" => find(args),
-        "busybox" | "toybox" => applet(args),
+        _ if is_many_programs(name) => applet(args),
         "watch" => joined(after(
             args,
             &Options {
@@ -110,7 +110,10 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
             after(args, &Options { short: "lnprsx", ..PLAIN })
         }
         // Of zsh: they run a line, bring functions from files, or take the shell's own words away.
-        "emulate" | "sched" | "autoload" | "zmodload" | "disable" | "zle" | "zstyle" if !args.is_empty() => {
+        "emulate" | "sched" | "autoload" | "zmodload" | "disable" | "zle" | "zstyle" | "setopt"
+        | "unsetopt"
+            if !args.is_empty() =>
+        {
             opaque(OpaqueReason::Wrapper)
         }
         "compgen" | "complete" | "mapfile" | "readarray" | "bind" | "fc" if !args.is_empty() => {
@@ -193,6 +196,10 @@ fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
                 at += 1;
             }
             _ if text.starts_with("--") => return opaque(OpaqueReason::Wrapper),
+            // zsh takes `- LINE` for a line.
+            _ if text.starts_with(['-', '+']) && !text[1..].chars().all(|c| c.is_ascii_alphanumeric()) => {
+                return opaque(OpaqueReason::Wrapper);
+            }
             _ if text.len() > 1 && (text.starts_with('-') || text.starts_with('+')) => {
                 line_follows |= text.starts_with('-') && text.contains('c');
                 if text.contains('s') {
@@ -209,12 +216,24 @@ fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
         }
     }
     match (line_follows, args.get(at)) {
-        (true, Some(Word::Literal(line))) => vec![Inner::ShellLine(line.clone(), Some(Dialect::of(name)))],
+        (true, Some(Word::Literal(line))) => {
+            let mut inner = vec![Inner::ShellLine(line.clone(), Some(Dialect::of(name)))];
+            if matches!(name, "ksh" | "mksh") && holds_korn_arithmetic(line) {
+                inner.push(Inner::Opaque(OpaqueReason::Dialect));
+            }
+            inner
+        }
         (true, Some(Word::Opaque { reason, .. })) => opaque(*reason),
         (true, None) => Vec::new(),
         (false, Some(_)) => opaque(OpaqueReason::Script),
         (false, None) => opaque(OpaqueReason::Input),
     }
+}
+
+/// Whether a Korn shell might take what is in a variable for arithmetic where no other one does.
+fn holds_korn_arithmetic(line: &str) -> bool {
+    let evaluating = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "shift", "ulimit"];
+    line.contains('$') && evaluating.iter().any(|word| line.contains(word))
 }
 
 fn env(args: &[Word]) -> Vec<Inner> {
@@ -266,8 +285,11 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
 fn applet(args: &[Word]) -> Vec<Inner> {
     match args.first().map(Word::literal) {
         Some(Some(name)) if !name.starts_with('-') => argv(args),
-        Some(Some(_)) | None => Vec::new(),
-        Some(None) => opaque(OpaqueReason::Wrapper),
+        Some(Some("--help" | "--version" | "--list" | "--list-full" | "--install" | "--long")) | None => {
+            Vec::new()
+        }
+        // `coreutils --coreutils-prog=NAME`.
+        Some(Some(_) | None) => opaque(OpaqueReason::Wrapper),
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::{
     Dialect, OpaqueReason,
+    printed::{Printed, with_counts},
     reader::{Quoted, Reader, Reading, name_length},
     word::Draft,
 };
@@ -73,7 +74,9 @@ impl Reader<'_> {
     /// arithmetic, too, in which a shell runs what is substituted.
     pub(super) fn evaluated(&mut self, expression: Range<usize>) -> Reading<()> {
         let start = expression.start;
-        let expression = &self.text[expression];
+        let written = &self.text[expression];
+        let counted = (self.printed != Printed::Unknown).then(|| with_counts(written, self.dialect));
+        let expression = counted.as_deref().unwrap_or(written);
         if self.names_unknown(expression) || takes_in_text(expression) {
             self.note(start, OpaqueReason::Assignment);
         }
@@ -124,7 +127,7 @@ fn sets_variables(expression: &str) -> bool {
 }
 
 /// Everything in an expression that may be the name of a variable.
-fn names(expression: &str) -> Vec<String> {
+pub fn names(expression: &str) -> Vec<String> {
     let mut names: Vec<String> = names_in(expression).map(|(_, name)| name.to_owned()).collect();
     names.sort_unstable();
     names.dedup();

@@ -5,6 +5,7 @@
 
 use super::{
     Dialect, OpaqueReason, Word, holds_substitution,
+    printed::Printed,
     reader::{Quoted, Reader, Reading, is_delimiter, name_length},
     word::Draft,
 };
@@ -48,7 +49,13 @@ impl Reader<'_> {
         self.evaluated(start + length..start + length + subscript)?;
         self.at += length + subscript + plus + 1;
         let is_array = self.peek() == b'(';
+        // A value is data; as a text that is known it would be looked at for what arithmetic makes of it.
+        let outside = self.printed;
+        if outside == Printed::Texts {
+            self.printed = Printed::Numbers;
+        }
         let value = if is_array { self.array()? } else { self.value()? };
+        self.printed = outside;
         if holds_substitution(&value.value) {
             self.note(start, OpaqueReason::Assignment);
         }

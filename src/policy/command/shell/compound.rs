@@ -123,6 +123,7 @@ impl Reader<'_> {
                 is_known = is_for;
                 while !matches!(self.peek(), 0 | b'\n' | b';') {
                     let word = self.plain_word()?.finish(self.text);
+                    self.give(&name, word.literal().unwrap_or_default());
                     is_known &= word.literal().is_some_and(|text| !holds_substitution(text));
                     self.blanks();
                 }

@@ -3,16 +3,14 @@
 //! What dash would take for a program is noted. Words that the shell may take for arithmetic must not hide commands.
 
 use super::{
-    Dialect, OpaqueReason, holds_substitution,
+    Dialect, OpaqueReason, Word, holds_substitution,
     quoting::Context,
     reader::{Reader, Reading, is_delimiter},
 };
 
 impl Reader<'_> {
     pub(super) fn condition(&mut self) -> Reading<()> {
-        if self.dialect == Dialect::Posix {
-            self.note(self.at, OpaqueReason::Dialect);
-        }
+        let start = self.at;
         self.at += "[[".len();
         let mut open = 0_usize;
         let mut words = 0_usize;
@@ -65,6 +63,14 @@ impl Reader<'_> {
         }
         if open > 0 || words == 0 || context != Context::Plain {
             return self.stop(OpaqueReason::Syntax);
+        }
+        // To dash these are words of a program, and operators between commands; to busybox words without them.
+        let operators = ['&', '|', '<', '>', '(', ')', '\n', ';'];
+        if self.dialect == Dialect::Posix {
+            if self.text[start..self.at].contains(operators) {
+                self.note(start, OpaqueReason::Dialect);
+            }
+            self.emit(Vec::new(), vec![Word::Literal("[[".into())])?;
         }
         self.at += "]]".len();
         Ok(())

@@ -15,7 +15,7 @@ pub(super) struct Course {
     /// Functions that are surely defined.
     functions: Vec<String>,
     /// Functions that may be.
-    defined: Vec<String>,
+    pub(super) defined: Vec<String>,
     /// Something defined earlier (a function, a trap) may change the folder whenever it runs.
     is_unsteady: bool,
     /// A `trap ... DEBUG` or its kind may change it before every command.

@@ -5,7 +5,8 @@
 use super::{
     Dialect, OpaqueReason,
     lists::Until,
-    reader::{Quoted, Reader, Reading, name_length},
+    printed::{self, Printed},
+    reader::{Quoted, Reader, Reading, is_delimiter, name_length},
     word::Draft,
 };
 
@@ -20,7 +21,7 @@ impl Reader<'_> {
             }
             b'(' => {
                 self.at += 1;
-                self.substitution(word)
+                self.substitution(quoted, word)
             }
             b'{' => {
                 word.hide(OpaqueReason::Expansion);
@@ -54,6 +55,10 @@ impl Reader<'_> {
                     length => {
                         word.hide(OpaqueReason::Expansion);
                         self.at += length;
+                        if self.dialect == Dialect::Zsh && self.peek() == b'[' {
+                            // A subscript without braces.
+                            self.note(self.at, OpaqueReason::Dialect);
+                        }
                     }
                 }
                 Ok(())
@@ -62,8 +67,8 @@ impl Reader<'_> {
     }
 
     /// `(...)` of a command or process substitution, at the parenthesis.
-    pub(super) fn substitution(&mut self, word: &mut Draft) -> Reading<()> {
-        word.hide(OpaqueReason::Substitution);
+    pub(super) fn substitution(&mut self, quoted: Quoted, word: &mut Draft) -> Reading<()> {
+        let start = self.at.saturating_sub(1);
         let outside = std::mem::take(&mut self.pending);
         let outside_before = self.pending_outside;
         self.pending_outside += outside.len();
@@ -78,6 +83,16 @@ impl Reader<'_> {
         self.substitutions -= 1;
         self.pending_outside = outside_before;
         self.pending = outside;
+        // Where `cat` fails it is nothing; so it must not be a part of something that would then be something else.
+        let before = self.text[..start].strip_suffix('"');
+        let is_whole_word = before.is_some_and(|before| before.bytes().next_back().is_none_or(is_delimiter))
+            && self.peek() == b'"'
+            && is_delimiter(self.peek_at(1));
+        let is_one_text = self.printed == Printed::Texts && quoted == Quoted::Double && is_whole_word;
+        match printed::document(&self.text[start..self.at]).filter(|_| is_one_text) {
+            Some(text) => word.push_quoted(text),
+            None => word.hide(OpaqueReason::Substitution),
+        }
         Ok(())
     }
 
@@ -142,6 +157,10 @@ impl Reader<'_> {
             (length, _) => length,
         };
         self.at += length;
+        if is_indirect {
+            // What is in it is taken for a name, and for arithmetic where that has a subscript.
+            self.evaluated(name..self.at)?;
+        }
         let name = &self.text[name..self.at];
         if self.peek() == b'[' {
             self.at += 1;

@@ -7,7 +7,7 @@
 //!
 //! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
 //! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
-//! begins with a dollar sign or a backquote. [`course`] follows the working folder and the functions of the line.
+//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`course`] follows the working folder and the functions of the line.
 
 mod ansi_c;
 mod arithmetic;
@@ -19,6 +19,7 @@ mod expansion;
 mod here_document;
 mod lists;
 mod print;
+mod printed;
 mod quoting;
 mod reader;
 mod redirection;
@@ -26,12 +27,19 @@ mod simple;
 mod values;
 mod word;
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 #[cfg(test)]
 mod tests;
 
-pub use arithmetic::sets_by_arithmetic;
+use printed::Printed;
+pub use printed::leaves_names_alone;
+use reader::Reader;
+
+pub use arithmetic::{names, sets_by_arithmetic};
 pub use print::print;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
@@ -119,8 +127,22 @@ pub struct Line {
     pub loops: Vec<Range<usize>>,
     /// Variables whose values are taken for arithmetic.
     pub evaluated: BTreeSet<String>,
+    /// Variables that the line gives a value that nobody knows.
+    pub unknown: BTreeSet<String>,
+    /// For each variable that it gives a text that is known, the names in that text.
+    pub named: BTreeMap<String, BTreeSet<String>>,
+    /// Functions that the line defines, perhaps.
+    pub defined: Vec<String>,
     /// Parts that make the line as a whole unknowable (a syntax error, too many commands, ...).
     pub opaque: Vec<Opaque>,
+}
+
+/// As [`parse`], for a line that nothing around it has given another meaning to the names of programs. Where it does not
+/// either, some of what they print is known.
+pub fn parse_knowing_programs(line: &str, dialect: Dialect) -> Line {
+    let parsed = parse(line, dialect);
+    let may_tell_more = line.contains("$(") && dialect != Dialect::Zsh && leaves_names_alone(&parsed);
+    if may_tell_more { Reader::of(line, dialect).knowing(Printed::Texts).read() } else { parsed }
 }
 
 /// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].
@@ -130,11 +152,11 @@ pub fn parse(line: &str, dialect: Dialect) -> Line {
         return Line { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..Line::default() };
     }
     let Some((at, reason)) = unreadable(line, dialect) else {
-        return reader::Reader::of(line, dialect).read();
+        return Reader::of(line, dialect).read();
     };
     // What stands on the lines before it runs before it is read.
     let before = line[..at].rfind('\n').map_or("", |newline| &line[..=newline]);
-    let mut parsed = reader::Reader::of(before, dialect).read();
+    let mut parsed = Reader::of(before, dialect).read();
     parsed.opaque.push(opaque(at, reason));
     parsed
 }

@@ -66,7 +66,7 @@ impl Reader<'_> {
                         return self.stop(OpaqueReason::Dialect);
                     }
                     self.at += 1;
-                    self.substitution(&mut word)?;
+                    self.substitution(Quoted::No, &mut word)?;
                 }
                 byte if is_delimiter(byte) => break,
                 b'\\' if self.peek_at(1) == b'\n' => {

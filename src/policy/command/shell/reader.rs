@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, ops::Range};
 
 use super::{
     DEEPEST, Dialect, Line, MOST_COMMANDS, Opaque, OpaqueReason, Place, SimpleCommand, Word, beginning,
-    course::Course, here_document::HereDocument,
+    course::Course, here_document::HereDocument, printed::Printed,
 };
 
 /// Where reading stopped, and why. What was read before it stays.
@@ -38,6 +38,8 @@ pub(super) struct Reader<'a> {
     pub(super) depth: usize,
     /// Substitutions in parentheses around this one.
     pub(super) substitutions: usize,
+    /// What is known of the output of commands.
+    pub(super) printed: Printed,
 }
 
 /// Whether text stands in double quotes or is read as if it did (a here-document, arithmetic).
@@ -61,7 +63,13 @@ impl<'a> Reader<'a> {
             pending_outside: 0,
             depth: 0,
             substitutions: 0,
+            printed: Printed::Unknown,
         }
+    }
+
+    /// The same, with more known of the output of commands.
+    pub(super) fn knowing(self, printed: Printed) -> Self {
+        Self { printed, ..self }
     }
 
     pub(super) fn read(mut self) -> Line {
@@ -70,6 +78,8 @@ impl<'a> Reader<'a> {
             self.note(at, reason);
         }
         self.course.finish(&mut self.line.commands);
+        self.line.unknown = self.unknown;
+        self.line.defined = self.course.defined;
         self.line
     }
 

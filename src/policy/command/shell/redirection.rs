@@ -78,6 +78,10 @@ impl Reader<'_> {
         }
         self.blanks();
         let target = self.plain_word()?;
+        // bash expands the name of a file behind `>&` twice.
+        if operator == ">&" && target.reason.is_some() {
+            self.note(target.start, OpaqueReason::Substitution);
+        }
         // bash ends the word behind `>&-`, dash does not.
         let written = &self.text[target.start..target.end];
         if operator.ends_with('&') && written.starts_with('-') && written != "-" {

@@ -153,7 +153,9 @@ fn an_opaque_part_says_where_it_begins_and_why() {
     let opaque = |line: &str, dialect| -> Vec<(usize, OpaqueReason)> {
         parse(line, dialect).opaque.iter().map(|part| (part.at, part.reason)).collect()
     };
-    assert_eq!(opaque("ls; [[ x ]]", Dialect::Posix), [(4, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("ls; [[ x && y ]]", Dialect::Posix), [(4, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("ls; [[ x =~ a|rm ]]", Dialect::Posix), [(4, OpaqueReason::Dialect)]);
+    assert_eq!(opaque("ls; [[ -f x ]]", Dialect::Posix), []);
     // To busybox it is a word of this one command up to `]]`; to zsh `12` is an argument.
     assert_eq!(opaque("cc [[ x || bb ]]", Dialect::Posix), [(3, OpaqueReason::Dialect)]);
     assert_eq!(opaque("cc '[[' x || bb ]]", Dialect::Posix), []);

@@ -4,7 +4,12 @@
 //! that are substituted in it (`a[$(...)]`). So a value that nobody knows hides commands there. Values that come with the
 //! environment are for whoever knows that.
 
-use super::{OpaqueReason, Word, arithmetic::names_in, reader::Reader};
+use super::{
+    OpaqueReason, Word,
+    arithmetic::names_in,
+    printed::{self, Printed},
+    reader::Reader,
+};
 
 impl Reader<'_> {
     /// Takes in what a simple command does to variables, and notes what it takes for arithmetic.
@@ -24,7 +29,16 @@ impl Reader<'_> {
             "printf" => text.contains('[') && texts().next().is_some_and(|first| first.starts_with("-v")),
             _ => false,
         };
-        let hides = texts().any(|text| (is_integer || evaluates(text)) && self.names_unknown(text))
+        // `test -v NAME` takes a subscript in it for arithmetic.
+        let is_expanded =
+            |word: &Word| matches!(word, Word::Opaque { text, .. } if text.contains(['$', '`']));
+        let asks_for_name = |words: &[Word]| {
+            (matches!(words[0].literal(), Some("-v" | "-R")) || is_expanded(&words[0]))
+                && is_expanded(&words[1])
+        };
+        let is_name_hidden = matches!(builtin, "test" | "[") && arguments.windows(2).any(asks_for_name);
+        let hides = is_name_hidden
+            || texts().any(|text| (is_integer || evaluates(text)) && self.names_unknown(text))
             || is_integer
                 && assignments
                     .iter()
@@ -34,7 +48,17 @@ impl Reader<'_> {
         if hides {
             self.note(self.at.min(self.text.len()), OpaqueReason::Assignment);
         }
-        let unknown = assignments.iter().filter(|(_, value)| !is_number(value)).map(|(name, _)| name.clone());
+        // Text that is known may name others: `y=x`.
+        for (name, value) in assignments {
+            self.give(name, value.literal().unwrap_or_default());
+        }
+        if matches!(builtin, "export" | "declare" | "typeset" | "readonly" | "local") {
+            for (name, text) in texts().filter_map(|text| text.split_once('=')) {
+                self.give(name.trim_end_matches('+'), text);
+            }
+        }
+        let is_unknown = |(_, value): &&(String, Word)| !self.is_number(value);
+        let unknown: Vec<_> = assignments.iter().filter(is_unknown).map(|(name, _)| name.clone()).collect();
         self.unknown.extend(unknown);
         if matches!(builtin, "read" | "getopts" | "printf" | "mapfile" | "readarray" | "eval" | "wait") {
             let names = texts().flat_map(names_in).map(|(_, name)| name.to_owned());
@@ -45,6 +69,22 @@ impl Reader<'_> {
     /// Whether an expression reads a variable that the line has set to what nobody knows.
     pub(super) fn names_unknown(&self, expression: &str) -> bool {
         !self.unknown.is_empty() && names_in(expression).any(|(_, name)| self.unknown.contains(name))
+    }
+
+    /// Takes down which variables a value names, if it should come to be taken for arithmetic.
+    pub(super) fn give(&mut self, name: &str, text: &str) {
+        let names: Vec<String> = names_in(text).map(|(_, name)| name.to_owned()).collect();
+        if !names.is_empty() {
+            self.line.named.entry(name.to_owned()).or_default().extend(names);
+        }
+    }
+
+    /// Whether a value is known to be no expression that does anything.
+    fn is_number(&self, value: &Word) -> bool {
+        let prints_number = |text: &str| {
+            self.printed != Printed::Unknown && printed::is_count(text.trim_matches('"'), self.dialect)
+        };
+        is_number(value) || matches!(value, Word::Opaque { text, .. } if prints_number(text))
     }
 }
 
