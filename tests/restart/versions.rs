@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use crate::{
+    alone::each_its_own,
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{Gateway, Options, Process, Session, code},
 };
@@ -14,15 +15,15 @@ use crate::{
 const VERSION: &str = "PROVOST_PROTOCOL_VERSION";
 
 /// A gateway of the older build.
-fn older() -> std::sync::Arc<Gateway> {
+fn older(policy: Option<fn(&mut toml::Table)>) -> std::sync::Arc<Gateway> {
     let binary = std::env::var_os("PROVOST_OTHER_BUILD").map(PathBuf::from);
     println!("the older build: {}", binary.as_ref().map_or("this one".into(), |it| it.display().to_string()));
-    Gateway::start_with(Options { binary, ..Options::default() })
+    Gateway::start_with(Options { binary, policy, ..Options::default() })
 }
 
 #[tokio::test]
 async fn an_upgrade_and_a_way_back_lose_nothing_that_runs() {
-    let gateway = older();
+    let gateway = older(None);
     let mut first = Session::open(&gateway).await;
     let begun_before = printing(&first, "before", Until::Stopped, 1).create().await;
     begun_before.until("before 1").await;
@@ -56,6 +57,47 @@ async fn an_upgrade_and_a_way_back_lose_nothing_that_runs() {
     first.close().await;
     second.close().await;
     gateway.stop();
+}
+
+#[tokio::test]
+async fn builds_that_take_turns_lose_nothing_of_what_both_have_begun() {
+    for policy in [None, Some(each_its_own as fn(&mut toml::Table))] {
+        let gateway = older(policy);
+        let mut session = Session::open(&gateway).await;
+        let mut begun: Vec<(String, Until, String)> = Vec::new();
+        for turn in 0..5_u32 {
+            for until in [Until::Lines(3 + turn * 5), Until::Stopped] {
+                let name = format!("turn-{turn}-{}", begun.len());
+                let terminal = printing(&session, &name, until, turn).request_id(&name).create().await;
+                begun.push((name, until, terminal.id));
+            }
+            let released = session.sh("echo gone").request_id(&format!("gone-{turn}")).create().await;
+            released.release().await;
+            gateway.crash();
+            if turn % 2 == 0 {
+                gateway.start_again_as(None, &[(VERSION, "2")]);
+            } else {
+                gateway.start_again();
+            }
+            session.go_on(&gateway.caller().await);
+            for (name, until, id) in &begun {
+                let again = printing(&session, name, *until, 9).request_id(name).create().await;
+                assert_eq!(again.id, *id, "{name} in turn {turn}: the same request has the same terminal");
+            }
+            let gone = released.over(&session.caller).get().await.expect_err("it was released");
+            assert_eq!(gone.reason, "TERMINAL_NOT_FOUND");
+        }
+        stop(&session.workspace);
+        for (number, (name, until, id)) in begun.iter().enumerate() {
+            let terminal = printing(&session, name, *until, 9).request_id(name).create().await;
+            assert_eq!(terminal.id, *id);
+            assert_eq!(code(&terminal.wait().await) as usize, number / 2, "{name}");
+            must_be_whole(&terminal, name).await;
+            assert_eq!(starts(&session.workspace, name), 1, "{name}");
+        }
+        session.close().await;
+        gateway.stop();
+    }
 }
 
 #[tokio::test]

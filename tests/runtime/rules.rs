@@ -137,6 +137,11 @@ fn a_tree_that_resists_dies() {
 }
 
 fn a_tree_that_resists_dies_without_a_v2_tree() {
+    if std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        // A host of version 2 alone: there is nothing that this could be tried with.
+        println!("SKIPPED: this host has no groups of version 1");
+        return;
+    }
     resists(Groups::V1);
 }
 
