@@ -17,8 +17,8 @@ use nix::{
 use super::ServeError;
 
 /// A process that was being started when a gateway was killed holds that one's descriptors until it executes its
-/// program: for so long a lock may still be taken, or a socket answer, although nobody is there.
-pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(1);
+/// program: for so long a lock may still be taken, or a socket answer, although nobody is there. On a busy host that is not soon.
+pub(super) const LEFT_BEHIND: Duration = Duration::from_secs(5);
 /// How often that is looked at: no event tells of it.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 

@@ -18,7 +18,7 @@ fn outside(folder: &Path, script: &str) -> String {
 }
 
 const REPOSITORY: &str = "git init -q . && git config user.name A && git config user.email a@b.c && \
-                          echo 1 > file && git add file && git commit -qm first";
+                          echo 1 > file && git add file && git commit -qm first && mkdir -p .git/hooks";
 
 /// Each way to a hook prints "planted" where it works.
 const WAYS: [&str; 7] = [
