@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    io::{Read, Seek, SeekFrom},
+    io::{Read, Seek, SeekFrom, Write},
     os::unix::{
         fs::{PermissionsExt, chown},
         net::UnixStream,
@@ -30,6 +30,8 @@ use super::{Caller, Footprint, Process, TestGroup, host};
 /// How long a gateway may take to listen, and to end, on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_secs(90);
 const STOP_DEADLINE: Duration = Duration::from_secs(90);
+/// After which it is asked again whether it serves.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 /// How long is waited for its launcher ahead, which does not come after a launch that failed.
 const REST_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -196,7 +198,9 @@ impl Gateway {
         loop {
             // A launcher that was being started when the gateway before was killed may hold that one's socket open for a
             // moment: it is only this one's when this one listens.
-            if UnixStream::connect(&self.socket).is_ok_and(|stream| listener_of(&stream) == self.pid_now()) {
+            // And it is ready when it answers: it can be connected to before its socket has the mode that it is to have.
+            let connected = UnixStream::connect(&self.socket);
+            if connected.is_ok_and(|stream| listener_of(&stream) == self.pid_now() && answers(stream)) {
                 break;
             }
             if let Some(status) = self.try_wait() {
@@ -355,6 +359,18 @@ const MARKER: &str = "this is the host\n";
 fn listener_of(stream: &UnixStream) -> u32 {
     let peer = getsockopt(stream, PeerCredentials).expect("a connected socket has a peer");
     peer.pid().cast_unsigned()
+}
+
+/// Whether whoever listens says its settings (RFC 9113, 3.4), as everybody who serves gRPC does at once.
+fn answers(mut stream: UnixStream) -> bool {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let mut header = [0_u8; SETTINGS.len()];
+    stream
+        .set_read_timeout(Some(ANSWER_DEADLINE))
+        .and_then(|()| stream.write_all(&[PREFACE, SETTINGS].concat()))
+        .and_then(|()| stream.read_exact(&mut header))
+        .is_ok_and(|()| header[3] == SETTINGS[3])
 }
 
 impl Drop for Gateway {
