@@ -126,7 +126,7 @@ async fn what_is_covered_in_a_sandbox_is_not_covered_on_a_host_that_shares_its_m
     // What is mounted in a peer of it appears in it.
     let peer = new_workspace(&gateway, None);
     outside(&folder, &format!("mount --bind . {0} && mount -t tmpfs none {0}/.git/hooks", peer.display()));
-    assert_eq!(shared.mounted_below().len(), 1);
+    assert!(!shared.mounted_below().is_empty());
     outside(&folder, &format!("umount {0}/.git/hooks && umount {0}", peer.display()));
     assert!(shared.mounted_below().is_empty());
 
