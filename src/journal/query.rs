@@ -239,10 +239,16 @@ impl Follower {
         Ok(Some(self.filter.look_at(entry)))
     }
 
+    /// The next file with something in it. An empty one has been made for a rotation that is not done, and may be taken
+    /// back.
     fn newer(&self) -> io::Result<Option<JournalFile>> {
         let current = self.open.as_ref().map(|(file, _)| file).or(self.done.as_ref());
-        let files = self.folder.files()?;
-        Ok(files.into_iter().find(|file| current.is_none_or(|current| file > current)))
+        let holds_some = |file: &JournalFile| {
+            self.folder.path().join(&file.name).metadata().is_ok_and(|found| found.len() > 0)
+        };
+        let mut newer =
+            self.folder.files()?.into_iter().filter(|file| current.is_none_or(|current| file > current));
+        Ok(newer.find(holds_some))
     }
 
     /// Waits for a change of the folder. False: the time is over.

@@ -199,6 +199,25 @@ fn a_follower_sees_every_record_once_across_files() {
 }
 
 #[test]
+fn a_follower_does_not_leave_a_file_for_one_that_was_begun_and_taken_back() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    written(options(&folder), 2);
+    let about = Filter { session: Some("sess_a".to_owned()), ..Filter::default() };
+    let mut follower = Follower::new(&Folder::new(&folder), about, 1).unwrap();
+    for _ in 0..2 {
+        assert!(follower.next(Duration::from_secs(20)).unwrap().is_some());
+    }
+    let begun = folder.join("journal-00000000000000000004.jsonl");
+    fs::write(&begun, b"").unwrap();
+    assert!(follower.next(Duration::from_millis(20)).unwrap().is_none());
+    fs::remove_file(&begun).unwrap();
+    written(options(&folder), 1);
+    let entry = follower.next(Duration::from_secs(20)).unwrap().expect("a record comes in time");
+    assert_eq!(entry.line.sequence, 4);
+}
+
+#[test]
 fn what_callers_must_not_write_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let journal = Journal::open(options(&root.path().join("journal"))).unwrap();

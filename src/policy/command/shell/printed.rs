@@ -83,7 +83,7 @@ pub(super) fn is_count(substitution: &str, dialect: Dialect) -> bool {
     let words: Option<Vec<&str>> = last.and_then(|last| last.words.iter().map(Word::literal).collect());
     matches!(
         words.as_deref(),
-        Some(["wc", "-l" | "-c" | "-w" | "-m"] | ["date", "+%s" | "+%s%N"] | ["nproc"] | ["id", "-u" | "-g"])
+        Some(["wc", "-l" | "-c" | "-w" | "-m"] | ["date", "+%s"] | ["nproc"] | ["id", "-u" | "-g"])
     )
 }
 
