@@ -129,7 +129,8 @@ impl Shim {
                     Err(error) => self.refuse_from_agent(&line, None, &error.to_string()).await,
                 }
             }
-            Err(_) if line.trim_ascii().is_empty() => self.editor.send(line).await,
+            // Nothing was said.
+            Err(_) if line.trim_ascii().is_empty() => Ok(()),
             Err(Unreadable::Shape { id }) => {
                 let why = "neither a request nor a notification nor an answer";
                 self.refuse_from_agent(&line, id.as_deref(), why).await

@@ -3,7 +3,13 @@
 //! Finds a gateway or starts an embedded one, and leaves the rest to the `acp` module. stdout belongs to the editor:
 //! nothing is printed there.
 
-use std::{fs::OpenOptions, path::Path, sync::Arc};
+use std::{
+    ffi::OsString,
+    fs::OpenOptions,
+    io::{self, IsTerminal},
+    path::Path,
+    sync::Arc,
+};
 
 use tracing_subscriber::EnvFilter;
 
@@ -17,6 +23,9 @@ use crate::{acp, proto::v1};
 
 /// Runs the agent until it or its editor ends, and answers with the agent's exit status.
 pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
+    if somebody_types() {
+        return Err(no_editor(&arguments.command));
+    }
     let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
     if let Some(file) = &arguments.log {
         log_to(file)?;
@@ -42,6 +51,20 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
     let ended = acp::run(connection.client(), options, stopped).await;
     connection.close().await;
     Ok(ended.map_err(|error| Failure::own("cannot run the agent", error))?.exit_status)
+}
+
+/// Whether a person has started this in a terminal. An editor may have one for messages, but not for errors, too.
+fn somebody_types() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Editors start their agent's command in a terminal, too, with some words more, when its login is to be typed.
+fn no_editor(agent: &[OsString]) -> Failure {
+    let words: Vec<_> = agent.iter().map(|word| word.to_string_lossy()).collect();
+    Failure::plain(format!(
+        "no editor is here, but a terminal: let your editor start this. To log in to the agent, start it by itself: {}",
+        words.join(" ")
+    ))
 }
 
 fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {

@@ -66,6 +66,13 @@ fn ids_that_are_numbers_of_any_kind_come_back_to_the_digit() {
 }
 
 #[test]
+fn blank_lines_of_an_agents_never_reach_the_editor() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    talk.agent_writes(b"\n \n\t\r\n  {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n");
+    assert_eq!(talk.editor_hears_line(), r#"  {"jsonrpc":"2.0","method":"x"}"#);
+}
+
+#[test]
 fn an_answer_without_a_result_passes_and_is_an_answer() {
     let mut talk = Talk::in_session(&[], json!({}));
     let mark = mark();

@@ -166,3 +166,19 @@ fn the_profile_that_the_page_shows_is_valid_beside_the_default_policy() {
     let checked = check.args(["policy", "check"]).arg(folder.path()).output().expect("provost starts");
     assert!(checked.status.success(), "{checked:?}");
 }
+
+#[test]
+fn in_a_terminal_it_says_that_no_editor_is_there_and_starts_nothing() {
+    let terminal = nix::pty::openpty(None, None).expect("a terminal");
+    let folder = tempfile::tempdir().expect("a folder");
+    let end = || std::process::Stdio::from(terminal.slave.try_clone().expect("a descriptor can be copied"));
+    let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
+    shim.args(["acp", "--", "touch", "started", "--login"]).current_dir(folder.path());
+    let mut shim = shim.stdin(end()).stdout(end()).stderr(end()).spawn().expect("the shim starts");
+    assert_eq!(shim.wait().expect("it is our child").code(), Some(125));
+    let mut said = [0; 4096];
+    let length = nix::unistd::read(&terminal.master, &mut said).expect("something was said");
+    let said = String::from_utf8_lossy(&said[..length]);
+    assert!(said.contains("start it by itself: touch started --login"), "{said}");
+    assert!(!folder.path().join("started").exists());
+}
