@@ -213,7 +213,10 @@ fn a_second_interrupt_kills_at_once() {
     let patient = text.replace("grace = \"5s\"", "grace = \"600s\"");
     assert_ne!(patient, text);
     fs::write(&policy, patient).expect("the policy can be written");
-    let script = format!("trap 'echo asked' TERM; trap '' INT; echo ready; while :; do sleep {mark}; done");
+    // Short sleeps: a signal that comes just before one is heard after it.
+    let script = format!(
+        "sleep {mark} & trap 'echo asked' TERM; trap '' INT; echo ready; while :; do sleep 0.1; done"
+    );
     let mut run = place.run(&[], &["sh", "-c", &script]);
     let mut running = Running::start(run.stdout(Stdio::piped()));
     assert_eq!(running.line(), "ready");

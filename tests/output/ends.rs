@@ -102,8 +102,10 @@ async fn a_follower_is_told_the_outcome_at_the_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_killed_commands_last_output_is_kept() {
     in_session(&Gateway::shared(), async |session| {
-        let terminal =
-            session.sh("trap 'echo cleaning; exit 8' TERM; echo ready; read never").stdin().create().await;
+        let terminal = session
+            .sh("trap 'echo cleaning; exit 8' TERM; echo ready; while :; do sleep 0.1; done")
+            .create()
+            .await;
         terminal.until("ready").await;
         terminal.kill(Some(Duration::from_secs(600))).await;
         let outcome = terminal.wait().await;
