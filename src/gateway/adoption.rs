@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{signal::unix::Signal, time::interval};
+use tokio::{
+    signal::unix::Signal,
+    time::{interval, sleep},
+};
 
 use super::{
     ServeError,
@@ -28,6 +31,10 @@ use crate::{
 
 /// How often what was left is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long the group of a sandbox that was reaped may take to become empty, before it is left alone.
+const EMPTY_WITHIN: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const EMPTY_EVERY: Duration = Duration::from_millis(20);
 
 /// Takes back everything that can be. Answers when all of it is there again.
 pub(super) async fn adopt(
@@ -73,7 +80,7 @@ pub(super) async fn adopt(
     for session in &restored.sessions {
         watch_owner(sessions, terminals, session);
     }
-    sweep_groups(&state.folder, terminals);
+    sweep_groups(&state.folder, terminals).await;
     quarantine::report(&state.folder, &left);
     let (sandboxes, dead) = (look.fates.alive.len(), look.fates.gone.len());
     if !restored.sessions.is_empty() || sandboxes + dead > 0 {
@@ -91,11 +98,21 @@ pub(super) async fn adopt(
     Ok(Arc::new(Left { state: state.folder.clone(), all: Mutex::new(left) }))
 }
 
-/// Removes groups of sandboxes that have no folder any more: whoever reaped one may not have known its groups.
-fn sweep_groups(state: &Path, terminals: &Terminals) {
+/// Removes groups of sandboxes that have no folder any more: whoever reaped one may not have known its groups, and saw
+/// only that its supervisor closed its socket, which is a moment before that has left its group.
+async fn sweep_groups(state: &Path, terminals: &Terminals) {
     // A folder is made before the groups, and removed after them.
     let is_known = |id: &str| state.join("sandboxes").join(id).exists();
-    for sandbox in terminals.site().host.sweep_groups(state, is_known) {
+    let deadline = Instant::now() + EMPTY_WITHIN;
+    let mut occupied = terminals.site().host.sweep_groups(state, is_known);
+    while !occupied.is_empty() && Instant::now() < deadline {
+        sleep(EMPTY_EVERY).await;
+        occupied = terminals.site().host.sweep_groups(state, is_known);
+    }
+    // One of each hierarchy.
+    occupied.sort();
+    occupied.dedup();
+    for sandbox in occupied {
         tracing::error!(sandbox.id = %sandbox, "something runs in the group of a sandbox that has no folder: it is left alone");
     }
 }
@@ -167,7 +184,7 @@ impl Left {
                 lost += tokio::task::block_in_place(settle);
             }
         }
-        sweep_groups(&self.state, terminals);
+        sweep_groups(&self.state, terminals).await;
         let mut all = self.lock();
         all.retain(|one| one.kind != Kind::Sandbox);
         all.extend(look.left);
