@@ -178,7 +178,8 @@ fn check_printed(text: &str) {
     }
 }
 
-fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision {
+/// What rules say of a line.
+pub(crate) fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision {
     let circumstances = Circumstances { cwd: "/workspace".into(), ..Circumstances::default() };
     judge(
         Form::Line(line, dialect),

@@ -15,6 +15,8 @@ impl Reader<'_> {
         let mut open = 0_usize;
         let mut words = 0_usize;
         let mut context = Context::Plain;
+        // As a program would be given them.
+        let mut written = vec![Word::Literal("[[".into())];
         // Where the word before this one stands, and whether it has this one taken for arithmetic.
         let (mut before, mut is_operand) = (self.at..self.at, false);
         loop {
@@ -58,6 +60,7 @@ impl Reader<'_> {
                         Some("=" | "==" | "!=") if context == Context::Plain => Context::Pattern,
                         _ => Context::Plain,
                     };
+                    written.push(word.finish(self.text));
                 }
             }
         }
@@ -70,7 +73,8 @@ impl Reader<'_> {
             if self.text[start..self.at].contains(operators) {
                 self.note(start, OpaqueReason::Dialect);
             }
-            self.emit(Vec::new(), vec![Word::Literal("[[".into())])?;
+            written.push(Word::Literal("]]".into()));
+            self.emit(Vec::new(), written)?;
         }
         self.at += "]]".len();
         Ok(())
