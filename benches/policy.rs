@@ -10,7 +10,7 @@ use provost::policy::{
         program::Nominal,
         rule::Circumstances,
         shell::Dialect,
-        verdict::{Bench, Form, judge},
+        verdict::{Bench, Form, Lookup, Setting, judge},
     },
 };
 
@@ -40,7 +40,8 @@ fn main() {
             rules: policy.rules(),
             programs: &Nominal,
             circumstances: &circumstances,
-            denies_variable: &|_| false,
+            lookup: Lookup::Trusted,
+            setting: &|_, _| Setting::Free,
         };
         let _verdict = black_box(judge(Form::Line(black_box(LINE), Dialect::Posix), bench));
         nanos.push(begun.elapsed().as_nanos());

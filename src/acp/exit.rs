@@ -6,7 +6,7 @@
 use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::json;
 
-use crate::proto::v1::{Cause, Outcome, outcome::End};
+use crate::proto::v1::{Cause, Outcome, WorkspaceChange, outcome::End};
 
 /// What SIGRTMIN is for programs: signal(7).
 const SIGRTMIN: u32 = 34;
@@ -41,7 +41,11 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
         Some(End::Signal(name)) => json!({ "signal": name }),
         None => json!(null),
     };
-    let said = json!({ "cause": cause_word(outcome.cause()), "end": end });
+    let mut said = json!({ "cause": cause_word(outcome.cause()), "end": end });
+    if !outcome.workspace_changes.is_empty() {
+        let change = |change: &WorkspaceChange| json!({ "path": change.path, "what": change.what, "action": change.action().as_str_name() });
+        said["workspaceChanges"] = outcome.workspace_changes.iter().map(change).collect();
+    }
     serde_json::Map::from_iter([("provost".to_owned(), said)])
 }
 

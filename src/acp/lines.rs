@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::fields::Fields;
+use crate::printable;
 
 /// The line that answers `id` with a result, which is JSON already.
 pub(super) fn result_line(id: &RawValue, result: &str) -> Vec<u8> {
@@ -27,7 +28,7 @@ pub(super) fn error_line(id: Option<&RawValue>, error: &Error) -> Vec<u8> {
         id: Option<&'a RawValue>,
         error: &'a Error,
     }
-    to_line(&Line { jsonrpc: "2.0", id, error })
+    printable::json_bytes(to_line(&Line { jsonrpc: "2.0", id, error }))
 }
 
 /// The line of a request of our own.
@@ -39,7 +40,7 @@ pub(super) fn request_line(id: &str, method: &str, params: &impl Serialize) -> V
         method: &'a str,
         params: &'a P,
     }
-    to_line(&Line { jsonrpc: "2.0", id, method, params })
+    printable::json_bytes(to_line(&Line { jsonrpc: "2.0", id, method, params }))
 }
 
 /// The line of a notification of our own.
@@ -50,7 +51,7 @@ pub(super) fn notification_line(method: &str, params: &impl Serialize) -> Vec<u8
         method: &'a str,
         params: &'a P,
     }
-    to_line(&Line { jsonrpc: "2.0", method, params })
+    printable::json_bytes(to_line(&Line { jsonrpc: "2.0", method, params }))
 }
 
 fn to_line(message: &impl Serialize) -> Vec<u8> {

@@ -22,6 +22,7 @@ use super::{
     framing::Outbox,
     lines,
 };
+use crate::printable;
 
 /// Questions that may be open at once. More are answered with no.
 pub const QUESTIONS_MAX: usize = 256;
@@ -147,9 +148,9 @@ fn request(id: &str, question: &Question) -> RequestPermissionRequest {
     } else {
         format!("\n\nIt is about: {asks_about}")
     };
-    let text = ContentBlock::Text(TextContent::new(format!("{why}{about}")));
+    let text = ContentBlock::Text(TextContent::new(printable::lines(&format!("{why}{about}"))));
     let fields = ToolCallUpdateFields::new()
-        .title(command.clone())
+        .title(printable::lines(command).into_owned())
         .kind(ToolKind::Execute)
         .status(ToolCallStatus::Pending)
         .content(vec![ToolCallContent::from(text)])

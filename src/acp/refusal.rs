@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::link;
+use crate::printable;
 
 /// The code of a command that policy refuses: of the range that JSON-RPC leaves to implementations.
 pub const DENIED_CODE: i32 = -32001;
@@ -19,8 +20,13 @@ pub const DENIED_CODE: i32 = -32001;
 /// How much of a command is named in a sentence.
 const QUOTED_MAX_CHARS: usize = 80;
 
+/// How much is said again of what somebody sent.
+const SAID_MAX_BYTES: usize = 1_024;
+
 /// A parameter that cannot be used.
 pub(super) fn bad_parameter(name: &str, problem: impl std::fmt::Display) -> Error {
+    let problem = problem.to_string();
+    let problem = printable::bounded(&problem, SAID_MAX_BYTES);
     Error::new(ErrorCode::InvalidParams.into(), format!("{name}: {problem}"))
 }
 
@@ -49,7 +55,7 @@ pub(super) fn too_many(what: &str, limit: usize) -> Error {
 
 /// Something that is nobody's mistake on the other side.
 pub(super) fn internal(message: impl Into<String>) -> Error {
-    Error::new(ErrorCode::InternalError.into(), message)
+    Error::new(ErrorCode::InternalError.into(), printable::bounded(&message.into(), SAID_MAX_BYTES))
 }
 
 /// What the gateway says to a session that is to be opened for a command.
@@ -149,7 +155,7 @@ fn not_started(command: &str, said: &str, reason: &str) -> String {
 fn quoted(command: &str) -> String {
     let shown: String = command.chars().take(QUOTED_MAX_CHARS).collect();
     let more = if shown.len() < command.len() { "..." } else { "" };
-    format!("\"{shown}{more}\"")
+    format!("\"{}{more}\"", printable::line(&shown))
 }
 
 fn advice_when_denied(reason: &str) -> &'static str {
@@ -233,7 +239,7 @@ fn sentence(parts: &[&str]) -> String {
         text.replace_range(..1, &first);
     }
     text.push('.');
-    text
+    printable::bounded(&text, SAID_MAX_BYTES).into_owned()
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 //! empty in the end; leaves in v1 hierarchies are made only where a limit needs a controller that lives there,
 //! or where there is no v2. Nothing here waits: a leaf that is still busy says so.
 
-use std::{ffi::CString, os::fd::OwnedFd};
+use std::{
+    ffi::{CStr, CString},
+    os::fd::OwnedFd,
+};
 
 use nix::{
     errno::Errno,
@@ -114,6 +117,18 @@ pub struct Leaf {
     pub limits: Vec<(String, String)>,
     /// Limits that could not be set.
     pub unset: Vec<LimitKind>,
+}
+
+/// The name of a terminal's leaf.
+#[must_use]
+pub fn name_of(terminal_id: &str) -> String {
+    format!("t-{}", terminal_id.strip_prefix("term_").unwrap_or(terminal_id))
+}
+
+impl Leaf {
+    pub(super) fn name(&self) -> &CStr {
+        &self.name
+    }
 }
 
 /// The sandbox's folders, as the place to make leaves in.
@@ -262,13 +277,21 @@ impl Leaves {
     /// The errno of unlinkat(2) for anything but a busy group.
     pub fn remove(&self, leaf: &Leaf) -> Result<Removal, Errno> {
         for &index in &leaf.groups {
-            match unlinkat(&self.folders[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir) {
+            let mut removed = self.remove_group(leaf, index);
+            if removed == Err(Errno::EBUSY) && self.remove_nested(leaf, index) {
+                removed = self.remove_group(leaf, index);
+            }
+            match removed {
                 Ok(()) | Err(Errno::ENOENT) => {}
                 Err(Errno::EBUSY) => return Ok(Removal::Busy),
                 Err(errno) => return Err(errno),
             }
         }
         Ok(Removal::Removed)
+    }
+
+    fn remove_group(&self, leaf: &Leaf, index: usize) -> Result<(), Errno> {
+        unlinkat(&self.folders[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir)
     }
 
     /// The file whose change says that the tree may be empty now, for epoll's `EPOLLPRI`; `None` on v1.
@@ -282,31 +305,8 @@ impl Leaves {
         self.open(leaf, 0, "cgroup.events", OFlag::O_RDONLY).map(Some)
     }
 
-    /// The processes of the tree, by their ids in our pid namespace, at most `most`.
-    ///
-    /// # Errors
-    /// The errno of openat(2) or read(2).
-    pub fn processes(&self, leaf: &Leaf, most: usize) -> Result<Vec<i32>, Errno> {
-        let file = self.open(leaf, 0, "cgroup.procs", OFlag::O_RDONLY)?;
-        let mut pids = Vec::new();
-        let mut text = Vec::new();
-        let mut buffer = [0; 4096];
-        while pids.len() < most {
-            let count = read(&file, &mut buffer)?;
-            if count == 0 {
-                break;
-            }
-            text.extend_from_slice(&buffer[..count]);
-            let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            let lines = text.drain(..whole).collect::<Vec<u8>>();
-            // 0 stands for a process outside of our namespace.
-            pids.extend(parse_lines(&lines).filter(|pid| *pid > 0));
-        }
-        pids.truncate(most);
-        Ok(pids)
-    }
-
-    /// Kills everything in the tree, also what is being forked.
+    /// Kills everything in the tree, also what is being forked, but for thread groups whose main thread has exited:
+    /// the kernel sends the signal to that thread alone (Linux 6.18). Those are for [`Self::processes`] to find.
     ///
     /// # Errors
     /// `ENOTSUP` on v1, `ENOENT` on a kernel before 5.14; else the errno of write(2).
@@ -345,8 +345,4 @@ pub enum BornInside {
     Yes,
     /// It writes itself there.
     No,
-}
-
-fn parse_lines(text: &[u8]) -> impl Iterator<Item = i32> {
-    text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
 }

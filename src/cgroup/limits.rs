@@ -20,10 +20,16 @@ pub struct FolderLimits {
     pub pids: Option<u64>,
     /// Thousandths of one processor.
     pub cpu_millis: Option<u64>,
+    /// The share against the groups beside it, from 1 to 10,000; 100 is the kernel's default.
+    pub cpu_weight: Option<u64>,
 }
 
 /// The period over which processor time is counted: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
+
+/// The most that the network sockets of one group may hold in version 1, out of what the host has for all
+/// (`net.ipv4.tcp_mem`).
+const SOCKET_BYTES: u64 = 256 << 20;
 
 /// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
 ///
@@ -51,6 +57,9 @@ pub fn set(
             put("swap_bytes", swap, memory.set_memswap_limit(signed(swap)))?;
         }
     }
+    if let (Some(memory), true, false) = (limits.memory_bytes, has("memory"), v2) {
+        bound_sockets(path, memory.min(SOCKET_BYTES))?;
+    }
     if let (Some(pids), true) = (limits.pids, has("pids")) {
         let controller = PidController::new(path.to_owned(), v2);
         put("pids", pids, controller.set_pid_max(MaxValue::Value(signed(pids))))?;
@@ -60,7 +69,23 @@ pub fn set(
         let quota_us = signed(millis.saturating_mul(CPU_PERIOD_US / 1000));
         put("cpu_millis", millis, controller.set_cfs_quota_and_period(Some(quota_us), Some(CPU_PERIOD_US)))?;
     }
+    if let (Some(weight), true) = (limits.cpu_weight, has("cpu")) {
+        // Version 1 counts in shares, of which 1,024 are the default.
+        let shares = if v2 { weight } else { (weight * 1024 / 100).max(2) };
+        put("cpu_weight", weight, CpuController::new(path.to_owned(), v2).set_shares(shares))?;
+    }
     Ok(done)
+}
+
+/// Version 2 counts the memory of network sockets as memory; version 1 has a file of its own for it, where the kernel has
+/// one.
+fn bound_sockets(path: &Path, bytes: u64) -> Result<(), FolderError> {
+    let file = path.join("memory.kmem.tcp.limit_in_bytes");
+    if !file.exists() {
+        return Ok(());
+    }
+    let value = bytes.to_string();
+    std::fs::write(&file, &value).map_err(|cause| FolderError::Set { path: file, value, cause })
 }
 
 /// What the swap file wants: swap alone in version 2, memory and swap together in version 1. `None` where the kernel

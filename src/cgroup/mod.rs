@@ -5,8 +5,10 @@
 
 pub mod folder;
 pub mod hierarchy;
+pub mod kill;
 pub mod leaf;
 pub mod limits;
+pub mod subtree;
 pub mod usage;
 
 use std::os::fd::OwnedFd;

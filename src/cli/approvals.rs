@@ -15,7 +15,10 @@ use super::{
     streams::{self, Written},
     terminals::{aligned, as_json, printed},
 };
-use crate::proto::v1::{self, ApprovalDecision, ApprovalState};
+use crate::{
+    printable,
+    proto::v1::{self, ApprovalDecision, ApprovalState},
+};
 
 /// `provost approvals`.
 #[derive(Debug, Args)]
@@ -105,8 +108,16 @@ enum Which {
 }
 
 async fn list(mut approvals: Approvals, session_id: String, which: Which, form: Form) -> Result<u8, Failure> {
-    let request = v1::ListApprovalsRequest { session_id, pending_only: false };
-    let answer = approvals.list(request).await?.into_inner();
+    let mut request = v1::ListApprovalsRequest { session_id, ..v1::ListApprovalsRequest::default() };
+    let mut answer = v1::ListApprovalsResponse::default();
+    loop {
+        let page = approvals.list(request.clone()).await?.into_inner();
+        answer.approvals.extend(page.approvals);
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
     let open = |it: &&v1::Approval| {
         which == Which::All || matches!(it.state(), ApprovalState::Pending | ApprovalState::Approved)
     };
@@ -162,21 +173,9 @@ fn row(approval: &v1::Approval) -> [String; 6] {
         json::approval_state(approval.state()).to_owned(),
         approval.principal.clone(),
         approval.expires_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-        approval.rule.clone(),
-        shown(&approval.asks_about),
+        printable::line(&approval.rule).into_owned(),
+        printable::line(&approval.asks_about).into_owned(),
     ]
-}
-
-/// A caller's text, that can neither drive the terminal that shows it nor be read as another: what has no width, or turns
-/// the direction of writing, is escaped.
-pub(super) fn shown(text: &str) -> String {
-    let is_unseen = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-            || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-    };
-    text.chars().flat_map(|c| if is_unseen(c) { c.escape_debug().collect() } else { vec![c] }).collect()
 }
 
 /// An approval, as `--json` prints it.
@@ -261,9 +260,9 @@ mod tests {
         assert!(!row(&approval).iter().any(|cell| cell.chars().any(char::is_control)));
         // Would be read from right to left, or not at all.
         for unseen in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{9b}', '\u{e0041}'] {
-            let text = shown(&format!("rm {unseen}gpj.x"));
+            let text = printable::line(&format!("rm {unseen}gpj.x")).into_owned();
             assert!(!text.contains(unseen) && text.contains("\\u{"), "{text:?}");
         }
-        assert_eq!(shown("grüße 漢字 'x'"), "grüße 漢字 'x'");
+        assert_eq!(printable::line("grüße 漢字 'x'"), "grüße 漢字 'x'");
     }
 }

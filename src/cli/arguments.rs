@@ -132,7 +132,8 @@ pub(super) struct RunArguments {
     /// Stop the command after this time: a whole number and ms, s, m or h
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) timeout: Option<Duration>,
-    /// The network; without it the profile's default
+    /// The network; without it the profile's default. "host" reaches the services on the host's loopback and its metadata
+    /// addresses, too
     #[arg(long, value_name = "NETWORK")]
     pub(super) network: Option<NetworkChoice>,
     /// Pass stdin on to the command; without it the command's stdin is empty
@@ -179,7 +180,8 @@ pub(super) struct AcpArguments {
     /// themselves
     #[arg(long)]
     pub(super) confine_agent: bool,
-    /// The network of a confined agent, for its model; without it the profile's default
+    /// The network of a confined agent, for its model; without it the profile's default. "host" reaches the services on the
+    /// host's loopback and its metadata addresses, too
     #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
     pub(super) network: Option<NetworkChoice>,
     /// A variable of a confined agent's environment; may be given many times. Nothing else is passed on
@@ -198,7 +200,7 @@ pub(super) struct AcpArguments {
 pub(super) enum NetworkChoice {
     /// Its own, with a loopback and nothing else
     None,
-    /// The host's
+    /// The host's: its loopback and metadata addresses, too
     Host,
 }
 

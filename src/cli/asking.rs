@@ -8,13 +8,15 @@ use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
 use tokio::io::AsyncBufReadExt;
 
 use super::{
-    approvals::shown,
     arguments::{OnAskChoice, RunArguments},
     connection::Approvals,
     failure::Failure,
     streams,
 };
-use crate::proto::v1::{self, ApprovalDecision, ApprovalState};
+use crate::{
+    printable,
+    proto::v1::{self, ApprovalDecision, ApprovalState},
+};
 
 /// What `provost run` does when a rule asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +88,12 @@ async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(),
 fn question(approval: &v1::Approval) -> String {
     let reason = match approval.reason.as_str() {
         "" => String::new(),
-        reason => format!(": {}", shown(reason)),
+        reason => format!(": {}", printable::line(reason)),
     };
     format!(
         "provost: rule {} asks{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
-        shown(&approval.rule),
-        shown(&approval.asks_about)
+        printable::line(&approval.rule),
+        printable::line(&approval.asks_about)
     )
 }
 

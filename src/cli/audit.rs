@@ -12,7 +12,6 @@ use std::{
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
-    approvals::shown,
     audit_service,
     connection::Connection,
     failure::Failure,
@@ -27,6 +26,7 @@ use crate::{
         SystemClock, Verdict, parse_utc, verify,
     },
     policy::duration,
+    printable,
     proto::v1,
 };
 
@@ -248,9 +248,9 @@ fn readable(
     }
 }
 
-/// Prints a record, from its line as it was written.
+/// Prints a record, from its line, which says the same as it was written.
 pub(super) fn print(line: &str, arguments: &FilterArguments) -> Result<Written, Failure> {
-    let text = if arguments.json { format!("{line}\n") } else { line_for_people(line)? };
+    let text = if arguments.json { format!("{}\n", printable::json(line)) } else { line_for_people(line)? };
     streams::print(&text).map_err(|error| Failure::own("cannot write to stdout", error))
 }
 
@@ -263,7 +263,7 @@ fn line_for_people(line: &str) -> Result<String, Failure> {
     let rest: Vec<String> = fields
         .iter()
         .filter(|(name, value)| *name != "kind" && !value.is_null())
-        .map(|(name, value)| shown(&format!("{name}={value}")))
+        .map(|(name, value)| printable::line(&format!("{name}={value}")).into_owned())
         .collect();
     let (sequence, time) = (&line["seq"], line["time"].as_str().unwrap_or("?"));
     Ok(format!("{:>8}  {time}  {kind:<16}  {}\n", sequence.to_string(), rest.join(" ")))
@@ -290,6 +290,7 @@ fn page(folder: &Folder, report: &Report) -> String {
     }
     for notice in &report.notices {
         let said = serde_json::to_string(&notice.record).unwrap_or_default();
+        let said = printable::json(&said);
         line(format!("note: record {}: {said}", notice.sequence));
     }
     let range = match (report.first_sequence, report.last) {

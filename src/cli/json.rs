@@ -53,6 +53,22 @@ pub(super) struct Outcome {
     survivors: u32,
     stragglers_killed: u32,
     core_dumped: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    workspace_changes: Vec<WorkspaceChange>,
+    #[serde(skip_serializing_if = "is_zero")]
+    workspace_changes_omitted: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    workspace_shortfall: String,
+}
+
+/// A dangerous change in a workspace.
+#[derive(Debug, Serialize)]
+pub(super) struct WorkspaceChange {
+    path: String,
+    what: String,
+    action: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    failure: String,
 }
 
 /// What the whole tree used.
@@ -84,6 +100,7 @@ pub(super) struct Receipt {
     seccomp_filters: u32,
     landlock_abi: u32,
     network: String,
+    network_reaches: Vec<String>,
     limits: BTreeMap<String, String>,
     cgroup: String,
     shortfalls: Vec<String>,
@@ -126,8 +143,34 @@ impl From<&v1::Outcome> for Outcome {
             survivors: outcome.survivors,
             stragglers_killed: outcome.stragglers_killed,
             core_dumped: outcome.core_dumped,
+            workspace_changes: outcome.workspace_changes.iter().map(WorkspaceChange::from).collect(),
+            workspace_changes_omitted: outcome.workspace_changes_omitted,
+            workspace_shortfall: outcome.workspace_shortfall.clone(),
         }
     }
+}
+
+impl From<&v1::WorkspaceChange> for WorkspaceChange {
+    fn from(change: &v1::WorkspaceChange) -> Self {
+        Self {
+            path: change.path.clone(),
+            what: change.what.clone(),
+            action: match change.action() {
+                v1::WorkspaceAction::Unspecified => "unknown",
+                v1::WorkspaceAction::Restored => "restored",
+                v1::WorkspaceAction::Quarantined => "quarantined",
+                v1::WorkspaceAction::Reported => "reported",
+                v1::WorkspaceAction::Failed => "failed",
+            },
+            failure: change.failure.clone(),
+        }
+    }
+}
+
+// As serde calls it.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl From<&v1::Usage> for Usage {
@@ -165,6 +208,7 @@ impl From<&v1::Receipt> for Receipt {
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
             network: receipt.network.clone(),
+            network_reaches: receipt.network_reaches.clone(),
             limits: sorted(&receipt.limits),
             cgroup: receipt.cgroup.clone(),
             shortfalls: receipt.shortfalls.clone(),

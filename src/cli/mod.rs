@@ -3,7 +3,11 @@
 //! The only part of Provost that uses `anyhow`, and the only one that talks to people. It decides nothing about
 //! commands: whatever it is asked to run goes to a gateway, its own embedded one where there is no other.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    panic,
+    process::{self, ExitCode},
+    time::Duration,
+};
 
 use clap::Parser;
 
@@ -31,6 +35,8 @@ mod serve;
 mod streams;
 mod terminals;
 
+use nix::sys::signal::SigSet;
+
 use arguments::{Arguments, Command};
 use failure::Failure;
 
@@ -45,9 +51,12 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
-    let runtime = match gateway::runtime() {
+    // Before there are other threads, which inherit it: whoever started us may have blocked what we are ended by.
+    // SIG_UNBLOCK with a valid set cannot fail.
+    let _ = SigSet::all().thread_unblock();
+    let runtime = match started_runtime() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::own("cannot start the runtime", error).report(),
+        Err(failure) => return failure.report(),
     };
     let status = runtime.block_on(perform(arguments.command));
     runtime.shutdown_timeout(LAST_THREADS);
@@ -55,6 +64,22 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.report(),
     }
+}
+
+/// Without threads it fails, and says so. What the system gave a moment ago it can still refuse to the runtime, which then
+/// panics and hangs: the process ends before that.
+fn started_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(|_| {
+        eprintln!("provost: cannot start the threads of the runtime");
+        process::exit(failure::OWN.into());
+    }));
+    let started = gateway::runtime();
+    panic::set_hook(usual);
+    started.map_err(|error| {
+        Failure::own("cannot start the threads of the runtime", error)
+            .advise("the user's or the cgroup's limit of processes and threads is reached: see `ulimit -u` and pids.max")
+    })
 }
 
 async fn perform(command: Command) -> Result<u8, Failure> {
@@ -80,7 +105,11 @@ async fn perform(command: Command) -> Result<u8, Failure> {
 /// usual, is a status that commands have, and `run` and `wait` answer with their command's.
 fn usage(error: &clap::Error) -> ExitCode {
     let status = if error.use_stderr() { failure::OWN } else { 0 };
-    // A closed stdout or stderr leaves nobody to tell.
-    let _ = error.print();
+    match error.use_stderr() {
+        // It says again what it was given.
+        true => streams::print_to_stderr(error.render().to_string().trim_end()),
+        // A closed stdout leaves nobody to tell.
+        false => drop(error.print()),
+    }
     ExitCode::from(status)
 }

@@ -27,6 +27,7 @@ use crate::{
         hear, schema,
         suite::{Corpus, Suite},
     },
+    printable,
     sandbox::programs::{Remembered, SessionViews},
 };
 
@@ -164,13 +165,14 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
     let policy = load(arguments.policies.as_deref())?;
     let mut failures = 0;
     for path in &arguments.files {
-        let name = path.display().to_string();
+        let name = printable::bytes(path.as_os_str().as_encoded_bytes());
         let text =
             fs::read_to_string(path).map_err(|error| Failure::own(format!("cannot read {name}"), error))?;
         let suite = Suite::parse(&name, &text).map_err(|error| Failure::plain(error.to_string()))?;
         let failed = suite.run(&policy, &text);
         for case in &failed {
-            print(&format!("{name}:{}: {:?}: {}", case.line, case.command, case.problem))?;
+            let problem = printable::line(&case.problem);
+            print(&format!("{name}:{}: {:?}: {problem}", case.line, case.command))?;
         }
         print(&format!(
             "{name}: {} of {} cases as expected",
@@ -208,10 +210,11 @@ fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
     let request = request(&arguments)?;
     let remembered = Remembered::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
-    let views = SessionViews::new(roots, &remembered);
+    let views = SessionViews::own(roots, &remembered);
     let explanation = Explanation::of(&policy, &hear(&policy, &request, &views));
     if arguments.json {
-        print(&serde_json::to_string_pretty(&explanation).map_err(|e| Failure::own("explanation", e))?)?;
+        let json = serde_json::to_string_pretty(&explanation).map_err(|e| Failure::own("explanation", e))?;
+        print(&printable::json(&json))?;
     } else {
         print(&say(&explanation))?;
     }
@@ -264,9 +267,9 @@ fn say(explanation: &Explanation) -> String {
             [] => String::new(),
             within => format!(" (in {})", within.join(", ")),
         };
-        lines.push(format!("\n  {}{within}", command.normal_form));
+        lines.push(format!("\n  {}{within}", printable::line(&command.normal_form)));
         if let Some(file) = &command.file {
-            lines.push(format!("    file     {file}"));
+            lines.push(format!("    file     {}", printable::line(file)));
         }
         lines.push(format!("    {:8} {}", command.decision, command.because));
         for matched in &command.matched {
@@ -279,10 +282,14 @@ fn say(explanation: &Explanation) -> String {
         lines.push(format!("\n  observed: rule {:?} would say {}", observed.rule, observed.decision));
     }
     if let Some(run) = &explanation.run {
-        let file = run.file.as_deref().unwrap_or("found when it runs");
+        let file = printable::line(run.file.as_deref().unwrap_or("found when it runs"));
         lines.push(format!("\n  profile  {}\n  network  {}\n  executes {file}", run.profile, run.network));
-        lines.push(format!("  cwd      {}", run.cwd));
-        lines.extend(run.environment.iter().map(|(name, value)| format!("  env      {name}={value}")));
+        lines.push(format!("  cwd      {}", printable::line(&run.cwd)));
+        lines.extend(
+            run.environment
+                .iter()
+                .map(|(name, value)| format!("  env      {}", printable::line(&format!("{name}={value}")))),
+        );
         if let Some(limit) = run.time_limit_ms {
             lines.push(format!("  limit    {limit} ms"));
         }

@@ -7,6 +7,9 @@ use std::{collections::HashMap, fmt::Write, time::Duration};
 use super::json;
 use crate::proto::v1::{self, outcome::End};
 
+/// The most lines about changes in a workspace; the rest is counted.
+const WORKSPACE_LINES_MAX: usize = 16;
+
 /// What confined a terminal and how it ended: a few aligned lines.
 pub(super) fn for_people(terminal: &v1::Terminal) -> String {
     let mut page = Page::new(&format!("receipt of {}", terminal.id));
@@ -37,7 +40,13 @@ pub(super) fn for_people(terminal: &v1::Terminal) -> String {
             abi => format!("ABI {abi}"),
         },
     );
-    page.line("network", &receipt.network);
+    page.line(
+        "network",
+        &match receipt.network_reaches.as_slice() {
+            [] => receipt.network.clone(),
+            reached => format!("{}: reaches {}", receipt.network, reached.join(", ")),
+        },
+    );
     page.line("cgroup", &receipt.cgroup);
     page.line("limits", &or(&limits(&receipt.limits), "none"));
     for shortfall in &receipt.shortfalls {
@@ -77,6 +86,33 @@ pub(super) fn unusual_end(outcome: &v1::Outcome) -> Option<String> {
         v1::Cause::Shutdown => Some("the command was stopped with its session or its gateway".to_owned()),
         v1::Cause::Unspecified | v1::Cause::Exited | v1::Cause::Signalled | v1::Cause::Killed => None,
     }
+}
+
+/// Lines about what was seen in the workspace while the command ran.
+pub(super) fn workspace(outcome: &v1::Outcome) -> Vec<String> {
+    let line = |change: &v1::WorkspaceChange| {
+        let done = match change.action() {
+            v1::WorkspaceAction::Restored => "put back".to_owned(),
+            v1::WorkspaceAction::Quarantined => "moved aside".to_owned(),
+            v1::WorkspaceAction::Reported => "left as it is".to_owned(),
+            v1::WorkspaceAction::Failed => format!("cannot be undone: {}", change.failure),
+            v1::WorkspaceAction::Unspecified => "unknown".to_owned(),
+        };
+        let path: String = change.path.chars().filter(|c| !c.is_control()).collect();
+        format!("workspace: {path}: {} ({done})", change.what)
+    };
+    let mut lines: Vec<String> =
+        outcome.workspace_changes.iter().take(WORKSPACE_LINES_MAX).map(line).collect();
+    let told = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+    let all = u64::try_from(outcome.workspace_changes.len()).unwrap_or(u64::MAX);
+    let left = (all - told).saturating_add(outcome.workspace_changes_omitted);
+    if left > 0 {
+        lines.push(format!("workspace: {left} more dangerous changes, in the journal"));
+    }
+    if !outcome.workspace_shortfall.is_empty() {
+        lines.push(format!("workspace: not all of it was looked at: {}", outcome.workspace_shortfall));
+    }
+    lines
 }
 
 /// How it ended, in a few words.

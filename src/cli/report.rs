@@ -46,10 +46,9 @@ impl Report {
                 receipt: in_force.map(json::Receipt::from),
                 error: None,
             });
-        } else if let Some(outcome) = outcome
-            && let Some(line) = receipt::unusual_end(outcome)
-        {
-            streams::note(&line);
+        } else if let Some(outcome) = outcome {
+            let lines = receipt::workspace(outcome).into_iter().chain(receipt::unusual_end(outcome));
+            lines.for_each(|line| streams::note(&line));
         }
     }
 
@@ -69,7 +68,7 @@ impl Report {
 
 fn print_object(object: &Final<'_>) {
     match serde_json::to_string(object) {
-        Ok(line) => streams::print_to_stderr(&line),
+        Ok(line) => streams::print_to_stderr(&crate::printable::json(&line)),
         Err(error) => streams::note(&io::Error::from(error).to_string()),
     }
 }

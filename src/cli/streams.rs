@@ -7,6 +7,8 @@ use std::io::{self, Write};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::printable;
+
 /// The most that is read from stdin at once.
 const STDIN_CHUNK_BYTES: usize = 64 * 1024;
 
@@ -29,26 +31,26 @@ pub(super) async fn write_all<W: AsyncWrite + Unpin>(to: &mut W, bytes: &[u8]) -
     judge(result)
 }
 
-/// Prints a text to stdout.
+/// Prints a text to stdout. What could drive a terminal is escaped; JSON has been, in its own way.
 pub(super) fn print(text: &str) -> io::Result<Written> {
     let mut out = io::stdout().lock();
-    judge(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    judge(out.write_all(printable::lines(text).as_bytes()).and_then(|()| out.flush()))
 }
 
 /// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.
 pub(super) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "provost: {}", text.replace('\n', " "));
+    let _ = writeln!(io::stderr().lock(), "provost: {}", printable::line(&text.replace('\n', " ")));
 }
 
-/// Prints a question to stderr, as it is, and leaves the cursor behind it.
+/// Prints a question to stderr, escaped, and leaves the cursor behind it.
 pub(super) fn prompt(text: &str) {
     let mut stderr = io::stderr().lock();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    let _ = stderr.write_all(printable::lines(text).as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Prints lines to stderr as they are.
+/// Prints lines to stderr, escaped.
 pub(super) fn print_to_stderr(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable::lines(text));
 }
 
 /// The next bytes of stdin; `None` at its end.

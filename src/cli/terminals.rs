@@ -11,13 +11,20 @@ use super::{
     json, receipt,
     streams::{self, Written},
 };
-use crate::proto::v1;
+use crate::{printable, proto::v1};
 
 /// `provost ps`.
 pub(super) async fn list(arguments: PsArguments) -> Result<u8, Failure> {
     let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
-    let request = v1::ListTerminalsRequest::default();
-    let terminals = connection.terminals().list(request).await?.into_inner().terminals;
+    let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
+    loop {
+        let page = connection.terminals().list(request.clone()).await?.into_inner();
+        terminals.extend(page.terminals);
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
     let shown = if arguments.json {
         as_json(&terminals.iter().map(json::Terminal::from).collect::<Vec<_>>())?
     } else {
@@ -90,7 +97,7 @@ fn table(terminals: &[v1::Terminal]) -> String {
 /// The command as one line; what a terminal could take as a control is shown escaped.
 fn command_line(terminal: &v1::Terminal) -> String {
     let words = std::iter::once(&terminal.command).chain(&terminal.args);
-    words.map(|word| word.escape_debug().to_string()).collect::<Vec<_>>().join(" ")
+    words.map(|word| printable::line(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Rows as lines, each column but the last as wide as its widest cell.
@@ -109,7 +116,8 @@ pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
 
 /// A value as one line of JSON.
 pub(super) fn as_json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    let mut line = serde_json::to_string(value).map_err(|error| Failure::own("cannot write JSON", error))?;
+    let line = serde_json::to_string(value).map_err(|error| Failure::own("cannot write JSON", error))?;
+    let mut line = printable::json(&line).into_owned();
     line.push('\n');
     Ok(line)
 }

@@ -27,6 +27,7 @@ use super::{
     editing::{Editor, Sessions},
     peer::Peer,
 };
+use crate::sys::signals;
 
 /// How long what is slow by its nature may take: the end of a command, past every grace time, or that of a backend whose
 /// editor has gone. Whoever has more patience for an answer has it for this, too, but for no longer than the commands run
@@ -96,15 +97,17 @@ impl Launch {
         let stderr = fs::File::create(&log).map_err(failed("make a file for stderr"))?;
         let workspace = folder.workspace();
         fs::create_dir(&workspace).map_err(failed("make the workspace"))?;
-        let mut child = Command::new(self.command.first().map_or(OsStr::new(""), OsString::as_os_str))
+        let mut backend = Command::new(self.command.first().map_or(OsStr::new(""), OsString::as_os_str));
+        backend
             .args(self.command.iter().skip(1))
             .arg(myself)
             .args([OsStr::new("acp-conformance"), OsStr::new("--relay"), socket.as_os_str()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .map_err(failed("start the backend"))?;
+            .stderr(stderr);
+        // What the suite was started with, by nohup(1) or a script's job, is not to decide what conforms.
+        let mut child =
+            signals::while_nothing_is_ignored(|| backend.spawn()).map_err(failed("start the backend"))?;
         let ends = child.stdin.take().zip(child.stdout.take()).ok_or(io::ErrorKind::BrokenPipe.into());
         let (stdin, stdout) = ends.map_err(failed("open the backend's pipes"))?;
         let writer = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed("open its stdin"))?;

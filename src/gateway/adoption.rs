@@ -25,7 +25,8 @@ use super::{
     state::State,
 };
 use crate::{
-    session::{Session, Sessions},
+    sandbox::facts,
+    session::{RestoreError, Session, Sessions},
     terminal::{Others, Terminals, closing},
 };
 
@@ -51,8 +52,12 @@ pub(super) async fn adopt(
     };
     let mut left = Vec::new();
     let mut names: HashSet<String> = HashSet::new();
+    let mut governing = HashMap::new();
     for (name, error) in restored.refused {
         left.push(Quarantined::new(Kind::Session, name.clone(), &error));
+        if let RestoreError::Governing(error) = error {
+            governing.insert(name.clone(), error);
+        }
         names.insert(name);
     }
     for session in &restored.sessions {
@@ -71,6 +76,15 @@ pub(super) async fn adopt(
     let look = Look::at(folders, Others::Gone, &by_id(&restored.sessions), terminals, &mut written).await;
     if let Some(error) = look.failed {
         return Err(failed(io::Error::other(error)));
+    }
+    // What runs there could rewrite the rules that it is judged by.
+    for sandbox in look.left.iter().filter(|one| one.kind == Kind::Sandbox) {
+        let holder = facts::read(&sandbox.place(&state.folder)).map(|facts| facts.holder.session_id);
+        if let Some((session, error)) = holder.ok().and_then(|holder| governing.remove_entry(&holder)) {
+            left.extend(look.left);
+            quarantine::report(&state.folder, &left);
+            return Err(ServeError::Adopted { session, error });
+        }
     }
     left.extend(look.left);
     let mut lost = 0;

@@ -39,6 +39,8 @@ pub enum PolicySource {
 /// A gateway's configuration, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// The file that it was read from; absent: none.
+    pub file: Option<PathBuf>,
     /// The unix socket to listen on.
     pub listen: PathBuf,
     /// Permission bits of that socket. Who may connect may run commands.
@@ -133,6 +135,7 @@ impl ConfigError {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            file: None,
             listen: default_listen(),
             socket_mode: 0o600,
             state: default_state(),
@@ -156,7 +159,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        Ok(Self { file: Some(path.to_owned()), ..Self::parse(&path.display().to_string(), &text)? })
     }
 
     /// As [`Config::load`], of a text.
@@ -167,6 +170,7 @@ impl Config {
         })?;
         let default = Self::default();
         Ok(Self {
+            file: None,
             listen: parsed.listen.unwrap_or(default.listen),
             socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
             state: parsed.state.unwrap_or(default.state),
@@ -181,6 +185,26 @@ impl Config {
             die_with_gateway: default.die_with_gateway,
             journal: parsed.journal.0,
             metrics: parsed.metrics.0,
+        })
+    }
+
+    /// The same, with paths that mean the same wherever this process is.
+    ///
+    /// # Errors
+    /// When the current directory is gone.
+    pub(super) fn completed(&self) -> Result<Self, ConfigError> {
+        let complete = |path: &PathBuf| {
+            std::path::absolute(path).map_err(|source| ConfigError::Read { path: path.clone(), source })
+        };
+        let policies = match &self.policies {
+            PolicySource::Folder(path) => PolicySource::Folder(complete(path)?),
+            compiled_in => compiled_in.clone(),
+        };
+        Ok(Self {
+            file: self.file.as_ref().map(complete).transpose()?,
+            state: complete(&self.state)?,
+            policies,
+            ..self.clone()
         })
     }
 

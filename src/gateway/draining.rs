@@ -125,9 +125,11 @@ impl Gateway {
             }
             () = hurry.cancelled() => drained = Drained::Hurried,
         }
+        let mut killing = tokio::task::JoinSet::new();
         for session in self.sessions.all() {
-            session.sandboxes.kill().await;
+            killing.spawn(async move { session.sandboxes.kill().await });
         }
+        killing.join_all().await;
         self.close_sessions(Some(Duration::ZERO)).await;
         drained
     }

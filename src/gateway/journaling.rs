@@ -307,6 +307,7 @@ pub(super) async fn end(recorder: &Recorder, drained: Drained) {
         Drained::InOrder | Drained::TooSlow | Drained::Hurried => 0,
         Drained::Left { live_terminals } => live_terminals,
     };
+    recorder.write_counted_refusals();
     recorder.note(&Record::GatewayStopped(GatewayStopped { cause: cause.to_owned(), live_terminals }));
     let closed = tokio::task::spawn_blocking(move || {
         journal.close();

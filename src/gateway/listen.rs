@@ -1,32 +1,42 @@
-//! The gateway's unix socket: bound once, or taken from the service manager that bound it; and every connection with
-//! its caller's credentials.
+//! The gateway's unix socket: bound once, or taken from the service manager that bound it; and every connection that
+//! `admission` lets in.
 //!
-//! A socket file that nobody listens on any more is replaced; one that answers is left alone and is an error.
+//! A socket file of ours that no process holds any more is replaced; any other one is left alone and is an error.
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{UnixListener, UnixStream},
+    time::{Sleep, sleep},
 };
-use tonic::transport::server::Connected;
 
-use super::state::{LEFT_BEHIND, LOOK_AGAIN};
-use crate::session::Peer;
+use super::{
+    admission::{Admission, BACKOFF_MIN, Connection, ConnectionRefusal, Reserve},
+    state::{LEFT_BEHIND, LOOK_AGAIN},
+};
 
 /// Why the gateway cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another process answers there.
-    #[error("a gateway already listens at {}", .0.display())]
+    /// Another process has a socket there, whether or not it answers.
+    #[error("a gateway already listens at {}, or another process holds a socket there", .0.display())]
     InUse(PathBuf),
+    /// Somebody else's socket, whose process has ended.
+    #[error("{} is a socket of uid {owner} that nobody holds any more: remove it to listen there", path.display())]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+    },
     /// Something that is no socket lies there.
     #[error("{} exists and is not a socket", .0.display())]
     NotASocket(PathBuf),
@@ -63,6 +73,13 @@ pub enum ListenError {
 pub(super) struct Listening {
     listener: UnixListener,
     made: Option<PathBuf>,
+}
+
+impl Listening {
+    /// The next connection, whoever makes it.
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
 }
 
 impl Drop for Listening {
@@ -113,109 +130,116 @@ pub(super) fn bind(path: &Path, mode: u32) -> Result<Listening, ListenError> {
 
 fn remove_stale(path: &Path) -> Result<(), ListenError> {
     let system = |source| ListenError::System { path: path.to_owned(), source };
-    match fs::symlink_metadata(path) {
+    let owner = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(system(error)),
         Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(ListenError::NotASocket(path.to_owned()));
         }
-        Ok(_) => {}
-    }
+        Ok(metadata) => metadata.uid(),
+    };
     let deadline = Instant::now() + LEFT_BEHIND;
-    loop {
-        match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) if Instant::now() >= deadline => return Err(ListenError::InUse(path.to_owned())),
-            Ok(_) => std::thread::park_timeout(LOOK_AGAIN),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return fs::remove_file(path).map_err(system);
-            }
-            Err(error) => return Err(system(error)),
+    while is_held(path).map_err(system)? {
+        if Instant::now() >= deadline {
+            return Err(ListenError::InUse(path.to_owned()));
         }
+        std::thread::park_timeout(LOOK_AGAIN);
+    }
+    if owner != nix::unistd::geteuid().as_raw() {
+        return Err(ListenError::Foreign { path: path.to_owned(), owner });
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(system(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether a process still holds the socket that was bound there: of whatever type, listening or not, its backlog full
+/// or not. A datagram socket is refused only by one that nobody holds (unix(7)), and takes no place in a backlog.
+fn is_held(path: &Path) -> io::Result<bool> {
+    let probe = std::os::unix::net::UnixDatagram::unbound()?;
+    let folder = fs::File::open(path.parent().unwrap_or(Path::new("/")))?;
+    match probe.connect(short(&folder, path)?) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        // Whoever keeps us out of it may hold it.
+        Ok(()) | Err(_) => Ok(true),
     }
 }
 
 /// By way of the folder's descriptor when the path is too long for an address (108 bytes, unix(7)).
-fn bind_below(folder: &Path, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+fn short(folder: &fs::File, path: &Path) -> io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
     if path.as_os_str().len() < 108 {
-        return std::os::unix::net::UnixListener::bind(path);
+        return Ok(path.to_owned());
     }
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let folder = fs::File::open(folder)?;
-    let by_descriptor = format!("/proc/self/fd/{}", folder.as_raw_fd());
-    std::os::unix::net::UnixListener::bind(Path::new(&by_descriptor).join(name))
+    Ok(Path::new(&format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name))
 }
 
-impl tokio_stream::Stream for Listening {
+fn bind_below(folder: &Path, path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let folder = fs::File::open(folder)?;
+    std::os::unix::net::UnixListener::bind(short(&folder, path)?)
+}
+
+/// A listening socket with the shares of those who connect to it: a stream of admitted connections.
+#[derive(Debug)]
+pub(super) struct Accepting {
+    listening: Listening,
+    admission: Arc<Admission>,
+    reserve: Reserve,
+    /// While descriptors are short.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Accepting {
+    pub(super) fn new(listening: Listening, admission: Arc<Admission>) -> Self {
+        Self { listening, admission, reserve: Reserve::open(), pause: None }
+    }
+
+    /// Refuses one of those who wait, with a descriptor of the reserve, and then lets some time pass: as long as
+    /// descriptors are short the socket stays ready, and accepting could not rest.
+    fn fall_short(&mut self, context: &mut Context<'_>) {
+        self.admission.counters.connections.one(ConnectionRefusal::Descriptors);
+        if self.reserve.lend().is_some() {
+            // Dropped, and so closed.
+            let _ = self.listening.listener.poll_accept(context);
+            self.reserve.fill();
+        }
+        let wait = self.reserve.back_off();
+        if wait == BACKOFF_MIN {
+            tracing::warn!(open = self.admission.open(), "no descriptors are left: connections are refused");
+        }
+        self.pause = Some(Box::pin(sleep(wait)));
+    }
+}
+
+impl tokio_stream::Stream for Accepting {
     type Item = io::Result<Connection>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
         loop {
-            let stream = match self.listener.poll_accept(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(Ok((stream, _))) => stream,
-            };
-            match Peer::of(&stream) {
-                Ok(peer) => return Poll::Ready(Some(Ok(Connection { stream, peer }))),
-                // Who cannot be told is not served.
-                Err(error) => tracing::warn!(error = %error, "connection refused: caller unknown"),
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(context));
+                this.pause = None;
+                this.reserve.fill();
+            }
+            match ready!(this.listening.listener.poll_accept(context)) {
+                Ok((stream, _)) => {
+                    this.reserve.reset();
+                    if let Some(connection) = Connection::admit(&this.admission, stream) {
+                        return Poll::Ready(Some(Ok(connection)));
+                    }
+                }
+                Err(error) if Reserve::is_shortage(&error) => this.fall_short(context),
+                // A client that has gone before it was accepted, or the like: the next one is as good. Nothing of this
+                // kind lasts; should it, it may not take the processor.
+                Err(error) => {
+                    tracing::debug!(error = %error, "a connection could not be accepted");
+                    this.pause = Some(Box::pin(sleep(this.reserve.back_off())));
+                }
             }
         }
-    }
-}
-
-/// An accepted connection.
-#[derive(Debug)]
-pub(super) struct Connection {
-    stream: UnixStream,
-    peer: Peer,
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod adoption;
 mod config;
 mod draining;
+mod governing;
 mod journaling;
 mod listen;
 mod looking;
@@ -17,21 +19,25 @@ mod private;
 pub mod quarantine;
 mod reload;
 mod state;
+mod threads;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use admission::{Admission, CallLayer};
 pub use config::{
     Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, default_state, parse_listen,
 };
 pub use draining::OnStop;
 use draining::Orders;
+pub use governing::{Conflict, Distrust};
 pub use journaling::{JournalConfig, JournalError};
 pub use listen::ListenError;
-use listen::Listening;
+use listen::{Accepting, Listening};
 pub use metrics::{MetricsAddress, MetricsError};
 use reload::Reloading;
 use sd_notify::NotifyState;
 use state::State;
+pub use threads::runtime;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -44,11 +50,13 @@ use crate::{
     approval::Book,
     grpc::{ApprovalsService, AuditService, PoliciesService, SessionsService, TerminalsService},
     policy::InForce,
+    pool::Pool,
     proto::v1::{
         self, approvals_server::ApprovalsServer, audit_server::AuditServer, policies_server::PoliciesServer,
         sessions_server::SessionsServer, terminals_server::TerminalsServer,
     },
     sandbox::{
+        governing::GoverningError,
         host::{GroupError, Host},
         identity,
     },
@@ -61,17 +69,29 @@ const REQUEST_MAX_BYTES: usize = 3 << 20;
 /// Requests of one connection that may be under way at once; more wait in the client.
 const STREAMS_PER_CONNECTION: u32 = 4_096;
 /// How much of one stream may be under way towards the gateway.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 /// Of all streams of a connection together.
-const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// HTTP/2 frames of this size are taken.
-const FRAME_BYTES: u32 = 256 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// HTTP/2 frames of this size are taken. Memory is taken for a frame when its length is known.
+const FRAME_BYTES: u32 = 64 << 10;
+/// The headers of one call.
+const HEADERS_BYTES: u32 = 16 << 10;
+/// Calls that a client takes back before they are looked at, and streams that the gateway resets, at once on a
+/// connection: with more of them it is closed.
+const RESETS_PENDING: usize = 64;
+const RESETS_OF_ERRORS: usize = 256;
 /// A connection without any traffic is asked this often whether it lives.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// And must have answered in this time.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long streams may take to end when nothing is left that they could tell of.
 const STREAMS_END: Duration = Duration::from_secs(2);
+/// Requests of one user whose file systems are looked at, and that are judged, at once; more wait.
+const HOST_LOOKS_PER_USER: usize = 4;
+/// Of all users.
+const HOST_LOOKS: usize = 64;
+/// Large requests that are judged at once, of all users; of one user one.
+const LARGE_AT_ONCE: usize = 4;
 /// Callers that may wait for a reload of the policy; more wait before that.
 const RELOADS_ASKED: usize = 16;
 /// The longest that a finished terminal may be kept beyond its time.
@@ -86,6 +106,24 @@ pub enum ServeError {
     /// The socket cannot be had.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// Others could change what governs the commands.
+    #[error(transparent)]
+    Distrust(#[from] Distrust),
+    /// Commands would reach what governs them.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    /// Commands that a gateway before this one has left running reach what would govern them.
+    #[error(
+        "session {session} of the gateway before still runs commands, and {error} ({}): end it under the \
+         configuration that it was opened under, or with `provost reap --state STATE --all`",
+        error.governing().display()
+    )]
+    Adopted {
+        /// The session.
+        session: String,
+        /// The root, and what it reaches.
+        error: GoverningError,
+    },
     /// The state folder cannot be used.
     #[error("cannot use the state folder {}", path.display())]
     State {
@@ -118,17 +156,6 @@ pub enum ServeError {
     Transport(#[from] tonic::transport::Error),
 }
 
-/// The runtime that a gateway is made for: two workers serve thousands of terminals, because no byte of output
-/// passes through here unless someone reads it.
-pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .max_blocking_threads(16)
-        .thread_name("provost")
-        .enable_all()
-        .build()
-}
-
 /// Serves until SIGTERM or SIGINT, then ends as [`draining`] says.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
@@ -137,12 +164,13 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let hangup_too = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
     let gateway = Gateway::open(&config)?;
+    gateway.terminals.site().host.protect_gateway();
     let endpoint = match &config.metrics {
         Some(address) => Some(metrics::Endpoint::bind(address).await?),
         None => None,
     };
     let left = adoption::adopt(&gateway.state, &gateway.sessions, &gateway.terminals).await?;
-    let page = metrics::page(&gateway.terminals, &gateway.sessions, left.clone());
+    let page = metrics::page(&gateway.terminals, &gateway.sessions, &gateway.admission, left.clone());
     let again = left.look_again(gateway.sessions.clone(), gateway.terminals.clone(), hangup_too);
     let _again = AbortOnDropHandle::new(tokio::spawn(again));
     let _metrics = endpoint.map(|endpoint| AbortOnDropHandle::new(tokio::spawn(endpoint.serve(page))));
@@ -180,6 +208,7 @@ fn tell_systemd(state: NotifyState<'_>) {
 /// A gateway, put together and not yet listening.
 struct Gateway {
     state: State,
+    admission: Arc<Admission>,
     sessions: Arc<Sessions>,
     terminals: Arc<Terminals>,
     reloading: Reloading,
@@ -190,20 +219,30 @@ struct Gateway {
 
 impl Gateway {
     fn open(config: &Config) -> Result<Self, ServeError> {
+        let config = &config.completed()?;
+        governing::must_be_trusted_at_start(config)?;
         let seen = Reloading::before(&config.policies);
-        let policy = Arc::new(InForce::new(config.policies.load()?, reload::now_unix_ms()));
+        let loaded = config.policies.load()?;
+        let named = governing::of_policy(&config.policies, &loaded);
+        governing::must_be_trusted(&named)?;
+        let policy = Arc::new(InForce::new(loaded, reload::now_unix_ms()));
         let state = State::open(&config.state)?;
+        let governing = Arc::new(governing::governing(config));
         let recorder = journaling::open(config.journal.as_ref(), &state.folder)?;
         journaling::note_start(&recorder, &policy.current());
         let ids =
             identity::IdRange::new(config.ids.first, config.ids.count / 2, identity::DEFAULT_LOCKS.into());
-        let mut host = Host::probe().with_ids(ids);
+        let mut host = Host::probe().with_ids(ids).with_principal_limits(config.caps.of_a_principal());
         if let Some(group) = &config.cgroup {
             host = host.with_group(group)?;
         }
+        let pool = Arc::new(Pool::new(HOST_LOOKS_PER_USER, HOST_LOOKS));
         let site = Site {
-            host,
+            host: Arc::new(host),
+            pool: pool.clone(),
+            large: Pool::new(1, LARGE_AT_ONCE),
             state: state.folder.clone(),
+            governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
             sandboxes: Arc::default(),
         };
@@ -213,7 +252,10 @@ impl Gateway {
             DieWithGateway::Yes => Keeping::InMemory,
             DieWithGateway::No => Keeping::InFiles,
         };
-        let sessions = Sessions::new(state.folder.clone(), keeping, config.caps.sessions_per_principal);
+        let most = config.caps.sessions_per_principal;
+        let sessions = Sessions::new(state.folder.clone(), governing.clone(), keeping, most, pool);
+        let sessions = Arc::new(sessions);
+        governing::replace(&governing, named, (&policy.current(), &policy.current()), &sessions)?;
         let witness = terminal::witness(recorder.clone());
         let approvals = Book::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), witness);
         Ok(Self {
@@ -224,8 +266,11 @@ impl Gateway {
                 approvals,
                 recorder,
                 seen,
+                governing,
+                sessions: sessions.clone(),
             },
-            sessions: Arc::new(sessions),
+            sessions,
+            admission: Admission::new(nix::unistd::geteuid().as_raw(), admission::descriptors_max()),
             state,
             finished_kept: config.finished_kept,
             drain_limit: config.drain,
@@ -259,6 +304,7 @@ impl Gateway {
         let policies =
             PoliciesService { sessions: self.sessions.clone(), terminals: self.terminals.clone(), reloads };
 
+        let accepting = Accepting::new(listening, self.admission.clone());
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -266,6 +312,10 @@ impl Gateway {
             .max_concurrent_streams(STREAMS_PER_CONNECTION)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .http2_max_header_list_size(HEADERS_BYTES)
+            .http2_max_pending_accept_reset_streams(Some(RESETS_PENDING))
+            .http2_max_local_error_reset_streams(Some(RESETS_OF_ERRORS))
+            .layer(CallLayer(self.admission.clone()))
             .add_service(health_service)
             .add_optional_service(reflection)
             .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
@@ -273,7 +323,7 @@ impl Gateway {
             .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(ApprovalsServer::new(approvals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(AuditServer::new(AuditService::new(self.terminals.clone())))
-            .serve_with_incoming_shutdown(listening, stop_listening.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(accepting, stop_listening.clone().cancelled_owned());
         tokio::pin!(server);
 
         let reloading = self.reloading.watch(hangup, &mut asked);
@@ -282,6 +332,7 @@ impl Gateway {
             never = reloading => match never {},
             () = self.collect() => {}
             () = self.terminals.approvals().expire() => {}
+            never = self.terminals.recorder().write_repeated_refusals() => match never {},
             never = journaling::tell_health(self.terminals.recorder(), &health) => match never {},
             () = orders.drain.cancelled() => {}
         }

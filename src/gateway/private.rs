@@ -12,7 +12,8 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{ServeError, config};
+use super::{ServeError, config, governing};
+use crate::sandbox::governing::{GoverningPath, Kind};
 
 /// What the folders' names begin with.
 const PREFIX: &str = "run-";
@@ -25,7 +26,8 @@ pub(super) fn make() -> Result<PathBuf, ServeError> {
     let name = format!("{PREFIX}{}", ulid::Ulid::generate());
     // Its failure shows below.
     let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&above);
-    let folder = if is_ours(&above) {
+    let state = GoverningPath { kind: Kind::State, path: above.clone() };
+    let folder = if is_ours(&above) && governing::must_be_trusted([&state]).is_ok() {
         remove_abandoned(&above);
         above.join(name)
     } else {

@@ -20,12 +20,14 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use super::{config::PolicySource, journaling};
+use super::{config::PolicySource, governing, journaling};
 use crate::{
     approval::Book,
     grpc::Reloaded,
     journal::{PolicyRefused, Record},
-    policy::{InForce, Refusal, Replaced},
+    policy::{InForce, PolicyFileError, Refusal, Replaced},
+    sandbox::governing::Governing,
+    session::Sessions,
     terminal::Recorder,
 };
 
@@ -45,6 +47,10 @@ pub(super) struct Reloading {
     pub(super) approvals: Arc<Book>,
     /// Writes down which policy is in force.
     pub(super) recorder: Recorder,
+    /// What no session may reach.
+    pub(super) governing: Arc<Governing>,
+    /// Those that are open.
+    pub(super) sessions: Arc<Sessions>,
     /// The files as they were before the policy in force was loaded.
     pub(super) seen: Seen,
 }
@@ -139,9 +145,18 @@ impl Reloading {
 
     /// Loads once; what is wrong is said and remembered.
     async fn load(&self) -> Reloaded {
-        let source = self.source.clone();
-        let loaded =
-            tokio::task::spawn_blocking(move || source.load().map_err(|error| error.refusal())).await;
+        let (source, governing, sessions) =
+            (self.source.clone(), self.governing.clone(), self.sessions.clone());
+        let before = self.in_force.current();
+        let load = move || {
+            governing::must_be_trusted(governing.policies()).map_err(refusal)?;
+            let set = source.load().map_err(|error| error.refusal())?;
+            let named = governing::of_policy(&source, &set);
+            governing::must_be_trusted(&named).map_err(refusal)?;
+            governing::replace(&governing, named, (&before, &set), &sessions).map_err(refusal)?;
+            Ok(set)
+        };
+        let loaded = tokio::task::spawn_blocking(load).await;
         let loaded = loaded.unwrap_or_else(|panicked| Err((panicked.to_string(), None)));
         let at_unix_ms = now_unix_ms();
         match loaded {
@@ -180,6 +195,12 @@ impl Reloading {
 pub(super) fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// An error with its cause; it is about no place in a file.
+fn refusal(error: impl std::error::Error) -> (String, Option<PolicyFileError>) {
+    let cause = error.source().map(|cause| format!(": {cause}"));
+    (format!("{error}{}", cause.unwrap_or_default()), None)
 }
 
 async fn hung_up(hangup: &mut Option<Signal>) {

@@ -10,10 +10,10 @@ use tonic::{Request, Response, Status};
 use super::{
     caller,
     errors::{self, Missing},
-    fields, streams,
+    fields, pages, streams,
 };
 use crate::{
-    approval::{Answer, Approval, Asking, Book, Said, State},
+    approval::{Answer, Approval, ApprovalId, Asking, Book, Said, State},
     policy::Program,
     proto::v1::{
         Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalState, ListApprovalsRequest,
@@ -61,12 +61,16 @@ impl Service for ApprovalsService {
         request: Request<ListApprovalsRequest>,
     ) -> Result<Response<ListApprovalsResponse>, Status> {
         let caller = caller(&request)?.principal;
-        let ListApprovalsRequest { session_id, pending_only } = request.get_ref();
+        let ListApprovalsRequest { session_id, pending_only, page_size, page_token } = request.get_ref();
+        let page = pages::wanted(*page_size, page_token, ApprovalId::parse).map_err(errors::bad_field)?;
         let session = self.find_session(caller, session_id)?.map(|session| session.id);
-        let approvals = self.book().list(caller, session);
-        let asked_for = |approval: &&Approval| !pending_only || approval.state == State::Pending;
-        let approvals = approvals.iter().filter(asked_for).map(word).collect();
-        Ok(Response::new(ListApprovalsResponse { approvals }))
+        let mut approvals = self.book().list(caller, session);
+        approvals.retain(|approval| {
+            (!pending_only || approval.state == State::Pending)
+                && page.after.is_none_or(|after| approval.id() > after)
+        });
+        let (approvals, next_page_token) = page.fill(approvals, word, |approval| approval.id().to_string());
+        Ok(Response::new(ListApprovalsResponse { approvals, next_page_token }))
     }
 
     async fn watch(

@@ -12,6 +12,7 @@ use crate::{
         environment::{self, Entry},
         profile,
     },
+    printable,
     proto::v1::{
         ApprovalDecision, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
         Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, Overflow, PolicyFile,
@@ -31,10 +32,20 @@ const NAME_MAX_BYTES: usize = 128;
 const LABEL_VALUE_MAX_BYTES: usize = 1_024;
 /// Policy files that are checked in one call; a gateway loads no more.
 const POLICY_FILES_MAX: usize = 256;
+/// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
+const ARGUMENT_MAX_BYTES: usize = 131_071;
+/// Arguments of a command.
+const ARGUMENTS_MAX: usize = 16_384;
+/// Bytes of a command with its arguments and its variables: half of what the kernel takes by default.
+const ARGUMENTS_MAX_BYTES: usize = 1 << 20;
+/// Variables of a session, or of a command.
+const VARIABLES_MAX: usize = 4_096;
 /// Bytes of what an approver says.
 const COMMENT_MAX_BYTES: usize = 1_024;
 /// Bytes of the name of a person that an approver speaks for.
 const PERSON_MAX_BYTES: usize = 256;
+/// How much of what is not the name of a signal is said again.
+const SIGNAL_SHOWN_BYTES: usize = 64;
 /// The longest grace: nobody may keep a release waiting for longer.
 const GRACE_MAX: Duration = Duration::from_secs(600);
 
@@ -151,6 +162,32 @@ pub fn new_terminal(
     })
 }
 
+/// Whether a command is of a size that it can be executed with, before anything of it is judged.
+///
+/// # Errors
+/// Names what is too long.
+pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
+    let longest = |field: String, text: &str| match text.len() {
+        0..=ARGUMENT_MAX_BYTES => Ok(()),
+        _ => Err(wrong(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
+    };
+    longest(format!("{within}command"), &request.command)?;
+    if request.args.len() > ARGUMENTS_MAX {
+        return Err(wrong(format!("{within}args"), format!("must be at most {ARGUMENTS_MAX}")));
+    }
+    let too_long = request.args.iter().position(|argument| argument.len() > ARGUMENT_MAX_BYTES);
+    if let Some(index) = too_long {
+        longest(format!("{within}args[{index}]"), &request.args[index])?;
+    }
+    let arguments: usize = request.args.iter().map(|argument| argument.len() + 1).sum();
+    let variables: usize = request.env.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if request.command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env");
+        return Err(wrong(format!("{within}args"), problem));
+    }
+    Ok(())
+}
+
 fn program(within: &str, request: &CreateTerminalRequest) -> Result<Program, FieldError> {
     if request.command.is_empty() {
         return Err(wrong(format!("{within}command"), "must not be empty"));
@@ -176,6 +213,11 @@ fn folder(field: &str, text: &str) -> Result<Option<AbsPath>, FieldError> {
 }
 
 fn env(field: &str, variables: Vec<EnvVar>) -> Result<Vec<Entry>, FieldError> {
+    let bytes: usize = variables.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if variables.len() > VARIABLES_MAX || bytes > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must be at most {VARIABLES_MAX}, with {ARGUMENTS_MAX_BYTES} bytes");
+        return Err(wrong(field, problem));
+    }
     environment::parse_list(variables.into_iter().map(|variable| (variable.name, variable.value))).map_err(
         |(index, error)| {
             let part = match error {
@@ -307,7 +349,10 @@ pub fn sighting(value: i32) -> Result<Sighting, FieldError> {
 
 /// A signal by its name.
 pub fn signal_number(name: &str) -> Result<i32, FieldError> {
-    signal::number(name).ok_or_else(|| wrong("signal", format!("{name:?} is not the name of a signal")))
+    signal::number(name).ok_or_else(|| {
+        let name = printable::bounded(name, SIGNAL_SHOWN_BYTES);
+        wrong("signal", format!("{name:?} is not the name of a signal"))
+    })
 }
 
 fn unknown(field: impl Into<String>, value: i32) -> FieldError {

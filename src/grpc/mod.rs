@@ -7,6 +7,7 @@ mod audit;
 mod deadline;
 pub mod errors;
 pub mod fields;
+mod pages;
 mod policies;
 mod render;
 mod sessions;

@@ -107,8 +107,11 @@ impl Service for PoliciesService {
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.sessions.find(caller, &create.session_id);
         let session = session.ok_or_else(|| errors::not_found(Missing::Session))?;
+        fields::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
         let new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
-        Ok(Response::new(explanation(self.terminals.explain(&new))))
+        let explained = self.terminals.explain(&new).await;
+        let explained = explained.map_err(|overdue| errors::host(&overdue, overdue.to_string()))?;
+        Ok(Response::new(explanation(explained)))
     }
 
     async fn get(&self, request: Request<GetPolicyRequest>) -> Result<Response<Policy>, Status> {

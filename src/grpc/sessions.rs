@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller,
     errors::{self, Missing},
-    fields, render,
+    fields, pages, render,
 };
 use crate::{
     proto::v1::{
@@ -15,7 +15,7 @@ use crate::{
         ListSessionsRequest, ListSessionsResponse, ReportRequest, ReportResponse, Session as SessionWord,
         sessions_server::Sessions as Service,
     },
-    session::{OpenError, Peer, Session, Sessions},
+    session::{OpenError, Peer, Session, SessionId, Sessions},
     terminal::{
         Terminals,
         closing::{self, Why},
@@ -66,9 +66,13 @@ impl Service for SessionsService {
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
         let peer = caller(&request)?;
-        let sessions = self.sessions.list(peer.principal);
-        let sessions = sessions.iter().map(|session| self.render(session)).collect();
-        Ok(Response::new(ListSessionsResponse { sessions }))
+        let ListSessionsRequest { page_size, page_token } = request.get_ref();
+        let page = pages::wanted(*page_size, page_token, SessionId::parse).map_err(errors::bad_field)?;
+        let mut sessions = self.sessions.list(peer.principal);
+        sessions.retain(|session| page.after.is_none_or(|after| session.id > after));
+        let (sessions, next_page_token) =
+            page.fill(sessions, |session| self.render(session), |session| session.id.to_string());
+        Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
     }
 
     async fn close(
@@ -85,6 +89,9 @@ impl Service for SessionsService {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
         let sighting = fields::sighting(request.get_ref().sighting).map_err(errors::bad_field)?;
+        if !self.terminals.recorder().may_report(peer.principal) {
+            return Err(errors::reports_too_often());
+        }
         let recorded = self.terminals.recorder().record(&records::reported(&session, sighting)).await;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportResponse {}))

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller, deadline,
     errors::{self, Missing},
-    fields, render, streams,
+    fields, pages, render, streams,
 };
 use crate::{
     output::text::{Edge, to_text},
@@ -25,7 +25,7 @@ use crate::{
     },
     session::{Peer, Session, Sessions},
     terminal::{
-        Audience, EndOfInput, Terminal, Terminals,
+        Audience, EndOfInput, Terminal, TerminalId, Terminals,
         reader::{Cursor, Follow},
         run::Run,
     },
@@ -66,6 +66,7 @@ impl Service for TerminalsService {
         let patience = deadline::of(request.metadata());
         let request = request.into_inner();
         let session = self.find_session(&peer, &request.session_id)?;
+        fields::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
         let mut new = fields::new_terminal("", session, request).map_err(errors::bad_field)?;
         new.patience = patience;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
@@ -89,9 +90,12 @@ impl Service for TerminalsService {
             "" => None,
             id => Some(self.find_session(&peer, id)?.id),
         };
-        let terminals = self.terminals.list(peer.principal, session);
-        let terminals = terminals.iter().map(|terminal| render::terminal(terminal)).collect();
-        Ok(Response::new(ListTerminalsResponse { terminals }))
+        let ListTerminalsRequest { page_size, page_token, .. } = request.get_ref();
+        let page = pages::wanted(*page_size, page_token, TerminalId::parse).map_err(errors::bad_field)?;
+        let following = self.terminals.list_after(peer.principal, session, page.after);
+        let (terminals, next_page_token) =
+            page.fill(following, |one| render::terminal(one), |one| one.id.to_string());
+        Ok(Response::new(ListTerminalsResponse { terminals, next_page_token }))
     }
 
     async fn output(&self, request: Request<OutputRequest>) -> Result<Response<OutputResponse>, Status> {
@@ -201,6 +205,7 @@ impl Service for TerminalsService {
         let patience = deadline::of(request.metadata());
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.find_session(&peer, &create.session_id)?;
+        fields::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
         let mut new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         new.request.overflow = Overflow::Block;
         new.audience = Audience::Run;

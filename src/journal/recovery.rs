@@ -125,6 +125,9 @@ fn compare_with_head(head: Option<Link>, resumption: &mut Resumption) {
         // Their numbers are not given out again: the gap stays to be seen.
         resumption.link.sequence = head.sequence;
         resumption.current = None;
+    } else if head.sequence == resumption.link.sequence {
+        // A record that took the place of the durable one is not continued: the break stays to be seen.
+        resumption.link.hash = head.hash;
     }
 }
 

@@ -289,7 +289,7 @@ impl Store {
         clock: &mut dyn Clock,
     ) -> Result<(), WriteFailure> {
         let encoded = serde_json::to_vec(record).map_err(io::Error::from);
-        let body = encoded.map_err(WriteStep::Append.failed())?;
+        let body = crate::printable::json_bytes(encoded.map_err(WriteStep::Append.failed())?);
         link.extend(lines, &clock.now(), &self.boot_id, &body);
         Ok(())
     }

@@ -193,6 +193,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
         return Err(AppendError::Reserved);
     }
     let body = serde_json::to_vec(record).map_err(|error| AppendError::Unencodable(Arc::new(error)))?;
+    let body = crate::printable::json_bytes(body);
     if body.len() > RECORD_BYTES {
         return Err(AppendError::TooLong { bytes: body.len(), limit: RECORD_BYTES });
     }

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::sys::{
     fdpass::FrameReceiver,
-    file,
+    file, signals,
     wait::{self, End, Found, Which},
 };
 
@@ -42,6 +42,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Runs the agent that the arguments name, and ends with all that descends from it.
 pub fn main() -> ! {
+    // An agent starts commands of its own: what `provost acp` was told to ignore is not for them.
+    signals::reset();
     let Some(socket) = file::take_stdin() else { exit(EXIT_NO_SOCKET) };
     exit(hold(UnixStream::from(socket)))
 }

@@ -50,6 +50,7 @@ impl Question {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, command, reason, .. } = self;
+        let command = crate::printable::bounded(command, super::denial::COMMAND_SHOWN_BYTES);
         match reason {
             Some(reason) => write!(f, "{reason} (rule {rule:?} asks about: {command})"),
             None => write!(f, "rule {rule:?} asks about: {command}"),

@@ -4,7 +4,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{environment::Entry, profile::Profile};
+use super::{environment::Entry, profile::Profile, variables};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
@@ -137,16 +137,26 @@ fn check_environment(profile: &Profile) -> Result<(), Wrong> {
         if let Err(error) = Entry::new(name.clone(), value.clone()) {
             return wrong("set", format!("{name:?}: {error}"));
         }
+        if name == "PATH" {
+            return wrong("set", "\"PATH\": is what `path` of the profile says: names are judged by that");
+        }
     }
     for (key, patterns) in [("allow", &rule.allow), ("deny", &rule.deny)] {
-        let bad = |pattern: &&String| {
-            pattern.is_empty()
-                || pattern.trim_end_matches('*').contains(['*', '=', '\0'])
-                || pattern.ends_with("**")
-        };
+        let bad =
+            |pattern: &&String| pattern.is_empty() || pattern.contains(['=', '\0']) || pattern.contains("**");
         if let Some(pattern) = patterns.iter().find(bad) {
-            return wrong(key, format!("{pattern:?} must be a name, or a beginning and one \"*\""));
+            return wrong(
+                key,
+                format!("{pattern:?} must be a name, in which each \"*\" stands for any text"),
+            );
         }
+    }
+    let is_shipped = |dropped: &&String| {
+        variables::all().iter().any(|variable| variable.pattern == **dropped)
+            || (!dropped.contains('*') && variables::covering(dropped, None).next().is_some())
+    };
+    if let Some(dropped) = rule.drop.iter().find(|dropped| !is_shipped(dropped)) {
+        return wrong("drop", format!("{dropped:?} is not in the shipped list of variables that are denied"));
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub enum Denial {
         network: Network,
     },
     /// A pattern denies this variable.
-    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}")]
+    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}", say_reason(*reason))]
     EnvironmentDenied {
         /// The profile.
         profile: ProfileName,
@@ -33,6 +33,8 @@ pub enum Denial {
         name: String,
         /// The pattern that denies it.
         pattern: String,
+        /// What such a variable does, where the shipped list denies it.
+        reason: Option<&'static str>,
     },
     /// The variable is a secret, which the policy alone gives.
     #[error("environment variable {0:?} is a secret: only the policy gives it a value")]
@@ -135,7 +137,15 @@ impl Denial {
     }
 }
 
+fn say_reason(reason: Option<&'static str>) -> String {
+    reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
+}
+
+/// How much of a command is said again in a refusal.
+pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
+
 fn say_command(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {
+    let command = crate::printable::bounded(command, COMMAND_SHOWN_BYTES);
     match (rule, reason) {
         (Some(rule), Some(reason)) => format!("{reason} (rule {rule:?} denies: {command})"),
         (Some(rule), None) => format!("rule {rule:?} denies: {command}"),

@@ -5,7 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::profile::{EnvironmentRule, Profile};
+use super::{
+    command::{changes_lookup, verdict::Setting},
+    profile::{EnvironmentRule, Profile},
+    variables::{self, InLines, matches},
+};
 
 /// The longest `NAME=value` that exec takes: MAX_ARG_STRLEN of execve(2), 32 pages, with the closing NUL.
 pub const ENTRY_MAX_BYTES: usize = 131_071;
@@ -88,41 +92,73 @@ pub fn parse_list(
     Ok(entries)
 }
 
-/// A pattern of names: exact, or with one `*` at its end.
-pub fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => pattern == name,
-    }
-}
-
 /// Why a variable may not be passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused<'a> {
-    /// This pattern of the profile denies it.
-    Denied(&'a str),
+    /// A pattern denies it.
+    Denied {
+        /// The pattern.
+        pattern: &'a str,
+        /// What such a variable does, where the shipped list says so.
+        reason: Option<&'static str>,
+        /// What becomes of lines that set it.
+        in_lines: InLines,
+    },
     /// The profile lists what may be passed, and it is not among it.
     NotAllowed,
 }
 
-/// Judges one name.
-pub fn judge_name<'a>(rule: &'a EnvironmentRule, name: &str) -> Result<(), Refused<'a>> {
+/// Judges one variable, by its value too where that is known. Whether somebody passes it or a line sets it, the caller of
+/// this knows.
+pub fn judge_variable<'a>(
+    rule: &'a EnvironmentRule,
+    name: &'a str,
+    value: Option<&'a str>,
+) -> Result<(), Refused<'a>> {
     if let Some(pattern) = rule.deny.iter().find(|pattern| matches(pattern, name)) {
-        return Err(Refused::Denied(pattern));
+        return Err(Refused::Denied { pattern, reason: None, in_lines: InLines::Denied });
     }
-    if !rule.allow.is_empty() && !rule.allow.iter().any(|pattern| matches(pattern, name)) {
-        return Err(Refused::NotAllowed);
+    let is_dropped = |pattern: &str| rule.drop.iter().any(|dropped| dropped == pattern || dropped == name);
+    let shipped = variables::covering(name, value).find(|variable| !is_dropped(&variable.pattern));
+    let is_listed = rule.allow.is_empty() || rule.allow.iter().any(|pattern| matches(pattern, name));
+    match shipped {
+        Some(variable) if is_listed || variable.in_lines == InLines::Denied => Err(Refused::Denied {
+            pattern: &variable.pattern,
+            reason: Some(&variable.reason),
+            in_lines: variable.in_lines,
+        }),
+        None if is_listed => Ok(()),
+        Some(_) | None => Err(Refused::NotAllowed),
     }
-    Ok(())
+}
+
+/// What becomes of a line that sets a variable.
+pub fn setting(rule: &EnvironmentRule, name: &str, value: Option<&str>) -> Setting {
+    match judge_variable(rule, name, value) {
+        Ok(()) => Setting::Free,
+        Err(Refused::Denied { in_lines: InLines::Guarded, .. }) => Setting::Guarded,
+        Err(Refused::Denied { in_lines: InLines::Denied, .. } | Refused::NotAllowed) => Setting::Denied,
+    }
+}
+
+/// Whether names in lines mean what the profile's own `path` says, in this environment.
+pub fn keeps_lookup(profile: &Profile, env: &BTreeMap<String, String>) -> bool {
+    env.iter().all(|(name, value)| match name.as_str() {
+        "PATH" => *value == search_path(profile),
+        name => !changes_lookup(name),
+    })
+}
+
+fn search_path(profile: &Profile) -> String {
+    profile.path.iter().map(|directory| directory.to_string_lossy()).collect::<Vec<_>>().join(":")
 }
 
 /// The environment of one command, in the order of the names: what the profile's other fields imply, its fixed
 /// values, then the session's, then the caller's.
 pub fn merged(profile: &Profile, session: &[Entry], caller: &[Entry]) -> BTreeMap<String, String> {
-    let path = profile.path.iter().map(|folder| folder.to_string_lossy()).collect::<Vec<_>>().join(":");
     let user = &profile.identity.user;
     let implied = [
-        ("PATH", path),
+        ("PATH", search_path(profile)),
         ("HOME", profile.identity.home.to_string_lossy().into_owned()),
         ("USER", user.clone()),
         ("LOGNAME", user.clone()),
@@ -168,24 +204,39 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_the_rest_of_a_name() {
-        assert!(matches("LD_*", "LD_PRELOAD"));
-        assert!(matches("*", "ANYTHING"));
-        assert!(matches("ENV", "ENV"));
-        assert!(!matches("ENV", "ENVIRONMENT"));
-        assert!(!matches("LD_*", "OLD_PRELOAD"));
+    fn deny_wins_over_allow_and_an_allow_list_is_complete() {
+        let rule = EnvironmentRule {
+            allow: vec!["LD_*".into(), "MY_*".into(), "HOME".into()],
+            deny: vec!["MY_OWN".into()],
+            ..Default::default()
+        };
+        let denied = |name: &'static str| match judge_variable(&rule, name, Some("x")) {
+            Err(Refused::Denied { pattern, in_lines, .. }) => (pattern.to_owned(), in_lines),
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(denied("LD_PRELOAD"), ("LD_*".to_owned(), InLines::Denied));
+        assert_eq!(denied("MY_OWN"), ("MY_OWN".to_owned(), InLines::Denied));
+        assert_eq!(denied("HOME"), ("HOME".to_owned(), InLines::Guarded));
+        assert_eq!(judge_variable(&rule, "OTHER", None), Err(Refused::NotAllowed));
+        assert_eq!(judge_variable(&rule, "PYTHONPATH", None), Err(Refused::NotAllowed));
+        assert_eq!(judge_variable(&rule, "MY_NAME", None), Ok(()));
     }
 
     #[test]
-    fn deny_wins_over_allow_and_an_allow_list_is_complete() {
-        let rule = EnvironmentRule {
-            allow: vec!["LD_*".into(), "MY_*".into()],
-            deny: vec!["LD_*".into()],
+    fn a_pattern_is_dropped_by_its_text_and_one_name_by_itself() {
+        let dropping = |names: &[&str]| EnvironmentRule {
+            drop: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Default::default()
         };
-        assert_eq!(judge_name(&rule, "LD_PRELOAD"), Err(Refused::Denied("LD_*")));
-        assert_eq!(judge_name(&rule, "OTHER"), Err(Refused::NotAllowed));
-        assert_eq!(judge_name(&rule, "MY_NAME"), Ok(()));
+        let setting = |rule: &EnvironmentRule, name| setting(rule, name, Some("x"));
+        assert_eq!(setting(&dropping(&["npm_*"]), "npm_config_shell"), Setting::Free);
+        let one = dropping(&["npm_config_registry", "LD_PRELOAD"]);
+        assert_eq!(setting(&one, "npm_config_registry"), Setting::Free);
+        assert_eq!(setting(&one, "npm_config_shell"), Setting::Guarded);
+        assert_eq!(setting(&one, "LD_PRELOAD"), Setting::Free);
+        assert_eq!(setting(&one, "LD_AUDIT"), Setting::Denied);
+        let denying = EnvironmentRule { deny: vec!["PATH".into()], ..dropping(&["PATH"]) };
+        assert_eq!(setting(&denying, "PATH"), Setting::Denied);
     }
 
     #[test]

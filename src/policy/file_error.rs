@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::printable;
+
 /// A mistake in a policy file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFileError {
@@ -41,12 +43,16 @@ impl PolicyFileError {
 impl fmt::Display for PolicyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, problem, source_line, width } = self;
+        // Whoever wrote the file may not be the one who reads this.
+        let (file, problem) = (printable::line(file), printable::lines(problem));
+        let shown_width = |text: String| printable::line(&text).chars().count();
         let margin = " ".repeat(line.to_string().len());
-        let indent = " ".repeat(column - 1);
-        let carets = "^".repeat(*width);
+        let indent = " ".repeat(shown_width(source_line.chars().take(column - 1).collect()));
+        let marked = shown_width(source_line.chars().skip(column - 1).take(*width).collect());
+        let carets = "^".repeat(marked.max(1));
         writeln!(f, "{file}:{line}:{column}: {problem}")?;
         writeln!(f, "{margin} |")?;
-        writeln!(f, "{line} | {source_line}")?;
+        writeln!(f, "{line} | {}", printable::line(source_line))?;
         write!(f, "{margin} | {indent}{carets}")
     }
 }
@@ -63,6 +69,12 @@ mod tests {
         let error = PolicyFileError::at("p.toml", text, 6..8, "unknown key");
         assert_eq!((error.line, error.column), (2, 1));
         assert_eq!(error.to_string(), "p.toml:2:1: unknown key\n  |\n2 | bb = 2\n  | ^^");
+    }
+
+    #[test]
+    fn what_drives_a_terminal_is_written_out_and_the_caret_stays_below_its_place() {
+        let error = PolicyFileError::at("p\u{1b}[2J", "a\u{9b} = 1", 5..6, "no \u{202e}");
+        assert_eq!(error.to_string(), "p\\u{1b}[2J:1:5: no \\u{202e}\n  |\n1 | a\\u{9b} = 1\n  |          ^");
     }
 
     #[test]

@@ -5,7 +5,11 @@
 //! refused it; it is never changed into something that the caller did not ask for, but for what ceilings cut
 //! and what the rules that allow it say.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use sha2::Digest as _;
@@ -16,7 +20,7 @@ use super::{
         program::{FileId, Found, Glimpse, Programs},
         rule::{Circumstances, Decision, Effects},
         shell::{self, Dialect},
-        verdict::{self, Bench, Form, Verdict},
+        verdict::{self, Bench, Form, Lookup, Setting, Verdict},
     },
     environment::{self, Entry, Refused},
     profile::{Network, Profile},
@@ -171,15 +175,14 @@ fn ask_rules(
         principal: request.principal.clone(),
         labels: (*request.labels).clone(),
         cwd: request.cwd.as_str().to_owned(),
-        env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        env,
     };
     let bench = Bench {
         rules: policy.rules(),
         programs,
         circumstances: &circumstances,
-        denies_variable: &|name| {
-            policy.is_secret(name) || environment::judge_name(&profile.environment, name).is_err()
-        },
+        lookup: lookup(profile, &circumstances.env),
+        setting: &|name, value| setting(policy, profile, name, value),
     };
     Ok(match &request.program {
         Program::Command { command, args } => {
@@ -191,6 +194,19 @@ fn ask_rules(
             verdict::judge(Form::Line(line, Dialect::of(shell)), bench)
         }
     })
+}
+
+/// What becomes of a line that sets a variable.
+pub(super) fn setting(policy: &PolicySet, profile: &Profile, name: &str, value: Option<&str>) -> Setting {
+    match policy.is_secret(name) {
+        true => Setting::Denied,
+        false => environment::setting(&profile.environment, name, value),
+    }
+}
+
+/// What names in lines mean in an environment.
+pub(super) fn lookup(profile: &Profile, env: &BTreeMap<String, String>) -> Lookup {
+    if environment::keeps_lookup(profile, env) { Lookup::Trusted } else { Lookup::Changed }
 }
 
 /// What the profile gives, and what the rules add.
@@ -258,7 +274,8 @@ fn judge_network(name: &ProfileName, profile: &Profile, request: &Request) -> Re
     }
 }
 
-fn judge_environment<'a>(
+/// Judges what a caller passes. A value that the command has anyway changes nothing, and is let through.
+pub(super) fn judge_environment<'a>(
     policy: &PolicySet,
     name: &ProfileName,
     profile: &Profile,
@@ -268,16 +285,22 @@ fn judge_environment<'a>(
         if policy.is_secret(entry.name()) {
             return Err(Denial::Secret(entry.name().to_owned()));
         }
-        environment::judge_name(&profile.environment, entry.name()).map_err(|refused| match refused {
-            Refused::Denied(pattern) => Denial::EnvironmentDenied {
+        let judged = environment::judge_variable(&profile.environment, entry.name(), Some(entry.value()));
+        let Err(refused) = judged else { continue };
+        if environment::merged(profile, &[], &[]).get(entry.name()).is_some_and(|own| own == entry.value()) {
+            continue;
+        }
+        return Err(match refused {
+            Refused::Denied { pattern, reason, in_lines: _ } => Denial::EnvironmentDenied {
                 profile: name.clone(),
                 name: entry.name().to_owned(),
                 pattern: pattern.to_owned(),
+                reason,
             },
             Refused::NotAllowed => {
                 Denial::EnvironmentNotAllowed { profile: name.clone(), name: entry.name().to_owned() }
             }
-        })?;
+        });
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::{
     check::{Wrong, check_profile},
     command::{
         examples,
-        rule::{Mode, Rule, RuleError, RuleSource},
+        rule::{Claim, Mode, Rule, RuleError, RuleSource},
     },
     profile::Profile,
     secret::{self, SecretSource},
@@ -123,10 +123,7 @@ fn load_profiles(
         let problem_at = |Wrong { key, problem }: Wrong| {
             file.error(find_key(file.text, table.clone(), key), format!("{key}: {problem}"))
         };
-        let profile = match &spanned.get_ref().extends {
-            None => spanned.get_ref().clone(),
-            Some(_) => extend(name, &owners).map_err(problem_at)?,
-        };
+        let profile = complete(name, &owners).map_err(problem_at)?;
         check_profile(name, &profile).map_err(problem_at)?;
         check_secrets(&profile.secrets, &profile.environment.set, secrets)
             .map_err(|problem| problem_at(Wrong { key: "secrets", problem }))?;
@@ -135,8 +132,9 @@ fn load_profiles(
     Ok(profiles)
 }
 
-/// A profile laid over the one that it extends: tables are put together key by key, every other value replaces.
-fn extend(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>) -> Result<Profile, Wrong> {
+/// A profile laid over the one that it extends: tables are put together key by key, lists of protections add up, every other
+/// value replaces.
+fn complete(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>) -> Result<Profile, Wrong> {
     let wrong = |problem: String| Wrong { key: "extends", problem };
     let mut chain = vec![name];
     while let Some((_, profile)) = chain.last().and_then(|last| owners.get(last))
@@ -154,6 +152,7 @@ fn extend(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>)
         chain.push(base);
     }
     let mut merged = Table::new();
+    let mut tables = Vec::new();
     for link in chain.iter().rev() {
         let table = owners
             .get(link)
@@ -162,8 +161,12 @@ fn extend(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>)
         // One line for people says nothing of those who extend.
         merged.remove("description");
         lay_over(&mut merged, table);
+        tables.push(table);
     }
-    Profile::deserialize(Value::Table(merged)).map_err(|error| wrong(error.message().to_owned()))
+    let mut profile: Profile =
+        Profile::deserialize(Value::Table(merged)).map_err(|error| wrong(error.message().to_owned()))?;
+    super::protections::put_together(&mut profile, &tables)?;
+    Ok(profile)
 }
 
 fn lay_over(under: &mut Table, over: &Table) {
@@ -225,6 +228,8 @@ fn load_rules(
             let mistaken = |error: RuleError| match &error {
                 RuleError::Id(_) => wrong("id", error.to_string()),
                 RuleError::Pattern { field, .. } => wrong(last_key(field), error.to_string()),
+                RuleError::Claimed(Claim::Labels) => wrong("labels", error.to_string()),
+                RuleError::Claimed(Claim::Env) => wrong("env", error.to_string()),
                 RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
                 RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
                     let written = find_text(file.text, span.clone(), line);
@@ -262,6 +267,11 @@ fn check_effects(
     for (name, value) in &effects.environment {
         super::environment::Entry::new(name.clone(), value.clone())
             .map_err(|error| ("environment", format!("effects.environment: {name:?}: {error}")))?;
+        // The rules have spoken on the names before they are given their environment.
+        if super::command::changes_lookup(name) {
+            let problem = "changes what names in command lines mean: a profile can set it";
+            return Err(("environment", format!("effects.environment: {name:?}: {problem}")));
+        }
     }
     for (key, time) in [("time_limit", effects.time_limit), ("idle_limit", effects.idle_limit)] {
         if time.is_some_and(|time| time.is_zero()) {

@@ -19,11 +19,14 @@ mod load;
 mod path;
 mod permit;
 pub mod profile;
+mod protections;
 mod request;
 pub mod schema;
 mod secret;
 mod set;
 pub mod suite;
+pub mod variables;
+mod workspace_files;
 
 pub use approval::{Approval, Question};
 pub use denial::Denial;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::duration;
+use super::{duration, workspace_files};
 
 /// Whether a protection must be had, or may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
@@ -29,7 +29,7 @@ pub struct Profile {
     pub extends: Option<String>,
     /// One line for people.
     pub description: String,
-    /// One sandbox for all terminals of a session, or one each.
+    /// One sandbox for all terminals of a session, or one each. A terminal with secrets has one of its own either way.
     pub isolation: Isolation,
     /// What the commands see of the file system.
     pub filesystem: Filesystem,
@@ -96,12 +96,17 @@ pub struct Filesystem {
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
-    /// Files and folders of the session's roots, relative to them, that no command can change: people's tools run what is
-    /// in them, outside. Where one does not exist, nothing keeps a command from making it.
+    /// Files and directories of the session's roots, relative to them, besides those that are shipped, that no command can
+    /// change: people's tools run what is in them, outside. Where one does not exist, nothing keeps a command from making it.
     pub protected: Vec<PathBuf>,
     /// As `protected`, for folders that must not be made by a command either: where the folder above one exists and it
     /// does not, it is made, empty, and stays.
     pub reserved: Vec<PathBuf>,
+    /// What becomes of a change in the session's roots that would make people's tools run a command's code: git's
+    /// configuration, hooks and links between repositories, and what `protected` names and was not there.
+    pub changes: OnChange,
+    /// What of the paths that are protected or reserved is not, by name.
+    pub drop: Vec<PathBuf>,
     /// Size of the private `/tmp`, and of the home, in bytes.
     pub tmp_bytes: u64,
     /// Files and folders that `/tmp` may hold.
@@ -117,14 +122,27 @@ impl Default for Filesystem {
             read_only: Vec::new(),
             writable: Vec::new(),
             workspace: Access::Write,
-            protected: [".claude", ".codex", ".cursor", ".gemini", ".idea", ".mcp.json", ".vscode"]
-                .map(PathBuf::from)
-                .to_vec(),
+            protected: workspace_files::paths(),
             reserved: vec![".git/hooks".into()],
+            changes: OnChange::default(),
+            drop: Vec::new(),
             tmp_bytes: 1 << 30,
             tmp_inodes: 262_144,
         }
     }
+}
+
+/// What becomes of a dangerous change in a workspace. Each does what the one before it does, and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum OnChange {
+    /// It is said: in the outcome and in the journal.
+    Report,
+    /// What was there before is put back; what is new is moved aside.
+    #[default]
+    Undo,
+    /// What is put back over something else is moved aside, too.
+    Quarantine,
 }
 
 /// Read or write.
@@ -233,10 +251,13 @@ pub struct CgroupLimits {
 pub struct EnvironmentRule {
     /// Fixed values; a caller's or session's value of the same name replaces one unless it is denied.
     pub set: BTreeMap<String, String>,
-    /// Name patterns (`*` at the end only) that a caller may pass. Empty means all that is not denied.
+    /// Name patterns (`*` stands for any text) that a caller may pass. Empty means all that is not denied.
     pub allow: Vec<String>,
-    /// Name patterns that nobody may pass: a request that does is refused.
+    /// Name patterns that nobody may pass, besides those of the shipped list (`policies/data/variables.toml`): a request that does
+    /// is refused.
     pub deny: Vec<String>,
+    /// What a caller may pass of the shipped list: a pattern as it stands there, or one name that a pattern covers.
+    pub drop: Vec<String>,
 }
 
 /// Times. Each a number with a unit: "500ms", "5s", "10m", "2h".

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::environment::Entry;
+use super::{command::changes_lookup, environment::Entry};
 
 /// The longest name.
 const LONGEST_NAME_BYTES: usize = 128;
@@ -43,6 +43,9 @@ pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
     }
     if TAKEN.contains(&name) {
         return Err(format!("{name:?} is given to every command with a value of its own"));
+    }
+    if changes_lookup(name) {
+        return Err(format!("{name:?} changes what names in command lines mean"));
     }
     let is_plain = source.file.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok());
     if !is_plain {

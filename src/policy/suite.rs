@@ -9,15 +9,16 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    PolicyFileError, PolicySet,
+    Denial, PolicyFileError, PolicySet,
     command::{
         pattern::Match,
         program::{Found, Nominal, Programs},
         rule::{Circumstances, Decision},
         shell::{self, Dialect},
-        verdict::{Bench, Form, Verdict, judge},
+        verdict::{Bench, Form, Lookup, Setting, Verdict, judge},
     },
-    environment,
+    environment::{self, Entry},
+    judge::{judge_environment, lookup, setting},
 };
 
 /// A test file.
@@ -113,28 +114,34 @@ impl Suite {
             (None, None) => String::new(),
         };
         let failed = |problem: String| Some(Failed { line, command: command.clone(), problem });
-        let verdict = match self.judge(policy, case) {
-            Ok(verdict) => verdict,
+        let (decision, by) = match self.judge(policy, case) {
+            Ok(Ok(verdict)) => (verdict.decision, verdict.cause_rule.unwrap_or_else(|| "none".to_owned())),
+            // As the gateway says it, which judges by the rules only what passes this.
+            Ok(Err(denial)) => (denial.decision(), denial.rule()),
             Err(problem) => return failed(problem),
         };
-        let by = verdict.cause_rule.as_deref().unwrap_or("none");
-        if verdict.decision != case.expect {
-            return failed(format!("expected {}, got {} (rule {by})", case.expect, verdict.decision));
+        if decision != case.expect {
+            return failed(format!("expected {}, got {decision} (rule {by})", case.expect));
         }
         match &case.rule {
-            Some(rule) if rule != by => failed(format!("expected rule {rule}, got rule {by}")),
+            Some(rule) if *rule != by => failed(format!("expected rule {rule}, got rule {by}")),
             _ => None,
         }
     }
 
-    fn judge(&self, policy: &PolicySet, case: &Case) -> Result<Verdict, String> {
+    fn judge(&self, policy: &PolicySet, case: &Case) -> Result<Result<Verdict, Denial>, String> {
         let (own, other) = (&case.given, &self.defaults);
         let profile = own.profile.as_deref().or(other.profile.as_deref());
-        let (_, profile) =
+        let (name, profile) =
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
-        let mut env = environment::merged(profile, &[], &[]);
-        env.extend(other.env.clone());
-        env.extend(own.env.clone());
+        let passed: BTreeMap<&String, &String> = other.env.iter().chain(&own.env).collect();
+        let entry = |(name, value): (&&String, &&String)| Entry::new((*name).clone(), (*value).clone());
+        let passed: Vec<Entry> =
+            passed.iter().map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        if let Err(denial) = judge_environment(policy, name, profile, &passed) {
+            return Ok(Err(denial));
+        }
+        let env = environment::merged(profile, &[], &passed);
         let circumstances = Circumstances {
             principal: own.principal.clone().or(other.principal.clone()).unwrap_or_default(),
             labels: other.labels.clone().into_iter().chain(own.labels.clone()).collect(),
@@ -146,15 +153,16 @@ impl Suite {
             (Some(line), _) => Form::Line(line, Dialect::of(shell)),
             (None, words) => Form::Argv(words.as_deref().unwrap_or_default()),
         };
-        Ok(judge(
+        Ok(Ok(judge(
             form,
             Bench {
                 rules: policy.rules(),
                 programs: &Linked { links: &self.links },
                 circumstances: &circumstances,
-                denies_variable: &|name| environment::judge_name(&profile.environment, name).is_err(),
+                lookup: lookup(profile, &circumstances.env),
+                setting: &|name, value| setting(policy, profile, name, value),
             },
-        ))
+        )))
     }
 }
 
@@ -298,8 +306,9 @@ fn verdict_on(policy: &PolicySet, line: &str) -> Verdict {
             rules: policy.rules(),
             programs: &Nominal,
             circumstances: &circumstances,
-            denies_variable: &|name| {
-                profile.as_ref().is_some_and(|p| environment::judge_name(&p.environment, name).is_err())
+            lookup: Lookup::Trusted,
+            setting: &|name, value| {
+                profile.as_ref().map_or(Setting::Free, |profile| setting(policy, profile, name, value))
             },
         },
     )

@@ -9,10 +9,12 @@ use std::{
     time::Duration,
 };
 
+use super::principal;
 use crate::{
     cgroup::{
         Hierarchy,
         folder::{self, FolderError},
+        kill, leaf,
     },
     proto::supervisor::{CgroupFolder, SandboxPlan, cgroup_folder},
 };
@@ -75,7 +77,7 @@ impl SandboxCgroup {
         if !v2.path.join("cgroup.kill").exists() {
             return Ok(Killed::NoTree);
         }
-        folder::kill(&v2.path).map(|()| Killed::All)
+        kill::kill_tree(&v2.path).map(|()| Killed::All)
     }
 
     /// Waits for the sandbox to be empty and removes its folders.
@@ -117,6 +119,7 @@ impl SandboxCgroup {
         let mut first = Ok(());
         for one in &self.folders {
             let done = folder::remove(&one.path);
+            principal::remove_above(&one.path);
             if first.is_ok() {
                 first = done;
             }
@@ -128,6 +131,18 @@ impl SandboxCgroup {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.v2().map(|folder| folder.path.as_path())
+    }
+
+    /// A terminal's cgroup in every hierarchy, also where it has none; empty where there is no tree.
+    pub(super) fn leaves(&self, terminal_id: &str) -> Vec<PathBuf> {
+        let name = leaf::name_of(terminal_id);
+        self.folders.iter().map(|folder| folder.path.join(&name)).collect()
+    }
+
+    /// Opens the file by which the whole sandbox is killed, for when there may be no descriptor left to open it with.
+    pub(super) fn open_kill(&self) -> Option<OwnedFd> {
+        let file = self.v2()?.path.join("cgroup.kill");
+        std::fs::OpenOptions::new().write(true).open(file).ok().map(OwnedFd::from)
     }
 
     fn v2(&self) -> Option<&SandboxFolder> {

@@ -40,6 +40,9 @@ pub enum ControlError {
     /// The connection has ended.
     #[error("the sandbox is gone")]
     Lost,
+    /// It has not answered in time.
+    #[error("the sandbox does not answer")]
+    Silent,
     /// The request does not fit into a frame.
     #[error("the request does not fit into a frame")]
     TooLarge(#[source] EncodeError),

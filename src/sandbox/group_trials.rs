@@ -31,8 +31,13 @@ const CONTROLLERS: [(&str, &str); 3] =
     [("cgroup-memory", "memory"), ("cgroup-pids", "pids"), ("cgroup-cpu", "cpu")];
 
 /// Small enough to be a limit, large enough to be accepted anywhere.
-const LIMITS: FolderLimits =
-    FolderLimits { memory_bytes: Some(64 << 20), swap_bytes: None, pids: Some(16), cpu_millis: Some(1000) };
+const LIMITS: FolderLimits = FolderLimits {
+    memory_bytes: Some(64 << 20),
+    swap_bytes: None,
+    pids: Some(16),
+    cpu_millis: Some(1000),
+    cpu_weight: Some(50),
+};
 
 /// The unified hierarchy, what can be done in it, and each controller.
 pub(super) fn all(own: &[OwnGroup]) -> Vec<Protection> {

@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::cgroup::{SandboxCgroup, SandboxFolder};
+use super::{
+    cgroup::{SandboxCgroup, SandboxFolder},
+    principal,
+};
 use crate::cgroup::{
     Hierarchy,
     folder::{self, FolderError, Presence},
@@ -79,24 +82,25 @@ impl GatewayGroups {
     /// stays: the next gateway uses or removes it.
     pub fn remove(&self) {
         for group in &self.groups {
+            principal::remove_empty(&group.path);
             let _ = std::fs::remove_dir(&group.path);
         }
     }
 
-    /// Makes a sandbox's folders and sets its limits; gives them to the supervisor's ids.
+    /// Makes a sandbox's folders below its principal's and sets the limits of both; gives them to the supervisor's ids.
     ///
     /// # Errors
     /// [`FolderError`]; what was made is removed again.
     pub fn make_sandbox(
         &self,
         sandbox_id: &str,
+        principal: &PrincipalPlace,
         owner: (u32, u32),
         limits: &FolderLimits,
     ) -> Result<SandboxCgroup, FolderError> {
         let mut made = SandboxCgroup { folders: Vec::new() };
         let mut make = |group: &GatewayGroup| {
-            let path = group.path.join(sandbox_id);
-            folder::make(&path)?;
+            let path = make_below(group, principal, sandbox_id)?;
             let (hierarchy, controllers) = (group.hierarchy, group.controllers.clone());
             made.folders.push(SandboxFolder { path: path.clone(), hierarchy, controllers });
             limits::set(&path, hierarchy, &group.controllers, limits)?;
@@ -111,14 +115,52 @@ impl GatewayGroups {
     }
 }
 
+/// Whose sandboxes are made together, and within which bounds.
+#[derive(Debug, Clone, Copy)]
+pub struct PrincipalPlace {
+    /// Its user id.
+    pub uid: u32,
+    /// Of all its sandboxes.
+    pub limits: FolderLimits,
+}
+
+/// How often a principal's folder may be removed, by the end of its last sandbox, before a new one is in it.
+const MAKE_TRIES: u32 = 16;
+
+fn make_below(
+    group: &GatewayGroup,
+    principal: &PrincipalPlace,
+    sandbox_id: &str,
+) -> Result<PathBuf, FolderError> {
+    let above = principal::path(&group.path, principal.uid);
+    let path = above.join(sandbox_id);
+    for _ in 0..MAKE_TRIES {
+        match principal::make(&above, group.hierarchy, &group.controllers, &principal.limits) {
+            Ok(()) => {}
+            Err(_) if !above.exists() => continue,
+            Err(error) => return Err(error),
+        }
+        match std::fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
+            Err(cause) => return Err(FolderError::Make { path, cause }),
+        }
+    }
+    Err(FolderError::Claimed { path: above })
+}
+
 impl GatewayGroups {
     /// Removes the folders of sandboxes that are not known: of a launch that ended between making them and writing them
     /// down, or whose record was lost. Those in which something runs stay; their names.
     #[must_use]
     pub fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
         let mut occupied = Vec::new();
-        for group in &self.groups {
-            let Ok(entries) = std::fs::read_dir(&group.path) else { continue };
+        let levels = self.groups.iter().flat_map(|group| {
+            // Gateways before this one made sandboxes without a principal's level.
+            std::iter::once(group.path.clone()).chain(principal::all(&group.path))
+        });
+        for level in levels {
+            let Ok(entries) = std::fs::read_dir(&level) else { continue };
             for entry in entries.flatten() {
                 let name = entry.file_name();
                 let Some(name) = name.to_str().filter(|name| name.starts_with("sbx_") && !is_known(name))
@@ -130,6 +172,7 @@ impl GatewayGroups {
                 }
             }
         }
+        self.groups.iter().for_each(|group| principal::remove_empty(&group.path));
         occupied
     }
 }

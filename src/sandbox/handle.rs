@@ -7,7 +7,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, OnceLock,
@@ -23,12 +23,13 @@ use tokio::{
 };
 
 use super::{
+    cgroup::SandboxCgroup,
     control::{ConnectError, Control, Event},
     counters::Counters,
     facts::Facts,
     host::Host,
     launch::{self, LaunchError, Launched},
-    remains::Remains,
+    remains::{Ended, Remains},
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
@@ -56,7 +57,11 @@ pub enum CommandEnd {
     /// The supervisor reported it.
     Reported(Box<Exit>),
     /// The sandbox died, and with it the command.
-    SandboxLost,
+    SandboxLost {
+        /// Processes that the kernel has not ended yet, although they were killed. They are seen to by this gateway for
+        /// as long as it lives, and then by the next one.
+        survivors: u32,
+    },
 }
 
 /// Why there is no sandbox.
@@ -86,7 +91,7 @@ pub enum Life {
     Up,
     /// It has ended; its remains are being removed.
     Ended,
-    /// Nothing of it is left.
+    /// Nothing of it is left, or what is left cannot be ended now and is nobody's any more.
     Gone,
 }
 
@@ -103,13 +108,14 @@ pub struct Sandbox {
     /// Whether this gateway ends it.
     ending: AtomicBool,
     counters: Arc<Counters>,
+    cgroup: SandboxCgroup,
     supervisor: AsyncFd<OwnedFd>,
 }
 
 impl Sandbox {
     /// Launches a sandbox, agrees with its supervisor on a version, and counts it.
     pub async fn start(
-        host: &Host,
+        host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
         counters: &Arc<Counters>,
@@ -122,7 +128,7 @@ impl Sandbox {
     }
 
     async fn launch(
-        host: &Host,
+        host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
         counters: Arc<Counters>,
@@ -155,7 +161,7 @@ impl Sandbox {
     /// Connects, and starts the task that owns the sandbox from here on.
     async fn keep(launched: Launched, counters: Arc<Counters>) -> Result<Arc<Self>, StartError> {
         let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
-        let remains = Remains { cgroup, folder: socket.parent().map(Path::to_owned) };
+        let remains = Remains::of(cgroup.clone(), socket.parent().map(Path::to_owned));
         let connected = Control::connect(&socket);
         let supervisor = match watched::watch(supervisor, Interest::READABLE) {
             Ok(supervisor) => supervisor,
@@ -181,6 +187,7 @@ impl Sandbox {
             life: watch::Sender::new(Life::Up),
             ending: AtomicBool::new(false),
             counters,
+            cgroup,
             supervisor,
         });
         sandbox.counters.launched.one();
@@ -210,9 +217,10 @@ impl Sandbox {
             life: watch::Sender::new(Life::Up),
             ending: AtomicBool::new(false),
             counters: counters.clone(),
+            cgroup: cgroup.clone(),
             supervisor,
         });
-        tokio::spawn(sandbox.clone().own(Remains { cgroup, folder: Some(folder) }));
+        tokio::spawn(sandbox.clone().own(Remains::of(cgroup, Some(folder))));
         sandbox
     }
 
@@ -226,13 +234,19 @@ impl Sandbox {
             self.counters.lost.one();
         }
         self.life.send_replace(Life::Ended);
-        remains.end(&self.id, &self.supervisor).await;
+        let ended = remains.end(&self.id, &self.supervisor).await;
         let bereft: Vec<_> = self.lock_terminals().drain().collect();
         if !bereft.is_empty() {
             tracing::error!(sandbox.id = %self.id, terminals = bereft.len(), "sandbox lost");
         }
-        for (_, terminal) in bereft {
-            terminal.ended(CommandEnd::SandboxLost);
+        for (id, terminal) in bereft {
+            let survivors = if ended == Ended::Yes { 0 } else { remains.processes_left(&id) };
+            terminal.ended(CommandEnd::SandboxLost { survivors });
+        }
+        if ended == Ended::NotYet {
+            tracing::error!(sandbox.id = %self.id, "the kernel does not end a killed sandbox: its folder and cgroup are left until it has");
+            self.life.send_replace(Life::Gone);
+            remains.end_at_last(&self.id, &self.supervisor).await;
         }
         remains.remove(&self.id).await;
         self.counters.gone.one();
@@ -312,6 +326,14 @@ impl Sandbox {
         let mut watched = self.life.subscribe();
         // The sender is part of `self`: it cannot be gone.
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
+    }
+
+    pub(super) fn cgroup(&self) -> &SandboxCgroup {
+        &self.cgroup
+    }
+
+    pub(super) fn supervisor(&self) -> BorrowedFd<'_> {
+        self.supervisor.get_ref().as_fd()
     }
 
     pub(super) fn control(&self) -> &Control {

@@ -15,13 +15,18 @@ use super::{
     groups::{self, GatewayGroups},
     identity::IdRange,
     launch,
+    principal::PrincipalLimits,
     seccomp::Machine,
     spare::Spare,
     trials,
 };
 use crate::{
-    cgroup::hierarchy::{self, OwnGroup},
-    sys::{landlock, seccomp},
+    cgroup::{
+        hierarchy::{self, OwnGroup},
+        limits::FolderLimits,
+    },
+    pool::Pool,
+    sys::{landlock, oom, seccomp},
 };
 
 /// How a protection stands on this host.
@@ -68,6 +73,11 @@ pub enum GroupError {
     },
 }
 
+/// Launches of one user that are made at once; more wait.
+const LAUNCHES_PER_USER: usize = 8;
+/// Of all users.
+const LAUNCHES: usize = 64;
+
 /// A host as this process can use it.
 #[derive(Debug)]
 pub struct Host {
@@ -79,6 +89,8 @@ pub struct Host {
     own_groups: Vec<OwnGroup>,
     launcher: PathBuf,
     spare: Arc<Spare>,
+    principal_limits: FolderLimits,
+    launches: Pool,
     gateway_groups: Mutex<Vec<(PathBuf, Arc<GatewayGroups>)>>,
 }
 
@@ -97,6 +109,8 @@ impl Host {
             own_groups: groups::find_own().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
             spare: Arc::default(),
+            principal_limits: PrincipalLimits::default().on_this_host(),
+            launches: Pool::new(LAUNCHES_PER_USER, LAUNCHES),
             gateway_groups: Mutex::default(),
         }
     }
@@ -106,6 +120,24 @@ impl Host {
     pub fn with_ids(mut self, ids: IdRange) -> Self {
         self.ids = ids;
         self
+    }
+
+    /// Lowers this process's score when memory runs out, where it may: a gateway is not what the kernel should end.
+    pub fn protect_gateway(&self) {
+        if oom::protect_gateway() {
+            tracing::info!(oom_score_adj = oom::GATEWAY, "the kernel ends others first when memory runs out");
+        }
+    }
+
+    /// Bounds all sandboxes of one principal together by these instead of the default ones.
+    #[must_use]
+    pub fn with_principal_limits(mut self, limits: PrincipalLimits) -> Self {
+        self.principal_limits = limits.on_this_host();
+        self
+    }
+
+    pub(super) fn principal_limits(&self) -> FolderLimits {
+        self.principal_limits
     }
 
     /// Makes sandboxes below this cgroup, named as in /proc/PID/cgroup, instead of below the gateway's own.
@@ -135,6 +167,11 @@ impl Host {
 
     pub(super) fn launcher(&self) -> &Path {
         &self.launcher
+    }
+
+    /// Where launches are made: they look into the roots, which may be on a file system that hangs.
+    pub(super) fn launches(&self) -> &Pool {
+        &self.launches
     }
 
     pub(super) fn spare(&self) -> &Arc<Spare> {

@@ -47,6 +47,8 @@ pub struct Claim {
     pub supervisor: u32,
     /// Of the commands.
     pub command: u32,
+    /// More group ids, as many as were asked for.
+    pub groups: Vec<u32>,
     /// Whoever has this open has the claim.
     pub lock: OwnedFd,
 }
@@ -82,18 +84,31 @@ impl IdRange {
         Self { first, pairs: pairs.max(1), locks, next: AtomicU32::new(std::process::id()) }
     }
 
-    /// Claims a pair that no living sandbox has.
+    /// Claims a pair that no living sandbox has, and as many more as that many group ids take.
     ///
     /// # Errors
     /// [`ClaimError`].
-    pub fn claim(&self) -> Result<Claim, ClaimError> {
+    pub fn claim(&self, more_groups: usize) -> Result<Claim, ClaimError> {
         let lock =
             open_claims(&self.locks).map_err(|cause| ClaimError::Open { path: self.locks.clone(), cause })?;
+        let mut ours = Vec::new();
+        let supervisor = self.claim_pair(&lock, &mut ours)?;
+        let mut groups = Vec::with_capacity(more_groups + 1);
+        while groups.len() < more_groups {
+            let first = self.claim_pair(&lock, &mut ours)?;
+            groups.extend([first, first + 1]);
+        }
+        groups.truncate(more_groups);
+        Ok(Claim { supervisor, command: supervisor + 1, groups, lock })
+    }
+
+    /// The first id of a pair that nobody has; `ours` are those that this file has, whose locks do not stop it.
+    fn claim_pair(&self, lock: &OwnedFd, ours: &mut Vec<u32>) -> Result<u32, ClaimError> {
         for _ in 0..self.pairs {
             let pair = self.next.fetch_add(1, Ordering::Relaxed) % self.pairs;
-            if try_lock(&lock, pair)? {
-                let supervisor = self.first + 2 * pair;
-                return Ok(Claim { supervisor, command: supervisor + 1, lock });
+            if !ours.contains(&pair) && try_lock(lock, pair)? {
+                ours.push(pair);
+                return Ok(self.first + 2 * pair);
             }
         }
         Err(ClaimError::Exhausted { pairs: self.pairs })
@@ -145,16 +160,27 @@ mod tests {
     fn living_sandboxes_never_share_ids_and_dead_ones_give_them_back() {
         let folder = tempfile::tempdir().unwrap();
         let ranges = [0, 1].map(|_| IdRange::new(1_000_000, 2, folder.path().join("claims")));
-        let first = ranges[0].claim().unwrap();
-        let second = ranges[1].claim().unwrap();
+        let first = ranges[0].claim(0).unwrap();
+        let second = ranges[1].claim(0).unwrap();
         assert_ne!(first.supervisor, second.supervisor);
         assert_eq!(first.command, first.supervisor + 1);
-        assert!(matches!(ranges[0].claim(), Err(ClaimError::Exhausted { pairs: 2 })));
+        assert!(matches!(ranges[0].claim(0), Err(ClaimError::Exhausted { pairs: 2 })));
         let kept = first.lock.try_clone().unwrap();
         let freed = first.supervisor;
         drop(first);
-        assert!(ranges[1].claim().is_err(), "a copy of the descriptor, as the supervisor's, holds the claim");
+        assert!(
+            ranges[1].claim(0).is_err(),
+            "a copy of the descriptor, as the supervisor's, holds the claim"
+        );
         drop(kept);
-        assert_eq!(ranges[1].claim().unwrap().supervisor, freed);
+        assert_eq!(ranges[1].claim(0).unwrap().supervisor, freed);
+        drop(second);
+        let wide = ranges[0].claim(2).unwrap();
+        assert!(wide.groups.len() == 2 && !wide.groups.contains(&wide.supervisor));
+        assert!(!wide.groups.contains(&wide.command) && wide.groups[0] != wide.groups[1]);
+        assert!(matches!(ranges[1].claim(0), Err(ClaimError::Exhausted { .. })));
+        drop(wide);
+        assert!(matches!(ranges[1].claim(3), Err(ClaimError::Exhausted { .. })));
+        assert!(ranges[0].claim(1).is_ok(), "a claim that failed holds nothing");
     }
 }

@@ -32,6 +32,8 @@ use crate::{
 
 /// How long a launch may take before it is given up.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a launch may wait for those of the same user before it, and then for itself with all that it looks at.
+const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// A sandbox that is up.
 #[derive(Debug)]
@@ -56,14 +58,15 @@ pub struct Launched {
 ///
 /// # Errors
 /// [`LaunchError`].
-pub async fn launch(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Launched, LaunchError> {
+pub async fn launch(host: &Arc<Host>, state: &Path, spec: SandboxSpec) -> Result<Launched, LaunchError> {
     let (spare, program) = (Arc::clone(host.spare()), host.launcher().to_owned());
     // An embedded gateway launches once or twice: nothing is started ahead for it here.
     let goes_on = !spec.die_with_gateway;
-    let prepared = prepare(host, state, spec)?;
-    // The launcher is heard from on a thread that may block; a launch takes some milliseconds.
-    // Whoever does not wait for it to its end never sees the sandbox, and it goes where it is dropped.
-    let started = tokio::task::spawn_blocking(move || start(prepared)).await.map_err(LaunchError::Wait)??;
+    let (its_host, state, uid) = (Arc::clone(host), state.to_owned(), spec.owner.uid);
+    // The roots are looked into, and the launcher is heard from, on a thread that may block; a launch takes some
+    // milliseconds. Whoever does not wait for it to its end never sees the sandbox, and it goes where it is dropped.
+    let work = move || start(prepare(&its_host, &state, spec)?);
+    let started = host.launches().run(uid, WAIT_LIMIT, work).await.map_err(LaunchError::Wait)??;
     let (launched, launcher) = started.claim();
     // The caller has its sandbox and does not wait for this.
     tokio::task::spawn_blocking(move || {

@@ -9,9 +9,10 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{identity::ClaimError, view::ViewError};
+use super::{governing::GoverningError, identity::ClaimError, view::ViewError};
 use crate::{
     cgroup::folder::FolderError,
+    pool::PoolError,
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
     sys::fdpass::ReceiveError,
     wire::{EncodeError, launch::ID_MAPPED_MOUNTS_FROM},
@@ -32,6 +33,12 @@ pub enum LaunchError {
     /// No host ids.
     #[error("get host ids for the sandbox")]
     Ids(#[from] ClaimError),
+    /// Commands would reach what governs them.
+    #[error(transparent)]
+    Governing(#[from] GoverningError),
+    /// A root cannot be looked at.
+    #[error("look at a root")]
+    Root(#[source] Errno),
     /// The view cannot be planned.
     #[error("plan what the sandbox sees")]
     View(#[from] ViewError),
@@ -84,9 +91,9 @@ pub enum LaunchError {
         /// What the step is about: a place in the view, or empty.
         what: String,
     },
-    /// This process cannot start threads.
+    /// It was not made in time, or there is no thread for it.
     #[error("wait for the launch")]
-    Wait(#[source] tokio::task::JoinError),
+    Wait(#[source] PoolError),
 }
 
 /// What a failed stage was about, by the plan.

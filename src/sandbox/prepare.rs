@@ -17,12 +17,16 @@ use std::{
     time::Duration,
 };
 
+use nix::{errno::Errno, sys::stat::fstat};
+
 use super::{
     cgroup::SandboxCgroup,
     facts,
+    groups::PrincipalPlace,
     host::Host,
     identity::Claim,
     launch_error::LaunchError,
+    roots,
     seccomp::{self, Machine},
     spare::Spare,
     spec::{SandboxSpec, Shortfall},
@@ -32,9 +36,16 @@ use crate::{
     cgroup::limits::FolderLimits,
     failpoint,
     policy::profile::{CgroupLimits, Demand, Network, Profile},
-    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, SeccompPlan},
+    proto::supervisor::{Identity, LandlockPlan, MappedGroup, SandboxPlan, SeccompPlan},
     wire::launch::PLAN_VERSION,
 };
+
+/// Groups of roots that a sandbox knows beside its owner's own. Files of more cannot be written.
+const GROUPS_MAX: usize = 16;
+/// In a sandbox, the group of whatever has none there.
+const NOGROUP: u32 = 65_534;
+/// Groups whose number is another one's in a sandbox have one from here on.
+const RENAMED_GROUPS_FROM: u32 = 60_000;
 
 /// How long a failed launch's cgroups are waited for.
 const CLEANUP_DEADLINE: Duration = Duration::from_secs(2);
@@ -85,13 +96,19 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let mut shortfalls = Vec::new();
     let seccomp = plan_seccomp(profile, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, &mut shortfalls)?;
-    let (identity, claim) = identify(host, profile)?;
-    let view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner)?;
+    let groups = groups_of(&spec).map_err(LaunchError::Root)?;
+    let (identity, claim) = identify(host, profile, groups)?;
+    // Again: since its session was opened, directories were moved, files were linked, a policy was loaded.
+    let shown: Vec<_> = spec.roots.iter().map(roots::shown).collect();
+    spec.governing.check(&shown).and_then(|()| spec.governing.check_extras(&profile.filesystem))?;
+    let covered = spec.governing.covered();
+    let view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
 
     let folder = state.join("sandboxes").join(&spec.id);
     let mut left = Leftovers { folder, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
     make_private_folder(&left.folder)?;
-    left.cgroup = make_cgroup(host, state, &spec.id, profile, &identity, &mut shortfalls)?;
+    let principal = PrincipalPlace { uid: spec.owner.uid, limits: host.principal_limits() };
+    left.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
     failpoint::reach("sandbox.grouped");
     let (cgroups, groups) = left.cgroup.plan()?;
     let listener = listen(&left.folder)?;
@@ -170,7 +187,27 @@ fn lack(
     }
 }
 
-fn identify(host: &Host, profile: &Profile) -> Result<(Identity, Option<OwnedFd>), LaunchError> {
+/// Groups of the roots that are not their owner's primary one: without a name for them the kernel lets nobody write
+/// there. What commands may there is what the owner may.
+fn groups_of(spec: &SandboxSpec) -> Result<Vec<MappedGroup>, Errno> {
+    let mut groups: Vec<MappedGroup> = Vec::new();
+    // Commands of the host's root act as each root's own owner and group.
+    for root in spec.roots.iter().filter(|_| spec.owner.uid != 0) {
+        let disk_gid = fstat(&root.descriptor)?.st_gid;
+        let is_known = disk_gid == spec.owner.gid || groups.iter().any(|group| group.disk_gid == disk_gid);
+        if !is_known && groups.len() < GROUPS_MAX {
+            let member = spec.groups.contains(&disk_gid);
+            groups.push(MappedGroup { disk_gid, member, ..MappedGroup::default() });
+        }
+    }
+    Ok(groups)
+}
+
+fn identify(
+    host: &Host,
+    profile: &Profile,
+    mut groups: Vec<MappedGroup>,
+) -> Result<(Identity, Option<OwnedFd>), LaunchError> {
     let rule = &profile.identity;
     let common = Identity {
         command_user_name: rule.user.clone(),
@@ -178,7 +215,13 @@ fn identify(host: &Host, profile: &Profile) -> Result<(Identity, Option<OwnedFd>
         ..Identity::default()
     };
     if host.is_privileged() {
-        let Claim { supervisor, command, lock } = host.ids().claim()?;
+        let Claim { supervisor, command, groups: ids, lock } = host.ids().claim(groups.len())?;
+        for (index, (group, host_gid)) in groups.iter_mut().zip(ids).enumerate() {
+            // As on the host, unless it means something else in a sandbox.
+            let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
+            group.inside_gid = if has_meaning { RENAMED_GROUPS_FROM + index as u32 } else { group.disk_gid };
+            group.host_gid = host_gid;
+        }
         let identity = Identity {
             privileged: true,
             supervisor_host_uid: supervisor,
@@ -187,6 +230,7 @@ fn identify(host: &Host, profile: &Profile) -> Result<(Identity, Option<OwnedFd>
             command_host_gid: command,
             command_uid: rule.uid,
             command_gid: rule.gid,
+            groups,
             ..common
         };
         return Ok((identity, Some(lock)));
@@ -217,6 +261,7 @@ fn make_cgroup(
     host: &Host,
     state: &Path,
     sandbox_id: &str,
+    principal: &PrincipalPlace,
     profile: &Profile,
     identity: &Identity,
     shortfalls: &mut Vec<Shortfall>,
@@ -243,9 +288,9 @@ fn make_cgroup(
         lack("cgroup-v2", why, limits.demand, shortfalls)?;
     }
     let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
-    let limits = FolderLimits { memory_bytes, swap_bytes, pids, cpu_millis };
+    let limits = FolderLimits { memory_bytes, swap_bytes, pids, cpu_millis, cpu_weight: None };
     let owner = (identity.supervisor_host_uid, identity.supervisor_host_gid);
-    Ok(groups.make_sandbox(sandbox_id, owner, &limits)?)
+    Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
 }
 
 /// Listens in the sandbox's folder, whatever the length of its path.

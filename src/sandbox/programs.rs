@@ -16,10 +16,13 @@ use std::{
 };
 
 use super::script;
-use crate::policy::{
-    Views,
-    command::program::{FileId, Found, Interpreter, Programs, Way},
-    profile::{Access, Profile},
+use crate::{
+    policy::{
+        Views,
+        command::program::{FileId, Found, Interpreter, Programs, Way},
+        profile::{Access, Profile},
+    },
+    sys::rights::Rights,
 };
 
 /// Links that are followed for one path: as many as the kernel follows (path_resolution(7)).
@@ -44,19 +47,25 @@ pub struct Remembered {
 #[derive(Debug)]
 pub struct SessionViews<'a> {
     roots: Vec<PathBuf>,
+    rights: Rights,
     remembered: &'a Remembered,
 }
 
 impl<'a> SessionViews<'a> {
-    /// With the session's roots.
-    pub fn new(roots: Vec<PathBuf>, remembered: &'a Remembered) -> Self {
-        Self { roots, remembered }
+    /// With the session's roots, and its principal's rights.
+    pub fn new(roots: Vec<PathBuf>, rights: Rights, remembered: &'a Remembered) -> Self {
+        Self { roots, rights, remembered }
+    }
+
+    /// As this process sees them.
+    pub fn own(roots: Vec<PathBuf>, remembered: &'a Remembered) -> Self {
+        Self::new(roots, Rights::own(), remembered)
     }
 }
 
 impl Views for SessionViews<'_> {
     fn under<'a>(&'a self, profile: &'a Profile) -> Box<dyn Programs + 'a> {
-        Box::new(View::new(profile, self.roots.iter().cloned(), self.remembered))
+        Box::new(View::new(profile, self.roots.iter().cloned(), &self.rights, self.remembered))
     }
 }
 
@@ -65,6 +74,8 @@ impl Views for SessionViews<'_> {
 pub struct View<'a> {
     profile: &'a Profile,
     shown: Vec<Folder>,
+    /// For paths that a caller names. Trusted names mean the same for everybody.
+    rights: &'a Rights,
     remembered: &'a Remembered,
     /// Tells profiles apart whose names mean different files.
     key: u64,
@@ -83,6 +94,7 @@ impl<'a> View<'a> {
     pub fn new(
         profile: &'a Profile,
         roots: impl IntoIterator<Item = PathBuf>,
+        rights: &'a Rights,
         remembered: &'a Remembered,
     ) -> Self {
         use std::hash::{DefaultHasher, Hash, Hasher};
@@ -96,7 +108,7 @@ impl<'a> View<'a> {
         let writable = files.writable.iter().map(real).map(|path| Folder { path, access: Access::Write });
         let roots = roots.into_iter().map(|path| Folder { path, access: files.workspace });
         let shown = read_only.chain(writable).chain(roots).collect();
-        Self { profile, shown, remembered, key: hasher.finish() }
+        Self { profile, shown, rights, remembered, key: hasher.finish() }
     }
 
     fn place(&self, path: &Path) -> Shown {
@@ -229,7 +241,8 @@ impl Programs for View<'_> {
     }
 
     fn at(&self, path: &str, cwd: &str) -> Found {
-        match self.resolve(&Path::new(cwd).join(path)) {
+        let resolved = self.rights.exercise(|| self.resolve(&Path::new(cwd).join(path)));
+        match resolved.unwrap_or(Found::Unknown) {
             // Executed as it was named.
             Found::File(file) => Found::File(FileId { found_at: path.to_owned(), ..file }),
             other => other,
@@ -240,7 +253,8 @@ impl Programs for View<'_> {
         let mut chain: Vec<Interpreter> = Vec::new();
         let mut script = file.clone();
         while script.way == Way::Changeable && chain.len() < MOST_INTERPRETERS {
-            let Some(script::Line { path, argument }) = first_line(&script) else { break };
+            let line = self.rights.exercise(|| first_line(&script)).ok().flatten();
+            let Some(script::Line { path, argument }) = line else { break };
             let file = self.at(&path, cwd);
             let next = match &file {
                 Found::File(file) => Some(file.clone()),
@@ -379,8 +393,8 @@ mod tests {
     #[test]
     fn names_mean_what_the_sandbox_shows() {
         let (host, profile, work) = host();
-        let remembered = Remembered::default();
-        let view = View::new(&profile, [work.clone()], &remembered);
+        let (remembered, rights) = (Remembered::default(), Rights::own());
+        let view = View::new(&profile, [work.clone()], &rights, &remembered);
         let tool = view.trusted("tool");
         assert!(tool.path().is_some_and(|path| path.ends_with("bin/tool")), "{tool:?}");
         assert!(view.trusted("alias").is_same(&tool));
@@ -398,8 +412,8 @@ mod tests {
         symlink(host.path().join("bin/tool"), work.join("tool")).unwrap();
         fs::copy(host.path().join("bin/tool"), work.join("copy")).unwrap();
         fs::hard_link(host.path().join("bin/tool"), work.join("hard")).unwrap();
-        let remembered = Remembered::default();
-        let view = View::new(&profile, [work.clone()], &remembered);
+        let (remembered, rights) = (Remembered::default(), Rights::own());
+        let view = View::new(&profile, [work.clone()], &rights, &remembered);
         let cwd = work.to_str().unwrap();
         let tool = view.trusted("tool");
         assert!(view.at("./tool", cwd).is_same(&tool));
@@ -416,8 +430,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let way = |profile: &Profile, work: &Path, path: &str| {
-            let remembered = Remembered::default();
-            file(View::new(profile, [work.to_owned()], &remembered).at(path, work.to_str().unwrap())).way
+            let (remembered, rights) = (Remembered::default(), Rights::own());
+            file(View::new(profile, [work.to_owned()], &rights, &remembered).at(path, work.to_str().unwrap()))
+                .way
         };
         let tool = host.path().join("bin/tool").display().to_string();
         symlink(&tool, work.join("link")).unwrap();
@@ -445,8 +460,8 @@ mod tests {
         script("inner", &format!("#!{} -x\n", host.path().join("bin/tool").display()));
         script("outer", "#!./inner a b\n");
         script("plain", "echo\n");
-        let remembered = Remembered::default();
-        let view = View::new(&profile, [work.clone()], &remembered);
+        let (remembered, rights) = (Remembered::default(), Rights::own());
+        let view = View::new(&profile, [work.clone()], &rights, &remembered);
         let cwd = work.to_str().unwrap();
         let interpreters = |name: &str| match view.at(name, cwd) {
             Found::File(file) => view.interpreters(&file, cwd),
@@ -463,8 +478,8 @@ mod tests {
     #[test]
     fn a_program_that_was_replaced_is_another_at_once() {
         let (host, profile, work) = host();
-        let remembered = Remembered::default();
-        let view = View::new(&profile, [work], &remembered);
+        let (remembered, rights) = (Remembered::default(), Rights::own());
+        let view = View::new(&profile, [work], &rights, &remembered);
         let before = view.trusted("tool");
         let new = host.path().join("bin/new");
         program(&new);

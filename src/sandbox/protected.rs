@@ -46,17 +46,19 @@ pub struct ProtectError {
     pub cause: Errno,
 }
 
-/// The places of a root, those on the way to others included. Makes the folders that the profile reserves.
+/// The places of a root, those on the way to others included, and that of a file which is `covered` besides. Makes the
+/// folders that the profile reserves.
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
-pub fn places(root: &Root, files: &Filesystem) -> Result<Vec<Place>, ProtectError> {
+pub fn places(root: &Root, files: &Filesystem, covered: Option<&Path>) -> Result<Vec<Place>, ProtectError> {
     if files.workspace == Access::Read {
         return Ok(Vec::new());
     }
     let mut found: BTreeMap<PathBuf, (OwnedFd, Access)> = BTreeMap::new();
-    let reserved = files.reserved.iter().map(|path| (path, Absent::Made));
-    let protected = files.protected.iter().map(|path| (path, Absent::LeftOut));
+    let reserved = files.reserved.iter().map(|path| (path.as_path(), Absent::Made));
+    let protected = files.protected.iter().map(PathBuf::as_path).chain(covered);
+    let protected = protected.map(|path| (path, Absent::LeftOut));
     for (path, absent) in reserved.chain(protected) {
         let error = |cause| ProtectError { path: root.path.join(path), cause };
         let way = walk(root.descriptor.as_fd(), path, absent).map_err(error)?;
@@ -166,7 +168,7 @@ mod tests {
             let path = place.path.strip_prefix(folder).unwrap().display().to_string();
             (path, place.access)
         };
-        places(&root(folder), &files).unwrap().into_iter().map(relative).collect()
+        places(&root(folder), &files, None).unwrap().into_iter().map(relative).collect()
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(places(&root(folder.path()), &files).unwrap().is_empty());
+        assert!(places(&root(folder.path()), &files, None).unwrap().is_empty());
         assert!(!folder.path().join(".git/hooks").exists());
     }
 }

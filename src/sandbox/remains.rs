@@ -12,23 +12,41 @@ use std::{
 use nix::errno::Errno;
 use tokio::{io::unix::AsyncFd, time::timeout};
 
-use super::{cgroup::SandboxCgroup, launch};
+use super::{cgroup::SandboxCgroup, forced_end, launch};
 use crate::sys::namespace;
 
-/// How long the kernel may take to end a killed sandbox, before the log says that it has not.
-const KILL_LIMIT: Duration = Duration::from_secs(30);
+/// How long the kernel may take to end a killed sandbox, before those who wait are told that it has not.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is left on the host when a sandbox has ended.
 #[derive(Debug)]
 pub(super) struct Remains {
-    pub(super) cgroup: SandboxCgroup,
-    pub(super) folder: Option<PathBuf>,
+    cgroup: SandboxCgroup,
+    folder: Option<PathBuf>,
+    /// `cgroup.kill` of the sandbox, open since its start.
+    kill_file: Option<OwnedFd>,
+}
+
+/// Whether a sandbox that was killed has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// No process of it is left.
+    Yes,
+    /// The kernel has not ended it within the limit: something in it sleeps uninterruptibly, or is frozen.
+    NotYet,
 }
 
 impl Remains {
+    /// Of a sandbox that runs. What its end takes is opened now.
+    pub(super) fn of(cgroup: SandboxCgroup, folder: Option<PathBuf>) -> Self {
+        let kill_file = cgroup.open_kill();
+        Self { cgroup, folder, kill_file }
+    }
+
     pub(super) async fn take_away(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
-        self.end(id, supervisor).await;
-        self.remove(id).await;
+        if self.end(id, supervisor).await == Ended::Yes {
+            self.remove(id).await;
+        }
     }
 
     /// As [`Self::take_away`], of a supervisor that the reactor does not watch: a thread waits for its end.
@@ -51,12 +69,29 @@ impl Remains {
 
     /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
     /// one can be reaped; the group's kill is for what may have been outside of the namespace.
-    pub(super) async fn end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+    pub(super) async fn end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> Ended {
         self.kill_supervisor(id, supervisor.get_ref());
         if timeout(KILL_LIMIT, supervisor.readable()).await.is_err() {
-            tracing::error!(sandbox.id = %id, "supervisor does not end");
-            return;
+            self.kill_group(id);
+            return Ended::NotYet;
         }
+        self.reap(id, supervisor);
+        Ended::Yes
+    }
+
+    /// Waits, however long it takes, until a sandbox that was killed has ended.
+    pub(super) async fn end_at_last(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        // An error would be the reactor's end, and with it this gateway's.
+        let _ = supervisor.readable().await;
+        self.reap(id, supervisor);
+    }
+
+    /// How many processes of a terminal are left, as far as that can be seen.
+    pub(super) fn processes_left(&self, terminal_id: &str) -> u32 {
+        forced_end::processes_left(&self.cgroup, terminal_id)
+    }
+
+    fn reap(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
         match launch::reap(supervisor.get_ref().as_fd()) {
             // Not our child: another gateway launched it.
             Ok(()) | Err(Errno::ECHILD) => {}
@@ -73,6 +108,10 @@ impl Remains {
     }
 
     fn kill_group(&self, id: &str) {
+        if let Some(file) = &self.kill_file {
+            // ENODEV: the cgroup is gone.
+            let _ = nix::unistd::write(file, b"1");
+        }
         if let Err(error) = self.cgroup.kill() {
             tracing::error!(sandbox.id = %id, error = %error, "cannot kill the sandbox's group");
         }
@@ -106,7 +145,7 @@ mod tests {
         let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(process.id().cast_signed());
         let pidfd = namespace::open_pidfd(pid).unwrap();
-        let remains = Remains { cgroup: SandboxCgroup::absent(), folder: Some(left.clone()) };
+        let remains = Remains::of(SandboxCgroup::absent(), Some(left.clone()));
         remains.take_away_unwatched("sbx_1", pidfd).await;
         assert!(!left.exists());
         // Reaped already: there is no child to wait for.

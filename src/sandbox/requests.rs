@@ -5,6 +5,8 @@
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
+use tokio::time::timeout;
+
 use super::{
     control::ControlError,
     handle::{Listener, Sandbox},
@@ -20,6 +22,14 @@ use crate::{
     },
     sys::ring,
 };
+
+/// How long a supervisor may take to say that it stops or signals a command. It does neither before it answers, and never
+/// waits for a command.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a supervisor may take to start a command. It gives up by itself on one that does not come to its exec within
+/// 10 s; others may be before this one.
+const SPAWN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why nothing was spawned.
 #[derive(Debug, thiserror::Error)]
@@ -96,9 +106,18 @@ impl Sandbox {
             .flat_map(|judged| judged.files.iter().map(|file| file.path.clone()))
             .collect();
         let program = request.program.clone();
-        let answer = self.control().send(Request::Spawn(request)).await?;
-        failpoint::reach("create.asked");
-        let answer = answer.await.map_err(|_| ControlError::Lost)?;
+        let asked = async {
+            let answer = self.control().send(Request::Spawn(request)).await?;
+            failpoint::reach("create.asked");
+            answer.await.map_err(|_| ControlError::Lost)
+        };
+        let Ok(answer) = timeout(SPAWN_LIMIT, asked).await else {
+            // It may start the command whenever it goes on, and nobody would know of it.
+            tracing::error!(sandbox.id = self.id(), terminal.id = %terminal_id, "the supervisor does not answer: its sandbox is killed");
+            self.kill().await;
+            return Err(ControlError::Silent.into());
+        };
+        let answer = answer?;
         failpoint::reach("create.answered");
         let Message::Spawned(spawned) = answer.message else {
             return Err(ControlError::Nonsense.into());
@@ -165,7 +184,10 @@ impl Sandbox {
     }
 
     async fn ask_done(&self, request: Request) -> Result<(), RequestError> {
-        match self.control().ask(request).await?.message {
+        let Ok(answer) = timeout(ANSWER_LIMIT, self.control().ask(request)).await else {
+            return Err(ControlError::Silent.into());
+        };
+        match answer?.message {
             Message::Done(done) if done.errno == 0 => Ok(()),
             Message::Done(done) => Err(RequestError::Errno(done.errno)),
             _ => Err(ControlError::Nonsense.into()),

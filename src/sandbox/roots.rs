@@ -1,20 +1,28 @@
 //! Which folders may be a session's root, and opening them so that they stay the same.
 //!
-//! Refuses whatever is not somebody's work: system folders, whole homes, the kernel's file systems, the gateway's
-//! own state, and folders of somebody else. Decides by descriptor, never twice by path.
+//! Refuses whatever is not somebody's work: system folders, whole homes, the kernel's file systems, what governs the
+//! commands ([`super::governing`]), and folders of somebody else. Decides by descriptor, never twice by path.
 
 use std::{
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Component, Path, PathBuf},
 };
 
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat::fstat,
 };
 
-use super::spec::{Owner, Root};
+use super::{
+    governing::{Governing, GoverningError, Shown},
+    spec::Root,
+};
+use crate::{policy::profile::Access, sys::rights::Rights};
 
 /// Why a folder cannot be a root.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +51,16 @@ pub enum RootError {
         #[source]
         cause: Errno,
     },
+    /// The gateway cannot look with the caller's rights, and must not look with its own.
+    #[error(
+        "root {path:?} cannot be looked at with the rights of uid {caller}: only a gateway of root serves other users"
+    )]
+    Rights {
+        /// As given.
+        path: PathBuf,
+        /// Who asked.
+        caller: u32,
+    },
     /// Something else than a folder is there.
     #[error("root {path:?} is not a folder")]
     NotAFolder {
@@ -65,12 +83,9 @@ pub enum RootError {
         /// The home.
         home: PathBuf,
     },
-    /// It is, holds or lies in the gateway's state.
-    #[error("root {path:?} is, holds or lies in the gateway's state")]
-    State {
-        /// Without links.
-        path: PathBuf,
-    },
+    /// It reaches what governs its commands.
+    #[error(transparent)]
+    Governing(GoverningError),
     /// It belongs to another user.
     #[error("root {path:?} belongs to uid {owner}, not to the caller's {caller}")]
     Foreign {
@@ -104,37 +119,56 @@ const SYSTEM: [&str; 17] = [
     "/lost+found",
 ];
 
-/// Opens a root for a caller. `state` is the gateway's own folder.
+/// Opens a root for a caller: what it may reach on the host, with its rights at each step. Whatever is told of a
+/// directory that it cannot enter is what the kernel tells it.
 ///
 /// # Errors
 /// [`RootError`]: nothing was made, nothing is kept open.
-pub fn open(path: &Path, caller: Owner, state: &Path) -> Result<Root, RootError> {
+pub fn open(path: &Path, caller: &Rights, governing: &Governing) -> Result<Root, RootError> {
     if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
         return Err(RootError::NotAbsolute { path: path.to_owned() });
     }
-    let real = path.canonicalize().map_err(|cause| RootError::Find { path: path.to_owned(), cause })?;
-    let descriptor = open_without_links(&real)?;
-    let stat =
-        nix::sys::stat::fstat(&descriptor).map_err(|cause| RootError::Open { path: real.clone(), cause })?;
+    let rights = |_| RootError::Rights { path: path.to_owned(), caller: caller.uid };
+    let (real, descriptor) = caller.exercise(|| find(path)).map_err(rights)??;
+    let stat = fstat(&descriptor).map_err(|cause| RootError::Open { path: real.clone(), cause })?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(RootError::NotAFolder { path: real });
     }
-    check_place(&real, &homes(), state)?;
+    check_place(&real, &homes())?;
     if caller.uid != 0 && stat.st_uid != caller.uid {
         return Err(RootError::Foreign { path: real, owner: stat.st_uid, caller: caller.uid });
     }
-    Ok(Root { path: real, descriptor })
+    let root = Root { path: real, descriptor };
+    governing.check(&[shown(&root)]).map_err(RootError::Governing)?;
+    Ok(root)
 }
 
-/// What was canonical a moment ago must still be: a link that has appeared meanwhile is an error.
-fn open_without_links(real: &Path) -> Result<OwnedFd, RootError> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(AT_FDCWD, real, how).map_err(|cause| RootError::Open { path: real.to_owned(), cause })
+/// A root as what commands are shown: whether they may write is for their profile to say.
+pub fn shown(root: &Root) -> Shown<'_> {
+    Shown { path: &root.path, descriptor: root.descriptor.as_fd(), access: Access::Write }
 }
 
-fn check_place(real: &Path, homes: &[PathBuf], state: &Path) -> Result<(), RootError> {
+/// What a path leads to, and its name without links. `/proc/PID/root` and the like lead nowhere: what they are of this
+/// process is not the caller's.
+fn find(path: &Path) -> Result<(PathBuf, OwnedFd), RootError> {
+    let open = |path: &Path, resolve| {
+        openat2(AT_FDCWD, path, OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve))
+    };
+    let failed = |cause: io::Error| RootError::Find { path: path.to_owned(), cause };
+    let found = open(path, ResolveFlag::RESOLVE_NO_MAGICLINKS).map_err(|errno| failed(errno.into()))?;
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
+    // What the kernel calls it must lead there: a removed directory has no name, and another one may have its old one.
+    let again = |cause| RootError::Open { path: path.to_owned(), cause };
+    let named =
+        open(&real, ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS).map_err(again)?;
+    let (one, other) = (fstat(&found).map_err(again)?, fstat(&named).map_err(again)?);
+    if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
+        return Err(again(Errno::ESTALE));
+    }
+    Ok((real, found))
+}
+
+fn check_place(real: &Path, homes: &[PathBuf]) -> Result<(), RootError> {
     let path = || real.to_owned();
     for system in SYSTEM {
         if real.starts_with(system) || Path::new(system).starts_with(real) {
@@ -143,10 +177,6 @@ fn check_place(real: &Path, homes: &[PathBuf], state: &Path) -> Result<(), RootE
     }
     if let Some(home) = homes.iter().find(|home| home.starts_with(real)) {
         return Err(RootError::Home { path: path(), home: home.clone() });
-    }
-    let state = state.canonicalize().unwrap_or_else(|_| state.to_owned());
-    if real.starts_with(&state) || state.starts_with(real) {
-        return Err(RootError::State { path: path() });
     }
     Ok(())
 }
@@ -178,7 +208,7 @@ mod tests {
     fn place(path: &str) -> Result<(), RootError> {
         let homes =
             homes_in("root:x:0:0::/root:/bin/sh\nbob:x:1000:1000::/home/bob:/bin/sh\nx:x:9:9::/:/bin/sh\n");
-        check_place(Path::new(path), &homes, Path::new("/srv/gateway/state"))
+        check_place(Path::new(path), &homes)
     }
 
     #[test]
@@ -216,16 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_s_state_is_refused_from_both_sides() {
-        for path in ["/srv", "/srv/gateway", "/srv/gateway/state", "/srv/gateway/state/sandboxes"] {
-            assert!(matches!(place(path), Err(RootError::State { .. })), "{path}");
-        }
-    }
-
-    #[test]
     fn a_relative_path_a_file_and_an_absent_folder_are_told_apart() {
-        let caller = Owner { uid: 0, gid: 0 };
-        let open = |path: &str| open(Path::new(path), caller, Path::new("/srv/gateway/state")).unwrap_err();
+        let caller = Rights::own();
+        let open = |path: &str| open(Path::new(path), &caller, &Governing::default()).unwrap_err();
         assert!(matches!(open("work"), RootError::NotAbsolute { .. }));
         assert!(matches!(open("/no/such/folder"), RootError::Find { .. }));
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -236,8 +259,13 @@ mod tests {
     fn a_folder_of_another_user_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let me = nix::unistd::Uid::current().as_raw();
-        let caller = Owner { uid: me + 77, gid: me + 77 };
-        let refused = open(folder.path(), caller, Path::new("/srv/gateway/state")).unwrap_err();
-        assert!(matches!(refused, RootError::Foreign { owner, .. } if owner == me));
+        let caller = Rights { uid: me + 77, gid: me + 77, groups: [].into() };
+        let open = || open(folder.path(), &caller, &Governing::default()).unwrap_err();
+        if me != 0 {
+            assert!(matches!(open(), RootError::Rights { .. }));
+            return;
+        }
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(matches!(open(), RootError::Foreign { owner, .. } if owner == me));
     }
 }

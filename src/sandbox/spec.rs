@@ -4,6 +4,7 @@
 
 use std::{borrow::Cow, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
+use super::governing::Governing;
 use crate::policy::profile::{Network, Profile};
 
 /// A sandbox to launch.
@@ -21,6 +22,10 @@ pub struct SandboxSpec {
     pub network: Network,
     /// Whose files the roots hold.
     pub owner: Owner,
+    /// The owner's other groups.
+    pub groups: Arc<[u32]>,
+    /// What none of it may reach.
+    pub governing: Arc<Governing>,
     /// Whose it is.
     pub holder: Holder,
     /// Whether it ends with the control connection (an embedded gateway's), or waits for the next one.

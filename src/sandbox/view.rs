@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     policy::profile::{Access, Filesystem, Network, Profile},
-    proto::supervisor::{Identity, Mount, mount::Kind},
+    proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
 };
 
 /// The mounts, with the descriptors that some of them show.
@@ -68,7 +68,7 @@ pub enum ViewError {
     },
 }
 
-/// Plans the view.
+/// Plans the view. A file that is `covered` is shown read-only in the root that holds it.
 ///
 /// # Errors
 /// [`ViewError`].
@@ -78,9 +78,10 @@ pub fn plan(
     network: Network,
     ids: &Identity,
     owner: Owner,
+    covered: Option<&Path>,
 ) -> Result<View, ViewError> {
     check_identity(ids)?;
-    let mut plan = Planner { entries: Vec::new(), ids };
+    let mut plan = Planner { entries: Vec::new(), ids, covered };
     for path in &profile.filesystem.system {
         plan.system(path)?;
     }
@@ -130,6 +131,11 @@ pub fn plan(
     Ok(View { mounts, sources })
 }
 
+fn group_line(group: &MappedGroup, user: &str) -> String {
+    let id = group.inside_gid;
+    format!("group{id}:x:{id}:{}\n", if group.member { user } else { "" })
+}
+
 fn check_identity(ids: &Identity) -> Result<(), ViewError> {
     let name = &ids.command_user_name;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
@@ -161,6 +167,8 @@ struct Entry {
 struct Planner<'a> {
     entries: Vec<Entry>,
     ids: &'a Identity,
+    /// A file that is shown read-only, whichever root it lies in.
+    covered: Option<&'a Path>,
 }
 
 impl Planner<'_> {
@@ -201,7 +209,8 @@ impl Planner<'_> {
              {user}:x:{uid}:{gid}:{user}:{home}:/bin/sh\n\
              nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
         );
-        let group = format!("root:x:0:\n{user}:x:{gid}:\nnogroup:x:65534:\n");
+        let others: String = self.ids.groups.iter().map(|group| group_line(group, user)).collect();
+        let group = format!("root:x:0:\n{user}:x:{gid}:\n{others}nogroup:x:65534:\n");
         for (target, content) in [("/etc/passwd", passwd), ("/etc/group", group)] {
             let host_has_none = Path::new("/etc").is_dir() && !Path::new(target).exists();
             if host_has_none && self.shows("/etc") {
@@ -297,7 +306,8 @@ impl Planner<'_> {
         } else {
             (owner.uid, owner.gid)
         };
-        let protected = protected::places(&root, files)?;
+        let covered = self.covered.and_then(|file| file.strip_prefix(&root.path).ok());
+        let protected = protected::places(&root, files, covered)?;
         let whole =
             protected::Place { path: root.path, descriptor: root.descriptor, access: files.workspace };
         for part in std::iter::once(whole).chain(protected) {
@@ -343,7 +353,8 @@ mod tests {
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {
-        let view = plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }).unwrap();
+        let view =
+            plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }, None).unwrap();
         view.mounts.into_iter().map(|mount| mount.target).collect()
     }
 
@@ -374,7 +385,7 @@ mod tests {
     #[test]
     fn an_absent_extra_a_root_id_and_a_garbled_name_are_refused() {
         let try_with = |profile: &Profile, ids: &Identity| {
-            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }).unwrap_err()
+            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, None).unwrap_err()
         };
         let mut profile = Profile::default();
         let garbled = Identity { command_user_name: "a:b\n".into(), ..ids() };

@@ -5,16 +5,19 @@
 //! cannot be read is left where it is and said: an older or a newer gateway may be able to.
 
 use std::{
+    collections::HashSet,
     fs, io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::fs::DirBuilderExt,
     },
     path::{Path, PathBuf},
+    sync::{Arc, mpsc::sync_channel},
+    thread,
     time::{Duration, UNIX_EPOCH},
 };
 
-use super::{Lifetime, Principal, Session, SessionId, sandboxes::Sandboxes, session::Gate};
+use super::{HOST_LIMIT, Lifetime, Principal, Session, SessionId, sandboxes::Sandboxes, session::Gate};
 use crate::{
     policy::{
         AbsPath, PathError,
@@ -23,10 +26,14 @@ use crate::{
     proto::state::{OwnerProcess, RootRecord, SessionRecord, Variable},
     record::{self, ReadError, UNFINISHED},
     sandbox::{
-        roots,
+        governing::{Governing, GoverningError},
+        roots::{self, RootError},
         spec::{Owner, Root},
     },
-    sys::process::{self, ProcessMark},
+    sys::{
+        process::{self, ProcessMark},
+        rights::Rights,
+    },
 };
 
 /// Whether sessions are written down.
@@ -53,6 +60,9 @@ pub enum RestoreError {
     /// A variable in it is none.
     #[error("a variable in the session's record")]
     Variable(#[from] EntryError),
+    /// Its commands would reach what governs them now.
+    #[error(transparent)]
+    Governing(GoverningError),
     /// The host's state cannot be read.
     #[error("look at the host")]
     Host(#[source] io::Error),
@@ -68,13 +78,12 @@ fn file(state: &Path, id: SessionId) -> PathBuf {
 }
 
 /// Writes a session down.
-pub(super) fn write(state: &Path, session: &Session) -> io::Result<()> {
-    let path = file(state, session.id);
-    let written = record_of(session)?;
-    match record::write(&path, &written) {
+pub(super) fn write(state: &Path, written: &SessionRecord) -> io::Result<()> {
+    let path = folder(state).join(&written.id);
+    match record::write(&path, written) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder(state))?;
-            record::write(&path, &written)
+            record::write(&path, written)
         }
         done => done,
     }
@@ -113,15 +122,21 @@ pub(super) fn names(state: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Reads a session of that file name. Its sandboxes are not there yet.
-pub(super) fn read(state: &Path, name: &str) -> Result<Session, RestoreError> {
+pub(super) fn read(
+    state: &Path,
+    name: &str,
+    governing: &Arc<Governing>,
+    hung: &mut HashSet<u32>,
+) -> Result<Session, RestoreError> {
     let written: SessionRecord = record::read(&folder(state).join(name))?;
     let id = SessionId::parse(name).filter(|_| written.id == name).ok_or(RestoreError::Other)?;
     let owner = Owner { uid: written.principal_uid, gid: written.owner_gid };
+    let rights = Rights { uid: owner.uid, gid: owner.gid, groups: written.owner_groups.clone().into() };
     let same_boot = written.boot_id == process::boot_id().map_err(RestoreError::Host)?;
     let (mut roots, mut named_roots, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
     for root in &written.roots {
         let path = AbsPath::parse(&root.path)?;
-        match reopen(&path, root, owner, state, same_boot) {
+        match reopen_in_time(&path, root, &rights, governing, same_boot, hung)? {
             Some(opened) => root_descriptors.push(opened),
             None => lost_roots.push(path.clone()),
         }
@@ -138,6 +153,7 @@ pub(super) fn read(state: &Path, name: &str) -> Result<Session, RestoreError> {
         id,
         principal: Principal { uid: written.principal_uid },
         owner,
+        rights,
         roots: roots.into(),
         named_roots,
         root_descriptors,
@@ -159,23 +175,62 @@ pub(super) fn read(state: &Path, name: &str) -> Result<Session, RestoreError> {
     })
 }
 
+/// As [`reopen`], as long as the file system answers in time. One that does not costs its owner the roots of all sessions
+/// that are still to be read, and this gateway one wait.
+fn reopen_in_time(
+    path: &AbsPath,
+    root: &RootRecord,
+    rights: &Rights,
+    governing: &Arc<Governing>,
+    same_boot: bool,
+    hung: &mut HashSet<u32>,
+) -> Result<Option<Root>, RestoreError> {
+    let uid = rights.uid;
+    if hung.contains(&uid) {
+        return Ok(None);
+    }
+    let (answer, answered) = sync_channel(1);
+    let (its_path, its_root) = (path.clone(), root.clone());
+    let (its_rights, its_governing) = (rights.clone(), governing.clone());
+    let look = move || {
+        // Nobody waits any more: what was opened is closed again.
+        let _ = answer.send(reopen(&its_path, &its_root, &its_rights, &its_governing, same_boot));
+    };
+    if let Err(error) = thread::Builder::new().name("provost-restore".into()).spawn(look) {
+        tracing::warn!(root = %path, error = %error, "a session's root cannot be looked at");
+        return Ok(None);
+    }
+    answered.recv_timeout(HOST_LIMIT).unwrap_or_else(|_| {
+        tracing::warn!(root = %path, uid, "a session's root does not answer: it is left");
+        hung.insert(uid);
+        Ok(None)
+    })
+}
+
 /// The same folder as before, if it is still there and still its owner's.
-fn reopen(path: &AbsPath, root: &RootRecord, owner: Owner, state: &Path, same_boot: bool) -> Option<Root> {
-    let opened = match roots::open(path.as_path(), owner, state) {
+fn reopen(
+    path: &AbsPath,
+    root: &RootRecord,
+    rights: &Rights,
+    governing: &Governing,
+    same_boot: bool,
+) -> Result<Option<Root>, RestoreError> {
+    let opened = match roots::open(path.as_path(), rights, governing) {
         Ok(opened) => opened,
+        Err(RootError::Governing(error)) => return Err(RestoreError::Governing(error)),
         Err(error) => {
             tracing::warn!(root = %path, error = %error, "a session's root cannot be opened again");
-            return None;
+            return Ok(None);
         }
     };
-    let (device, inode) = place(&opened).ok()?;
+    let Ok((device, inode)) = place(&opened) else { return Ok(None) };
     // Numbers of devices are given out anew at each boot.
     let is_same =
         opened.path == path.as_path() && (!same_boot || (device, inode) == (root.device, root.inode));
     if !is_same {
         tracing::warn!(root = %path, "another folder is where a session's root was");
     }
-    is_same.then_some(opened)
+    Ok(is_same.then_some(opened))
 }
 
 fn place(root: &Root) -> io::Result<(u64, u64)> {
@@ -183,7 +238,8 @@ fn place(root: &Root) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-fn record_of(session: &Session) -> io::Result<SessionRecord> {
+/// What is written of a session. Looks at its roots.
+pub(super) fn record_of(session: &Session) -> io::Result<SessionRecord> {
     let mut roots = Vec::with_capacity(session.root_descriptors.len());
     for (root, named) in session.root_descriptors.iter().zip(&session.named_roots) {
         let (device, inode) = place(root)?;
@@ -207,6 +263,7 @@ fn record_of(session: &Session) -> io::Result<SessionRecord> {
         id: session.id.to_string(),
         principal_uid: session.principal.uid,
         owner_gid: session.owner.gid,
+        owner_groups: session.rights.groups.to_vec(),
         roots,
         cwd: session.cwd.to_string(),
         env: session.env.iter().map(variable).collect(),

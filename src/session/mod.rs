@@ -15,6 +15,6 @@ pub use folders::LeadsOut;
 pub use id::{SessionId, parse_ulid};
 pub use keeping::{Keeping, RestoreError};
 pub use principal::{Peer, Principal};
-pub use registry::{NewSession, OpenError, Opened, Restored, Sessions};
+pub use registry::{HOST_LIMIT, NewSession, OpenError, Opened, Restored, Sessions};
 pub use sandboxes::{Origin, Site};
 pub use session::{Closing, Entered, Lifetime, Session};

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::sys::peer;
+use crate::sys::{peer, rights::Rights};
 
 /// A principal: whoever has this user id on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +28,8 @@ pub struct Peer {
     pub principal: Principal,
     /// The group at connect time: with the uid, who owns what the commands write in the workspace.
     pub gid: u32,
+    /// Its other groups at connect time.
+    pub groups: Arc<[u32]>,
     /// The process that connected, where the kernel tells (6.5 and later).
     pub process: Option<Arc<OwnedFd>>,
 }
@@ -37,6 +39,12 @@ impl Peer {
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let credentials = peer::credentials(socket)?;
         let principal = Principal { uid: credentials.uid };
-        Ok(Self { principal, gid: credentials.gid, process: peer::pidfd(socket)?.map(Arc::new) })
+        let (groups, process) = (peer::groups(socket)?.into(), peer::pidfd(socket)?.map(Arc::new));
+        Ok(Self { principal, gid: credentials.gid, groups, process })
+    }
+
+    /// By what the kernel permits it something.
+    pub(super) fn rights(&self) -> Rights {
+        Rights { uid: self.principal.uid, gid: self.gid, groups: self.groups.clone() }
     }
 }

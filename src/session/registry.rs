@@ -3,10 +3,10 @@
 //! A session exists only for the principal that opened it: for anybody else its id is one that never was.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    path::{Path, PathBuf},
+    collections::{BTreeMap, HashMap, HashSet},
+    path::PathBuf,
     sync::{Arc, Mutex},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -17,11 +17,17 @@ use super::{
 use crate::{
     failpoint,
     policy::{AbsPath, Denial, PolicySet, environment::Entry, judge_session},
+    pool::{Pool, PoolError},
+    proto::state::SessionRecord,
     sandbox::{
+        governing::{Governing, GoverningError},
         roots::{self, RootError},
         spec::Owner,
     },
 };
+
+/// How long the file systems of a caller's directories may take to answer, for one request.
+pub const HOST_LIMIT: Duration = Duration::from_secs(5);
 
 /// A session to be opened; every field checked for form.
 #[derive(Debug)]
@@ -60,9 +66,15 @@ pub enum OpenError {
     /// The gateway is going down.
     #[error("the gateway is draining")]
     Draining,
+    /// What governs commands changed while the session was opened, and a root reaches it now.
+    #[error(transparent)]
+    Governing(GoverningError),
     /// It cannot be written down, and so would not outlive this gateway.
     #[error("the session cannot be kept")]
     Keep(#[source] std::io::Error),
+    /// Its roots could not be looked at in time.
+    #[error("the roots cannot be opened")]
+    Host(#[from] PoolError),
     /// The principal has as many sessions as it may.
     #[error("{0} sessions are open, the most that one principal may have")]
     TooMany(u32),
@@ -81,10 +93,12 @@ pub enum Opened {
 #[derive(Debug)]
 pub struct Sessions {
     state: PathBuf,
+    governing: Arc<Governing>,
     keeping: Keeping,
     per_principal_max: u32,
+    pool: Arc<Pool>,
     table: Mutex<Table>,
-    turn: tokio::sync::Mutex<()>,
+    turns: Mutex<HashMap<Principal, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,10 +108,16 @@ struct Table {
 }
 
 impl Sessions {
-    /// An empty table. `state` is the gateway's own folder, which no session may work in.
-    pub fn new(state: PathBuf, keeping: Keeping, per_principal_max: u32) -> Self {
-        let (table, turn) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { state, keeping, per_principal_max, table, turn }
+    /// An empty table. `state` is where sessions are kept; no session may reach what is `governing`.
+    pub fn new(
+        state: PathBuf,
+        governing: Arc<Governing>,
+        keeping: Keeping,
+        per_principal_max: u32,
+        pool: Arc<Pool>,
+    ) -> Self {
+        let (table, turns) = (Mutex::default(), Mutex::default());
+        Self { state, governing, keeping, per_principal_max, pool, table, turns }
     }
 
     /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
@@ -106,9 +126,9 @@ impl Sessions {
     /// # Errors
     /// When the folder cannot be read.
     pub fn restore(&self) -> std::io::Result<Restored> {
-        let mut restored = Restored::default();
+        let (mut restored, mut hung) = (Restored::default(), HashSet::new());
         for name in keeping::names(&self.state)? {
-            match keeping::read(&self.state, &name) {
+            match keeping::read(&self.state, &name, &self.governing, &mut hung) {
                 Ok(session) => restored.sessions.push(self.lock().insert(Arc::new(session))),
                 Err(error) => restored.refused.push((name, error)),
             }
@@ -117,12 +137,35 @@ impl Sessions {
     }
 
     /// Opens a session for the caller.
-    pub fn open(&self, policy: &PolicySet, peer: &Peer, new: NewSession) -> Result<Opened, OpenError> {
+    ///
+    /// # Errors
+    /// [`OpenError`]: there is no session, and nothing of it is kept open.
+    pub async fn open(
+        &self,
+        policy: &Arc<PolicySet>,
+        peer: &Peer,
+        new: NewSession,
+    ) -> Result<Opened, OpenError> {
         if let Some(session) = self.opened_before(peer.principal, new.request_id.as_deref()) {
             return Ok(Opened::Before(session));
         }
-        let session = Arc::new(prepare(policy, &self.state, peer, new)?);
-        let mut table = self.lock();
+        let mut generation = self.governing.generation();
+        let (session, written) = self.look_at(policy.clone(), peer.clone(), new).await?;
+        // Who changes what governs looks at the sessions of this table afterwards: a session that was checked before is
+        // checked again before it is in the table.
+        let mut table = loop {
+            {
+                let table = self.lock();
+                if generation == self.governing.generation() {
+                    break table;
+                }
+            }
+            generation = self.governing.generation();
+            let (checked, governing) = (session.clone(), self.governing.clone());
+            let check = move || checked.check_roots(&governing);
+            let uid = peer.principal.uid;
+            self.pool.run(uid, HOST_LIMIT, check).await?.map_err(OpenError::Governing)?;
+        };
         // Another request with the same id may have been faster.
         if let Some(first) = table.opened_before(peer.principal, session.request_id.as_deref()) {
             return Ok(Opened::Before(first));
@@ -132,14 +175,33 @@ impl Sessions {
             return Err(OpenError::TooMany(self.per_principal_max));
         }
         // Under the lock, so that of two requests with one id only one writes: some microseconds, without a sync.
-        if self.keeping == Keeping::InFiles {
-            keeping::write(&self.state, &session).map_err(OpenError::Keep)?;
+        if let Some(written) = written {
+            keeping::write(&self.state, &written).map_err(OpenError::Keep)?;
             failpoint::reach("session.kept");
         }
         table.insert(session.clone());
         failpoint::reach("session.opened");
         tracing::info!(session.id = %session.id, principal = %session.principal, "session opened");
         Ok(Opened::New(session))
+    }
+
+    /// All that is asked of file systems that a caller has chosen, in the caller's places of the pool.
+    async fn look_at(
+        &self,
+        policy: Arc<PolicySet>,
+        peer: Peer,
+        new: NewSession,
+    ) -> Result<(Arc<Session>, Option<SessionRecord>), OpenError> {
+        let (governing, keeping, uid) = (self.governing.clone(), self.keeping, peer.principal.uid);
+        let look = move || {
+            let session = prepare(&policy, &governing, &peer, new)?;
+            let written = match keeping {
+                Keeping::InFiles => Some(keeping::record_of(&session).map_err(OpenError::Keep)?),
+                Keeping::InMemory => None,
+            };
+            Ok((Arc::new(session), written))
+        };
+        self.pool.run(uid, HOST_LIMIT, look).await?
     }
 
     /// The caller's session of that id. `None` for a malformed, unknown or foreign one, without a difference.
@@ -153,9 +215,14 @@ impl Sessions {
         self.lock().by_id.values().filter(|session| session.principal == principal).cloned().collect()
     }
 
-    /// Held by who opens one that may be asked for again, until it is known what became of it.
-    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.turn.lock().await
+    /// Held by a request of this principal that may come again, until it is known what became of it.
+    pub async fn turn(&self, principal: Principal) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().expect("no code panics while it holds the turns");
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(principal).or_default().clone()
+        };
+        turn.lock_owned().await
     }
 
     /// How many there are.
@@ -214,16 +281,21 @@ impl Table {
     }
 }
 
-fn prepare(policy: &PolicySet, state: &Path, peer: &Peer, new: NewSession) -> Result<Session, OpenError> {
+fn prepare(
+    policy: &PolicySet,
+    governing: &Governing,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Session, OpenError> {
     if new.lifetime == Lifetime::OwnerProcess && peer.process.is_none() {
         return Err(OpenError::NoOwnerProcess);
     }
-    let owner = Owner { uid: peer.principal.uid, gid: peer.gid };
+    let (owner, rights) = (Owner { uid: peer.principal.uid, gid: peer.gid }, peer.rights());
     let mut roots = Vec::with_capacity(new.roots.len());
     let mut root_descriptors = Vec::with_capacity(new.roots.len());
     for (index, root) in new.roots.iter().enumerate() {
         let opened =
-            roots::open(root.as_path(), owner, state).map_err(|error| OpenError::Root(index, error))?;
+            roots::open(root.as_path(), &rights, governing).map_err(|error| OpenError::Root(index, error))?;
         let name = opened.path.to_str().and_then(|name| AbsPath::parse(name).ok());
         roots.push(name.ok_or(OpenError::RootName(index))?);
         root_descriptors.push(opened);
@@ -237,6 +309,7 @@ fn prepare(policy: &PolicySet, state: &Path, peer: &Peer, new: NewSession) -> Re
         id: SessionId::generate(),
         principal: peer.principal,
         owner,
+        rights,
         roots: roots.into(),
         named_roots: new.roots,
         root_descriptors,

@@ -1,4 +1,5 @@
-//! The sandboxes of a session: one for each (profile, network), started when first needed.
+//! The sandboxes of a session: one for each (profile, network), started when first needed. A command with secrets, and
+//! each command of a profile with `isolation = "terminal"`, has one of its own, which ends with it.
 //!
 //! Those who need the same one at the same time share one launch. One that was lost is replaced by the next
 //! who asks, never repaired.
@@ -18,9 +19,11 @@ use crate::{
         Order, ProfileName,
         profile::{Isolation, Network},
     },
+    pool::Pool,
     sandbox::{
         counters::Counters,
         facts::Facts,
+        governing::Governing,
         handle::{Sandbox, StartError},
         host::Host,
         spec::{Holder, Root, SandboxSpec, Tenancy},
@@ -31,9 +34,15 @@ use crate::{
 #[derive(Debug)]
 pub struct Site {
     /// What the host offers.
-    pub host: Host,
+    pub host: Arc<Host>,
+    /// Where the file systems of callers are looked at.
+    pub pool: Arc<Pool>,
+    /// Where large requests are judged.
+    pub large: Pool,
     /// The gateway's state folder.
     pub state: PathBuf,
+    /// What no sandbox may reach.
+    pub governing: Arc<Governing>,
     /// Sandboxes end with the gateway's connection.
     pub die_with_gateway: bool,
     /// What has become of them.
@@ -102,6 +111,8 @@ impl Session {
             roots,
             network: order.network(),
             owner: self.owner,
+            groups: self.rights.groups.clone(),
+            governing: site.governing.clone(),
             holder: Holder { session_id: self.id.to_string(), confinement: order.confinement(), tenancy },
             die_with_gateway: site.die_with_gateway,
             fail_at: fail_at(),
@@ -122,8 +133,11 @@ impl Session {
 }
 
 fn tenancy(site: &Site, order: &Order) -> Tenancy {
+    // Commands of one sandbox have one id, so that each can read the others' environment and memory.
+    let has_secrets = !order.secrets().is_empty();
+    let asked_for = order.profile().isolation == Isolation::Terminal;
     // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
-    match order.profile().isolation == Isolation::Terminal || !site.host.kills_trees_by_cgroup(&site.state) {
+    match has_secrets || asked_for || !site.host.kills_trees_by_cgroup(&site.state) {
         true => Tenancy::Sole,
         false => Tenancy::Shared,
     }
@@ -183,9 +197,11 @@ impl Sandboxes {
     pub async fn kill(&self) {
         let shared: Vec<_> = self.lock().values().filter_map(|cell| cell.get()?.clone().ok()).collect();
         let beside = self.lock_beside().clone();
+        let mut killing = tokio::task::JoinSet::new();
         for sandbox in shared.into_iter().chain(beside) {
-            sandbox.kill().await;
+            killing.spawn(async move { sandbox.kill().await });
         }
+        killing.join_all().await;
     }
 
     fn lock_beside(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Sandbox>>> {

@@ -14,8 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Principal, SessionId, sandboxes::Sandboxes};
 use crate::{
     policy::{AbsPath, environment::Entry},
-    sandbox::spec::{Owner, Root},
-    sys::process::ProcessMark,
+    sandbox::{
+        governing::{Governing, GoverningError},
+        roots,
+        spec::{Owner, Root},
+    },
+    sys::{process::ProcessMark, rights::Rights},
 };
 
 /// When a session ends by itself.
@@ -36,6 +40,8 @@ pub struct Session {
     pub principal: Principal,
     /// To whom the files belong that its commands write.
     pub owner: Owner,
+    /// By what the host permits it something: what is looked at for it is looked at with these.
+    pub rights: Rights,
     /// Where its commands may work.
     pub roots: Arc<[AbsPath]>,
     /// The same folders as the caller named them: links may have led to them.
@@ -69,6 +75,16 @@ impl Session {
     /// A folder that the caller named, with a root's own name in place of the one that the caller has for it.
     pub fn resolve(&self, folder: &AbsPath) -> AbsPath {
         rebase(folder, &self.named_roots, &self.roots)
+    }
+
+    /// Refuses roots that reach what governs commands.
+    pub fn check_roots(&self, governing: &Governing) -> Result<(), GoverningError> {
+        governing.check(&self.root_descriptors.iter().map(roots::shown).collect::<Vec<_>>())
+    }
+
+    /// Its roots that are there.
+    pub fn open_roots(&self) -> &[Root] {
+        &self.root_descriptors
     }
 
     /// Comes in to create something; refused when the closing has begun.

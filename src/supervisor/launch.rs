@@ -5,7 +5,7 @@
 //! thread, runs no command, and reports failures as stage, index and errno, never as text.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     process::exit,
 };
@@ -19,9 +19,11 @@ use crate::{
         Identity, LaunchResult, Launched, SandboxPlan, Stage, launch_result::Result as Answer,
     },
     sys::{
+        credentials::AnotherOwner,
         fdpass::{self, FrameReceiver},
         file, loopback,
         namespace::{self, Cloned, IdPair, Parent},
+        oom,
     },
     wire::{self, launch::PLAN_VERSION},
 };
@@ -29,12 +31,18 @@ use crate::{
 /// Serves one launch and ends. The new supervisor never returns from here either.
 pub fn main() -> ! {
     let Some(socket) = file::take_stdin() else { exit(EXIT_NO_SOCKET) };
+    // While nobody waits. Whatever the gateway is protected with is not for what it starts.
+    let scored = oom::become_supervisor().map_err(StageError::of_step(Stage::Identity, OOM_SCORE));
     let network = NetworkAhead::make();
-    let result = receive_plan(&socket)
+    let result = scored
+        .and_then(|()| receive_plan(&socket))
         .and_then(|(plan, descriptors)| launch(&plan, descriptors, network))
         .unwrap_or_else(|failure| Launch { answer: Answer::Failure(failure.into()), supervisor: None });
     exit(answer(&socket, result))
 }
+
+/// Of [`Stage::Identity`]: the supervisor's score when memory runs out.
+pub(super) const OOM_SCORE: usize = 3;
 
 const EXIT_ANSWERED: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
@@ -75,7 +83,7 @@ fn launch(
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
-    let (cloned, birthplace) = clone_supervisor(plan, &descriptors, network)?;
+    let (cloned, birthplace) = clone_supervisor(plan, identity, &descriptors, network)?;
     match cloned {
         Cloned::Child => {
             drop((permit, outcome));
@@ -149,6 +157,7 @@ enum Birthplace {
 
 fn clone_supervisor(
     plan: &SandboxPlan,
+    identity: &Identity,
     descriptors: &Descriptors,
     network: Option<NetworkAhead>,
 ) -> Result<(Cloned, Birthplace), StageError> {
@@ -162,8 +171,25 @@ fn clone_supervisor(
         (true, None) => namespaces |= CloneFlags::CLONE_NEWNET,
         (false, Some(network)) => network.go_back()?,
     }
+    setup::counted::bound_namespace().map_err(StageError::of_step(Stage::CloneNamespaces, 1))?;
+    let owner = identity
+        .privileged
+        .then(|| AnotherOwner::become_one(identity.supervisor_host_uid))
+        .transpose()
+        .map_err(StageError::of_step(Stage::CloneNamespaces, 2))?;
+    let cloned = clone(namespaces, setup::cgroups::birthplace(descriptors))?;
+    if let ((Cloned::Child, _), Some(owner)) = (&cloned, owner) {
+        owner.stay().map_err(StageError::of_step(Stage::CloneNamespaces, 3))?;
+    }
+    Ok(cloned)
+}
+
+fn clone(
+    namespaces: CloneFlags,
+    birthplace: Option<BorrowedFd<'_>>,
+) -> Result<(Cloned, Birthplace), StageError> {
     let parent = Parent::CallersParent;
-    match namespace::clone_into(namespaces, setup::cgroups::birthplace(descriptors), parent) {
+    match namespace::clone_into(namespaces, birthplace, parent) {
         Ok(cloned) => Ok((cloned, Birthplace::Own)),
         // Linux before 5.7, or whoever answers in its place. If it is about something else, so is the second answer.
         Err(Errno::E2BIG | Errno::EINVAL) => namespace::clone_into(namespaces, None, parent)
@@ -181,10 +207,12 @@ fn allow(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), S
             IdPair { inside: 0, outside: identity.supervisor_host_uid },
             IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
         ];
-        let gids = [
+        let mut gids = vec![
             IdPair { inside: 0, outside: identity.supervisor_host_gid },
             IdPair { inside: identity.command_gid, outside: identity.command_host_gid },
         ];
+        let more = identity.groups.iter();
+        gids.extend(more.map(|group| IdPair { inside: group.inside_gid, outside: group.host_gid }));
         namespace::write_map(&process, "uid_map", &uids)
             .map_err(|errno| StageError::at(Stage::IdMap, 0, errno))?;
         namespace::write_map(&process, "gid_map", &gids)

@@ -13,7 +13,7 @@ pub use launch::main;
 
 pub use crate::wire::launch::PROCESS_NAME;
 
-use crate::{cgroup, proto::supervisor::SandboxPosture};
+use crate::{cgroup, proto::supervisor::SandboxPosture, sys::oom::OwnScore};
 
 /// A sandbox that is fully set up: what set-up hands to the event loop.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Ready {
     pub identity: CommandIdentity,
     /// What is in force, read back from the kernel.
     pub posture: SandboxPosture,
+    /// Its score when memory runs out, which commands are born with.
+    pub score: OwnScore,
     /// End with the control connection.
     pub die_with_gateway: bool,
     /// The name of the stage at which a fault is to be injected, in builds with failpoints.

@@ -155,10 +155,13 @@ unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
         }
         if plan.change {
             let (uid, gid) = (plan.uid as usize, plan.gid as usize);
-            check(Step::Identity, 0, bare(libc::SYS_setgroups, [0; 5]))?;
+            // The groups stay: the supervisor has those that its commands are to have, and no other.
             check(Step::Identity, 1, bare(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
-            // The kernel clears the dumpable flag of the memory that we share: wanted, nobody may look into it.
             check(Step::Identity, 2, bare(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
+            // A change of ids gives the memory that we share the dumpable flag of `fs.suid_dumpable`, which may be 1. Now
+            // that we have the commands' id, nobody may look into it.
+            let dumpable = [libc::PR_SET_DUMPABLE as usize, 0, 0, 0, 0];
+            check(Step::Identity, 4, bare(libc::SYS_prctl, dumpable))?;
         }
         // Exec would drop them; gone before it, they are gone from what is read back too. capset(2), version 3.
         let header = [0x2008_0522_u32, 0];

@@ -1,9 +1,12 @@
 //! What a process may: securebits, `no_new_privs`, dumpability, capabilities.
 //!
-//! Only takes away. Acts on the calling thread; the callers are single-threaded.
+//! Only takes away, but for [`AnotherOwner`], which gives back what it took. Acts on the calling thread; the callers are single-threaded.
 
 use caps::{CapSet, Capability, CapsHashSet};
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    unistd::{Gid, Uid, setfsgid, setfsuid},
+};
 
 /// Root is nobody special, ambient capabilities cannot be raised, and none of it can be changed back. Changing
 /// from uid 0 still takes the capabilities away (`SECBIT_NO_SETUID_FIXUP` stays off, locked).
@@ -19,9 +22,7 @@ const SECURE_BITS: libc::c_int = libc::SECBIT_NOROOT
 /// # Errors
 /// The errno of prctl(2).
 pub fn lock_secure_bits() -> Result<(), Errno> {
-    // SAFETY: only numbers are passed.
-    Errno::result(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, SECURE_BITS as libc::c_ulong, 0, 0, 0) })
-        .map(drop)
+    set_secure_bits(SECURE_BITS)
 }
 
 /// Why capabilities could not be given up.
@@ -46,4 +47,72 @@ pub fn keep_capabilities(kept: &[Capability]) -> Result<(), CapabilitiesError> {
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;
     Ok(())
+}
+
+/// A process that acts as another user for the kernel's books, with all its capabilities, for as long as this lives.
+///
+/// Who makes a user namespace is charged for all that is counted in it (namespaces(7), `max_inotify_instances` and the
+/// like, pending signals): not the host's root, who pays for everything else on the host.
+#[derive(Debug)]
+pub struct AnotherOwner {
+    bits: libc::c_int,
+}
+
+impl AnotherOwner {
+    /// Takes the effective id of this user. Only for the host's root, single-threaded.
+    ///
+    /// # Errors
+    /// The errno of prctl(2) or seteuid(2).
+    pub fn become_one(uid: u32) -> Result<Self, Errno> {
+        // SAFETY: only numbers are passed.
+        let bits = Errno::result(unsafe { libc::prctl(libc::PR_GET_SECUREBITS, 0, 0, 0, 0) })?;
+        let this = Self { bits };
+        set_secure_bits(bits | libc::SECBIT_NO_SETUID_FIXUP)?;
+        nix::unistd::seteuid(nix::unistd::Uid::from_raw(uid))?;
+        Ok(this)
+    }
+
+    /// In the process that was made meanwhile: it stays who it is. What changing the id took from it, its own files in
+    /// /proc, it has again until its ids change next.
+    ///
+    /// # Errors
+    /// The errno of prctl(2).
+    pub fn stay(self) -> Result<(), Errno> {
+        std::mem::forget(self);
+        nix::sys::prctl::set_dumpable(true)
+    }
+}
+
+impl Drop for AnotherOwner {
+    fn drop(&mut self) {
+        // The real and the saved id were never changed, which is what allows this.
+        let _ = nix::unistd::seteuid(nix::unistd::getuid());
+        let _ = set_secure_bits(self.bits);
+    }
+}
+
+fn set_secure_bits(bits: libc::c_int) -> Result<(), Errno> {
+    // SAFETY: only numbers are passed.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, bits as libc::c_ulong, 0, 0, 0) }).map(drop)
+}
+
+/// Lets the calling thread do with files what this user may, and no more: where it was root's, it loses the
+/// capabilities by which root reads and writes everything (capabilities(7), "effect of user ID changes").
+///
+/// # Errors
+/// `EPERM` where another user's rights cannot be had; the thread then has the rights that it had.
+pub fn act_with_rights_of(uid: Uid, gid: Gid) -> Result<(), Errno> {
+    if !Uid::effective().is_root() {
+        return if uid == Uid::effective() { Ok(()) } else { Err(Errno::EPERM) };
+    }
+    if !uid.is_root() {
+        // By the bare system call, which is about this thread; the library's is about all of them.
+        // SAFETY: no groups are passed, so that nothing is read.
+        Errno::result(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
+    }
+    setfsgid(gid);
+    setfsuid(uid);
+    // Neither says whether it was done: a second call tells what is in force.
+    let is_done = setfsgid(Gid::from_raw(u32::MAX)) == gid && setfsuid(Uid::from_raw(u32::MAX)) == uid;
+    if is_done { Ok(()) } else { Err(Errno::EPERM) }
 }

@@ -1,5 +1,6 @@
 //! System calls that no library wraps, and the only place with unsafe code.
 
+pub mod allocator;
 mod child;
 mod clone;
 pub mod credentials;
@@ -10,11 +11,15 @@ pub mod landlock;
 pub mod loopback;
 pub mod mount;
 pub mod namespace;
+pub mod oom;
 pub mod peer;
+pub mod pending;
 pub mod pidfd;
 pub mod process;
+pub mod rights;
 pub mod ring;
 pub mod seccomp;
+pub mod signals;
 pub mod spawn;
 pub mod trial;
 pub mod wait;

@@ -4,13 +4,16 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
 use nix::{
     errno::Errno,
     sys::socket::{getsockopt, sockopt},
 };
+
+/// Most people have fewer groups.
+const GROUPS_FIRST: usize = 32;
 
 /// The peer's credentials, by SO_PEERCRED of unix(7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,37 @@ pub struct PeerCredentials {
 pub fn credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let peer = getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(PeerCredentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
+}
+
+/// The peer's supplementary groups, by SO_PEERGROUPS of unix(7).
+pub fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
+    loop {
+        let mut bytes =
+            libc::socklen_t::try_from(size_of_val(&groups[..])).map_err(|_| io::ErrorKind::InvalidData)?;
+        // SAFETY: the kernel writes no more than `bytes`, which is the length of the buffer, and puts the length of the
+        // list into it, also where it is longer (ERANGE).
+        let got = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = bytes as usize / size_of::<libc::gid_t>();
+        match Errno::result(got) {
+            Ok(_) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            Err(Errno::ERANGE) if count > groups.len() => groups.resize(count, 0),
+            // Of a socket that is connected to nobody.
+            Err(Errno::ENODATA) => return Ok(Vec::new()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// A pidfd of the process that connected: never another one, even when its pid has been given away since.
@@ -52,5 +86,8 @@ mod tests {
         let peer = credentials(&a).unwrap();
         assert_eq!(peer.pid, std::process::id() as i32);
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
+        let mine: Vec<u32> =
+            nix::unistd::getgroups().unwrap().into_iter().map(nix::unistd::Gid::as_raw).collect();
+        assert_eq!(groups(&a).unwrap(), mine);
     }
 }

@@ -7,6 +7,7 @@
 
 use std::{
     ffi::c_void,
+    ops::Range,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::NonNull,
     sync::{
@@ -281,9 +282,19 @@ impl Reader {
     /// # Errors
     /// The errno of pread(2).
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<Copied, Errno> {
+        self.read_with(offset, out, |wanted, out| self.copy(wanted, out))
+    }
+
+    /// [`Self::read_at`] with the copying as an argument, so that a test can overtake it.
+    fn read_with(
+        &self,
+        offset: u64,
+        out: &mut [u8],
+        mut copy: impl FnMut(&Range<u64>, &mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<Copied, Errno> {
         let mut wanted = self.layout.readable(self.head(), self.tail(), offset, out.len() as u64);
         loop {
-            let length = self.copy(&wanted, out)?;
+            let length = copy(&wanted, out)?;
             // What was copied must be looked at before the tail is; the writer does it the other way round.
             fence(Ordering::SeqCst);
             let now = self.layout.readable(self.head(), self.tail(), wanted.start, out.len() as u64);
@@ -304,7 +315,7 @@ impl Reader {
         }
     }
 
-    fn copy(&self, wanted: &std::ops::Range<u64>, out: &mut [u8]) -> Result<usize, Errno> {
+    fn copy(&self, wanted: &Range<u64>, out: &mut [u8]) -> Result<usize, Errno> {
         let mut length = 0;
         for place in self.layout.places(wanted.start, wanted.end - wanted.start) {
             let part = &mut out[length..length + (place.end - place.start) as usize];
@@ -381,6 +392,9 @@ impl Drop for Mapping {
         unsafe { libc::munmap(self.start.as_ptr(), self.length) };
     }
 }
+
+#[cfg(test)]
+mod overtaken;
 
 #[cfg(test)]
 mod tests {

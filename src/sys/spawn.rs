@@ -18,7 +18,8 @@ use nix::errno::Errno;
 pub use super::child::{Identity, Limit, Step, Way};
 use super::{
     child::{ExpectedFile, Plan, STATUS_BYTES, child},
-    clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, bare, clone3},
+    clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
+    signals,
 };
 
 /// After this time a child that has not executed yet is told to continue, in case it was stopped.
@@ -310,13 +311,7 @@ fn reap(pid: i32) {
 }
 
 fn reset_signals() {
-    // `struct sigaction` of the kernel: SIG_DFL, no flags, no restorer, no mask.
-    let default = [0_u64; 4];
-    for signal in 1..=64_usize {
-        // SAFETY: the kernel reads four words. Not through libc, which refuses its own two signals, and those may
-        // have been ignored before us. KILL and STOP are refused, which is no matter.
-        unsafe { bare(libc::SYS_rt_sigaction, [signal, default.as_ptr() as usize, 0, 8, 0]) };
-    }
+    signals::set_all_to_default();
     let mut all = nix::sys::signal::SigSet::all();
     // These mean a fault of ours: they must end us, not stay pending.
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {

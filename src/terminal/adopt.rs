@@ -19,6 +19,7 @@ use super::{
     outcome,
     roll::{Entry, RollError},
     terminal::{Live, NewTerminal, Recording, Terminal},
+    workspace,
 };
 use crate::{
     policy::Streams,
@@ -210,7 +211,7 @@ impl Terminals {
             true => Recording::Before,
             false => Recording::Now,
         };
-        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, now));
+        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, 0, now));
         self.insert(&terminal);
         terminal.ended_without_trace(outcome, ended_at.map_or(Duration::ZERO, since), recording);
         if terminal.summary.waits == Waits::ForRun {
@@ -260,13 +261,21 @@ impl Terminals {
         written: &mut WrittenEnds,
     ) {
         let sandbox = live.sandbox.clone();
+        let told = terminal.roll().outcome(terminal.id);
+        let policy = self.policy().current();
+        // One that has gone from the policy: as a new profile would be.
+        let profile = policy.profile(Some(terminal.summary.profile.as_str()));
+        let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
+        workspace::take_up(terminal, &profile, self.workspaces(), told);
         terminal.go_on(Running::adopted(sandbox.clone(), tenancy), live);
         if let Some((exit, ago)) = ended {
             let recording = match written.has(&terminal.id.to_string(), ago) {
                 true => Recording::Before,
                 false => Recording::Now,
             };
-            terminal.ended_before(CommandEnd::Reported(exit), ago, recording);
+            workspace::look_then(terminal, move |terminal| {
+                terminal.ended_before(CommandEnd::Reported(exit), ago, recording);
+            });
         }
         match terminal.summary.waits {
             Waits::ForNobody => {}

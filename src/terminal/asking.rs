@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, records,
-    uninterrupted::uninterrupted,
+    CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, recorder::CountedOnly,
+    records, uninterrupted::uninterrupted,
 };
 use crate::{
     approval::{
@@ -134,7 +134,7 @@ impl Terminals {
     ) -> Result<Judged, CreateError> {
         let policy = self.policy().current();
         let begun = Instant::now();
-        let judged = requested.judge(&policy, self.remembered(), yes);
+        let judged = requested.judge(&policy, self.remembered(), self.site(), yes).await?;
         self.counters().steps.judge.took(begun.elapsed());
         self.counters().decisions.one(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
         let denial = match judged {
@@ -145,10 +145,13 @@ impl Terminals {
         let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
         records::after_yes(&mut record, *approval);
         self.known_secrets().veil(&policy).cover(&mut record);
-        let recorded = self.recorder().record(&record).await;
+        let recorded = self.recorder().refused(&record).await;
         match denial {
             // Nobody is asked about what could not be written down.
-            Denial::NeedsApproval(question) => Ok(recorded.map(|()| Judged::Asks(question))?),
+            Denial::NeedsApproval(question) => match recorded? {
+                None => Ok(Judged::Asks(question)),
+                Some(CountedOnly) => Err(CreateError::AsksTooOften),
+            },
             denial => Err(CreateError::Denied(denial)),
         }
     }
@@ -202,7 +205,7 @@ impl Terminals {
     ) -> Result<Asked, CreateError> {
         if let Err(full) = self.approvals().has_room(requested.session.principal) {
             // What cannot be written is refused all the same.
-            let _ = self.recorder().record(&approval_records::no_room(&requested.session, &full)).await;
+            let _ = self.recorder().refused(&approval_records::no_room(&requested.session, &full)).await;
             return Err(Unapproved::Full(full).into());
         }
         let veil = self.known_secrets().veil(&self.policy().current());

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::io::Interest;
 
-use super::{Terminals, records, uninterrupted::uninterrupted};
+use super::{Terminals, records, uninterrupted::uninterrupted, workspace};
 use crate::{
     failpoint,
     session::{Closing, Session, Sessions},
@@ -57,6 +57,7 @@ pub async fn close(
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
                 terminals.rolls().remove(session.id);
+                workspace::forget(&session, terminals.workspaces());
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
                 terminals.counters().sessions_closed.one(why);

@@ -153,7 +153,7 @@ impl Terminals {
     async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
         authorized
             .with_secrets(self.known_secrets().veil(&self.policy().current()))?
-            .prepare(self.site())
+            .prepare(self.site(), self.workspaces())
             .await?
             .spawn()
             .await

@@ -28,23 +28,30 @@ use super::{
     records,
     roll::Roll,
     secrets::{SecretError, Secrets},
-    summary::{Form, Summary},
+    summary::{Form, Summary, TimeLimits},
     terminal::{Live, NewTerminal, Terminal},
+    workspace,
 };
 use crate::{
     approval::{ApprovalId, Wanted},
     failpoint,
     journal::Record,
     policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
-    proto::{supervisor::Started, v1::Outcome},
+    pool::PoolError,
+    proto::v1::Outcome,
     sandbox::{
         handle::{CommandEnd, Sandbox},
         programs::Remembered,
         spawn_request::Provisions,
         spec::Tenancy,
     },
-    session::{Entered, Origin, Session, Site},
+    session::{Entered, HOST_LIMIT, Origin, Session, Site},
+    sys::allocator,
+    workspace::Workspaces,
 };
+
+/// How long a large request may be judged.
+const LARGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
 #[derive(Debug)]
@@ -64,14 +71,38 @@ pub(super) struct Requested {
 
 impl Requested {
     /// Policy judges; with a person's yes, where there is one.
-    pub(super) fn judge(
+    ///
+    /// # Errors
+    /// When the file systems of the caller do not answer: policy has then not judged.
+    pub(super) async fn judge(
         &mut self,
-        policy: &PolicySet,
-        remembered: &Remembered,
+        policy: &Arc<PolicySet>,
+        remembered: &Arc<Remembered>,
+        site: &Site,
         yes: Option<policy::Approval>,
-    ) -> Result<Permit, Denial> {
-        let Self { session, request, minutes, .. } = self;
-        judging::judge(policy, session, request, remembered, yes, minutes)
+    ) -> Result<Result<Permit, Denial>, PoolError> {
+        if judging::is_settled_at_once(&self.session, &self.request) {
+            let Self { session, request, minutes, .. } = self;
+            return Ok(judging::judge(policy, session, request, remembered, yes, minutes));
+        }
+        let (session, mut request) = (self.session.clone(), self.request.clone());
+        let (policy, remembered) = (policy.clone(), remembered.clone());
+        let is_large = judging::is_large(&request);
+        let judge = move || {
+            let mut minutes = Minutes::default();
+            let judged = judging::judge(&policy, &session, &mut request, &remembered, yes, &mut minutes);
+            if is_large {
+                allocator::trim();
+            }
+            (judged, request, minutes)
+        };
+        let uid = self.session.principal.uid;
+        let (judged, request, minutes) = match is_large {
+            true => site.large.run(uid, LARGE_LIMIT, judge).await?,
+            false => site.pool.run(uid, HOST_LIMIT, judge).await?,
+        };
+        (self.request, self.minutes) = (request, minutes);
+        Ok(judged)
     }
 
     /// What a person is to be asked, and is shown of it.
@@ -113,7 +144,7 @@ impl Requested {
             Ok(reservation) => reservation,
             Err(reached) => {
                 // What cannot be written is refused all the same.
-                let _ = recorder.record(&records::quota_refused(&self.session, &reached)).await;
+                let _ = recorder.refused(&records::quota_refused(&self.session, &reached)).await;
                 return Err(reached);
             }
         };
@@ -161,6 +192,7 @@ fn summarize(requested: &Requested, permit: &Permit) -> Summary {
             (Overflow::Block, Audience::Stream) => Waits::ForStream,
             (Overflow::Block, Audience::Run) => Waits::ForRun,
         },
+        times: TimeLimits { limit: order.time_limit(), idle: order.idle_limit(), grace: order.kill_grace() },
         digest: permit.digest(),
         generation: permit.generation(),
     }
@@ -198,7 +230,7 @@ impl Authorized {
     }
 
     /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
-    pub(super) async fn prepare(self, site: &Site) -> Result<Prepared, CreateError> {
+    pub(super) async fn prepare(self, site: &Site, workspaces: &Workspaces) -> Result<Prepared, CreateError> {
         let Self { terminal, permit, secrets, veil, entered, mut unwritten } = self;
         if !terminal.session.has_sandbox_for(site, permit.order())
             && let Err(unrecorded) = terminal.record_before(&unwritten.take()).await
@@ -206,6 +238,7 @@ impl Authorized {
             terminal.abandon();
             return Err(unrecorded.into());
         }
+        let settling = workspace::attach(&terminal, permit.order().profile(), workspaces);
         let begun = Instant::now();
         match terminal.session.sandbox_for(site, permit.order()).await {
             Ok((sandbox, tenancy, origin)) => {
@@ -216,6 +249,7 @@ impl Authorized {
                     shortfalls.iter().for_each(|one| terminal.recorder.note(one));
                 }
                 let place = Place { sandbox, tenancy };
+                workspace::enter(&terminal, settling).await;
                 Ok(Prepared { terminal, permit, secrets, veil, place, _entered: entered, unwritten })
             }
             Err(error) => {
@@ -326,11 +360,13 @@ impl Running {
     }
 
     /// The end, as it came to be known.
-    pub(super) fn exited(self, end: CommandEnd, started: Option<&Started>) -> Exited {
-        let outcome = match end {
+    pub(super) fn exited(self, end: CommandEnd, terminal: &Terminal) -> Exited {
+        let started = terminal.live().map(|live| &live.started);
+        let mut outcome = match end {
             CommandEnd::Reported(exit) => outcome::reported(&exit),
-            CommandEnd::SandboxLost => outcome::lost(started, SystemTime::now()),
+            CommandEnd::SandboxLost { survivors } => outcome::lost(started, survivors, SystemTime::now()),
         };
+        workspace::tell(terminal, &mut outcome);
         Exited { place: Some(self.place), outcome: Arc::new(outcome) }
     }
 }

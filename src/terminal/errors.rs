@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{TerminalId, Unrecorded, asking::Unapproved, quota::QuotaReached, secrets::SecretError};
 use crate::{
     policy::Denial,
+    pool::PoolError,
     sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
 };
 
@@ -32,6 +33,12 @@ pub enum CreateError {
     /// It cannot be entered on its session's roll, and so might be run again after a crash.
     #[error("the terminal cannot be written down")]
     Keep(#[source] std::io::Error),
+    /// A rule asks a person, and this principal's questions and refusals are too many to be written down.
+    #[error("requests of this user are refused, or ask a person, more often than can be written down")]
+    AsksTooOften,
+    /// Its files could not be looked at in time.
+    #[error("the request cannot be judged")]
+    Host(#[from] PoolError),
     /// The same request has a terminal already, in a sandbox that this gateway could not take back.
     #[error("the request's terminal {0} is in a sandbox that could not be taken back")]
     Withheld(TerminalId),

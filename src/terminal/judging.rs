@@ -4,10 +4,48 @@
 //! Looks at the host and asks policy; nothing is taken, started or remembered.
 
 use crate::{
-    policy::{self, Denial, Hearing, Minutes, Permit, PolicySet, Request, explain::Explanation},
+    policy::{self, Denial, Hearing, Minutes, Permit, PolicySet, Program, Request, explain::Explanation},
     sandbox::programs::{Remembered, SessionViews},
     session::{LeadsOut, Session},
 };
+
+/// Requests of so many bytes at most are judged where they come in.
+const AT_ONCE_BYTES: usize = 4 << 10;
+
+/// Whether judging looks at no file system that the caller has chosen, and takes no time: a short command whose words
+/// name no path but a program's of the host, in one of the session's roots itself. All others are judged on a thread of
+/// the pool.
+pub(super) fn is_settled_at_once(session: &Session, request: &Request) -> bool {
+    let plain = |word: &String| !word.contains('/');
+    let is_plain = match &request.program {
+        Program::ShellLine(line) => plain(line),
+        Program::Command { command, args } => {
+            let of_host = HOST_PROGRAMS.iter().any(|place| command.starts_with(place));
+            (plain(command) || of_host) && !command.contains("..") && args.iter().all(plain)
+        }
+    };
+    is_plain && bytes(request) <= AT_ONCE_BYTES && session.roots.contains(&request.cwd)
+}
+
+/// Requests of more bytes are judged one at a time for each user.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// Whether judging takes much time and memory.
+pub(super) fn is_large(request: &Request) -> bool {
+    bytes(request) > LARGE_BYTES
+}
+
+fn bytes(request: &Request) -> usize {
+    match &request.program {
+        Program::ShellLine(line) => line.len(),
+        Program::Command { command, args } => {
+            command.len() + args.iter().map(|word| word.len() + 1).sum::<usize>()
+        }
+    }
+}
+
+/// Where the host has its programs: no caller's file system is there.
+const HOST_PROGRAMS: [&str; 4] = ["/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/"];
 
 /// Judges, with a person's yes where there is one. The working folder is then the one that was judged. What the
 /// journal is to say of it is in the minutes.
@@ -21,7 +59,8 @@ pub(super) fn judge(
 ) -> Result<Permit, Denial> {
     *minutes = Minutes::default();
     locate(session, request)?;
-    let judged = policy::judge_with_minutes(policy, request, &views(request, remembered), yes, minutes);
+    let judged =
+        policy::judge_with_minutes(policy, request, &views(session, request, remembered), yes, minutes);
     for (rule, decision) in &minutes.observed {
         tracing::info!(rule, %decision, principal = request.principal, "a rule that observes would have decided");
     }
@@ -36,12 +75,17 @@ pub(super) fn explain(
     remembered: &Remembered,
 ) -> Explanation {
     let mut request = request.clone();
-    let heard = locate(session, &mut request).and_then(|()| hear(policy, &request, remembered));
+    let heard = locate(session, &mut request).and_then(|()| hear(policy, session, &request, remembered));
     Explanation::of(policy, &heard)
 }
 
-fn hear(policy: &PolicySet, request: &Request, remembered: &Remembered) -> Result<Hearing, Denial> {
-    policy::hear(policy, request, &views(request, remembered))
+fn hear(
+    policy: &PolicySet,
+    session: &Session,
+    request: &Request,
+    remembered: &Remembered,
+) -> Result<Hearing, Denial> {
+    policy::hear(policy, request, &views(session, request, remembered))
 }
 
 /// A working folder is judged by where it really is. What changes after this leads nowhere: the command enters
@@ -56,6 +100,7 @@ fn locate(session: &Session, request: &mut Request) -> Result<(), Denial> {
     }
 }
 
-fn views<'a>(request: &Request, remembered: &'a Remembered) -> SessionViews<'a> {
-    SessionViews::new(request.roots.iter().map(|root| root.as_path().to_owned()).collect(), remembered)
+fn views<'a>(session: &Session, request: &Request, remembered: &'a Remembered) -> SessionViews<'a> {
+    let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
+    SessionViews::new(roots, session.rights.clone(), remembered)
 }

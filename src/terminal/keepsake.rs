@@ -11,7 +11,7 @@ use prost::Message;
 use super::{
     holds,
     secrets::Secrets,
-    summary::{Form, Summary},
+    summary::{Form, Summary, TimeLimits},
     terminal::Terminal,
 };
 use crate::{
@@ -26,6 +26,9 @@ const VERSION: u32 = 1;
 /// Arguments beyond these bytes are not kept: after a restart they are missing from the terminal's description, as
 /// `args_cut` says. The command itself has had them all.
 const ARGUMENTS_MAX_BYTES: usize = 64 << 10;
+
+/// The longest that a caller can ask for. For a terminal of an earlier build, whose profile's grace is not known.
+const UNKNOWN_GRACE: Duration = Duration::from_secs(600);
 
 /// What the next gateway is to know of a terminal that is about to be spawned.
 pub(super) fn of(terminal: &Terminal, secrets: &Secrets) -> Bytes {
@@ -67,6 +70,9 @@ fn record(terminal: &Terminal) -> TerminalRecord {
         created_at_ns: nanoseconds(terminal.created_at),
         secrets: Vec::new(),
         names_program: summary.form == Form::Program,
+        time_limit_ms: summary.times.limit.map(millis),
+        idle_limit_ms: summary.times.idle.map(millis),
+        kill_grace_ms: Some(millis(summary.times.grace)),
     }
 }
 
@@ -140,6 +146,11 @@ pub(super) fn recall(record: TerminalRecord) -> Result<Remembered, KeepsakeError
             output_limit_bytes: record.output_limit_bytes,
             streams: if record.split_output { Streams::Split } else { Streams::Merged },
             waits,
+            times: TimeLimits {
+                limit: record.time_limit_ms.map(Duration::from_millis),
+                idle: record.idle_limit_ms.map(Duration::from_millis),
+                grace: record.kill_grace_ms.map_or(UNKNOWN_GRACE, Duration::from_millis),
+            },
             digest: Digest::recorded(digest),
             generation: record.generation,
         },
@@ -148,6 +159,10 @@ pub(super) fn recall(record: TerminalRecord) -> Result<Remembered, KeepsakeError
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
         masker,
     })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Since 1970; a clock that stands before it says 1970.

@@ -93,13 +93,13 @@ async fn open_recorded(
     let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
     // Of requests with one id, the next one finds a session that is written down, or none.
     let _turn = match &new.request_id {
-        Some(_) => Some(sessions.turn().await),
+        Some(_) => Some(sessions.turn(peer.principal).await),
         None => None,
     };
-    let opened = match sessions.open(&policy, peer, new) {
+    let opened = match sessions.open(&policy, peer, new).await {
         Err(OpenError::TooMany(most)) => {
             // What cannot be written is refused all the same.
-            let _ = recorder.record(&records::too_many_sessions(peer.principal, most)).await;
+            let _ = recorder.refused(&records::too_many_sessions(peer.principal, most)).await;
             return Err(OpenError::TooMany(most).into());
         }
         opened => opened?,

@@ -35,12 +35,13 @@ pub fn reported(exit: &Exit) -> Outcome {
         survivors: exit.survivors,
         stragglers_killed: exit.stragglers_killed,
         core_dumped: exit.core_dumped,
+        ..Outcome::default()
     }
 }
 
 /// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The kernel
-/// had ended every process of the sandbox before this was known.
-pub fn lost(started: Option<&Started>, now: SystemTime) -> Outcome {
+/// had ended every process of the sandbox before this was known, but for those that are counted as survivors.
+pub fn lost(started: Option<&Started>, survivors: u32, now: SystemTime) -> Outcome {
     let started_at = started.map(|started| nanoseconds(started.started_at_ns));
     let wall = started_at.and_then(|at| now.duration_since(at).ok());
     Outcome {
@@ -49,6 +50,7 @@ pub fn lost(started: Option<&Started>, now: SystemTime) -> Outcome {
         usage: wall.map(|wall| Usage { wall: Some(duration(wall)), ..Usage::default() }),
         started_at: started_at.map(timestamp),
         ended_at: Some(timestamp(now)),
+        survivors,
         ..Outcome::default()
     }
 }
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_lost_command_has_neither_code_nor_signal() {
-        let outcome = lost(Some(&Started::default()), SystemTime::now());
+        let outcome = lost(Some(&Started::default()), 0, SystemTime::now());
         assert_eq!(outcome.end, None);
         assert_eq!(outcome.cause(), Cause::SandboxLost);
         assert_eq!(reported(&Exit::default()).cause(), Cause::SandboxLost);

@@ -4,7 +4,10 @@
 use std::{collections::HashMap, sync::OnceLock};
 
 use super::terminal::Terminal;
-use crate::proto::v1::Receipt;
+use crate::{policy::profile::Network, proto::v1::Receipt};
+
+/// From this landlock ABI on, abstract sockets outside of the sandbox are out of reach: landlock(7), scopes.
+const ABI_WITH_SCOPES: u32 = 6;
 
 /// The receipt of a terminal that was started.
 pub fn of(terminal: &Terminal) -> Option<Receipt> {
@@ -34,11 +37,24 @@ pub fn of(terminal: &Terminal) -> Option<Receipt> {
         seccomp_filters: status.number("Seccomp_filters").unwrap_or_default(),
         landlock_abi: posture.map(|posture| posture.landlock_abi).unwrap_or_default(),
         network: terminal.summary.network.to_owned(),
+        network_reaches: reached(terminal.summary.network, posture.map_or(0, |posture| posture.landlock_abi)),
         limits: live.started.limits.clone(),
         cgroup: posture.map(|posture| posture.cgroup.clone()).unwrap_or_default(),
         shortfalls: shortfalls.chain(unset).collect(),
         survivors: stage.outcome().map(|outcome| outcome.survivors),
     })
+}
+
+/// What a command on the host's network reaches there besides its way out.
+fn reached(network: &str, landlock_abi: u32) -> Vec<String> {
+    if network != Network::Host.name() {
+        return Vec::new();
+    }
+    let mut reached = vec!["services on the host's loopback", "metadata addresses of the host's cloud"];
+    if landlock_abi < ABI_WITH_SCOPES {
+        reached.push("the host's abstract sockets");
+    }
+    reached.into_iter().map(str::to_owned).collect()
 }
 
 /// /proc/PID/status, as proc_pid_status(5) describes it.
@@ -86,6 +102,13 @@ fn read_namespaces() -> HashMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_hosts_network_says_what_it_reaches() {
+        assert_eq!(reached("none", 0), [""; 0]);
+        assert_eq!(reached("host", 7).len(), 2);
+        assert_eq!(reached("host", 5).len(), 3);
+    }
 
     #[test]
     fn the_status_is_read_by_name() {

@@ -7,16 +7,27 @@
 
 use std::{
     collections::HashSet,
+    convert::Infallible,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use crate::journal::{AppendError, Journal, Record};
+use super::refusals::{Refusal, Refusals, WRITTEN_EVERY};
+use crate::{
+    journal::{AppendError, Journal, Record},
+    session::Principal,
+};
 
 /// Writes to the gateway's journal, or nowhere when the configuration has none.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     journal: Option<Journal>,
+    refusals: Arc<Refusals>,
 }
+
+/// The refusals of this principal are too many to be written one by one: this one was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CountedOnly;
 
 /// The journal did not take a record: what it was to say must not happen.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -26,12 +37,12 @@ pub struct Unrecorded(#[from] pub AppendError);
 impl Recorder {
     /// Writes to this journal.
     pub fn to(journal: Journal) -> Self {
-        Self { journal: Some(journal) }
+        Self { journal: Some(journal), refusals: Arc::default() }
     }
 
     /// Writes nothing, and refuses nothing: the configuration has no journal.
     pub fn nowhere() -> Self {
-        Self { journal: None }
+        Self { journal: None, refusals: Arc::default() }
     }
 
     /// The journal, where there is one.
@@ -53,6 +64,33 @@ impl Recorder {
             None => Ok(()),
             Some(journal) => Ok(journal.append_all_async(records).await.map(drop)?),
         }
+    }
+
+    /// Writes a refusal, or counts it where its principal's are too many. `Some`: it was counted.
+    pub(super) async fn refused(&self, record: &Record) -> Result<Option<CountedOnly>, Unrecorded> {
+        if self.journal.is_some() && self.refusals.take(record) == Refusal::Counted {
+            return Ok(Some(CountedOnly));
+        }
+        self.record(record).await.map(|()| None)
+    }
+
+    /// Whether this principal may have another record written that says only what the principal wants it to.
+    pub fn may_report(&self, principal: Principal) -> bool {
+        self.journal.is_none() || self.refusals.spend(&principal.to_string())
+    }
+
+    /// Writes what was counted of refusals, from time to time. Never ends.
+    pub async fn write_repeated_refusals(&self) -> Infallible {
+        let mut due = tokio::time::interval(WRITTEN_EVERY);
+        loop {
+            due.tick().await;
+            self.write_counted_refusals();
+        }
+    }
+
+    /// Writes what was counted of refusals by now.
+    pub fn write_counted_refusals(&self) {
+        self.refusals.drain().iter().for_each(|record| self.note(record));
     }
 
     /// Writes down what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not

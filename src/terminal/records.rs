@@ -11,7 +11,7 @@ use crate::{
     journal::{
         Adopted, Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
         Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed, Started,
-        Usage, Verdict,
+        Usage, Verdict, WorkspaceChange,
     },
     policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
     proto::v1::{self, Outcome, SpawnError, outcome},
@@ -22,6 +22,7 @@ use crate::{
         spawn_error::{SpawnFault, stage_name},
     },
     session::{Principal, Session},
+    workspace::{Action, Change},
 };
 
 /// A request that was allowed; the terminal is for it.
@@ -149,6 +150,7 @@ pub fn started(terminal: &Terminal) -> Option<Record> {
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
             network: receipt.network,
+            network_reaches: receipt.network_reaches,
             limits: receipt.limits.into_iter().collect(),
             cgroup: receipt.cgroup,
             shortfalls: receipt.shortfalls,
@@ -342,6 +344,38 @@ pub fn session_closed(session: &Session, cause: &str) -> Record {
         session: session.id.to_string(),
         principal: session.principal.to_string(),
         cause: cause.to_owned(),
+    })
+}
+
+/// Something in a workspace has changed while a command ran, and something was done about it.
+pub fn workspace_change(terminal: &Terminal, change: &Change) -> Record {
+    let (action, failure) = match &change.action {
+        Action::Restored => ("restored", None),
+        Action::Quarantined => ("quarantined", None),
+        Action::Reported => ("reported", None),
+        Action::Failed(reason) => ("failed", Some(reason.clone())),
+    };
+    Record::WorkspaceChange(WorkspaceChange {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        path: change.path.to_string_lossy().into_owned(),
+        what: change.what.clone(),
+        action: action.to_owned(),
+        failure,
+        sha256: change.sha256.clone(),
+    })
+}
+
+/// Some of a workspace was not looked at while a command ran.
+pub fn workspace_shortfall(terminal: &Terminal, reason: &str) -> Record {
+    Record::Shortfall(Shortfall {
+        session: Some(terminal.session.id.to_string()),
+        principal: Some(terminal.session.principal.to_string()),
+        sandbox: terminal.live().map(|live| live.sandbox.id().to_owned()),
+        profile: Some(terminal.summary.profile.to_string()),
+        protection: "workspace".to_owned(),
+        reason: reason.to_owned(),
     })
 }
 

@@ -4,8 +4,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
-
 use super::{
     AskError, Gone, Terminals,
     records::Ending,
@@ -13,9 +11,6 @@ use super::{
     uninterrupted::uninterrupted,
 };
 use crate::{failpoint, proto::supervisor::StopCause, session::Session};
-
-/// How long a supervisor may take to say that it stops a command that is released.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 impl Terminals {
     /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one
@@ -84,21 +79,20 @@ impl Terminals {
         releasing.join_all().await;
     }
 
-    /// Stops the command. Where the supervisor does not do that, its sandbox is killed: the command ends either way.
+    /// Stops the command. Where the supervisor refuses that, its sandbox is killed: the command ends either way.
     async fn stop_surely(
         &self,
-        terminal: &Terminal,
+        terminal: &Arc<Terminal>,
         grace: Option<Duration>,
         cause: StopCause,
     ) -> Result<(), Gone> {
         // Not on the supervisor's time.
         terminal.settled().await;
         let ending = if cause == StopCause::Shutdown { Ending::Shutdown } else { Ending::Release };
-        let problem = match timeout(STOP_LIMIT, self.stop(terminal, grace, cause, ending)).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(AskError::Gone(gone))) => return Err(gone),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", STOP_LIMIT.as_secs()),
+        let problem = match self.stop(terminal, grace, cause, ending).await {
+            Ok(()) => return Ok(()),
+            Err(AskError::Gone(gone)) => return Err(gone),
+            Err(error) => error.to_string(),
         };
         if let Some(live) = terminal.live() {
             tracing::error!(sandbox.id = live.sandbox.id(), terminal.id = %terminal.id, problem, "cannot stop a command: its sandbox is killed");

@@ -202,6 +202,11 @@ impl Roll {
         kept.rewrite_when_long();
     }
 
+    /// How a terminal ended, where that was told.
+    pub(super) fn outcome(&self, id: TerminalId) -> Option<Outcome> {
+        self.lock()?.entries.get(&id)?.outcome()
+    }
+
     /// All that stands on it.
     pub(super) fn entries(&self) -> Vec<(TerminalId, Entry)> {
         let Some(kept) = self.lock() else { return Vec::new() };

@@ -26,14 +26,14 @@ pub enum EndOfInput {
 }
 
 impl Terminals {
-    /// Begins to stop the command. That it has ended is no error.
-    pub async fn kill(&self, terminal: &Terminal, grace: Option<Duration>) -> Result<(), AskError> {
+    /// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
+    pub async fn kill(&self, terminal: &Arc<Terminal>, grace: Option<Duration>) -> Result<(), AskError> {
         self.stop(terminal, grace, StopCause::Killed, Ending::Kill).await
     }
 
     pub(super) async fn stop(
         &self,
-        terminal: &Terminal,
+        terminal: &Arc<Terminal>,
         grace: Option<Duration>,
         cause: StopCause,
         ending: Ending,
@@ -44,6 +44,7 @@ impl Terminals {
             Stage::Released(_) => return Err(Gone.into()),
         }
         let Some(live) = terminal.live() else { return Err(Gone.into()) };
+        terminal.must_end_within(grace);
         self.recorder().note(&records::kill_asked(terminal, ending, grace));
         failpoint::reach("kill.recorded");
         let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
@@ -51,6 +52,11 @@ impl Terminals {
         match stopped {
             // A sandbox that is lost takes its commands with it.
             Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
+            // It has not been asked to end, and must all the same.
+            Err(RequestError::Control(ControlError::Silent)) => {
+                terminal.must_end_now();
+                Ok(())
+            }
             Err(RequestError::Control(error)) => Err(error.into()),
             Err(RequestError::Errno(errno)) => Err(AskError::Errno(errno)),
         }

@@ -1,6 +1,6 @@
 //! What a terminal is about: what was asked for and permitted. Never changes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::holds::Waits;
 use crate::policy::{Digest, ProfileName, Streams};
@@ -12,6 +12,17 @@ pub enum Form {
     Program,
     /// A line for a shell, which may hold anything.
     Line,
+}
+
+/// The limits of a command in time, as policy has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// How long it may run.
+    pub limit: Option<Duration>,
+    /// How long it may write nothing.
+    pub idle: Option<Duration>,
+    /// Between TERM and KILL when nobody says another one.
+    pub grace: Duration,
 }
 
 /// What a terminal is about; never changes.
@@ -37,6 +48,8 @@ pub struct Summary {
     pub streams: Streams,
     /// Whom the command waits for.
     pub waits: Waits,
+    /// Its limits of time.
+    pub times: TimeLimits,
     /// Of the request that was permitted.
     pub digest: Digest,
     /// Of the policy that permitted it.

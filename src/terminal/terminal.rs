@@ -23,6 +23,7 @@ use super::{
     roll::Roll,
     stage::Stage,
     summary::Summary,
+    workspace,
 };
 use crate::{
     failpoint,
@@ -70,9 +71,13 @@ pub struct Terminal {
     roll: Arc<Roll>,
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
+    force_claimed: AtomicBool,
+    /// By when it must have ended, where that was asked for.
+    deadline: Mutex<Option<Instant>>,
     pub(super) holds: Holds,
     pub(super) recorder: Recorder,
     pub(super) counters: Arc<Counters>,
+    pub(super) workspace: OnceLock<workspace::Attached>,
     changes: broadcast::Sender<Arc<Terminal>>,
     this: Weak<Terminal>,
 }
@@ -120,11 +125,19 @@ impl Terminal {
             roll: new.roll,
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
+            force_claimed: AtomicBool::new(false),
+            deadline: Mutex::default(),
             holds: Holds::default(),
             recorder: new.recorder,
             counters: new.counters,
+            workspace: OnceLock::new(),
             changes: new.changes,
         })
+    }
+
+    /// Itself, as everybody holds it.
+    pub(super) fn this(&self) -> Option<Arc<Self>> {
+        self.this.upgrade()
     }
 
     /// Where it is in its life now.
@@ -205,6 +218,31 @@ impl Terminal {
         }
     }
 
+    /// Claims to end it by force. Only the first who asks gets it.
+    pub(super) fn claim_force(&self) -> Claim {
+        match self.force_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Yours,
+            true => Claim::Taken,
+        }
+    }
+
+    /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
+    pub(super) fn shorten_deadline(&self, at: Instant, same: Duration) -> bool {
+        let mut deadline = self.deadline.lock().expect("no code panics while it holds a deadline");
+        if deadline.is_some_and(|before| before <= at + same) {
+            return false;
+        }
+        *deadline = Some(at);
+        true
+    }
+
+    /// Bytes that its command has written so far.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.live.get().map_or(0, |live| {
+            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::Reader::head))
+        })
+    }
+
     /// The command runs.
     pub(super) fn start(&self, running: Running, live: Live) {
         self.hold_live(live);
@@ -241,8 +279,13 @@ impl Terminal {
             }
         };
         self.publish(Stage::Running);
-        if let Some(end) = early_end {
-            self.end(end, Instant::now(), Recording::Now);
+        match early_end {
+            Some(end) => self.end(end, Instant::now(), Recording::Now),
+            None => {
+                if let Some(this) = self.this.upgrade() {
+                    this.hold_to_limits();
+                }
+            }
         }
     }
 
@@ -264,6 +307,7 @@ impl Terminal {
 
     /// The command will never run.
     pub(super) fn abandon(&self) {
+        workspace::withdraw(self);
         self.roll.forget(self.id);
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
@@ -281,7 +325,7 @@ impl Terminal {
                     return;
                 }
                 Slot::Running(running) => {
-                    let exited = running.exited(end, self.live.get().map(|live| &live.started));
+                    let exited = running.exited(end, self);
                     let outcome = exited.outcome().clone();
                     *slot = Slot::Exited(exited);
                     outcome
@@ -321,10 +365,7 @@ impl Terminal {
         self.counters.ended.one(outcome.cause());
         self.counters.stragglers_killed.many(outcome.stragglers_killed.into());
         self.counters.survivors.many(outcome.survivors.into());
-        let written = self.live.get().map_or(0, |live| {
-            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::Reader::head))
-        });
-        self.counters.output_bytes.many(written);
+        self.counters.output_bytes.many(self.written_bytes());
     }
 
     /// Takes the last step's value out, to release it.
@@ -384,6 +425,7 @@ impl Listener for Terminal {
     }
 
     fn ended(&self, end: CommandEnd) {
-        self.end(end, Instant::now(), Recording::Now);
+        let at = Instant::now();
+        workspace::look_then(self, move |terminal| terminal.end(end, at, Recording::Now));
     }
 }

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Bound,
     sync::{Arc, Mutex},
 };
 
@@ -24,8 +25,10 @@ use super::{
 use crate::{
     approval::Book,
     policy::{InForce, explain::Explanation},
+    pool::PoolError,
     sandbox::programs::Remembered,
-    session::{Principal, SessionId, Site},
+    session::{HOST_LIMIT, Principal, SessionId, Site},
+    workspace::Workspaces,
 };
 
 /// Changes that a slow watcher may be behind before it is told everything anew.
@@ -39,11 +42,12 @@ pub(super) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>
 pub struct Terminals {
     site: Site,
     policy: Arc<InForce>,
-    remembered: Remembered,
+    remembered: Arc<Remembered>,
     known_secrets: KnownSecrets,
     approvals: Arc<Book>,
     ledger: Arc<Ledger>,
     rolls: Rolls,
+    workspaces: Workspaces,
     recorder: Recorder,
     counters: Arc<Counters>,
     changes: broadcast::Sender<Arc<Terminal>>,
@@ -66,11 +70,12 @@ impl Terminals {
     ) -> Arc<Self> {
         let rolls = if site.die_with_gateway { Rolls::nowhere() } else { Rolls::in_files(&site.state) };
         Arc::new(Self {
+            workspaces: Workspaces::new((!site.die_with_gateway).then_some(&*site.state)),
             site,
             rolls,
             withheld: Mutex::default(),
             policy,
-            remembered: Remembered::default(),
+            remembered: Arc::default(),
             known_secrets: KnownSecrets::default(),
             approvals,
             ledger: Ledger::new(caps),
@@ -101,6 +106,22 @@ impl Terminals {
             .filter(|terminal| terminal.session.principal == principal && of_session(terminal))
             .cloned()
             .collect()
+    }
+
+    /// As [`Self::list`], those after one that was listed before.
+    pub fn list_after(
+        &self,
+        principal: Principal,
+        session: Option<SessionId>,
+        after: Option<TerminalId>,
+    ) -> Vec<Arc<Terminal>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let listed = |terminal: &Terminal| {
+            terminal.session.principal == principal
+                && session.is_none_or(|session| terminal.session.id == session)
+        };
+        let all = self.lock();
+        all.range((from, Bound::Unbounded)).map(|(_, one)| one).filter(|one| listed(one)).cloned().collect()
     }
 
     /// Terminals whose state has changed, from now on.
@@ -139,8 +160,14 @@ impl Terminals {
     }
 
     /// What would become of a request, and why.
-    pub fn explain(&self, new: &NewRequest) -> Explanation {
-        judging::explain(&self.policy.current(), &new.session, &new.request, &self.remembered)
+    ///
+    /// # Errors
+    /// When the file systems of the caller do not answer.
+    pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
+        let (policy, remembered) = (self.policy.current(), self.remembered.clone());
+        let (session, request) = (new.session.clone(), new.request.clone());
+        let explain = move || judging::explain(&policy, &session, &request, &remembered);
+        self.site.pool.run(new.session.principal.uid, HOST_LIMIT, explain).await
     }
 
     /// Where sandboxes are built, and what has become of them.
@@ -153,7 +180,7 @@ impl Terminals {
         &self.approvals
     }
 
-    pub(super) fn remembered(&self) -> &Remembered {
+    pub(super) fn remembered(&self) -> &Arc<Remembered> {
         &self.remembered
     }
 
@@ -205,6 +232,11 @@ impl Terminals {
         if let Some(request_id) = &terminal.request_id {
             self.lock_requests().remove(&(terminal.session.id, request_id.clone()));
         }
+    }
+
+    /// The workspaces that commands write.
+    pub(super) fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
     }
 
     pub(super) fn rolls(&self) -> &Rolls {

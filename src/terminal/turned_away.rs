@@ -43,6 +43,8 @@ words! {
         JournalRecord = "journal_record",
         /// A layer of the confinement cannot be had.
         ConfinementUnavailable = "confinement_unavailable",
+        /// A file system of the caller does not answer.
+        Host = "file_system_overdue",
         /// A secret cannot be had.
         SecretUnavailable = "secret_unavailable",
         /// There is no such program.
@@ -87,6 +89,8 @@ words! {
         StateUnwritable = "state_unwritable",
         /// The journal did not take the record of it.
         Unrecorded = "journal_unwritable",
+        /// The file systems of its roots do not answer.
+        Host = "file_system_overdue",
     }
 }
 
@@ -121,9 +125,10 @@ impl From<&CreateError> for TurnedAway {
             CreateError::SessionClosing => Self::SessionClosing,
             CreateError::Denied(_) => Self::Denied,
             CreateError::Unapproved(unapproved) => of_unapproved(unapproved),
-            CreateError::Quota(_) => Self::Quota,
+            CreateError::Quota(_) | CreateError::AsksTooOften => Self::Quota,
             CreateError::Unrecorded(error) => of_unrecorded(error),
             CreateError::Keep(_) => Self::StateUnwritable,
+            CreateError::Host(_) => Self::Host,
             CreateError::Withheld(_) => Self::Quarantined,
             CreateError::Sandbox(error) => of_sandbox(error),
             CreateError::Secret(_) => Self::SecretUnavailable,
@@ -169,7 +174,7 @@ fn of_spawn(refused: &SpawnRefused) -> TurnedAway {
         }
         SpawnRefused::Control(ControlError::Lost) => TurnedAway::SandboxLost,
         SpawnRefused::Control(ControlError::TooLarge(_)) => TurnedAway::ArgumentListTooLong,
-        SpawnRefused::Control(ControlError::Nonsense) => TurnedAway::Supervisor,
+        SpawnRefused::Control(ControlError::Nonsense | ControlError::Silent) => TurnedAway::Supervisor,
         SpawnRefused::Ring(_) => TurnedAway::ConfinementUnavailable,
     }
 }
@@ -198,11 +203,12 @@ impl From<&OpeningError> for NotOpened {
             OpeningError::Unrecorded(_) => Self::Unrecorded,
             OpeningError::Open(error) => match error {
                 OpenError::Denied(_) => Self::Denied,
-                OpenError::Root(..) | OpenError::RootName(_) => Self::Root,
+                OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::Root,
                 OpenError::NoOwnerProcess => Self::OwnerUnknown,
                 OpenError::TooMany(_) => Self::Quota,
                 OpenError::Draining => Self::Draining,
                 OpenError::Keep(_) => Self::StateUnwritable,
+                OpenError::Host(_) => Self::Host,
             },
         }
     }
@@ -228,6 +234,8 @@ impl Limit {
             | CreateError::Unapproved(_)
             | CreateError::Unrecorded(_)
             | CreateError::Keep(_)
+            | CreateError::Host(_)
+            | CreateError::AsksTooOften
             | CreateError::Withheld(_)
             | CreateError::Sandbox(_)
             | CreateError::Secret(_)

@@ -69,6 +69,32 @@ fn provost_passes_every_case() {
     assert_eq!(report["skipped"], 0);
 }
 
+/// Cases in which signals end commands, or are sent to them before they are killed.
+const SIGNAL_CASES: &str = "TC-072,TC-073,TC-074,TC-096,TC-098,TC-101";
+
+/// Of both backends, started as nohup(1) and jobs of scripts start programs.
+#[test]
+fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {
+    let stand = Stand::new();
+    let plain = plain_backend();
+    let plain = ["python3", plain.to_str().expect("a path in UTF-8"), "--"].map(str::to_owned);
+    let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &stand.word("policies"), "--"]
+        .map(str::to_owned);
+    for backend in [plain.as_slice(), shim.as_slice()] {
+        let ignoring = Command::new("/bin/sh")
+            .args(["-c", "trap '' HUP INT QUIT TERM USR1 CHLD; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_provost"))
+            .args(["acp-conformance", "--json", "--patience", "60s", "--only", SIGNAL_CASES, "--"])
+            .args(backend)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the suite starts");
+        let report: Value = serde_json::from_slice(&ignoring.stdout).expect("a report");
+        assert!(failed(&report).is_empty(), "{backend:?}: {:#?}", failed(&report));
+        assert_eq!(ignoring.status.code(), Some(0));
+    }
+}
+
 /// Each row is a defect of `plain.py` and the cases that are about it.
 macro_rules! defects {
     ($($name:ident: [$defect:literal, $($case:literal),+];)+) => {$(

@@ -15,6 +15,7 @@ mod shim_ends;
 mod shim_gateway;
 mod shim_leash;
 mod shim_peer;
+mod shim_secrets;
 mod shim_sessions;
 mod shim_subagents;
 mod stand;

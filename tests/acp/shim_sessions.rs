@@ -150,3 +150,19 @@ fn an_agent_that_asks_and_does_not_read_fills_no_memory() {
     // All answers at once are 600 MiB.
     assert!(peak_kib < 400 << 10, "{peak_kib} KiB");
 }
+
+#[test]
+fn an_agents_variable_that_changes_what_a_name_means_is_refused_and_an_everyday_one_is_not() {
+    let mut talk = Talk::in_session(&[], json!({}));
+    let create = |env: Value| json!({"sessionId":"s","command":"sh","args":["-c","ls"],"env":env});
+    for name in ["PATH", "HOME", "XDG_CONFIG_HOME", "PYTHONPATH", "npm_config_script_shell"] {
+        let answer = talk.ask("terminal/create", create(json!([{"name":name,"value":"/tmp"}])));
+        assert_eq!(answer["error"]["code"], -32001, "{name}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(name), "{name}: {answer}");
+    }
+    let usual =
+        json!([{"name":"PAGER","value":"cat"},{"name":"TERM","value":"dumb"},{"name":"CI","value":"1"}]);
+    let answer = talk.ask("terminal/create", create(usual));
+    assert!(answer["result"]["terminalId"].is_string(), "{answer}");
+}

@@ -2,6 +2,7 @@
 //! by halves.
 
 mod command;
+mod exact;
 mod full_disk;
 mod keeping;
 mod tampering;

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{assert_intact, kill, options, report, report_with, written};
 
 /// A closed journal of one file: record 1 opens the file, 2..=n+1 are ours.
-fn small(records: u64) -> (tempfile::TempDir, PathBuf, Vec<String>) {
+pub(crate) fn small(records: u64) -> (tempfile::TempDir, PathBuf, Vec<String>) {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("journal");
     written(options(&folder), records);
@@ -29,12 +29,12 @@ fn only_file(folder: &Path) -> PathBuf {
     folder.join(&files[0].name)
 }
 
-fn put(file: &Path, lines: &[String]) {
+pub(crate) fn put(file: &Path, lines: &[String]) {
     fs::write(file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
 }
 
 /// The line with other content and a hash that fits it.
-fn forged(line: &str, from: &str, to: &str) -> String {
+pub(crate) fn forged(line: &str, from: &str, to: &str) -> String {
     let (hashed, _) = line.split_once(",\"hash\":\"").unwrap();
     let changed = hashed.replace(from, to);
     assert_ne!(changed, hashed);
@@ -209,6 +209,28 @@ fn damage_is_left_as_evidence_and_gone_on_behind() {
     assert_eq!(report.faults.len(), 1, "{report:#?}");
     assert_eq!(report.faults[0].sequence, 3);
     assert!(format!("{:?}", report.notices[0].record).contains("Damaged"), "{report:#?}");
+}
+
+#[test]
+fn a_forged_last_record_is_not_continued_by_the_next_start() {
+    for forged_from in [1, 3, 5] {
+        let (_root, file, mut lines) = small(5);
+        // All lines from there on are made again, so that the chain within the file holds.
+        for at in forged_from..lines.len() {
+            let (_, previous) = lines[at - 1].rsplit_once("\"hash\":\"").unwrap();
+            let (_, named) = lines[at].split_once("\"prev\":\"").unwrap();
+            let (before, now) = (named[..64].to_owned(), previous[..64].to_owned());
+            lines[at] = forged(&lines[at].replace(&before, &now), "uid:1000", "uid:1001");
+        }
+        put(&file, &lines);
+        let folder = file.parent().unwrap();
+        let first = report(folder);
+        assert_eq!(first.verdict(), Integrity::Broken, "before a start: {first:#?}");
+        written(options(folder), 2);
+        let report = report(folder);
+        assert_eq!(report.verdict(), Integrity::Broken, "forged from line {forged_from}: {report:#?}");
+        assert!(format!("{:?}", report.notices).contains("Damaged"), "{report:#?}");
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 //! The real binary, with its embedded gateway or one that these tests start on a socket of their own. Never touches
 //! a gateway of the machine.
 
+mod environment;
+mod escapes;
 mod fixture;
+mod inherited;
 mod run;
 mod serving;
 mod terminals;

@@ -276,6 +276,16 @@ fn the_json_object_tells_the_outcome_and_the_receipt() {
 }
 
 #[test]
+fn a_use_of_the_hosts_network_says_what_it_reaches() {
+    let place = Place::new();
+    let output = place.output(&["--receipt", "--network", "host"], &["true"]);
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert!(stderr(&output).contains("host: reaches services on the host's loopback"), "{}", shown(&output));
+    let help = place.provost().args(["run", "--help"]).output().expect("provost starts");
+    assert!(stdout(&help).contains("loopback") && stdout(&help).contains("metadata"), "{}", shown(&help));
+}
+
+#[test]
 fn the_receipt_says_what_confined_the_command() {
     let place = Place::new();
     let output = place.output(&["--receipt"], &["true"]);

@@ -59,6 +59,16 @@ fn a_gateway_serves_until_it_is_told_to_stop() {
 }
 
 #[test]
+fn the_directory_of_policies_that_is_shipped_is_one() {
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["policy", "check", shipped])
+        .output()
+        .expect("provost starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn run_uses_the_gateway_that_is_named() {
     let place = Place::new();
     let gateway = Gateway::start(&place);

@@ -7,6 +7,7 @@ mod support;
 
 mod failures;
 mod files;
+mod kernel;
 mod neighbours;
 mod network;
 mod posture;

@@ -98,6 +98,9 @@ async fn the_hosts_network_is_there_when_it_is_asked_for_and_allowed() {
         assert_eq!(terminal.output().await.data, &b"connect_tcp OK\n"[..]);
         let receipt = terminal.info.receipt.clone().expect("a receipt");
         assert_eq!(receipt.network, "host");
+        assert!(receipt.network_reaches.iter().any(|what| what.contains("loopback")), "{receipt:?}");
+        let own = session.command("true").create().await.info.receipt.clone().expect("a receipt");
+        assert_eq!((own.network.as_str(), own.network_reaches.len()), ("none", 0), "{own:?}");
         assert!(!receipt.namespaces.iter().any(|n| n == "net"), "{receipt:?}");
     })
     .await;

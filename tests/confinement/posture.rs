@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::{Gateway, Process, Session, in_session, is_root};
+use crate::{
+    kernel::ABOUT_THE_MACHINE,
+    support::{Gateway, Process, Session, in_session, is_root},
+};
 
 /// What `posture` printed, part by part.
 struct Posture(BTreeMap<String, String>);
@@ -208,11 +211,20 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
             .iter()
             .map(|p| ((*p).to_owned(), true))
             .collect();
-        for place in ["/tmp", "/dev/shm", "/dev/pts", "/home/agent", &workspace] {
+        for place in ["/tmp", "/dev/shm", "/dev/pts", "/dev/mqueue", "/home/agent", &workspace] {
             expected.insert(place.to_owned(), false);
         }
         for device in ["null", "zero", "full", "random", "urandom", "tty"] {
             expected.insert(format!("/dev/{device}"), false);
+        }
+        // The null device, over what is the whole machine's.
+        for covered in ABOUT_THE_MACHINE.split_whitespace().map(|name| format!("/proc/{name}")) {
+            if std::path::Path::new(&covered).exists() {
+                if let Some((.., line)) = seen.get(&covered) {
+                    assert!(line.contains(" /null "), "{line}");
+                }
+                expected.insert(covered, true);
+            }
         }
         for system in ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc"] {
             if std::fs::symlink_metadata(system).is_ok_and(|m| m.is_dir()) {
@@ -234,15 +246,15 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
         for (place, read_only) in expected {
             let (_, is_read_only, no_devices, line) = &seen[&place];
             assert_eq!(*is_read_only, read_only, "{line}");
-            if !place.starts_with("/dev") {
+            if !place.starts_with("/dev") && !place.starts_with("/proc/") {
                 assert!(no_devices, "{line}");
             }
         }
         assert_eq!(
             posture.part("dev").lines().collect::<BTreeSet<_>>(),
             BTreeSet::from([
-                "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
-                "urandom", "zero",
+                "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
+                "tty", "urandom", "zero",
             ])
         );
         assert_eq!(posture.part("home"), "agent");

@@ -5,4 +5,7 @@ mod support;
 
 mod escapes;
 mod grace;
+mod hung;
 mod orphans;
+mod states;
+mod supervisor;

@@ -6,6 +6,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod big;
+mod counted;
+mod environment;
+mod escapes;
 mod exhaustion;
+mod flood;
+mod governing;
+mod hung;
+mod principals;
 mod quotas;
 mod races;
+mod rights;
+mod strangers;
+mod untrusted;

@@ -115,7 +115,7 @@ async fn a_caller_that_leaves_in_the_middle_of_create_leaves_nothing_unowned() {
         let _ = tokio::time::timeout(Duration::from_micros(i * 100), creation).await;
     }
     // What was started is in the list, and can be released; there is nothing else.
-    let request = ListTerminalsRequest { session_id: session.id.clone() };
+    let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
     within("the end of all", async {
         loop {
             let listed =

@@ -51,6 +51,20 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
         }
         assert!(started < 20, "the disk is full, and commands are started");
     }
+    // A session's record is smaller than a command's, and may fit where that one did not.
+    let one_more = crate::support::api::CreateSessionRequest {
+        roots: vec![session.workspace.display().to_string()],
+        ..Default::default()
+    };
+    let mut opened = Vec::new();
+    while let Ok(fitted) = session.caller.sessions.clone().create(one_more.clone()).await {
+        opened.push(fitted.into_inner().id);
+        assert!(opened.len() < 40, "the disk is full, and sessions are opened");
+    }
+    for session_id in opened {
+        let close = crate::support::api::CloseSessionRequest { session_id };
+        session.caller.sessions.clone().close(close).await.expect("closing takes no room");
+    }
     let before = gateway.footprint();
     for _ in 0..3 {
         must_be_the_journal(&session.command("true").refusal().await);
@@ -63,10 +77,6 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
         .expect("provost can be started");
     let found: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("it is JSON");
     assert_eq!(found["journal"]["is_full"], true, "{found}");
-    let one_more = crate::support::api::CreateSessionRequest {
-        roots: vec![session.workspace.display().to_string()],
-        ..Default::default()
-    };
     let refused = session.caller.sessions.clone().create(one_more).await.expect_err("it is not written");
     must_be_the_journal(&Refusal::from(refused));
     // Nothing of what was refused is left.

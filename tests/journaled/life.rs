@@ -257,7 +257,7 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
         }
         within("as many sessions as the journal says", async {
             loop {
-                let list = session.caller.sessions.clone().list(ListSessionsRequest {}).await;
+                let list = session.caller.sessions.clone().list(ListSessionsRequest::default()).await;
                 let open = list.expect("sessions can be listed").into_inner().sessions.len();
                 let all = records(&folder(&gateway), &[]);
                 let of = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count();
@@ -268,7 +268,7 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
             }
         })
         .await;
-        let list = session.caller.sessions.clone().list(ListSessionsRequest {}).await;
+        let list = session.caller.sessions.clone().list(ListSessionsRequest::default()).await;
         for left in list.expect("sessions can be listed").into_inner().sessions {
             if left.id != session.id {
                 let close = CloseSessionRequest { session_id: left.id };

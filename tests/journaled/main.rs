@@ -8,6 +8,7 @@ mod asked;
 mod broken;
 mod crash;
 mod disk;
+mod flooded;
 mod full;
 mod life;
 mod secrecy;

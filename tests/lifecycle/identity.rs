@@ -167,7 +167,10 @@ async fn foreign_unknown_and_malformed_sessions_are_refused_alike_on_every_call(
             let mut request = session.command("true").request;
             request.session_id = id.clone();
             let create = terminals.create(request).await.err();
-            let list = terminals.list(ListTerminalsRequest { session_id: id.clone() }).await.err();
+            let list = terminals
+                .list(ListTerminalsRequest { session_id: id.clone(), ..Default::default() })
+                .await
+                .err();
             let heard: Vec<Refusal> = [("Get", get), ("Close", close), ("Create", create), ("List", list)]
                 .into_iter()
                 .map(|(call, status)| {
@@ -208,7 +211,7 @@ async fn lists_show_a_principal_nothing_of_another() {
                 caller.terminals.clone().list(ListTerminalsRequest::default()).await.expect("a list");
             let ids: Vec<_> = listed.into_inner().terminals.into_iter().map(|t| t.id).collect();
             assert!(ids.contains(&sees.id) && !ids.contains(&not.id), "{ids:?}");
-            let listed = caller.sessions.clone().list(ListSessionsRequest {}).await.expect("a list");
+            let listed = caller.sessions.clone().list(ListSessionsRequest::default()).await.expect("a list");
             let ids: Vec<_> = listed.into_inner().sessions.into_iter().map(|s| s.id).collect();
             assert!(ids.contains(&sees.session_id) && !ids.contains(&not.session_id), "{ids:?}");
         }

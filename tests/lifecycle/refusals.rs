@@ -17,7 +17,7 @@ async fn a_refused_command_leaves_no_terminal_no_group_and_no_descriptor() {
             session.command("").refusal().await;
         }
         gateway.comes_back_to(&before).await;
-        let request = ListTerminalsRequest { session_id: session.id.clone() };
+        let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
         let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty());
     })

@@ -75,7 +75,7 @@ async fn lists_and_lookups_tell_the_state_and_what_was_asked_for() {
         assert!(seen.outcome.is_none(), "a running terminal has no outcome");
         terminal.kill(Some(Duration::ZERO)).await;
         terminal.wait().await;
-        let request = ListTerminalsRequest { session_id: session.id.clone() };
+        let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
         let listed =
             session.caller.terminals.clone().list(request).await.expect("a list").into_inner().terminals;
         assert_eq!(listed.len(), 1);

@@ -19,7 +19,7 @@ use provost::{
             program::Nominal,
             rule::{Circumstances, Decision, Rule, RuleSource},
             shell::{self, Dialect, LONGEST_LINE, Line, MOST_COMMANDS, Named, OpaqueReason, Place, Word},
-            verdict::{Bench, Form, judge},
+            verdict::{Bench, Form, Lookup, Setting, judge},
         },
         suite::Suite,
     },
@@ -187,7 +187,11 @@ pub(crate) fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision 
             rules,
             programs: &Nominal,
             circumstances: &circumstances,
-            denies_variable: &|name| name.starts_with("LD_"),
+            lookup: Lookup::Trusted,
+            setting: &|name, _| match name.starts_with("LD_") {
+                true => Setting::Denied,
+                false => Setting::Free,
+            },
         },
     )
     .decision

@@ -230,8 +230,10 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     let config = Some(format!("[journal]\nfolder = {:?}\n", journal.path()));
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     gateway.crash();
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&gateway.state).status();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"])
+        .arg(&gateway.state)
+        .status();
     if !mounted.is_ok_and(|status| status.success()) {
         return skip("no file system can be mounted here");
     }

@@ -105,7 +105,7 @@ async fn a_hundred_commands_that_are_lost_without_a_gateway_are_told_as_lost_onc
         assert_eq!(again.id, ended.id);
         let refusal = released.over(&session.caller).get().await.unwrap_err();
         assert_eq!(refusal.code, Code::NotFound, "what was released does not come back");
-        let listed = api::ListTerminalsRequest { session_id: session.id.clone() };
+        let listed = api::ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
         let listed = within("the list", session.caller.terminals.clone().list(listed)).await.unwrap();
         assert_eq!(listed.into_inner().terminals.len(), 101);
         gateway.crash();
@@ -208,7 +208,7 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         kill_sandboxes(&gateway).await;
         gateway.start_again();
         session.go_on(&place.caller().await);
-        let listed = api::ListTerminalsRequest { session_id: session.id.clone() };
+        let listed = api::ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
         let mut caller = session.caller.terminals.clone();
         within("nothing is listed", async {
             while !caller.list(listed.clone()).await.expect("it answers").into_inner().terminals.is_empty() {

@@ -3,6 +3,7 @@
 //! Run by root these tests take an id that nobody has; run by anybody else they take that user's. No entry in
 //! /etc/passwd, no subordinate ids and no delegated cgroup is needed, and none is made.
 
+mod threads;
 mod user;
 
 use std::{
@@ -141,7 +142,7 @@ fn what_is_missing_is_one_line_on_stderr() {
 fn what_is_missing_is_in_the_journal_too() {
     let Some(user) = User::find() else { return };
     let provost = user.provost().to_str().expect("UTF-8").to_owned();
-    let journal = user.work().join("journal").to_str().expect("UTF-8").to_owned();
+    let journal = user.kept().join("journal").to_str().expect("UTF-8").to_owned();
     let ran = user.outside(&[&provost, "run", "--journal", &journal, "--", "true"]);
     assert!(ran.status.success(), "{}", shown(&ran));
     let asked = user.outside(&[&provost, "audit", "--journal", &journal, "query", "--json"]);

@@ -21,14 +21,19 @@ pub(crate) struct User {
 impl User {
     /// None when this machine lets no ordinary user make a namespace. That is said, and a failure in CI.
     pub(crate) fn find() -> Option<Self> {
+        Self::find_as(NOBODYS_ID)
+    }
+
+    /// As [`Self::find`], with this id for root: for what is counted by id.
+    pub(crate) fn find_as(id: u32) -> Option<Self> {
         let mine = nix::unistd::geteuid();
-        let id = if mine.is_root() { NOBODYS_ID } else { mine.as_raw() };
+        let id = if mine.is_root() { id } else { mine.as_raw() };
         let user = Self { id, folder: tempfile::tempdir().expect("a folder can be made") };
         fs::set_permissions(user.folder(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(user.provost()).status();
         assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
-        for folder in [user.work(), user.runtime()] {
+        for folder in [user.work(), user.runtime(), user.kept()] {
             fs::create_dir(&folder).expect("a folder can be made");
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("it is ours");
             if mine.is_root() {
@@ -53,6 +58,11 @@ impl User {
 
     pub(crate) fn provost(&self) -> PathBuf {
         self.folder().join("provost")
+    }
+
+    /// A directory of the user's that is no workspace.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.folder().join("kept")
     }
 
     fn runtime(&self) -> PathBuf {

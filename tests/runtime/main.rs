@@ -18,6 +18,7 @@ use provost::{
     cgroup::{Folder, Hierarchy},
     proto::supervisor::SandboxPosture,
     supervisor::{CommandIdentity, Ready, runtime},
+    sys::oom::OwnScore,
 };
 
 fn main() {
@@ -73,6 +74,7 @@ fn supervise(arguments: &[String]) -> ! {
         folders: arguments[2..].iter().map(folder).collect(),
         identity: CommandIdentity::Change { uid: 54_321, gid: 54_321 },
         posture: SandboxPosture::default(),
+        score: OwnScore::open().unwrap(),
         die_with_gateway: arguments[1] == "die",
         fail_at: None,
     })

@@ -3,13 +3,19 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod apart;
 mod given;
 mod masked;
 mod refused;
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::Arc};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::PathBuf,
+    sync::Arc,
+};
 
-use support::{Command, Gateway, Session, eventually};
+use support::{Command, Gateway, Options, Session, eventually};
 
 /// The value. Its beginning comes back within it, and it ends as it begins.
 pub(crate) const VALUE: &str = "tok-tok-s3cr3t/0123456789+abcdef=tok";
@@ -28,11 +34,21 @@ pub(crate) struct Armed {
 
 impl Armed {
     pub(crate) async fn start() -> Self {
-        let gateway = Gateway::start();
+        Self::start_with(Options::default()).await
+    }
+
+    pub(crate) async fn start_with(options: Options) -> Self {
+        let user = options.user;
+        let gateway = Gateway::start_with(options);
         let file = gateway.folder().join("token");
         write_secret(&file, VALUE, 0o600);
         let ruled = gateway.folder().join("ruled");
         write_secret(&ruled, "another-value-altogether", 0o600);
+        if let Some(user) = user {
+            for secret in [&file, &ruled] {
+                chown(secret, Some(user), Some(user)).expect("root can give a file away");
+            }
+        }
         let policy = format!(
             "[secrets.TOKEN]\nfile = {file:?}\n[secrets.RULED]\nfile = {ruled:?}\n\
              [profile.armed]\nextends = 'workspace'\nsecrets = ['TOKEN']\n\
@@ -44,7 +60,10 @@ impl Armed {
         fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");
         fs::rename(folder.join("secrets.new"), folder.join("secrets.toml")).expect("it can be put in place");
         let armed = Self { gateway, file };
-        let session = Session::open(&armed.gateway).await;
+        let session = match user {
+            Some(user) => Session::open_as(&armed.gateway, user).await,
+            None => Session::open(&armed.gateway).await,
+        };
         loop {
             match with_secret(session.command("true")).try_create().await {
                 Ok(terminal) => break terminal.release().await,

@@ -19,12 +19,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provost::{
     cgroup::{folder, hierarchy},
     policy::profile::{Network, Profile},
-    sandbox::{
-        cgroup::Killed,
-        launch::LaunchError,
-        roots,
-        spec::{Owner, SandboxSpec},
-    },
+    sandbox::{cgroup::Killed, governing::Governing, launch::LaunchError, roots, spec::SandboxSpec},
+    sys::rights::Rights,
 };
 
 use crate::{CLEANUP, Place, privileged};
@@ -68,7 +64,7 @@ fn a_root_inside_another_is_shown_and_written_in_both() {
     let inner = place.work.path().join("a/b");
     fs::create_dir_all(&inner).unwrap();
     let mut spec = place.spec("sbx_nested");
-    spec.roots.insert(0, roots::open(&inner, spec.owner, place.state.path()).unwrap());
+    spec.roots.insert(0, roots::open(&inner, &Rights::own(), &Governing::default()).unwrap());
     let up = place.launch(spec).unwrap();
     let (outer, inner) = (place.work.path().display(), inner.display());
     let ran = up.sh(&format!("set -e; echo 1 > {outer}/o; echo 2 > {inner}/i; cat {outer}/o {outer}/a/b/i"));
@@ -97,7 +93,7 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
     assert!(mounted.success(), "root can mount");
     let _mounted = Mounted(root.clone());
     let mut spec = place.spec("sbx_ramfs");
-    spec.roots = vec![roots::open(&root, Owner { uid: 0, gid: 0 }, place.state.path()).unwrap()];
+    spec.roots = vec![roots::open(&root, &Rights::own(), &Governing::default()).unwrap()];
     match place.launch(spec).map(|_| ()) {
         Err(LaunchError::NoIdMapping { path, filesystem }) => {
             assert_eq!((path, filesystem.as_str()), (root, "ramfs"));

@@ -79,6 +79,26 @@ impl Caller {
         Self::over(channel, relays)
     }
 
+    /// Connects as another user of these groups, the first of them its own.
+    pub async fn connect_in_groups(socket: &Path, uid: u32, groups: &'static [u32], folder: &Path) -> Self {
+        let relay = Attack::compiled("principal").placed_in(folder);
+        fs::set_permissions(&relay, fs::Permissions::from_mode(0o755)).expect("the relay is ours");
+        let relays = Arc::new(Relays::default());
+        let (socket, kept) = (socket.to_owned(), relays.clone());
+        let channel = endpoint()
+            .connect_with_connector(service_fn(move |_| {
+                let (relay, socket, kept) = (relay.clone(), socket.clone(), kept.clone());
+                let all: Vec<String> = groups.iter().map(u32::to_string).collect();
+                let mut command = Command::new("setpriv");
+                command.arg(format!("--reuid={uid}")).arg(format!("--regid={}", groups[0]));
+                command.arg(format!("--groups={}", all.join(","))).arg(relay);
+                async move { spawned(command, socket, &kept) }
+            }))
+            .await
+            .expect("the gateway's socket accepts another user");
+        Self::over(channel, relays)
+    }
+
     fn over(channel: Channel, relays: Arc<Relays>) -> Self {
         Self {
             sessions: SessionsClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER_BYTES),
@@ -109,14 +129,15 @@ fn endpoint() -> Endpoint {
 }
 
 fn relayed(relay: PathBuf, socket: PathBuf, uid: u32, kept: &Relays) -> std::io::Result<TokioIo<UnixStream>> {
+    let mut command = Command::new(relay);
+    command.uid(uid).gid(uid);
+    spawned(command, socket, kept)
+}
+
+fn spawned(mut command: Command, socket: PathBuf, kept: &Relays) -> std::io::Result<TokioIo<UnixStream>> {
     let (ours, theirs) = StdUnixStream::pair()?;
-    let child = Command::new(relay)
-        .arg(socket)
-        .uid(uid)
-        .gid(uid)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .spawn()?;
+    let child =
+        command.arg(socket).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn()?;
     kept.0.lock().unwrap_or_else(|e| e.into_inner()).push(child);
     ours.set_nonblocking(true)?;
     UnixStream::from_std(ours).map(TokioIo::new)

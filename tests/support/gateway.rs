@@ -48,6 +48,8 @@ pub struct Options {
     pub binary: Option<PathBuf>,
     /// The user that it runs as, when the tests run as root and it is not to.
     pub user: Option<u32>,
+    /// Whether its v2 cgroup is given to that user.
+    pub delegated: bool,
 }
 
 /// A running gateway.
@@ -118,6 +120,9 @@ impl Gateway {
             fs::write(at("config.toml"), config).expect("the configuration can be written");
         }
         let (child, group) = (Mutex::new(None), TestGroup::new());
+        if let (Some(user), true) = (options.user, options.delegated) {
+            group.delegate(user);
+        }
         let mut gateway = Self { child, options, pid: 0, socket, state, group, folder, log };
         gateway.launch(gateway.options.binary.as_deref(), &[]);
         gateway.pid = gateway.pid_now();
@@ -223,6 +228,11 @@ impl Gateway {
     /// A connection as another user.
     pub async fn caller_as(&self, uid: u32) -> Caller {
         Caller::connect_as(&self.socket, uid, self.folder.path()).await
+    }
+
+    /// A connection as another user of these groups, the first of them its own.
+    pub async fn caller_in_groups(&self, uid: u32, groups: &'static [u32]) -> Caller {
+        Caller::connect_in_groups(&self.socket, uid, groups, self.folder.path()).await
     }
 
     /// A folder on the host, for workspaces and what must not be seen. Removed with the gateway.

@@ -67,15 +67,24 @@ impl Process {
             .unwrap_or_default()
     }
 
-    /// The living processes whose command line contains `marker`. Zombies are not alive.
+    /// The living processes whose command line contains `marker`. Zombies are not alive, but a process whose main
+    /// thread alone has exited is.
     pub fn all_marked(marker: &str) -> Vec<Self> {
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         entries
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter_map(Self::read)
-            .filter(|process| !process.is_zombie() && process.command_line().contains(marker))
+            .filter_map(|process| if process.is_zombie() { process.living_thread() } else { Some(process) })
+            .filter(|process| process.command_line().contains(marker))
             .collect()
+    }
+
+    /// A thread that goes on after its main thread. It has the command line that the main one has no more.
+    fn living_thread(&self) -> Option<Self> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
+        let ids = threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+        ids.filter_map(Self::read).find(|thread| !thread.is_zombie())
     }
 }
 
@@ -92,7 +101,8 @@ pub struct Footprint {
     /// Descriptors of the gateway and of all its supervisors, without those of launchers and to them.
     pub descriptors: usize,
     /// Entries in the state folder, at any depth, but for the journal's: that grows, and renews its `head` behind
-    /// what it tells of.
+    /// what it tells of; and but for what is known of workspaces, which is written off the way of the commands and goes
+    /// with the session.
     pub state_entries: usize,
 }
 
@@ -112,7 +122,10 @@ impl Footprint {
                 .map(|process| process.descriptors().len())
                 .sum::<usize>()
                 .saturating_sub(launchers.len()),
-            state_entries: entries_below(state).saturating_sub(entries_below(&state.join("journal"))),
+            state_entries: entries_below(state)
+                .saturating_sub(entries_below(&state.join("journal")))
+                .saturating_sub(entries_below(&state.join("workspaces")))
+                .saturating_sub(usize::from(state.join("workspaces").exists())),
         }
     }
 }

@@ -13,6 +13,8 @@ async fn a_name_that_is_allowed_means_the_trusted_file_and_not_its_shadow() {
         let rules: toml::Table =
             "rule = [{ id = 'git', decision = 'allow', argv = ['git', '**'] }]".parse().expect("rules");
         policy["rule"] = rules["rule"].clone();
+        let environment = policy["profile"]["workspace"]["environment"].as_table_mut().expect("a table");
+        environment.insert("drop".to_owned(), vec!["PATH"].into());
     });
     in_session(&gateway, async |session| {
         program(&session.workspace.join("git"), b"#!/bin/sh\necho shadow\n");

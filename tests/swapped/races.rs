@@ -183,7 +183,10 @@ async fn what_is_refused_for_a_change_leaves_nothing_and_is_said() {
         drop(toucher);
         assert_eq!(refusal.reason, "PROGRAM_CHANGED");
         assert!(refusal.message.contains("not the one that policy judged"), "{}", refusal.message);
-        let request = crate::support::api::ListTerminalsRequest { session_id: session.id.clone() };
+        let request = crate::support::api::ListTerminalsRequest {
+            session_id: session.id.clone(),
+            ..Default::default()
+        };
         let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty(), "{:?}", listed.terminals);
         let journal = gateway.state.join("journal");

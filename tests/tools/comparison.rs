@@ -162,6 +162,9 @@ impl<'a> Comparison<'a> {
         workspace.insert("filesystem".to_owned(), filesystem.into());
         workspace.insert("path".to_owned(), self.run.path().into());
         workspace["limits"]["demand"] = "prefer".into();
+        // Caches of a tool's own, in the folder that is compared.
+        let environment = workspace["environment"].as_table_mut().expect("a table");
+        environment.insert("drop".to_owned(), vec!["CARGO_HOME"].into());
         let folder = self.folder.join("policies");
         fs::create_dir_all(&folder).expect("folders can be made");
         fs::write(folder.join("default.toml"), policy.to_string()).expect("files can be written");

@@ -28,7 +28,6 @@ use tokio::{
     net::TcpListener,
     time::{sleep, timeout},
 };
-use tokio_stream::StreamExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -102,9 +101,9 @@ impl Endpoint {
     pub async fn serve(self, page: Page) -> Infallible {
         let page = Arc::new(page);
         let mut connections = Connections::default();
-        let mut socket = self.0;
+        let socket = self.0;
         loop {
-            let accepted = match &mut socket {
+            let accepted = match &socket {
                 Socket::Tcp(listener) => match listener.accept().await {
                     Ok((stream, _)) => {
                         connections.begin(stream, &page);
@@ -112,13 +111,12 @@ impl Endpoint {
                     }
                     Err(error) => Err(error),
                 },
-                Socket::Unix(listening) => match listening.next().await {
-                    Some(Ok(stream)) => {
+                Socket::Unix(listening) => match listening.accept().await {
+                    Ok(stream) => {
                         connections.begin(stream, &page);
                         Ok(())
                     }
-                    Some(Err(error)) => Err(error),
-                    None => Ok(()),
+                    Err(error) => Err(error),
                 },
             };
             if let Err(error) = accepted {

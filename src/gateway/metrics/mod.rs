@@ -13,7 +13,7 @@ pub use endpoint::MetricsError;
 pub(super) use page::Page;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{adoption::Left, config};
+use super::{admission::Admission, adoption::Left, config};
 use crate::{session::Sessions, terminal::Terminals};
 
 /// Where metrics are served.
@@ -92,8 +92,13 @@ fn address(written: Written) -> Result<Option<MetricsAddress>, Meaningless> {
 }
 
 /// What the page is about.
-pub(super) fn page(terminals: &Arc<Terminals>, sessions: &Arc<Sessions>, left: Arc<Left>) -> Page {
-    Page::new(terminals.clone(), sessions.clone(), left)
+pub(super) fn page(
+    terminals: &Arc<Terminals>,
+    sessions: &Arc<Sessions>,
+    admission: &Arc<Admission>,
+    left: Arc<Left>,
+) -> Page {
+    Page::new(terminals.clone(), sessions.clone(), admission.clone(), left)
 }
 
 #[cfg(test)]

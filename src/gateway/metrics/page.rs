@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::super::{adoption::Left, quarantine::Kind};
+use super::super::{admission::Admission, adoption::Left, quarantine::Kind};
 use crate::{
     approval::State,
     journal::Health,
@@ -33,10 +33,15 @@ const PREFIX: &str = "provost";
 pub struct Page(Registry);
 
 impl Page {
-    pub(super) fn new(terminals: Arc<Terminals>, sessions: Arc<Sessions>, left: Arc<Left>) -> Self {
+    pub(super) fn new(
+        terminals: Arc<Terminals>,
+        sessions: Arc<Sessions>,
+        admission: Arc<Admission>,
+        left: Arc<Left>,
+    ) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         let started_at_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        registry.register_collector(Box::new(Counted { terminals, sessions, left, started_at_s }));
+        registry.register_collector(Box::new(Counted { terminals, sessions, admission, left, started_at_s }));
         Self(registry)
     }
 
@@ -52,6 +57,7 @@ impl Page {
 struct Counted {
     terminals: Arc<Terminals>,
     sessions: Arc<Sessions>,
+    admission: Arc<Admission>,
     left: Arc<Left>,
     started_at_s: f64,
 }
@@ -60,6 +66,7 @@ impl Collector for Counted {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Writer(encoder);
         self.gateway(&mut page)?;
+        self.admission(&mut page)?;
         self.policy(&mut page)?;
         self.sessions(&mut page)?;
         self.terminals(&mut page)?;
@@ -80,6 +87,17 @@ impl Counted {
         let about = "Whether commands are started: it is not ending, and the journal takes records";
         page.gauge("ready", about, f64::from(u8::from(self.is_journaling() && !is_draining)))?;
         page.gauge("draining", "Whether it is ending", f64::from(u8::from(is_draining)))
+    }
+
+    fn admission(&self, page: &mut Writer<'_>) -> fmt::Result {
+        let counters = &self.admission.counters;
+        page.gauge("connections", "Connections that are open", self.admission.open() as f64)?;
+        let about = "Connections that were closed before anything was served on them, by reason";
+        page.tally("connections_refused", about, "reason", &counters.connections)?;
+        let about = "Calls that were refused before their request was looked at, by reason";
+        page.tally("calls_refused", about, "reason", &counters.calls)?;
+        let about = "Times that a connection waited, as the frames of its user came too fast";
+        page.counter("connections_throttled", about, counters.throttled.read())
     }
 
     fn policy(&self, page: &mut Writer<'_>) -> fmt::Result {

@@ -3,7 +3,7 @@
 use tonic::{Code, Status};
 
 use super::{
-    Missing, control, denied, describe_errno, draining, not_found, quota, quota_reached, spawn_status,
+    Missing, control, denied, describe_errno, draining, host, not_found, quota, quota_reached, spawn_status,
     status, unrecorded, with_causes,
 };
 use crate::{
@@ -31,6 +31,8 @@ pub fn create(error: &CreateError) -> Status {
             let metadata = [("stage", "roll".to_owned())].into_iter().chain(errno);
             spawn_status(SpawnError::StateUnwritable, Code::Unavailable, with_causes(error), metadata)
         }
+        CreateError::Host(cause) => host(cause, with_causes(error)),
+        CreateError::AsksTooOften => quota("refusals_written", "16 KiB/s", error.to_string()),
         CreateError::Withheld(_) => {
             status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
         }
@@ -93,9 +95,11 @@ fn sandbox(error: &StartError) -> Status {
             let metadata = [("errno", libc::EINVAL.to_string()), ("path", path.display().to_string())];
             confinement("id_map", with_causes(error), metadata)
         }
+        StartError::Launch(LaunchError::Governing(_)) => confinement("governing", with_causes(error), []),
         StartError::Launch(
             LaunchError::State { .. }
             | LaunchError::Ids(_)
+            | LaunchError::Root(_)
             | LaunchError::View(_)
             | LaunchError::Cgroup(_)
             | LaunchError::Unavailable { .. }

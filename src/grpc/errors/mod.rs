@@ -16,6 +16,8 @@ use crate::{
     approval::ResolveError,
     journal::AppendError,
     policy::{Denial, command::rule::Decision},
+    pool::PoolError,
+    printable,
     proto::v1::SpawnError,
     sandbox::control::ControlError,
     session::OpenError,
@@ -27,6 +29,11 @@ use crate::{
 
 /// The domain of every `ErrorInfo`.
 const DOMAIN: &str = "provost";
+
+/// A status's message. It travels in a header, twice, escaped: clients take headers of 8 KiB and answer INTERNAL to more.
+const MESSAGE_MAX_BYTES: usize = 1_024;
+/// One of the values that a status carries for programs, and a field's name or problem.
+const VALUE_MAX_BYTES: usize = 512;
 
 /// What can be named that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,9 +58,19 @@ pub fn not_found(missing: Missing) -> Status {
 
 /// A field that is wrong.
 pub fn bad_field(error: FieldError) -> Status {
+    let field = printable::bounded(&error.field, VALUE_MAX_BYTES);
+    let problem = printable::bounded(&error.problem, VALUE_MAX_BYTES);
+    let mut details = ErrorDetails::with_bad_request_violation(field.as_ref(), problem.as_ref());
+    let metadata = HashMap::from([("field".to_owned(), field.clone().into_owned())]);
+    details.set_error_info("BAD_FIELD", DOMAIN, metadata);
+    Status::with_error_details(Code::InvalidArgument, format!("{field}: {problem}"), details)
+}
+
+/// A command that cannot be executed, as it is too long.
+pub fn arguments_too_long(error: FieldError) -> Status {
     let mut details = ErrorDetails::with_bad_request_violation(&error.field, &error.problem);
     let metadata = HashMap::from([("field".to_owned(), error.field.clone())]);
-    details.set_error_info("BAD_FIELD", DOMAIN, metadata);
+    details.set_error_info("ARGUMENT_LIST_TOO_LONG", DOMAIN, metadata);
     Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
 }
 
@@ -80,12 +97,28 @@ pub fn open(error: &OpenError) -> Status {
         OpenError::RootName(index) => {
             bad_field(FieldError { field: format!("roots[{index}]"), problem: error.to_string() })
         }
+        OpenError::Governing(_) => {
+            bad_field(FieldError { field: "roots".into(), problem: with_causes(error) })
+        }
         OpenError::NoOwnerProcess => {
             status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
         OpenError::Draining => draining(),
+        OpenError::Host(cause) => host(cause, with_causes(error)),
         OpenError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
+    }
+}
+
+/// A caller's file system does not answer, or too much of its work waits for one.
+pub fn host(cause: &PoolError, message: String) -> Status {
+    match cause {
+        PoolError::Overdue(limit) => {
+            let metadata = [("limit_s", limit.as_secs().to_string())];
+            status(Code::Unavailable, message, "FILE_SYSTEM_OVERDUE", metadata)
+        }
+        PoolError::Busy(places) => quota("file_system_requests", places, message),
+        PoolError::NoThread => status(Code::Unavailable, message, "NO_THREAD", []),
     }
 }
 
@@ -205,6 +238,26 @@ pub fn too_many(limit: &str, cap: usize) -> Status {
     quota(limit, cap, format!("{cap} {limit} are under way, the most there may be"))
 }
 
+/// The caller holds as much as one user may, before its request was looked at.
+pub fn share_reached(limit: &str, cap: u64, message: String) -> Status {
+    quota(limit, cap, message)
+}
+
+/// The caller reports more than its share of the journal takes.
+pub fn reports_too_often() -> Status {
+    quota(
+        "refusals_written",
+        "16 KiB/s",
+        "reports of this user come more often than can be written down".into(),
+    )
+}
+
+/// A request took longer to arrive than it may.
+pub fn request_too_slow(limit_s: u64) -> Status {
+    let message = format!("the request has not arrived whole within {limit_s} s");
+    status(Code::DeadlineExceeded, message, "REQUEST_TOO_SLOW", [("limit_s", limit_s.to_string())])
+}
+
 /// Something of the gateway's own has failed.
 pub fn internal(what: &str) -> Status {
     status(Code::Internal, what.to_owned(), "INTERNAL", [])
@@ -228,6 +281,7 @@ fn control(error: &ControlError) -> Status {
         ControlError::TooLarge(_) => {
             spawn_status(SpawnError::ArgumentListTooLong, Code::InvalidArgument, with_causes(error), [])
         }
+        ControlError::Silent => status(Code::Unavailable, error.to_string(), "SUPERVISOR", []),
         ControlError::Nonsense => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
     }
 }
@@ -247,8 +301,13 @@ fn status(
     reason: &str,
     metadata: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Status {
+    let bounded = |value: String| match value.len() > VALUE_MAX_BYTES {
+        true => printable::cut(&value, VALUE_MAX_BYTES).to_owned(),
+        false => value,
+    };
     let metadata: HashMap<String, String> =
-        metadata.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        metadata.into_iter().map(|(name, value)| (name.to_owned(), bounded(value))).collect();
+    let message = printable::bounded(&message, MESSAGE_MAX_BYTES).into_owned();
     Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, metadata))
 }
 

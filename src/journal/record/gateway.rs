@@ -104,6 +104,31 @@ pub struct QuotaRefused {
     pub bound: u64,
 }
 
+/// [`Record::RefusalsRepeated`](super::Record::RefusalsRepeated): refusals that were too many to be written one by one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalsRepeated {
+    /// Who asked.
+    pub principal: String,
+    /// In which session; absent: in several, or in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The rule that decided; absent: several, or a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The bound that was reached; absent: several, or a rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// What was decided. A question was not put.
+    #[serde(rename = "decision")]
+    pub verdict: Verdict,
+    /// How many there were.
+    pub times: u64,
+    /// When the first was refused, in milliseconds since 1970.
+    pub first_unix_ms: u64,
+    /// When the last was.
+    pub last_unix_ms: u64,
+}
+
 /// [`Record::Shortfall`](super::Record::Shortfall).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortfall {

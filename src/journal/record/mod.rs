@@ -51,6 +51,8 @@ pub enum Record {
     ApprovalResolved(ApprovalResolved),
     /// Nobody answered in time: denied.
     ApprovalExpired(ApprovalExpired),
+    /// A command has changed its workspace so that people's tools would have run code.
+    WorkspaceChange(WorkspaceChange),
     /// A session was opened.
     SessionOpened(SessionOpened),
     /// A session was closed.
@@ -59,6 +61,8 @@ pub enum Record {
     Reported(Reported),
     /// A request was refused because a bound was reached.
     QuotaRefused(QuotaRefused),
+    /// Refusals of one principal were too many to be written one by one.
+    RefusalsRepeated(RefusalsRepeated),
     /// A protection that was preferred is not to be had here.
     Shortfall(Shortfall),
     /// A connection through the proxy was judged.
@@ -129,6 +133,7 @@ impl Record {
             Self::SpawnFailed(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Adopted(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::KillAsked(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::WorkspaceChange(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Signal(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Exit(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
             Self::ApprovalAsked(it) => Subject::session(&it.principal, &it.session),
@@ -138,6 +143,9 @@ impl Record {
             Self::SessionClosed(it) => Subject::session(&it.principal, &it.session),
             Self::Reported(it) => Subject::session(&it.principal, &it.session),
             Self::QuotaRefused(it) => {
+                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
+            }
+            Self::RefusalsRepeated(it) => {
                 Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
             }
             Self::Shortfall(it) => {
@@ -167,6 +175,7 @@ impl Record {
                 it.rule.as_deref() == Some(rule) || it.observed.iter().any(|observed| observed.rule == rule)
             }
             Self::ApprovalAsked(it) => it.rule == rule,
+            Self::RefusalsRepeated(it) => it.rule.as_deref() == Some(rule),
             Self::Connection(it) => it.rule.as_deref() == Some(rule),
             _ => false,
         }
@@ -177,6 +186,7 @@ impl Record {
         match self {
             Self::Decision(it) => Some(it.verdict),
             Self::ApprovalResolved(it) => Some(it.verdict),
+            Self::RefusalsRepeated(it) => Some(it.verdict),
             Self::Connection(it) => Some(it.verdict),
             _ => None,
         }

@@ -116,6 +116,9 @@ pub struct Receipt {
     pub landlock_abi: u32,
     /// `none` or `host`.
     pub network: String,
+    /// What of the host that network reaches, which one of its own would not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network_reaches: Vec<String>,
     /// Limits in force.
     pub limits: BTreeMap<String, String>,
     /// The sandbox's place in the v2 tree; empty: it has no group there.
@@ -158,6 +161,29 @@ pub struct SpawnFailed {
     pub errno: Option<i32>,
     /// In a sentence.
     pub problem: String,
+}
+
+/// [`Record::WorkspaceChange`](super::Record::WorkspaceChange).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceChange {
+    /// A terminal that ran meanwhile. Each that did has a record.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// What changed; absolute.
+    pub path: String,
+    /// What it would have made people's tools run.
+    pub what: String,
+    /// `restored`, `quarantined`, `reported` or `failed`.
+    pub action: String,
+    /// Why it could not be undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Of what was there, where it was a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
 }
 
 /// [`Record::KillAsked`](super::Record::KillAsked).

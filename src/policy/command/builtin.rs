@@ -3,7 +3,7 @@
 use super::shell::Word;
 
 /// Variables that change which file a name means, or how a shell reads a line.
-pub(super) fn changes_lookup(name: &str) -> bool {
+pub fn changes_lookup(name: &str) -> bool {
     matches!(
         name,
         "PATH"

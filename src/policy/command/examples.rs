@@ -7,7 +7,7 @@ use super::{
     program,
     rule::{Circumstances, Rule, RuleError, RuleSource},
     shell::Dialect,
-    verdict::{Bench, Form, judge},
+    verdict::{Bench, Form, Lookup, Setting, judge},
 };
 
 /// Checks a rule against its own examples, without a host.
@@ -27,7 +27,8 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
             rules: &alone,
             programs: &program::Nominal,
             circumstances: &circumstances,
-            denies_variable: &|_| false,
+            lookup: Lookup::Trusted,
+            setting: &|_, _| Setting::Free,
         };
         let verdict = judge(Form::Line(line, Dialect::Posix), bench);
         verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))

@@ -3,16 +3,17 @@
 //! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
 //! comes behind it, in `eval` and its kind as well.
 
+mod surroundings;
 mod weighing;
 
 use super::{
-    builtin::{changes_lookup, is_builtin, makes_names_of_names, runs_a_file, takes_data, variables_set},
+    builtin::{is_builtin, runs_a_file},
     kinds,
     program::{self, Found, Programs},
     rule::{Decision, Effects, base_name},
     shell::{self, Dialect, Line, Named, OpaqueReason, Place, SimpleCommand, Word},
     values::Values,
-    verdict::{Bench, DEEPEST, Form, Ground, MOST_UNITS, Unit, Verdict},
+    verdict::{Bench, DEEPEST, Form, Ground, Lookup, MOST_UNITS, Unit, Verdict},
     wrapper::{self, Inner},
 };
 
@@ -34,15 +35,6 @@ enum Answered {
     AllowedByName,
     /// Otherwise.
     Otherwise,
-}
-
-/// What names mean at one point of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lookup {
-    /// What the trusted path says.
-    Trusted,
-    /// Something else, perhaps: a variable was set that changes it.
-    Changed,
 }
 
 /// Which shell reads a line within a request.
@@ -71,7 +63,7 @@ impl<'a> Hearing<'a> {
             units: Vec::new(),
             effects: Vec::new(),
             observed: Vec::new(),
-            lookup: Lookup::Trusted,
+            lookup: bench.lookup,
             values: Values::default(),
         }
     }
@@ -95,7 +87,7 @@ impl<'a> Hearing<'a> {
     fn line(&mut self, line: &str, dialect: Dialect, reads: Reads, place: &Place, within: &mut Vec<String>) {
         let outer = self.lookup;
         if reads == Reads::NewShell {
-            self.lookup = Lookup::Trusted;
+            self.lookup = self.bench.lookup;
         }
         let parsed = match self.values.leave_names_alone() {
             true => shell::parse_knowing_programs(line, dialect),
@@ -141,80 +133,6 @@ impl<'a> Hearing<'a> {
         }
         if reads == Reads::NewShell {
             self.lookup = outer;
-        }
-    }
-
-    /// Judges assignments; says whether one changes what names mean.
-    fn assignments(&mut self, assignments: &[(String, Word)], within: &mut Vec<String>) -> bool {
-        for (name, value) in assignments {
-            self.variable(name, within);
-            if kinds::holds_a_command(name) && within.len() <= DEEPEST {
-                within.push(name.clone());
-                match value {
-                    Word::Literal(line) if line.is_empty() => {}
-                    Word::Literal(line) => {
-                        self.line(line, Dialect::Posix, Reads::NewShell, &Place::Unknown, within);
-                    }
-                    Word::Opaque { text, reason } => self.hide(text, *reason, within),
-                }
-                within.pop();
-            }
-            // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
-            if let Some(text) = value.literal().filter(|text| shell::holds_substitution(text)) {
-                self.hide(text, OpaqueReason::Assignment, within);
-            }
-        }
-        let sets_lookup = |text: &str| shell::sets_by_arithmetic(text, changes_lookup);
-        assignments
-            .iter()
-            .any(|(name, value)| changes_lookup(name) || value.literal().is_some_and(sets_lookup))
-    }
-
-    /// Judges the variables that a builtin sets; says whether one changes what names mean.
-    fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
-        let words = match words.split_first() {
-            // `command export`, `builtin read`.
-            Some((first, rest)) if matches!(first.literal(), Some("command" | "builtin")) => rest,
-            _ => words,
-        };
-        let Some((Some(builtin), args)) = words.split_first().map(|(w, rest)| (w.literal(), rest)) else {
-            return false;
-        };
-        if !is_builtin(builtin) {
-            return false;
-        }
-        let texts = || args.iter().filter_map(Word::literal);
-        let mut changes = makes_names_of_names(builtin, args);
-        for word in variables_set(builtin, args) {
-            let Some(text) = word.literal() else {
-                self.hide_words(words, OpaqueReason::Assignment, within);
-                continue;
-            };
-            let name = text.split(['=', '[', '+']).next().unwrap_or(text);
-            self.variable(name, within);
-            changes |= changes_lookup(name);
-        }
-        let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
-        let is_data = (takes_data(builtin) && !names_variable) || kinds::runs_its_text(builtin);
-        if is_data {
-            return changes;
-        }
-        if let Some(text) = texts().find(|text| shell::holds_substitution(text)) {
-            self.hide(text, OpaqueReason::Assignment, within);
-        }
-        changes || texts().any(|text| shell::sets_by_arithmetic(text, changes_lookup))
-    }
-
-    fn variable(&mut self, name: &str, within: &[String]) {
-        if (self.bench.denies_variable)(name) {
-            self.units.push(Unit {
-                words: vec![Word::Literal(format!("{name}=..."))],
-                file: Found::Builtin,
-                within: within.to_vec(),
-                decision: Decision::Deny,
-                ground: Ground::Variable(name.to_owned()),
-                matched: Vec::new(),
-            });
         }
     }
 
@@ -266,14 +184,17 @@ impl<'a> Hearing<'a> {
             }
             match inner {
                 // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
-                Inner::Argv { assignments, words } => {
+                Inner::Argv { assignments, removed, words } => {
                     let seen = match seen {
                         Seen::InShell(dialect) | Seen::AsFunction(dialect) if is_builtin => {
                             Seen::InShell(dialect)
                         }
                         _ => Seen::FromArgv,
                     };
-                    if self.assignments(&assignments, within) {
+                    let is_changed = self.assignments(&assignments, within)
+                        | self.is_other_without(&removed, &words)
+                        | (self.bench.lookup == Lookup::Changed);
+                    if is_changed {
                         self.hide_words(&words, OpaqueReason::Assignment, within);
                     }
                     self.command(&words, place, seen, within);

@@ -29,28 +29,30 @@ pub fn is_taken_on_trust(name: &str, reason: OpaqueReason) -> bool {
 
 /// Whether programs run a variable's value as a line for a shell: a pager, an editor, a transport.
 pub fn holds_a_command(name: &str) -> bool {
-    matches!(
-        name,
-        "PAGER"
-            | "GIT_PAGER"
-            | "MANPAGER"
-            | "EDITOR"
-            | "VISUAL"
-            | "FCEDIT"
-            | "SUDO_EDITOR"
-            | "GIT_EDITOR"
-            | "GIT_SEQUENCE_EDITOR"
-            | "GIT_EXTERNAL_DIFF"
-            | "GIT_SSH"
-            | "GIT_SSH_COMMAND"
-            | "GIT_PROXY_COMMAND"
-            | "GIT_ASKPASS"
-            | "SSH_ASKPASS"
-            | "BROWSER"
-            | "RSYNC_RSH"
-            | "RUSTC_WRAPPER"
-            | "RUSTC_WORKSPACE_WRAPPER"
-    )
+    let ends_so = ["_PAGER", "_EDITOR", "_ASKPASS"].iter().any(|end| name.ends_with(end));
+    ends_so
+        || matches!(
+            name,
+            "PAGER"
+                | "MANPAGER"
+                | "EDITOR"
+                | "VISUAL"
+                | "FCEDIT"
+                | "GIT_EXTERNAL_DIFF"
+                | "GIT_SSH"
+                | "GIT_SSH_COMMAND"
+                | "GIT_PROXY_COMMAND"
+                | "CC"
+                | "CXX"
+                | "CPP"
+                | "FC"
+                | "LD"
+                | "AR"
+                | "BROWSER"
+                | "RSYNC_RSH"
+                | "RUSTC_WRAPPER"
+                | "RUSTC_WORKSPACE_WRAPPER"
+        )
 }
 
 /// Wrappers that do nothing by themselves: what they run is judged, and they need no rule of their own.

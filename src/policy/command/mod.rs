@@ -13,3 +13,5 @@ pub mod shell;
 mod values;
 pub mod verdict;
 pub mod wrapper;
+
+pub use builtin::changes_lookup;

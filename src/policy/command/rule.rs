@@ -13,7 +13,7 @@ use super::{
 };
 
 use circumstances::When;
-pub use circumstances::{Circumstances, resolve_place};
+pub use circumstances::{Circumstances, Claim, resolve_place};
 pub use source::{Decision, Effects, Mode, RuleError, RuleSource, SkipSource, WhenSource};
 
 /// One command to be matched: a program with its arguments, in its circumstances.
@@ -123,6 +123,11 @@ impl Rule {
         };
         Flags::compile(&source.skip.flags).map_err(in_field("skip.flags"))?;
         Flags::compile(&source.skip.with_value).map_err(in_field("skip.with_value"))?;
+        let when = When::compile(&source.when).map_err(in_field("when"))?;
+        let grants = source.decision == Decision::Allow || source.effects.give_more();
+        if let Some(claim) = when.rests_on_a_claim().filter(|_| grants) {
+            return Err(RuleError::Claimed(claim));
+        }
         Ok(Self {
             id: source.id.clone(),
             decision: source.decision,
@@ -134,7 +139,7 @@ impl Rule {
             arguments,
             flags,
             skip: source.skip.clone(),
-            when: When::compile(&source.when).map_err(in_field("when"))?,
+            when,
         })
     }
 

@@ -84,6 +84,26 @@ impl Verdict {
     }
 }
 
+/// What becomes of a line that sets a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// Nothing.
+    Free,
+    /// It may change what programs mean: the line is judged as any command whatever.
+    Guarded,
+    /// The line is refused.
+    Denied,
+}
+
+/// What names mean at one point of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lookup {
+    /// What the trusted path says.
+    Trusted,
+    /// Something else, perhaps: a variable was set that changes it.
+    Changed,
+}
+
 /// What the judge knows.
 #[derive(Clone, Copy)]
 pub struct Bench<'a> {
@@ -93,8 +113,10 @@ pub struct Bench<'a> {
     pub programs: &'a dyn Programs,
     /// Who, where, in what.
     pub circumstances: &'a Circumstances,
-    /// Whether a variable of this name may be set for a command.
-    pub denies_variable: &'a dyn Fn(&str) -> bool,
+    /// What names mean in the environment that the command will have, before it changes anything in it.
+    pub lookup: Lookup,
+    /// What becomes of a line that sets a variable of this name, to this value where that is known.
+    pub setting: &'a dyn Fn(&str, Option<&str>) -> Setting,
 }
 
 impl std::fmt::Debug for Bench<'_> {

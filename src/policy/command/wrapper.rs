@@ -22,6 +22,8 @@ pub enum Inner {
     Argv {
         /// Assignments by the wrapper (`env NAME=VALUE`).
         assignments: Vec<(String, Word)>,
+        /// What the wrapper takes out of the environment.
+        removed: Removed,
         /// The inner argument vector; never empty.
         words: Vec<Word>,
     },
@@ -29,6 +31,19 @@ pub enum Inner {
     ShellLine(String, Option<Dialect>),
     /// Something that can't be seen.
     Opaque(OpaqueReason),
+}
+
+/// What a wrapper takes out of the environment of what it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removed {
+    /// These variables.
+    Names(Vec<String>),
+    /// All (`env -i`).
+    All,
+}
+
+impl Removed {
+    const NOTHING: Self = Self::Names(Vec::new());
 }
 
 /// What `words` runs besides itself. Empty for a program that is no wrapper, or that has no inner command.
@@ -44,7 +59,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "setsid" => after(args, &Options { short: "cfw", long: &["ctty", "fork", "wait"], ..PLAIN }),
         "command" | "builtin" => command_builtin(args),
         // `-a` gives another name, by which some programs choose what they do.
-        "exec" => after(args, &Options { short: "cl", ..PLAIN }),
+        "exec" => without(after(args, &Options { short: "cl", ..PLAIN }), args, 'c', &Removed::All),
         "time" => after(
             args,
             &Options {
@@ -144,7 +159,20 @@ fn argv(words: &[Word]) -> Vec<Inner> {
     if words.is_empty() {
         return Vec::new();
     }
-    vec![Inner::Argv { assignments: Vec::new(), words: words.to_vec() }]
+    vec![Inner::Argv { assignments: Vec::new(), removed: Removed::NOTHING, words: words.to_vec() }]
+}
+
+/// What runs without these variables where a wrapper's own options have this letter (`exec -c`, `command -p`).
+fn without(mut inner: Vec<Inner>, args: &[Word], letter: char, gone: &Removed) -> Vec<Inner> {
+    let own = args.iter().map_while(|word| word.literal().filter(|text| text.starts_with('-')));
+    if own.into_iter().any(|option| option.contains(letter)) {
+        for inner in &mut inner {
+            if let Inner::Argv { removed, .. } = inner {
+                *removed = gone.clone();
+            }
+        }
+    }
+    inner
 }
 
 fn after(args: &[Word], options: &Options) -> Vec<Inner> {
@@ -158,7 +186,11 @@ fn after(args: &[Word], options: &Options) -> Vec<Inner> {
 fn command_builtin(args: &[Word]) -> Vec<Inner> {
     match args.first().and_then(Word::literal) {
         Some("-v" | "-V") => Vec::new(),
-        _ => after(args, &Options { short: "p", ..PLAIN }),
+        // `-p` looks on a path of the system's own, as what runs without PATH does.
+        _ => {
+            let path = Removed::Names(vec!["PATH".into()]);
+            without(after(args, &Options { short: "p", ..PLAIN }), args, 'p', &path)
+        }
     }
 }
 
@@ -245,11 +277,37 @@ fn env(args: &[Word]) -> Vec<Inner> {
         ..PLAIN
     };
     // `-` alone means `-i`; `-S` splits its value into words by rules of its own, and `-C` goes elsewhere: both hide.
-    let args = match args.first().and_then(Word::literal) {
-        Some("-") => &args[1..],
-        _ => args,
-    };
-    with_assignments(args, &options)
+    let is_alone = args.first().and_then(Word::literal) == Some("-");
+    let args = if is_alone { &args[1..] } else { args };
+    let mut inner = with_assignments(args, &options);
+    if let [Inner::Argv { removed, words, assignments }] = inner.as_mut_slice() {
+        let own = &args[..args.len() - words.len() - assignments.len()];
+        *removed = if is_alone { Removed::All } else { removed_by_env(own) };
+    }
+    inner
+}
+
+/// What the options of env(1) take out of the environment. They are known to be options that it has.
+fn removed_by_env(own: &[Word]) -> Removed {
+    let mut names = Vec::new();
+    let mut words = own.iter().filter_map(Word::literal);
+    while let Some(option) = words.next() {
+        let (before, name) = match option.strip_prefix("--") {
+            Some("ignore-environment") => return Removed::All,
+            Some("unset") => ("", words.next()),
+            Some(long) => ("", long.strip_prefix("unset=")),
+            None => match option.split_once('u') {
+                Some((before, "")) => (before, words.next()),
+                Some((before, name)) => (before, Some(name)),
+                None => (option, None),
+            },
+        };
+        if before.contains('i') {
+            return Removed::All;
+        }
+        names.extend(name.map(str::to_owned));
+    }
+    Removed::Names(names)
 }
 
 fn sudo(args: &[Word]) -> Vec<Inner> {
@@ -275,7 +333,10 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
             Some(Some((name, value))) if !name.is_empty() => {
                 assignments.push((name.to_owned(), Word::Literal(value.to_owned())));
             }
-            Some(_) => return vec![Inner::Argv { assignments, words: rest[at..].to_vec() }],
+            Some(_) => {
+                let words = rest[at..].to_vec();
+                return vec![Inner::Argv { assignments, removed: Removed::NOTHING, words }];
+            }
             None => return opaque(OpaqueReason::Wrapper),
         }
     }

@@ -1,5 +1,7 @@
 //! Policies that load, and mistakes that are shown where they stand.
 
+use std::path::Path;
+
 use super::{super::profile::Demand, *};
 
 const HEAD: &str = "default_profile = \"a\"\n[profile.a]\n";
@@ -13,11 +15,119 @@ fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
     let policy = PolicySet::compiled_in();
     let (_, profile) = policy.profile(None).unwrap();
     for name in ["LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls%%", "NODE_OPTIONS", "GIT_SSH_COMMAND", "IFS"] {
-        assert!(super::super::environment::judge_name(&profile.environment, name).is_err(), "{name}");
+        let judged = super::super::environment::judge_variable(&profile.environment, name, Some("x"));
+        assert!(judged.is_err(), "{name}");
     }
     assert_eq!(profile.limits.demand, Demand::Require);
     let preferring = PolicySet::compiled_in().preferring_limits();
     assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Demand::Prefer);
+}
+
+#[test]
+fn a_profile_that_says_nothing_about_variables_has_the_shipped_list_and_only_drop_takes_one_away() {
+    let text = "[profile.b]\nenvironment.deny = ['CORP_*']\nenvironment.drop = ['HOME', 'npm_config_registry']\n\
+                [profile.c]\nextends = 'b'\nenvironment.deny = ['HOME', 'MORE']\nenvironment.drop = ['GOFLAGS']\n";
+    let policy = PolicySet::parse("p.toml", &format!("{HEAD}{text}")).unwrap_or_else(|e| panic!("{e}"));
+    let passes = |profile: &str, name: &str| {
+        let (_, profile) = policy.profile(Some(profile)).unwrap();
+        super::super::environment::judge_variable(&profile.environment, name, Some("x")).is_ok()
+    };
+    for (name, a, b, c) in [
+        ("PATH", false, false, false),
+        ("LD_PRELOAD", false, false, false),
+        ("HOME", false, true, false),
+        ("npm_config_registry", false, true, true),
+        ("npm_config_shell", false, false, false),
+        ("CORP_TOKEN", true, false, false),
+        ("MORE", true, true, false),
+        ("GOFLAGS", false, false, true),
+        ("ANYTHING", true, true, true),
+    ] {
+        assert_eq!([passes("a", name), passes("b", name), passes("c", name)], [a, b, c], "{name}");
+    }
+    for (rest, key) in [
+        ("environment.drop = ['NOT_LISTED']\n", "drop"),
+        ("environment.drop = ['*']\n", "drop"),
+        ("environment.drop = ['LD_*', 'LD_P*']\n", "drop"),
+        ("environment.deny = ['A**']\n", "deny"),
+        ("environment.set = { PATH = '/x' }\n", "set"),
+    ] {
+        let error = error(rest);
+        assert!(error.line == 3 && error.problem.starts_with(&format!("{key}: ")), "{error}");
+    }
+    for (name, text) in [
+        ("PATH", "[secrets.PATH]\nfile = '/x'\n"),
+        ("CDPATH", "[secrets.CDPATH]\nfile = '/x'\n"),
+        ("PATH", "[[rule]]\nid='r'\ndecision='allow'\nargv=['x']\neffects.environment = { PATH = '/x' }\n"),
+        (
+            "BASH_ENV",
+            "[[rule]]\nid='r'\ndecision='allow'\nargv=['x']\neffects.environment = { BASH_ENV = '/x' }\n",
+        ),
+    ] {
+        assert!(error(text).problem.contains(name), "{}", error(text));
+    }
+}
+
+#[test]
+fn protected_paths_add_up_and_are_dropped_by_name() {
+    let text = "filesystem.protected = ['own']\n[profile.b]\nextends = 'a'\nfilesystem.drop = ['.vscode', '.git/hooks']\n\
+                filesystem.reserved = ['made']\n[profile.c]\nextends = 'b'\nfilesystem.protected = ['.vscode']\n\
+                [profile.d]\nfilesystem = { workspace = 'read', protected = [], reserved = [] }\n";
+    let policy = PolicySet::parse("p.toml", &format!("{HEAD}{text}")).unwrap_or_else(|e| panic!("{e}"));
+    let holds = |profile: &str, path: &str| {
+        let files = &policy.profile(Some(profile)).unwrap().1.filesystem;
+        files.protected.iter().chain(&files.reserved).any(|protected| protected == Path::new(path))
+    };
+    for (path, expected) in [
+        (".mcp.json", [true, true, true, true]),
+        (".vscode", [true, false, true, true]),
+        (".git/hooks", [true, false, false, true]),
+        ("own", [true, true, true, false]),
+        ("made", [false, true, true, false]),
+    ] {
+        assert_eq!(["a", "b", "c", "d"].map(|profile| holds(profile, path)), expected, "{path}");
+    }
+    let error = error("filesystem.drop = ['.vscode', 'nothing']\n");
+    assert_eq!((error.line, error.problem.starts_with("drop: \"nothing\"")), (3, true), "{error}");
+}
+
+#[test]
+fn what_a_caller_claims_gives_it_nothing() {
+    let with = |decision: &str, when: &str, effects: &str| {
+        let rule = format!("[[rule]]\nid='r'\ndecision='{decision}'\nargv=['x']\nwhen={when}\n{effects}\n");
+        PolicySet::parse("p.toml", &format!("{HEAD}{rule}"))
+    };
+    let (label, variable) = ("labels = { team = 'core' }", "env = { CI = 'true' }");
+    let profile = "effects = { profile = 'a' }";
+    for claim in [label, variable] {
+        for principals in [
+            "",
+            ", principal = ['*']",
+            ", principal = ['uid:*']",
+            ", principal = ['uid:?*']",
+            ", principal = ['uid:[0-4]*', 'uid:[5-9]*']",
+            ", principal = ['uid:1000', '?*']",
+            ", principal = ['uid:[1-9]*']",
+            ", principal = ['*0', '*1', '*2', '*3', '*4', '*5', '*6', '*7', '*8', '*9']",
+        ] {
+            let when = format!("{{ {claim}{principals} }}");
+            for (decision, effects) in [("allow", ""), ("ask", profile), ("allow", profile)] {
+                let error = with(decision, &when, effects).expect_err(&when);
+                let key = claim.split(' ').next().unwrap();
+                assert!(error.problem.starts_with(&format!("when.{key}: ")), "{when}: {error}");
+                assert_eq!(error.line, 7, "{error}");
+            }
+            // What restricts may rest on a claim.
+            for (decision, effects) in [("deny", ""), ("ask", ""), ("ask", "effects = { time_limit = '1m' }")]
+            {
+                with(decision, &when, effects).unwrap_or_else(|error| panic!("{when}: {error}"));
+            }
+        }
+        for principal in ["uid:1000", "uid:10*", "uid:1???"] {
+            let when = format!("{{ {claim}, principal = ['{principal}'] }}");
+            with("allow", &when, profile).unwrap_or_else(|error| panic!("{when}: {error}"));
+        }
+    }
 }
 
 #[test]
@@ -43,7 +153,7 @@ fn values_that_cannot_mean_anything_are_refused_where_they_stand() {
         ("identity = { uid = 0 }\n", 3),
         ("[profile.a.limits.terminal]\npids = 0\n", 4),
         ("[profile.a.limits.rlimits]\nno_such = 1\n", 3),
-        ("environment.deny = [\"A*B\"]\n", 3),
+        ("environment.deny = [\"A**B\"]\n", 3),
         ("environment.set = { \"A=\" = \"x\" }\n", 3),
         ("times = { limit = \"2s\", ceiling = \"1s\" }\n", 3),
         ("output = { default_bytes = 2, ceiling_bytes = 1 }\n", 3),

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use nix::errno::Errno;
 
 use crate::{
-    cgroup::leaf::{LeafLimits, LimitDemand},
+    cgroup::leaf::{self, LeafLimits, LimitDemand},
     output::ring::Layout,
     proto::supervisor::{JudgedFile, Limits, Spawn},
     sys::{
@@ -65,7 +65,6 @@ pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
     let limits = request.limits.clone().unwrap_or_default();
     let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
     let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
-    let suffix = request.terminal_id.strip_prefix("term_").unwrap_or(&request.terminal_id);
     Ok(Parsed {
         layout,
         when_full,
@@ -78,7 +77,7 @@ pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
         env: strings(&request.env)?,
         cwd: folder_names(&request.cwd)?,
         rlimits: rlimits(&limits),
-        leaf_name: string(format!("t-{suffix}"))?,
+        leaf_name: string(leaf::name_of(&request.terminal_id))?,
         limits: LeafLimits {
             memory_bytes: limits.memory_bytes,
             swap_bytes: limits.swap_bytes,

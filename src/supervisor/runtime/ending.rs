@@ -10,6 +10,7 @@ use nix::sys::epoll::EpollFlags;
 use super::{
     Runtime,
     pump::Pumped,
+    stop::KILL_AGAIN,
     table::{Key, Source},
     terminal::{Flow, Phase, Remains, Stop, Terminal},
 };
@@ -22,8 +23,12 @@ use crate::{
 /// What outlives the main process has at most this grace.
 const SWEEP_GRACE: Duration = Duration::from_secs(1);
 
-/// How long after KILL a process that still does not go (uninterruptible sleep) is waited for.
+/// How long after KILL a process that still does not go is waited for: one in uninterruptible sleep, one whose tracer keeps
+/// it from us, one that the host has moved away. Then this process ends, and with it the pid namespace.
 const GIVE_UP: Duration = Duration::from_secs(10);
+
+/// How long the gateway may take to read of the end before that.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a step came to.
 enum Step {
@@ -68,7 +73,12 @@ impl Runtime {
             return Step::Again;
         }
         if terminal.stop.is_some() {
-            return Step::Wait(self.step_stop(key));
+            let at = self.step_stop(key);
+            if self.is_given_up(key) {
+                // Its end is the sandbox's: nobody can say how it ends.
+                self.end_sandbox_at(now);
+            }
+            return Step::Wait(at);
         }
         let limit = terminal.times.limit.map(|limit| (terminal.began + limit, StopCause::TimeLimit));
         let idle = terminal.times.idle.map(|idle| (terminal.last_output + idle, StopCause::IdleLimit));
@@ -108,20 +118,32 @@ impl Runtime {
 
     fn step_sweeping(&mut self, key: Key) -> Step {
         let now = self.now;
+        if self.has_leaf(key) && self.kill_strays(key) {
+            return Step::Wait(Some(now + KILL_AGAIN));
+        }
         if let Some(usage) = self.remove_leaf(key) {
             return self.drain(key, Remains { usage, survivors: 0, until: now });
         }
         self.watch_leaf(key);
         let at = self.step_stop(key);
-        let killed_at = self.terminals.get(key).and_then(|one| one.stop.as_ref()?.killed_at);
-        match killed_at {
-            Some(killed_at) if killed_at + GIVE_UP <= now => {
-                let survivors = self.survivors_of(key);
-                let usage = self.usage_of(key);
-                self.drain(key, Remains { usage, survivors, until: now })
-            }
-            _ => Step::Wait(at),
+        if self.is_given_up(key) {
+            let survivors = self.survivors_of(key);
+            let usage = self.usage_of(key);
+            self.end_sandbox_at(now + LAST_WORDS);
+            return self.drain(key, Remains { usage, survivors, until: now });
         }
+        Step::Wait(at)
+    }
+
+    /// Whether everything of a terminal was killed, and something is still there when the time for it is over.
+    fn is_given_up(&self, key: Key) -> bool {
+        let stop = self.terminals.get(key).and_then(|terminal| terminal.stop.as_ref());
+        stop.and_then(|stop| stop.killed_at).is_some_and(|killed_at| killed_at + GIVE_UP <= self.now)
+    }
+
+    /// The last hand: the kernel kills all that is in a pid namespace when its first process ends, whatever it is in.
+    fn end_sandbox_at(&mut self, at: Instant) {
+        self.end_at = Some(self.end_at.map_or(at, |before| before.min(at)));
     }
 
     fn drain(&mut self, key: Key, remains: Remains) -> Step {
@@ -180,6 +202,10 @@ impl Runtime {
             Ok(Removal::Removed) => Some(usage),
             Ok(Removal::Busy) | Err(_) => None,
         }
+    }
+
+    fn has_leaf(&self, key: Key) -> bool {
+        self.terminals.get(key).is_some_and(|terminal| terminal.leaf.is_some())
     }
 
     /// Read from the kernel. Without a tree: at least so many.

@@ -13,9 +13,11 @@ mod pump;
 mod reap;
 mod report;
 mod requests;
+mod score;
 mod spawn;
 mod stdin;
 mod stop;
+mod strays;
 mod table;
 mod terminal;
 
@@ -41,6 +43,7 @@ use self::{
     connections::Connection,
     poll::Poll,
     requests::Shutdown,
+    score::Score,
     table::{Key, Source, Table},
     terminal::Terminal,
 };
@@ -59,7 +62,7 @@ pub fn run(ready: Ready) -> ! {
         Ok(mut runtime) => match runtime.run() {
             Ok(never) => match never {},
             Err(Finished::ShutDown) => 0,
-            Err(Finished::Failed(_)) => 1,
+            Err(Finished::Failed(_) | Finished::Outlived) => 1,
         },
         Err(_) => 1,
     };
@@ -71,6 +74,8 @@ pub fn run(ready: Ready) -> ! {
 enum Finished {
     /// As asked.
     ShutDown,
+    /// Something of a command outlives its kill, and must not outlive the sandbox.
+    Outlived,
     /// epoll_wait(2) failed, which it does for no reason that could pass.
     #[allow(dead_code, reason = "for whoever debugs this")]
     Failed(Errno),
@@ -97,11 +102,14 @@ struct Runtime {
     leaves: Leaves,
     born_inside: spawn::Birth,
     spawner: Spawner,
+    score: Score,
     /// When to look at which terminal.
     wakes: BTreeSet<(Instant, Key)>,
     /// When to look through all children for one whose signal was merged with another's.
     scan_at: Option<Instant>,
     shutdown: Option<Shutdown>,
+    /// When to end because something of a command outlives its kill.
+    end_at: Option<Instant>,
     /// A gateway has said Hello.
     greeted: bool,
     /// When to end, if none has by then.
@@ -142,10 +150,12 @@ impl Runtime {
             leaves: Leaves::new(ready.folders),
             born_inside: spawn::Birth::new(),
             spawner,
+            score: Score::new(ready.score),
             wakes: BTreeSet::new(),
             // What ended before the signalfd was there.
             scan_at: Some(Instant::now()),
             shutdown: None,
+            end_at: None,
             greeted: false,
             alone_until: Instant::now() + UNGREETED_LIMIT,
             now: Instant::now(),
@@ -157,6 +167,9 @@ impl Runtime {
             self.turn().map_err(Finished::Failed)?;
             if self.is_shut_down() || self.is_unwanted() {
                 return Err(Finished::ShutDown);
+            }
+            if self.end_at.is_some_and(|at| at <= self.now) {
+                return Err(Finished::Outlived);
             }
         }
     }
@@ -177,6 +190,7 @@ impl Runtime {
         if self.scan_at.is_some_and(|at| at <= self.now) {
             self.reap_all();
         }
+        self.score.lower_at(self.now);
         self.wake_terminals();
         Ok(())
     }
@@ -185,7 +199,8 @@ impl Runtime {
         let terminal = self.wakes.first().map(|(at, _)| *at);
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.give_up_at);
         let alone = (!self.greeted).then_some(self.alone_until);
-        [terminal, self.scan_at, shutdown, alone].into_iter().flatten().min()
+        let lowers = self.score.lowers();
+        [terminal, self.scan_at, shutdown, alone, self.end_at, lowers].into_iter().flatten().min()
     }
 
     /// Whether no gateway has ever come: the one that started this sandbox died before it could, and none came after

@@ -37,6 +37,9 @@ use crate::{
 /// The longest time that is taken at its word; longer ones mean none.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// Of [`Stage::CommandIdentity`], after the steps of [`crate::sys::spawn`]: the command's score when memory runs out.
+const OOM_SCORE: u32 = 5;
+
 /// The longest keepsake.
 const MAX_KEEPSAKE_BYTES: usize = 1 << 20;
 
@@ -187,6 +190,7 @@ impl Runtime {
                 CommandIdentity::Change { uid, gid } => Ids::Change { uid, gid },
             },
         };
+        self.score.raise().map_err(|errno| failure(Stage::CommandIdentity, OOM_SCORE, errno))?;
         self.spawner.spawn(&launch, || ()).0.map_err(step_failure)
     }
 

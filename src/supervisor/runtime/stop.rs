@@ -1,8 +1,8 @@
 //! Stopping: TERM and CONT to the whole tree, the grace, then KILL, until nothing is left.
 //!
-//! By leaf and pidfd, never by a bare pid or a process group: setsid, double forks and fork storms change
-//! nothing. Only without any cgroup tree is it everything in the pid namespace; then the sandbox is the terminal's
-//! own.
+//! By leaf and pidfd, never by a process group: setsid, double forks and fork storms change nothing. Only the main
+//! process is killed by its number, which is its own until it is reaped here. Without any cgroup tree it is everything
+//! in the pid namespace; then the sandbox is the terminal's own.
 
 use std::{
     collections::HashSet,
@@ -28,7 +28,7 @@ const TOLD_AT_ONCE: usize = 64;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// After KILL: how often to look, where the kernel does not say when the leaf is empty.
-const KILL_AGAIN: Duration = Duration::from_millis(10);
+pub(super) const KILL_AGAIN: Duration = Duration::from_millis(10);
 
 /// No grace is longer.
 const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
@@ -42,6 +42,7 @@ impl Stop {
             look_at: now,
             told: HashSet::new(),
             stragglers: 0,
+            stray_looks: 0,
         }
     }
 }
@@ -133,8 +134,16 @@ impl Runtime {
         let Some(leaf) = &terminal.leaf else {
             return signal_all_others(&[Signal::SIGKILL]);
         };
-        if self.leaves.kill(leaf).is_err() {
-            // v1, or a kernel before 5.14: again and again until none is left.
+        let by_cgroup = self.leaves.kill(leaf);
+        if terminal.main.is_none() {
+            // Needs neither a descriptor nor a cgroup, from which the host may have moved it. ESRCH cannot be: it is
+            // ours to reap.
+            let _ = nix::sys::signal::kill(Pid::from_raw(terminal.pid), Signal::SIGKILL);
+        }
+        let is_due = terminal.stop.as_ref().is_some_and(|stop| stop.look_at <= self.now);
+        if by_cgroup.is_err() || (!first && is_due) {
+            // v1, a kernel before 5.14, or what the kernel's kill of a cgroup leaves alive: a thread group whose main
+            // thread has exited. Again and again until none is left.
             self.kill_each(key);
         }
     }

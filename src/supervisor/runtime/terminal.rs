@@ -121,6 +121,8 @@ pub(super) struct Stop {
     pub(super) told: HashSet<i32>,
     /// Processes other than the main one that had to be killed.
     pub(super) stragglers: u32,
+    /// How often processes were looked for that are in no terminal's cgroup.
+    pub(super) stray_looks: u8,
 }
 
 impl Terminal {

@@ -19,6 +19,9 @@ use crate::{
     },
 };
 
+/// Files of the sandbox's own ipc namespace, reached by mq_open(3) and by path.
+const MESSAGE_QUEUES: &str = "/dev/mqueue";
+
 /// To start commands as their own id, and to signal them. A command changes its ids and so loses all three.
 const SUPERVISORS: [Capability; 3] = [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
 
@@ -58,6 +61,13 @@ pub fn restrict_files(plan: &SandboxPlan, folders: &[Folder]) -> Result<u32, Sta
             // Covered by the root's, or by what they point to.
             Kind::Unspecified | Kind::Symlink | Kind::Folder => continue,
         };
+        if mount.kind() == Kind::Dev {
+            match allow(&rules, MESSAGE_QUEUES, everything) {
+                // The kernel has none.
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(StageError::at(Stage::Landlock, index, errno)),
+            }
+        }
         match allow(&rules, &mount.target, rights) {
             Ok(()) => {}
             Err(Errno::ENOENT) if mount.optional => {}

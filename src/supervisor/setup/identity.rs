@@ -48,7 +48,10 @@ pub fn await_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError
 /// Sheds the host's groups and ids for those of the namespace's root.
 pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
     if ids.privileged {
-        nix::unistd::setgroups(&[]).map_err(StageError::of_step(Stage::Identity, 0))?;
+        // Its commands have the same.
+        let members = ids.groups.iter().filter(|group| group.member);
+        let groups: Vec<Gid> = members.map(|group| Gid::from_raw(group.inside_gid)).collect();
+        nix::unistd::setgroups(&groups).map_err(StageError::of_step(Stage::Identity, 0))?;
     }
     let (uid, gid) = (Uid::from_raw(0), Gid::from_raw(0));
     nix::unistd::setresgid(gid, gid, gid).map_err(StageError::of_step(Stage::Identity, 1))?;

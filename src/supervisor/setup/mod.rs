@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 mod confinement;
+pub mod counted;
 mod identity;
 pub mod mounts;
 mod posture;
@@ -24,10 +25,10 @@ use nix::{
 };
 
 pub use self::{mounts::Descriptors, stage::StageError};
-use super::{CommandIdentity, Ready};
+use super::{CommandIdentity, Ready, launch::OOM_SCORE};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
-    sys::{file, keyring, loopback},
+    sys::{file, keyring, loopback, oom::OwnScore},
 };
 
 /// Exit code of a supervisor whose set-up failed; the failure itself has gone to the launcher.
@@ -80,6 +81,7 @@ fn set_up(
     identity::await_maps(ids, permission)?;
     let host_cgroup = posture::read_cgroup()?;
     fail(Stage::Identity)?;
+    let score = OwnScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE))?;
     identity::become_root_of_namespace(ids)?;
     fail(Stage::Keyring)?;
     keyring::leave_inherited().map_err(StageError::of(Stage::Keyring))?;
@@ -100,6 +102,7 @@ fn set_up(
     fail(Stage::PivotRoot)?;
     root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;
+    counted::bound_sandbox(ids, &view)?;
     identity::close_nested_namespaces(ids, &view)?;
     drop(view);
     replace_standard_descriptors()?;
@@ -111,6 +114,7 @@ fn set_up(
     let kept: Vec<_> = std::iter::once(listener.as_fd())
         .chain(folders.iter().map(|folder| folder.descriptor.as_fd()))
         .chain(claim.iter().map(AsFd::as_fd))
+        .chain([score.descriptor().as_fd()])
         .chain([report.as_fd()])
         .collect();
     file::close_all_but(&kept).map_err(StageError::of(Stage::Descriptors))?;
@@ -131,6 +135,7 @@ fn set_up(
             CommandIdentity::Keep
         },
         posture,
+        score,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

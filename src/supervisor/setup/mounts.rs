@@ -17,7 +17,7 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use super::{StageError, cgroups::Seat, malformed};
+use super::{StageError, cgroups::Seat, counted::PTYS, malformed};
 use crate::{
     cgroup::{Folder, Hierarchy},
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_folder, mount::Kind},
@@ -106,10 +106,11 @@ pub fn prepare_detached(
 }
 
 fn map_of(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
-    namespace::make_user_namespace(
-        &[IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }],
-        &[IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }],
-    )
+    let uids = [IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }];
+    let mut gids = vec![IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }];
+    let more = ids.groups.iter().filter(|group| group.disk_gid != mount.disk_gid);
+    gids.extend(more.map(|group| IdPair { inside: group.disk_gid, outside: group.host_gid }));
+    namespace::make_user_namespace(&uids, &gids)
 }
 
 fn reach(mount: &Mount) -> Reach {
@@ -215,6 +216,9 @@ impl View {
         mount::attach(proc.as_fd(), place.as_fd(), c"")?;
         let writable = mount::copy(proc.as_fd(), c"", Reach::One)?;
         mount::restrict(proc.as_fd(), Attributes::READ_ONLY, Reach::One)?;
+        for name in HOSTS_OWN {
+            cover(proc.as_fd(), Path::new(name))?;
+        }
         self.proc = Some(writable);
         Ok(())
     }
@@ -240,13 +244,26 @@ impl View {
         for (name, target) in links {
             nix::unistd::symlinkat(target, dev.as_fd(), name)?;
         }
-        let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600")];
+        let most = PTYS.to_string();
+        let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600"), value(c"max", &most)];
+        self.message_queues(dev.as_fd(), attributes)?;
         let terminals = mount::make(c"devpts", &options, attributes)?;
         mkdirat(dev.as_fd(), "pts", Mode::from_bits_truncate(0o755))?;
         mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
         // For the tmpfs that the plan puts there: /dev itself can be read only from here on.
         mkdirat(dev.as_fd(), "shm", Mode::from_bits_truncate(0o755))?;
         mount::restrict(dev.as_fd(), Attributes::READ_ONLY, Reach::One)
+    }
+
+    /// Queues of mq_overview(7) are files of the ipc namespace: here landlock can be told to let them be opened.
+    fn message_queues(&self, dev: BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
+        let queues = match mount::make(c"mqueue", &[], attributes) {
+            // A kernel without them: opening one says so.
+            Err(Errno::ENODEV) => return Ok(()),
+            made => made?,
+        };
+        mkdirat(dev, "mqueue", Mode::from_bits_truncate(0o755))?;
+        mount::attach(queues.as_fd(), dev, c"mqueue")
     }
 
     /// A small file of the plan's own: in place where the folder is ours, else as a mount over the host's file.
@@ -301,6 +318,49 @@ impl View {
         let folder = self.folder(target.parent().ok_or(Errno::EINVAL)?)?;
         Ok(Place { folder, name: PathBuf::from(name) })
     }
+}
+
+/// Files of /proc that are about the whole machine and that no namespace narrows: its keys, its kernel's addresses, its
+/// modules, its memory, its timers, the locks of all processes. Not those that programs size themselves by (cpuinfo,
+/// meminfo, stat, loadavg, uptime).
+const HOSTS_OWN: [&str; 23] = [
+    "keys",
+    "key-users",
+    "kallsyms",
+    "modules",
+    "timer_list",
+    "sched_debug",
+    "schedstat",
+    "slabinfo",
+    "allocinfo",
+    "vmallocinfo",
+    "pagetypeinfo",
+    "latency_stats",
+    "locks",
+    "kmsg",
+    "kcore",
+    "kpagecount",
+    "kpageflags",
+    "kpagecgroup",
+    "sysrq-trigger",
+    "iomem",
+    "ioports",
+    "interrupts",
+    "bootconfig",
+];
+
+/// Lays the null device over a file of /proc, if this kernel has it.
+fn cover(proc: BorrowedFd<'_>, name: &Path) -> Result<(), Errno> {
+    // Through the mount that was just attached there.
+    let file = match step_into(proc, name) {
+        Ok(file) => file,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let null = mount::copy(AT_FDCWD, c"/dev/null", Reach::One)?;
+    let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+    mount::restrict(null.as_fd(), attributes, Reach::One)?;
+    mount::attach(null.as_fd(), file.as_fd(), c"")
 }
 
 /// A name in a folder of the view.

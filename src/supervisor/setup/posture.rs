@@ -15,6 +15,9 @@ const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "ne
 /// CAP_KILL, CAP_SETGID, CAP_SETUID.
 const SUPERVISORS_CAPABILITIES: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 
+/// Of [`Stage::Posture`], beyond the lines of status: commands could look into the supervisor's memory.
+const DUMPABLE: usize = 100;
+
 /// The supervisor's cgroup as the host names it; to be asked for before it has a cgroup namespace of its own.
 pub fn read_cgroup() -> Result<String, StageError> {
     let text =
@@ -34,6 +37,9 @@ pub fn read_back(
     let status =
         file::read_at(AT_FDCWD, Path::new("/proc/self/status")).map_err(StageError::of(Stage::Posture))?;
     let status = String::from_utf8_lossy(&status);
+    if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::Posture))? {
+        return Err(StageError::at(Stage::Posture, DUMPABLE, Errno::EPERM));
+    }
     let kept = if ids.privileged { SUPERVISORS_CAPABILITIES } else { 0 };
     let filtered = plan.seccomp.as_ref().is_some_and(|plan| plan.enabled);
     let expected = [

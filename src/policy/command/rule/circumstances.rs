@@ -34,7 +34,42 @@ pub(super) struct When {
     env: Vec<(String, Text)>,
 }
 
+/// Which field of the conditions is one that the caller claims, and nobody has checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Labels of the session.
+    Labels,
+    /// Variables.
+    Env,
+}
+
+impl std::fmt::Display for Claim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Labels => "labels",
+            Self::Env => "env",
+        })
+    }
+}
+
 impl When {
+    /// A condition that any caller can fulfil by claiming something. `None` where it holds for certain principals only.
+    pub(super) fn rests_on_a_claim(&self) -> Option<Claim> {
+        let claim = match (self.labels.is_empty(), self.env.is_empty()) {
+            (false, _) => Claim::Labels,
+            (true, false) => Claim::Env,
+            (true, true) => return None,
+        };
+        let accepts = |uid: u32| self.principal.iter().any(|text| text.accepts(&format!("uid:{uid}")));
+        // Every length that a uid but root's can have, and every digit that it can begin and end with: patterns that
+        // accept all of these are for everybody.
+        let lengths = (0..10).map(|length| 10_u64.pow(length));
+        let mut everybody = lengths
+            .flat_map(|unit| (1..=9).flat_map(move |first| (0..=9).map(move |last| first * unit + last)))
+            .filter_map(|uid| u32::try_from(uid).ok());
+        (self.principal.is_empty() || everybody.all(accepts)).then_some(claim)
+    }
+
     pub(super) fn compile(source: &WhenSource) -> Result<Self, PatternError> {
         let list = |texts: &[String]| texts.iter().map(|t| Text::compile(t)).collect::<Result<Vec<_>, _>>();
         let map = |texts: &BTreeMap<String, String>| {

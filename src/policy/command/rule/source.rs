@@ -127,6 +127,13 @@ pub struct Effects {
     pub limits: CgroupLimits,
 }
 
+impl Effects {
+    /// Whether they may give a command more than it has without them. Times and limits are only ever lowered.
+    pub(super) fn give_more(&self) -> bool {
+        self.profile.is_some() || !self.environment.is_empty() || !self.secrets.is_empty()
+    }
+}
+
 /// Why a rule is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
@@ -142,6 +149,12 @@ pub enum RuleError {
         #[source]
         cause: PatternError,
     },
+    /// It gives something to whoever claims to be given it.
+    #[error(
+        "when.{0}: callers claim these, so that they can only restrict: a rule that allows, or whose effects give a profile, \
+         variables or secrets, needs `principal`, too, and one that does not accept everybody"
+    )]
+    Claimed(super::Claim),
     /// Effects on a rule that lets nothing run.
     #[error("effects: only an allowing or asking rule can have effects")]
     EffectsOfDeny,

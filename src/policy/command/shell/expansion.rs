@@ -173,6 +173,10 @@ impl Reader<'_> {
             (b'=', _) | (b':', b'=') => {
                 self.unknown.insert(name.to_owned());
                 self.assign([name.to_owned()])?;
+                if is_indirect {
+                    // What is set is the variable that this one names.
+                    self.note(start, OpaqueReason::Assignment);
+                }
             }
             // What is in the variable is taken for a prompt, in which commands are substituted.
             (b'@', b'P') => self.note(start, OpaqueReason::Substitution),

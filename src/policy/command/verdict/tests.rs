@@ -109,7 +109,12 @@ fn verdict(form: Form<'_>, rules: &[Rule]) -> Verdict {
             rules,
             programs: &Host,
             circumstances: &circumstances,
-            denies_variable: &|name| name.starts_with("LD_") || name == "GIT_SSH_COMMAND",
+            lookup: Lookup::Trusted,
+            setting: &|name, _| match name {
+                name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => Setting::Denied,
+                "GUARDED" => Setting::Guarded,
+                _ => Setting::Free,
+            },
         },
     )
 }

@@ -35,7 +35,8 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
             rules: &rules,
             programs: &Host,
             circumstances: &circumstances,
-            denies_variable: &|_| false,
+            lookup: Lookup::Trusted,
+            setting: &|_, _| Setting::Free,
         };
         judge(Form::Line(line, Dialect::Bash), bench).decision
     };
@@ -70,4 +71,89 @@ fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_al
         assert_ne!(decide(line, Dialect::Bash), Decision::Deny, "{line}");
     }
     assert_eq!(decide("jobs -l; noglob ls", Dialect::Bash), Decision::Allow);
+}
+
+/// A host on which the trusted path has a program of its own, and the system another one of that name.
+struct TwoTools;
+
+impl Programs for TwoTools {
+    fn trusted(&self, name: &str) -> Found {
+        match name {
+            "tool" => Nominal.at("/opt/safe/tool", "/"),
+            name => Nominal.trusted(name),
+        }
+    }
+
+    fn at(&self, path: &str, cwd: &str) -> Found {
+        Nominal.at(path, cwd)
+    }
+}
+
+#[test]
+fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
+    let rule = "id='a'\ndecision='allow'\nargv=[['tool','ls'],'**']";
+    let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
+    let rules = [Rule::compile(&allowed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let decide = |line: &str, lookup, env: &[(&str, &str)]| {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let circumstances = Circumstances { cwd: "/work".into(), env, ..Circumstances::default() };
+        let setting = |name: &str, _: Option<&str>| match name {
+            "GUARDED" => Setting::Guarded,
+            _ => Setting::Free,
+        };
+        let bench = Bench {
+            rules: &rules,
+            programs: &TwoTools,
+            circumstances: &circumstances,
+            lookup,
+            setting: &setting,
+        };
+        judge(Form::Line(line, Dialect::Bash), bench).decision
+    };
+    let usual: &[(&str, &str)] = &[("PATH", "/opt/safe:/usr/bin"), ("HOME", "/home/agent")];
+    for line in
+        ["tool", "env tool", "env -i ls", "env -u PATH ls", "env - ls", "command -p ls", "env -u A tool"]
+    {
+        assert_eq!(decide(line, Lookup::Trusted, usual), Decision::Allow, "{line}");
+        assert_eq!(
+            decide(line, Lookup::Changed, usual),
+            Decision::Ask,
+            "{line}, with a path of the caller's"
+        );
+    }
+    for line in [
+        "env -i tool",
+        "env - tool",
+        "env -vi tool",
+        "env -u PATH tool",
+        "env -uPATH tool",
+        "env -iu A tool",
+        "env --unset=PATH tool",
+        "env --unset PATH tool",
+        "env --ignore-environment tool",
+        "command -p tool",
+        "exec -c tool",
+        "exec -cl tool",
+        "env -i sh -c ls",
+        "env -u PATH timeout 5 ls",
+        "GUARDED=1 ls",
+        "export GUARDED=1; ls",
+        "bash -c ': ${!x:=v}'; ls",
+        "let GUARDED=1; ls",
+        "read GUARDED; ls",
+    ] {
+        assert_eq!(decide(line, Lookup::Trusted, usual), Decision::Ask, "{line}");
+    }
+    // What the profile sets to protect is not taken away either.
+    let guarded = [usual, &[("GUARDED", "1")]].concat();
+    for (line, expected) in [
+        ("env -i ls", Decision::Ask),
+        ("env -u GUARDED ls", Decision::Ask),
+        ("unset GUARDED; ls", Decision::Ask),
+        ("unset OTHER; ls", Decision::Allow),
+        ("export GUARDED; ls", Decision::Allow),
+        ("env -u OTHER ls", Decision::Allow),
+    ] {
+        assert_eq!(decide(line, Lookup::Trusted, &guarded), expected, "{line}");
+    }
 }

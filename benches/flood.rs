@@ -1,0 +1,216 @@
+//! What another user's commands cost while one user attacks: latency and the gateway's memory, by kind of attack.
+//!
+//! The victim is this process; the attacker runs under a uid of its own. Each kind has a gateway of its own and is measured
+//! without the attack first, on the same gateway. Needs root, for the other uid.
+//! `cargo bench --bench flood -- [--rounds N]`
+
+#[path = "../tests/support/attack.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod attack;
+#[allow(dead_code, reason = "each benchmark uses its part")]
+mod support;
+
+use std::{
+    fs::{self, File, Permissions},
+    io::{BufRead, BufReader},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{PermissionsExt, chown},
+            process::CommandExt,
+        },
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use attack::Attack;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use support::{
+    gateway::{self, Gateway},
+    machine,
+    statistics::Samples,
+};
+
+const ATTACKER: u32 = 54_322;
+/// Bytes of arguments of a large request.
+const LARGE_BYTES: usize = 900_000;
+
+/// Kinds of `tests/attacks/flood.c`, with connections and streams.
+const KINDS: [(&str, &str, u32, u32); 10] = [
+    ("many connections", "connections", 2_000, 0),
+    ("silent connections", "silent", 2_000, 0),
+    ("slow handshakes", "handshake", 2_000, 0),
+    ("slow headers", "headers", 2_000, 0),
+    ("half-sent bodies", "bodies", 8, 48),
+    ("claimed lengths", "claims", 8, 512),
+    ("crumbs", "crumbs", 8, 256),
+    ("pings", "pings", 16, 0),
+    ("settings", "settings", 16, 0),
+    ("rapid resets", "resets", 16, 0),
+];
+
+fn main() {
+    if !support::asked_to_measure() {
+        return;
+    }
+    println!("## Floods\n");
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: another user needs root");
+        return;
+    }
+    machine::print_facts();
+    println!("| attack | median ms, without | with | p99 ms, without | with | memory MiB, without | with |");
+    println!("|---|---:|---:|---:|---:|---:|---:|");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for (name, kind, connections, streams) in KINDS {
+        runtime.block_on(measure(name, |place| place.flood(kind, connections, streams, Path::new("/"))));
+    }
+    runtime.block_on(measure("large requests", Place::large_requests));
+    runtime.block_on(measure("a hung mount", Place::hung_mount));
+}
+
+/// Measures a victim before and during an attack.
+async fn measure(name: &str, begin: impl FnOnce(&Place) -> Attacking) {
+    let rounds = support::number("rounds", 300);
+    let gateway = Gateway::start().await;
+    let place = Place::open(&gateway);
+    let mut client = gateway.connect().await;
+    let session = gateway.open_session(&mut client).await;
+    gateway::run(&mut client, gateway::command(&session, &["true"])).await;
+    let before = commands(&mut client, &session, rounds).await;
+    let memory_before = resident_mib(gateway.pid());
+    let attacking = begin(&place);
+    let during = commands(&mut client, &session, rounds).await;
+    let memory_during = resident_mib(gateway.pid());
+    drop(attacking);
+    let ms = |samples: &Samples, percent| samples.percentile(percent).as_secs_f64() * 1e3;
+    println!(
+        "| {name} | {:.2} | {:.2} | {:.2} | {:.2} | {memory_before} | {memory_during} |",
+        ms(&before, 50),
+        ms(&during, 50),
+        ms(&before, 99),
+        ms(&during, 99),
+    );
+    gateway::close_session(&mut client, &session).await;
+}
+
+async fn commands(client: &mut provost::client::Client, session: &str, rounds: usize) -> Samples {
+    let mut samples = Samples::default();
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        gateway::run(client, gateway::command(session, &["true"])).await;
+        samples.add(begun.elapsed());
+    }
+    samples
+}
+
+fn resident_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1_024
+}
+
+/// A gateway's folder, open to the attacker.
+struct Place {
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl Place {
+    fn open(gateway: &Gateway) -> Self {
+        let socket = PathBuf::from(gateway.address().trim_start_matches("unix:"));
+        let folder = gateway.workspace().parent().expect("it lies in the gateway's folder").to_owned();
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
+        Self { folder, socket }
+    }
+
+    fn flood(&self, kind: &str, connections: u32, streams: u32, root: &Path) -> Attacking {
+        let program = Attack::compiled("flood").placed_in(&self.folder);
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
+        let mut child = Command::new(program)
+            .arg(&self.socket)
+            .args([kind, &connections.to_string(), &streams.to_string()])
+            .arg(root)
+            .uid(ATTACKER)
+            .gid(ATTACKER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the attack can be started");
+        let stdout = child.stdout.take().expect("it was asked for");
+        let mut ready = String::new();
+        BufReader::new(stdout).read_line(&mut ready).expect("the attack speaks");
+        Attacking { children: vec![child], mount: None }
+    }
+
+    /// Two loops of commands with as many bytes as a request may have.
+    fn large_requests(&self) -> Attacking {
+        let (program, work) = (self.folder.join("provost"), self.folder.join("attacker"));
+        fs::copy(gateway::PROVOST, &program).expect("the program can be copied");
+        fs::create_dir(&work).expect("a directory can be made");
+        chown(&work, Some(ATTACKER), Some(ATTACKER)).expect("root can give it away");
+        let words = vec!["/x".repeat(40); LARGE_BYTES / 81].join(" ");
+        fs::write(work.join("words"), words).expect("a file can be written");
+        let script = format!(
+            "while :; do xargs -s 1200000 -a words {} run --gateway unix:{} -- true >/dev/null 2>&1; done",
+            program.display(),
+            self.socket.display()
+        );
+        let one = |_| {
+            Command::new("/bin/sh")
+                .args(["-c", &script])
+                .current_dir(&work)
+                .uid(ATTACKER)
+                .gid(ATTACKER)
+                .process_group(0)
+                .spawn()
+                .expect("the attack can be started")
+        };
+        let children = (0..2).map(one).collect();
+        // The first of them are on their way; there is no sign of it but time.
+        std::thread::sleep(Duration::from_millis(500));
+        Attacking { children, mount: None }
+    }
+
+    /// Sessions on a FUSE mount whose server never answers.
+    fn hung_mount(&self) -> Attacking {
+        let at = self.folder.join("hung");
+        fs::create_dir(&at).expect("a directory can be made");
+        let device = File::options().read(true).write(true).open("/dev/fuse").expect("the host has FUSE");
+        let options = format!(
+            "fd={},rootmode=40000,user_id={ATTACKER},group_id={ATTACKER},allow_other",
+            device.as_raw_fd()
+        );
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("provost-bench"), &at, Some("fuse"), flags, Some(options.as_str())).expect("it mounts");
+        let mut attacking = self.flood("sessions", 4, 16, &at);
+        attacking.mount = Some((at, device));
+        attacking
+    }
+}
+
+/// A running attack; ended with this.
+#[derive(Default)]
+struct Attacking {
+    children: Vec<Child>,
+    mount: Option<(PathBuf, File)>,
+}
+
+impl Drop for Attacking {
+    fn drop(&mut self) {
+        for mut child in std::mem::take(&mut self.children) {
+            // A loop of commands has a group of its own; anything else is one process.
+            let group = nix::unistd::Pid::from_raw(-child.id().cast_signed());
+            let _ = nix::sys::signal::kill(group, nix::sys::signal::Signal::SIGKILL);
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some((at, device)) = self.mount.take() {
+            umount2(&at, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH).expect("it can be unmounted");
+            drop(device);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What is in a leaf and in the cgroups below it: its processes, and the removal of nested cgroups.
+//!
+//! A command cannot make a cgroup, but the host can make one below a leaf and move processes into it. Those are the
+//! terminal's processes all the same. Nothing here goes above the leaf, and no link is followed.
+
+use std::{
+    ffi::{CStr, CString},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::{
+    dir::{Dir, Type},
+    errno::Errno,
+    fcntl::{OFlag, openat},
+    sys::stat::{Mode, fstat},
+    unistd::{UnlinkatFlags, read, unlinkat},
+};
+
+use super::leaf::{Leaf, Leaves};
+
+/// Nested cgroups are followed so deep below a leaf. Deeper ones are left to the end of the sandbox.
+const MAX_DEPTH: u32 = 16;
+
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+impl Leaves {
+    /// The thread groups of the leaf in every hierarchy, nested cgroups included, by their ids in our pid namespace, each
+    /// once, at most `most`. One whose main thread has exited is among them for as long as another thread lives; one that
+    /// the host has moved in one hierarchy is still in the others.
+    ///
+    /// # Errors
+    /// The errno of openat(2) or read(2), when the leaf can be read in no hierarchy. A nested cgroup that goes away
+    /// meanwhile is empty.
+    pub fn processes(&self, leaf: &Leaf, most: usize) -> Result<Vec<i32>, Errno> {
+        let mut pids = Vec::new();
+        let mut read = Err(Errno::ENOENT);
+        for &index in &leaf.groups {
+            let mut found = Vec::new();
+            match self.processes_in(leaf, index, most, &mut found) {
+                Ok(()) => read = Ok(()),
+                Err(errno) if read.is_err() => read = Err(errno),
+                Err(_) => {}
+            }
+            pids.append(&mut found);
+        }
+        read?;
+        pids.sort_unstable();
+        pids.dedup();
+        pids.truncate(most);
+        Ok(pids)
+    }
+
+    fn processes_in(
+        &self,
+        leaf: &Leaf,
+        index: usize,
+        most: usize,
+        found: &mut Vec<i32>,
+    ) -> Result<(), Errno> {
+        let top = self.open_group(leaf, index)?;
+        read_processes(&top, most, found)?;
+        if has_nested(&top) {
+            collect(top, most, MAX_DEPTH, found);
+        }
+        Ok(())
+    }
+
+    /// Removes the cgroups below a leaf's, deepest first, where they are empty. Those that are not stay. Whether there
+    /// were any.
+    pub(super) fn remove_nested(&self, leaf: &Leaf, index: usize) -> bool {
+        match self.open_group(leaf, index) {
+            Ok(top) if has_nested(&top) => {
+                remove_below(top, MAX_DEPTH);
+                true
+            }
+            Ok(_) | Err(_) => false,
+        }
+    }
+
+    fn open_group(&self, leaf: &Leaf, index: usize) -> Result<OwnedFd, Errno> {
+        openat(&self.folders[index].descriptor, leaf.name(), OFlag::O_RDONLY | DIRECTORY, Mode::empty())
+    }
+}
+
+/// A directory of these file systems has two links, and one more for each directory in it.
+fn has_nested(group: &OwnedFd) -> bool {
+    fstat(group).is_ok_and(|status| status.st_nlink > 2)
+}
+
+fn collect(group: OwnedFd, most: usize, depth: u32, pids: &mut Vec<i32>) {
+    for nested in nested(group) {
+        if pids.len() >= most || depth == 0 {
+            return;
+        }
+        // One that was removed meanwhile had nothing in it.
+        if read_processes(&nested.0, most, pids).is_ok() && has_nested(&nested.0) {
+            collect(nested.0, most, depth - 1, pids);
+        }
+    }
+}
+
+fn remove_below(group: OwnedFd, depth: u32) {
+    let Ok(parent) = group.try_clone() else { return };
+    for (nested, name) in nested(group) {
+        if depth > 0 && has_nested(&nested) {
+            remove_below(nested, depth - 1);
+        }
+        // EBUSY: something lives in it. EACCES: its owner removes it, or the gateway with the sandbox.
+        let _ = unlinkat(&parent, name.as_c_str(), UnlinkatFlags::RemoveDir);
+    }
+}
+
+/// The cgroups in a cgroup, open.
+fn nested(group: OwnedFd) -> Vec<(OwnedFd, CString)> {
+    let Ok(parent) = group.try_clone() else { return Vec::new() };
+    let Ok(mut entries) = Dir::from_fd(group) else { return Vec::new() };
+    let names = entries.iter().flatten().filter(|entry| entry.file_type() == Some(Type::Directory));
+    let names = names.map(|entry| entry.file_name().to_owned()).filter(|name| !is_itself(name));
+    let open = |name: CString| {
+        let opened = openat(&parent, name.as_c_str(), OFlag::O_RDONLY | DIRECTORY, Mode::empty());
+        opened.ok().map(|opened| (opened, name))
+    };
+    names.filter_map(open).collect()
+}
+
+fn is_itself(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// Opened for each look: on v1 a file that stays open shows an old list for ever.
+fn read_processes(group: impl AsFd, most: usize, pids: &mut Vec<i32>) -> Result<(), Errno> {
+    let file = openat(group, c"cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    while pids.len() < most {
+        let count = read(&file, &mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        text.extend_from_slice(&buffer[..count]);
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines = text.drain(..whole).collect::<Vec<u8>>();
+        // 0 stands for a process outside of our namespace.
+        pids.extend(parse_lines(&lines).filter(|pid| *pid > 0));
+    }
+    Ok(())
+}
+
+fn parse_lines(text: &[u8]) -> impl Iterator<Item = i32> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()?.parse().ok())
+}

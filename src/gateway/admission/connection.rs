@@ -1,0 +1,148 @@
+//! A connection: its user's credentials, its place in the user's share, and how fast it may be read.
+//!
+//! Reads no more while its user's frames cost more than they may; the kernel's socket buffer then holds the client
+//! back. Ends one that does not begin with HTTP/2 in time.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+    time::{Sleep, sleep},
+};
+use tonic::transport::server::Connected;
+
+use super::{Admission, ConnectionPlace, ConnectionRefusal, frames::Frames, refuse};
+use crate::session::Peer;
+
+/// A client must have begun with HTTP/2 in this time.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(in super::super) struct Connection {
+    stream: UnixStream,
+    peer: Peer,
+    place: ConnectionPlace,
+    frames: Frames,
+    /// Until it has begun.
+    handshake: Option<Pin<Box<Sleep>>>,
+    /// While its user must wait.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connection {
+    /// Takes a place for it. `None`: it is refused, counted and closed.
+    pub(in super::super) fn admit(admission: &Arc<Admission>, stream: UnixStream) -> Option<Self> {
+        let refusals = &admission.counters.connections;
+        let peer = match Peer::of(&stream) {
+            Ok(peer) => peer,
+            Err(error) => {
+                // Nobody is served who is not known.
+                tracing::debug!(error = %error, "connection refused: caller unknown");
+                refusals.one(ConnectionRefusal::Unknown);
+                return None;
+            }
+        };
+        match admission.connect(&peer) {
+            Ok(place) => {
+                let handshake = Some(Box::pin(sleep(HANDSHAKE_LIMIT)));
+                let frames = Frames::default();
+                Some(Self { stream, peer, place, frames, handshake, pause: None })
+            }
+            Err(refusal) => {
+                refusals.one(refusal);
+                let message = match refusal {
+                    ConnectionRefusal::Rate => "connections are made too fast",
+                    _ => "too many connections are open",
+                };
+                refuse(&stream, &format!("{}: {message}", peer.principal));
+                None
+            }
+        }
+    }
+
+    /// Whether it may be read now.
+    fn poll_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        if let Some(limit) = &mut self.handshake
+            && limit.as_mut().poll(context).is_ready()
+        {
+            self.place.admission.counters.connections.one(ConnectionRefusal::Handshake);
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn pay_for(&mut self, bytes: &[u8]) {
+        let units = self.frames.pass(bytes);
+        if self.frames.has_begun() {
+            self.handshake = None;
+        }
+        if let Some(debt) = self.place.share.pay(units) {
+            self.place.admission.counters.throttled.one();
+            self.pause = Some(Box::pin(sleep(debt)));
+        }
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.poll_allowed(context))?;
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.pay_for(&buffer.filled()[before..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,216 @@
+//! What one user may hold of the gateway before, and without, a session: connections, calls, bytes of requests, and the
+//! rate of HTTP/2 frames.
+//!
+//! A user is the uid that the kernel reports for a connection. A bound closes or refuses what belongs to that user and
+//! touches nothing of another one. Nothing here knows what a request says.
+
+mod bucket;
+mod calls;
+mod connection;
+mod frames;
+mod goaway;
+mod reserve;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{AcqRel, Acquire},
+        },
+    },
+    time::Duration,
+};
+
+use bucket::Bucket;
+pub(super) use calls::CallLayer;
+pub(super) use connection::Connection;
+use goaway::refuse;
+use nix::sys::resource::{Resource, getrlimit};
+pub(super) use reserve::{BACKOFF_MIN, Reserve};
+
+use crate::{
+    session::{Peer, Principal},
+    tally::{Count, Tally, words},
+};
+
+/// Connections of one user, at most; fewer where the gateway may open few files.
+const CONNECTIONS: usize = 512;
+/// Connections of one user, with two descriptors each, take at most a quarter of those that the gateway may have.
+const CONNECTIONS_PART: usize = 8;
+/// Connections that one user may make in a second, and at once.
+const CONNECTS_PER_S: f64 = 500.0;
+const CONNECTS_AT_ONCE: f64 = 1_000.0;
+/// Calls of one user that may be under way, waits and streams included.
+const CALLS: usize = 8_192;
+/// Bytes of one user's requests, as claimed or as arrived, until their calls are answered.
+const REQUEST_BYTES: u64 = 32 << 20;
+/// Units that the HTTP/2 frames of one user may cost in a second, and at once. `frames` has the costs.
+const FRAME_UNITS_PER_S: f64 = 100_000.0;
+const FRAME_UNITS_AT_ONCE: f64 = 200_000.0;
+/// Root and the gateway's own user have so many times as much.
+const TRUSTED_TIMES: u32 = 4;
+/// Users that are remembered although they hold nothing; beyond that they are forgotten.
+const IDLE_USERS: usize = 1_024;
+
+words! {
+    /// A connection that was closed, or an accept that was put off.
+    pub enum ConnectionRefusal {
+        /// The user has as many connections as it may.
+        Share = "share",
+        /// The user connects too often.
+        Rate = "rate",
+        /// The gateway has no descriptor left.
+        Descriptors = "descriptors",
+        /// The kernel does not report whose it is.
+        Unknown = "unknown",
+        /// No HTTP/2 came in time.
+        Handshake = "handshake",
+    }
+}
+
+words! {
+    /// A call that was refused before it was looked at.
+    pub enum CallRefusal {
+        /// The user has as many calls under way as it may.
+        Calls = "calls",
+        /// The user's requests under way have as many bytes as they may.
+        RequestBytes = "request_bytes",
+        /// The request came in too small pieces.
+        Pieces = "pieces",
+        /// The request did not arrive in time.
+        Slow = "slow",
+    }
+}
+
+/// What was refused, for the metrics.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) connections: Tally<ConnectionRefusal>,
+    pub(super) calls: Tally<CallRefusal>,
+    /// Times that a connection had to wait as its user's frames came too fast.
+    pub(super) throttled: Count,
+}
+
+/// All users' shares.
+#[derive(Debug)]
+pub(super) struct Admission {
+    own_uid: u32,
+    connections_max: usize,
+    shares: Mutex<HashMap<Principal, Arc<Share>>>,
+    open: AtomicUsize,
+    pub(super) counters: Counters,
+}
+
+impl Admission {
+    /// Nobody holds anything. `descriptors` is how many this process may have open.
+    pub(super) fn new(own_uid: u32, descriptors: u64) -> Arc<Self> {
+        let part = usize::try_from(descriptors).unwrap_or(usize::MAX) / CONNECTIONS_PART;
+        Arc::new(Self {
+            own_uid,
+            connections_max: part.max(1),
+            shares: Mutex::default(),
+            open: AtomicUsize::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    /// How many connections are open.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Acquire)
+    }
+
+    fn share(&self, principal: Principal) -> Arc<Share> {
+        let mut shares = self.shares.lock().expect("no code panics while it holds the shares");
+        if shares.len() > IDLE_USERS && !shares.contains_key(&principal) {
+            shares.retain(|_, share| Arc::strong_count(share) > 1);
+        }
+        let new = || Arc::new(Share::new(self.times(principal), self.connections_max));
+        shares.entry(principal).or_insert_with(new).clone()
+    }
+
+    fn times(&self, principal: Principal) -> u32 {
+        if principal.uid == 0 || principal.uid == self.own_uid { TRUSTED_TIMES } else { 1 }
+    }
+
+    /// Takes a place for a new connection of this user.
+    fn connect(self: &Arc<Self>, peer: &Peer) -> Result<ConnectionPlace, ConnectionRefusal> {
+        let share = self.share(peer.principal);
+        if !share.connects.try_one() {
+            return Err(ConnectionRefusal::Rate);
+        }
+        if !take_one(&share.connections, share.connections_max) {
+            return Err(ConnectionRefusal::Share);
+        }
+        self.open.fetch_add(1, AcqRel);
+        Ok(ConnectionPlace { admission: self.clone(), share })
+    }
+}
+
+/// What one user holds, and how much it may.
+#[derive(Debug)]
+struct Share {
+    connections: AtomicUsize,
+    connections_max: usize,
+    connects: Bucket,
+    calls: AtomicUsize,
+    calls_max: usize,
+    request_bytes: AtomicU64,
+    request_bytes_max: u64,
+    frame_units: Bucket,
+}
+
+impl Share {
+    fn new(times: u32, connections_of_descriptors: usize) -> Self {
+        let (factor, count) = (f64::from(times), times as usize);
+        Self {
+            connections: AtomicUsize::new(0),
+            connections_max: (CONNECTIONS * count).min(connections_of_descriptors),
+            connects: Bucket::new(CONNECTS_PER_S * factor, CONNECTS_AT_ONCE * factor),
+            calls: AtomicUsize::new(0),
+            calls_max: CALLS * count,
+            request_bytes: AtomicU64::new(0),
+            request_bytes_max: REQUEST_BYTES * u64::from(times),
+            frame_units: Bucket::new(FRAME_UNITS_PER_S * factor, FRAME_UNITS_AT_ONCE * factor),
+        }
+    }
+
+    /// Pays for frames that have arrived. How long the user has to wait when that was more than it may.
+    fn pay(&self, units: u32) -> Option<Duration> {
+        self.frame_units.take(f64::from(units))
+    }
+
+    fn hold_bytes(&self, more: u64) -> bool {
+        let fits = |held: u64| held.checked_add(more).filter(|bytes| *bytes <= self.request_bytes_max);
+        self.request_bytes.fetch_update(AcqRel, Acquire, fits).is_ok()
+    }
+
+    fn give_bytes_back(&self, bytes: u64) {
+        self.request_bytes.fetch_sub(bytes, AcqRel);
+    }
+}
+
+/// The place of one connection in its user's share, until it is dropped.
+#[derive(Debug)]
+struct ConnectionPlace {
+    admission: Arc<Admission>,
+    share: Arc<Share>,
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.share.connections.fetch_sub(1, AcqRel);
+        self.admission.open.fetch_sub(1, AcqRel);
+    }
+}
+
+/// How many descriptors this process may have open.
+pub(super) fn descriptors_max() -> u64 {
+    // It cannot fail for a limit that every kernel has.
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
+}
+
+fn take_one(held: &AtomicUsize, max: usize) -> bool {
+    held.fetch_update(AcqRel, Acquire, |count| (count < max).then_some(count + 1)).is_ok()
+}

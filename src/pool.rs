@@ -1,0 +1,223 @@
+//! Threads for work that may block for as long as somebody else likes: file systems of callers above all.
+//!
+//! Each user has a few places and nobody has all of them. A place stays taken until its work returns, however long that
+//! takes and whether or not anybody waits for it: what hangs costs its user a place, and nobody else anything. The
+//! asynchronous workers and their own blocking threads never do such work.
+
+#![forbid(unsafe_code)]
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    time::timeout,
+};
+
+/// A thread without work ends after this.
+const IDLE: Duration = Duration::from_secs(10);
+/// Users whose places are remembered although nothing is under way; beyond that they are forgotten.
+const IDLE_USERS: usize = 1_024;
+
+/// Why work was not done, or is not known to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// It did not return in time. It may still do so.
+    #[error("the file system has not answered within {} s", .0.as_secs())]
+    Overdue(Duration),
+    /// All places of this user stayed taken, and nothing of it returned, for that time.
+    #[error("{0} requests of this user wait for a file system that does not answer, the most there may be")]
+    Busy(usize),
+    /// The system gives no thread, or the work has panicked.
+    #[error("there is no thread for it")]
+    NoThread,
+}
+
+/// A pool of threads, with places for each user.
+#[derive(Debug)]
+pub struct Pool {
+    per_user: usize,
+    users: Mutex<HashMap<u32, Arc<User>>>,
+    all: Arc<Semaphore>,
+    workers: Arc<Workers>,
+}
+
+/// The places of one user, and how much of its work has returned.
+#[derive(Debug)]
+struct User {
+    places: Arc<Semaphore>,
+    returned: AtomicU64,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Workers {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    idle: usize,
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// With so many places for each user, and in all.
+    pub fn new(per_user: usize, in_all: usize) -> Self {
+        let all = Arc::new(Semaphore::new(in_all));
+        Self { per_user, users: Mutex::default(), all, workers: Arc::default() }
+    }
+
+    /// Does this work on a thread of the pool, for this user.
+    ///
+    /// # Errors
+    /// [`PoolError`]: when nothing of this user returns for `limit`. What the work returns later is dropped.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        uid: u32,
+        limit: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        let user = self.user(uid);
+        let places = self.places(&user, limit).await.ok_or(PoolError::Busy(self.per_user))?;
+        let (answer, answered) = oneshot::channel();
+        self.workers.submit(Box::new(move || {
+            let result = work();
+            user.returned.fetch_add(1, Relaxed);
+            drop(places);
+            // Nobody waits any more: the result is dropped, and with it what it holds.
+            let _ = answer.send(result);
+        }))?;
+        match timeout(limit, answered).await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(_)) => Err(PoolError::NoThread),
+            Err(_) => Err(PoolError::Overdue(limit)),
+        }
+    }
+
+    /// A place of the user, and one of all; the user's first, so that waiting for it takes none of the others'.
+    async fn places(&self, user: &User, limit: Duration) -> Option<[OwnedSemaphorePermit; 2]> {
+        let both = async {
+            let own = user.places.clone().acquire_owned().await;
+            let all = self.all.clone().acquire_owned().await;
+            [own, all].map(|place| place.expect("the places are never closed"))
+        };
+        tokio::pin!(both);
+        let mut returned = user.returned.load(Relaxed);
+        loop {
+            if let Ok(places) = timeout(limit, &mut both).await {
+                return Some(places);
+            }
+            // Much work of one user is no reason to refuse it, as long as it goes on.
+            let now = user.returned.load(Relaxed);
+            if std::mem::replace(&mut returned, now) == now {
+                return None;
+            }
+        }
+    }
+
+    fn user(&self, uid: u32) -> Arc<User> {
+        let mut users = self.users.lock().expect("no code panics while it holds the users' places");
+        if users.len() > IDLE_USERS && !users.contains_key(&uid) {
+            users.retain(|_, user| Arc::strong_count(user) > 1);
+        }
+        let new = || User { places: Arc::new(Semaphore::new(self.per_user)), returned: AtomicU64::new(0) };
+        users.entry(uid).or_insert_with(|| Arc::new(new())).clone()
+    }
+}
+
+impl Workers {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no code panics while it holds the queue")
+    }
+
+    /// There are never more jobs than places, so that one which hangs delays no other: each finds a thread that is idle,
+    /// or gets a new one.
+    fn submit(self: &Arc<Self>, job: Job) -> Result<(), PoolError> {
+        let mut queue = self.lock();
+        queue.jobs.push_back(job);
+        if queue.idle >= queue.jobs.len() {
+            drop(queue);
+            self.wake.notify_one();
+            return Ok(());
+        }
+        let this = self.clone();
+        let started = thread::Builder::new().name("provost-pool".into()).spawn(move || this.work());
+        if started.is_err() {
+            // The newest: the others have their threads.
+            queue.jobs.pop_back();
+            return Err(PoolError::NoThread);
+        }
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                // A panic ends this work and not the thread; whoever waits is answered by the dropped channel.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+                queue = self.lock();
+                continue;
+            }
+            queue.idle += 1;
+            let (back, waited) =
+                self.wake.wait_timeout(queue, IDLE).expect("no code panics while it holds the queue");
+            queue = back;
+            queue.idle -= 1;
+            if waited.timed_out() && queue.jobs.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LATE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn what_hangs_takes_its_user_s_places_and_nobody_else_s() {
+        let pool = Pool::new(2, 8);
+        let (release_one, one) = sync_channel::<()>(0);
+        let (release_two, two) = sync_channel::<()>(0);
+        for held in [one, two] {
+            let hung = pool.run(1, SOON, move || held.recv().ok()).await;
+            assert_eq!(hung, Err(PoolError::Overdue(SOON)));
+        }
+        assert_eq!(pool.run(1, SOON, || 7).await, Err(PoolError::Busy(2)));
+        assert_eq!(pool.run(2, LATE, || 7).await, Ok(7));
+        release_one.send(()).unwrap();
+        assert_eq!(pool.run(1, LATE, || 7).await, Ok(7), "the place is free again");
+        drop(release_two);
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_frees_its_place() {
+        let pool = Pool::new(1, 1);
+        let panicked: Result<(), _> = pool.run(1, LATE, || panic!("of a test")).await;
+        assert_eq!(panicked, Err(PoolError::NoThread));
+        assert_eq!(pool.run(1, LATE, || 7).await, Ok(7));
+    }
+}

@@ -1,0 +1,163 @@
+//! What others named (paths, variables, programs, rules, whole commands), written so that it neither drives the terminal that
+//! shows it nor reads as something else.
+//!
+//! One function for each place that such a text goes to: a line, a page, a bounded sentence, JSON. Pure. It changes nothing
+//! that a program reads: values in JSON come back as they were.
+
+use std::{borrow::Cow, fmt::Write};
+
+/// Whether a character is not seen as itself: a control of a terminal (C0, DEL, C1), one that turns the direction of writing or
+/// ends a line, one without a width.
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// As one line: what is not seen as itself is escaped, line ends and tabs too.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_unseen)
+}
+
+/// As a page: line ends and tabs stay.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_unseen(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// As a page of so many bytes at most, with how long it was where it is cut.
+pub fn bounded(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    if text.len() <= max_bytes && !text.chars().any(is_unseen) {
+        return Cow::Borrowed(text);
+    }
+    // What is escaped is not shorter, so that no more of it can be shown.
+    let shown = lines(cut(text, max_bytes));
+    if shown.len() <= max_bytes && text.len() <= max_bytes {
+        return Cow::Owned(shown.into_owned());
+    }
+    let mark = format!("... ({} bytes)", text.len());
+    Cow::Owned(format!("{}{mark}", cut(&shown, max_bytes.saturating_sub(mark.len()))))
+}
+
+/// The beginning of a text, whole characters of it.
+pub fn cut(text: &str, max_bytes: usize) -> &str {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
+}
+
+/// Bytes that may not be text: each that is not is written as a number.
+pub fn bytes(text: &[u8]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        shown.push_str(&line(chunk.valid()));
+        for byte in chunk.invalid() {
+            let _ = write!(shown, "\\x{byte:02x}");
+        }
+    }
+    shown
+}
+
+/// JSON that says the same, in which every character is seen as itself.
+pub fn json(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| byte < 0x7f) {
+        return Cow::Borrowed(text);
+    }
+    // Outside of strings there are no such characters, but for blanks, which stay.
+    let is_hidden = |c: char| is_unseen(c) && !c.is_ascii_control() || c == '\u{7f}';
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_hidden(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }),
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// As [`json`], for an encoder's bytes.
+pub fn json_bytes(encoded: Vec<u8>) -> Vec<u8> {
+    match std::str::from_utf8(&encoded).map(json) {
+        Ok(Cow::Owned(shown)) => shown.into_bytes(),
+        Ok(Cow::Borrowed(_)) | Err(_) => encoded,
+    }
+}
+
+fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_hidden(c) {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
+        }
+    }
+    // A few of these are printed as they are by `escape_debug`: they have a shape in some language.
+    match shown.contains(&is_hidden) {
+        true => Cow::Owned(shown.chars().map(|c| numbered(c, &is_hidden)).collect()),
+        false => Cow::Owned(shown),
+    }
+}
+
+fn numbered(c: char, is_hidden: &impl Fn(char) -> bool) -> String {
+    if is_hidden(c) { c.escape_unicode().to_string() } else { c.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}[31m\u{7f}\u{9b}2J\u{202e}cod\u{2066}\u{61c}\u{200e}\u{2028}\u{feff}\r\0z";
+
+    #[test]
+    fn what_drives_a_terminal_or_turns_a_line_is_written_out() {
+        let shown = line(HOSTILE);
+        assert_eq!(
+            shown,
+            "a\\u{1b}[31m\\u{7f}\\u{9b}2J\\u{202e}cod\\u{2066}\\u{61c}\\u{200e}\\u{2028}\\u{feff}\\r\\0z"
+        );
+        assert_eq!(line("größer 漢字 \u{1f980}"), "größer 漢字 \u{1f980}");
+        assert_eq!(line("a\n\tb"), "a\\n\\tb");
+        assert_eq!(lines("a\n\tb\r"), "a\n\tb\\r");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_numbers() {
+        assert_eq!(bytes(b"a\xff\xc3\x28\x1b"), "a\\xff\\xc3(\\u{1b}");
+    }
+
+    #[test]
+    fn what_is_cut_says_how_long_it_was() {
+        assert_eq!(bounded("short", 16), "short");
+        let cut = bounded(&"x".repeat(10_000), 100).into_owned();
+        assert!(cut.len() <= 100 && cut.ends_with("... (10000 bytes)"), "{cut}");
+        assert!(bounded(&"\u{1b}".repeat(40), 50).len() <= 50);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_gets_through(text in ".*", max in 40_usize..200) {
+            prop_assert!(!line(&text).chars().any(is_unseen));
+            prop_assert!(lines(&text).chars().all(|c| !is_unseen(c) || matches!(c, '\n' | '\t')));
+            prop_assert!(bounded(&text, max).len() <= max);
+        }
+
+        #[test]
+        fn json_comes_back_as_it_was(text in "[\u{0}-\u{ffff}]*", other in ".*") {
+            let value = serde_json::json!({ "a": format!("{text}{HOSTILE}\u{e0001}"), &text: [other] });
+            for encoded in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
+                let shown = json(&encoded);
+                prop_assert!(shown.chars().all(|c| !is_unseen(c) || c == '\n'));
+                prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! What governs commands: policies, configuration, keys, secrets, journal, state, sockets, the gateway's program.
+//! No directory in which commands work may hold any of it, lie in it, or reach it.
+//!
+//! Compares objects by device and inode, and by their place in their file system, so that links, renamed directories and
+//! other mount points of the same directory lead nowhere. Reads no content, and repairs nothing: who asks refuses.
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use nix::{errno::Errno, sys::stat::fstat};
+
+use super::trace::{self, Mounts, Place, Trace};
+use crate::policy::profile::{Access, Filesystem};
+
+/// What a governing object is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The state directory.
+    State,
+    /// A policy file, or the directory of all of them.
+    Policies,
+    /// The configuration file.
+    Configuration,
+    /// The journal's directory.
+    Journal,
+    /// The key that signs the journal.
+    SigningKey,
+    /// The file of a secret.
+    Secret,
+    /// A socket that the gateway listens on.
+    Socket,
+    /// The gateway's own executable file.
+    Program,
+}
+
+impl Kind {
+    /// Whether a command must not even see it.
+    fn is_confidential(self) -> bool {
+        match self {
+            Self::State | Self::Journal | Self::SigningKey | Self::Secret | Self::Socket => true,
+            Self::Policies | Self::Configuration | Self::Program => false,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::State => "gateway's state",
+            Self::Policies => "policies",
+            Self::Configuration => "configuration",
+            Self::Journal => "journal",
+            Self::SigningKey => "journal's signing key",
+            Self::Secret => "secret",
+            Self::Socket => "gateway's socket",
+            Self::Program => "gateway's program",
+        })
+    }
+}
+
+/// A governing object by the name that the gateway uses for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoverningPath {
+    /// What it is for.
+    pub kind: Kind,
+    /// Absolute; links may lie on the way.
+    pub path: PathBuf,
+}
+
+/// All that governs the commands of a gateway.
+#[derive(Debug, Default)]
+pub struct Governing {
+    /// As long as the gateway runs.
+    fixed: Vec<GoverningPath>,
+    /// What the policy in force names.
+    of_policy: Mutex<Vec<GoverningPath>>,
+    generation: AtomicU64,
+    /// The gateway's program, where sandboxes cover it instead of refusing the root that holds it.
+    covered: Option<PathBuf>,
+}
+
+/// A directory or file that commands are shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// Absolute, without links.
+    pub path: &'a Path,
+    /// The object.
+    pub descriptor: BorrowedFd<'a>,
+    /// What commands can do there.
+    pub access: Access,
+}
+
+/// Why a directory or file cannot be shown to commands.
+#[derive(Debug, thiserror::Error)]
+pub enum GoverningError {
+    /// It reaches what governs them.
+    #[error("{path:?} is, holds, lies in or reaches the {kind}: no command may reach what governs it")]
+    Reached {
+        /// The directory or file.
+        path: PathBuf,
+        /// What it reaches.
+        kind: Kind,
+        /// By its name, which is not for callers.
+        governing: PathBuf,
+    },
+    /// Nobody can tell.
+    #[error("cannot find out whether {path:?} reaches what governs commands")]
+    Unknown {
+        /// The directory or file.
+        path: PathBuf,
+        /// The governing object, or the mount table; not for callers.
+        of: PathBuf,
+        /// The reason.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+impl GoverningError {
+    /// The governing object, for people who run the gateway.
+    pub fn governing(&self) -> &Path {
+        match self {
+            Self::Reached { governing, .. } => governing,
+            Self::Unknown { of, .. } => of,
+        }
+    }
+}
+
+impl Governing {
+    /// These objects, whatever the policy. The program in `covered` is shown read-only to the commands of a root that
+    /// holds it.
+    #[must_use]
+    pub fn new(fixed: Vec<GoverningPath>, covered: Option<PathBuf>) -> Self {
+        Self { fixed, covered, ..Self::default() }
+    }
+
+    /// What governs whatever the policy says.
+    pub fn fixed(&self) -> &[GoverningPath] {
+        &self.fixed
+    }
+
+    /// Of these, where the policy is read from.
+    pub fn policies(&self) -> impl Iterator<Item = &GoverningPath> {
+        self.fixed.iter().filter(|one| one.kind == Kind::Policies)
+    }
+
+    /// The program that is covered in a root that holds it.
+    pub fn covered(&self) -> Option<&Path> {
+        self.covered.as_deref()
+    }
+
+    /// Counts the changes: a check is about one generation.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Replaces what the policy names; answers with what it named before.
+    pub fn replace(&self, of_policy: Vec<GoverningPath>) -> Vec<GoverningPath> {
+        let before = std::mem::replace(&mut *self.lock(), of_policy);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        before
+    }
+
+    /// What the policy names now.
+    pub fn of_policy(&self) -> Vec<GoverningPath> {
+        self.lock().clone()
+    }
+
+    /// Refuses what reaches a governing object.
+    ///
+    /// # Errors
+    /// [`GoverningError`], for the first of `shown` that does, or of which nobody can tell.
+    pub fn check(&self, shown: &[Shown<'_>]) -> Result<(), GoverningError> {
+        let Some(first) = shown.first() else { return Ok(()) };
+        let unknown = |of: &Path, cause| {
+            let (path, of) = (first.path.to_owned(), of.to_owned());
+            GoverningError::Unknown { path, of, cause }
+        };
+        let mounts = Mounts::read().map_err(|cause| unknown(Path::new("/proc/self/mountinfo"), cause))?;
+        let all: Vec<GoverningPath> = self.fixed.iter().cloned().chain(self.of_policy()).collect();
+        let mut governing = Vec::with_capacity(all.len());
+        for one in &all {
+            let traced = trace::follow(&one.path).and_then(|trace| Ok((mounts.place_at(&trace)?, trace)));
+            let (place, trace) = traced.map_err(|cause| unknown(&one.path, cause))?;
+            governing.push(Traced { one, trace, place });
+        }
+        shown.iter().try_for_each(|shown| check_one(shown, &governing, &mounts))
+    }
+
+    /// Refuses extra directories of a profile that reach a governing object. Those that are not there show nothing.
+    ///
+    /// # Errors
+    /// [`GoverningError`].
+    pub fn check_extras(&self, files: &Filesystem) -> Result<(), GoverningError> {
+        let read_only = files.read_only.iter().map(|path| (path, Access::Read));
+        let writable = files.writable.iter().map(|path| (path, Access::Write));
+        let mut opened = Vec::new();
+        for (path, access) in read_only.chain(writable) {
+            let real = path.canonicalize();
+            match real.and_then(|real| Ok((trace::open(&real)?, real))) {
+                Ok((descriptor, real)) => opened.push((real, descriptor, access)),
+                // The sandbox that would show it is refused for that.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(cause) => {
+                    let of = path.clone();
+                    return Err(GoverningError::Unknown { path: path.clone(), of, cause });
+                }
+            }
+        }
+        let mut all = Vec::with_capacity(opened.len());
+        for (path, descriptor, access) in &opened {
+            all.push(Shown { path, descriptor: descriptor.as_fd(), access: *access });
+        }
+        self.check(&all)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<GoverningPath>> {
+        self.of_policy.lock().expect("no code panics while it holds the list of what governs")
+    }
+}
+
+struct Traced<'a> {
+    one: &'a GoverningPath,
+    trace: Trace,
+    place: Option<Place>,
+}
+
+fn check_one(shown: &Shown<'_>, governing: &[Traced<'_>], mounts: &Mounts) -> Result<(), GoverningError> {
+    let unknown = |cause: io::Error| {
+        let path = shown.path.to_owned();
+        GoverningError::Unknown { of: path.clone(), path, cause }
+    };
+    let status = fstat(shown.descriptor).map_err(|errno| unknown(errno.into()))?;
+    let object = (status.st_dev, status.st_ino);
+    // Of a mount that nobody sees, nobody can tell what it shows.
+    let place = mounts.place_of(shown.descriptor).map_err(unknown)?;
+    let place = place.ok_or_else(|| unknown(Errno::ESTALE.into()))?;
+    for Traced { one, trace, place: theirs } in governing {
+        if shown.access == Access::Read && !one.kind.is_confidential() {
+            continue;
+        }
+        let is_directory = trace.end().is_some_and(|end| end.metadata.is_dir());
+        let reaches = |shown: &Place| {
+            theirs
+                .as_ref()
+                .is_some_and(|theirs| theirs.is_within(shown) || (is_directory && shown.is_within(theirs)))
+        };
+        let by_name =
+            trace.real.starts_with(shown.path) || (is_directory && shown.path.starts_with(&trace.real));
+        if by_name || trace.passes(object) || reaches(&place) || mounts.shown_below(shown.path).any(reaches) {
+            let (path, governing) = (shown.path.to_owned(), one.path.clone());
+            return Err(GoverningError::Reached { path, kind: one.kind, governing });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn reached(governing: &Governing, path: &Path, access: Access) -> Option<Kind> {
+        let (real, descriptor) = (path.canonicalize().unwrap(), trace::open(path).unwrap());
+        match governing.check(&[Shown { path: &real, descriptor: descriptor.as_fd(), access }]) {
+            Ok(()) => None,
+            Err(GoverningError::Reached { kind, .. }) => Some(kind),
+            Err(error @ GoverningError::Unknown { .. }) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn what_holds_lies_in_or_passes_a_governing_object_is_refused_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path();
+        for directory in ["gov/policies/in", "work/deep", "links", "elsewhere"] {
+            fs::create_dir_all(top.join(directory)).unwrap();
+        }
+        fs::write(top.join("elsewhere/key"), "").unwrap();
+        symlink("../elsewhere/key", top.join("links/key")).unwrap();
+        let of = |kind, path: &str| GoverningPath { kind, path: top.join(path) };
+        let fixed = vec![
+            of(Kind::Policies, "gov/policies"),
+            of(Kind::SigningKey, "links/key"),
+            of(Kind::Secret, "absent/secret"),
+        ];
+        let governing = Governing::new(fixed, None);
+        let write = |path: &str| reached(&governing, &top.join(path), Access::Write);
+        for policies in ["", "gov", "gov/policies", "gov/policies/in"] {
+            assert_eq!(write(policies), Some(Kind::Policies), "{policies}");
+        }
+        assert_eq!(write("links"), Some(Kind::SigningKey), "the link could be replaced");
+        assert_eq!(write("elsewhere"), Some(Kind::SigningKey));
+        for free in ["work", "work/deep"] {
+            assert_eq!(write(free), None, "{free}");
+        }
+        assert_eq!(reached(&governing, &top.join("gov"), Access::Read), None, "policies may be read");
+        assert_eq!(reached(&governing, &top.join("elsewhere"), Access::Read), Some(Kind::SigningKey));
+        let generation = governing.generation();
+        assert!(governing.replace(vec![of(Kind::Secret, "work/token")]).is_empty());
+        assert_eq!(write("work"), Some(Kind::Secret), "a file that is not there yet could be made");
+        assert_ne!(governing.generation(), generation);
+    }
+
+    #[test]
+    fn extras_that_are_not_there_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = GoverningPath { kind: Kind::State, path: folder.path().join("state") };
+        let governing = Governing::new(vec![state], None);
+        let extras = |path: PathBuf| Filesystem { writable: vec![path], ..Filesystem::default() };
+        assert!(governing.check_extras(&extras("/no/such".into())).is_ok());
+        assert!(governing.check_extras(&extras(folder.path().to_owned())).is_err());
+    }
+}

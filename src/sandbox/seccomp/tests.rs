@@ -1,0 +1,258 @@
+//! The filter's answers, as a small classic BPF machine gives them.
+
+use libc::c_long;
+
+use super::{
+    Machine,
+    bytecode::{ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, RETURN, errno},
+    conditional::FAMILIES,
+    program,
+};
+
+struct Call {
+    arch: u32,
+    number: c_long,
+    arguments: [u64; 6],
+}
+
+fn call(number: c_long, arguments: &[u64]) -> Call {
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    Call { arch: Machine::X86_64.audit_arch(), number, arguments: all }
+}
+
+/// A small classic BPF machine, for what the kernel would answer.
+fn judge(program: &[u8], call: &Call) -> u32 {
+    let mut data = Vec::new();
+    data.extend_from_slice(&(call.number as u32).to_ne_bytes());
+    data.extend_from_slice(&call.arch.to_ne_bytes());
+    data.extend_from_slice(&0_u64.to_ne_bytes());
+    for argument in call.arguments {
+        data.extend_from_slice(&argument.to_ne_bytes());
+    }
+    let code: Vec<_> = program.chunks_exact(8).collect();
+    let mut accumulator = 0_u32;
+    let mut at = 0_usize;
+    loop {
+        let one = code[at];
+        let operation = u16::from_ne_bytes([one[0], one[1]]);
+        let value = u32::from_ne_bytes([one[4], one[5], one[6], one[7]]);
+        let jump = |taken: bool| 1 + usize::from(if taken { one[2] } else { one[3] });
+        at += match operation {
+            LOAD => {
+                let from = value as usize;
+                accumulator = u32::from_ne_bytes(data[from..from + 4].try_into().unwrap());
+                1
+            }
+            AND => {
+                accumulator &= value;
+                1
+            }
+            JUMP_EQUAL => jump(accumulator == value),
+            JUMP_AT_LEAST => jump(accumulator >= value),
+            JUMP_IF_ANY_BIT => jump(accumulator & value != 0),
+            RETURN => return value,
+            other => panic!("no such operation {other:#x}"),
+        };
+    }
+}
+
+const EPERM: u32 = errno(libc::EPERM);
+const ENOSYS: u32 = errno(libc::ENOSYS);
+
+fn answers(number: c_long, arguments: &[u64]) -> u32 {
+    judge(&program(Machine::X86_64), &call(number, arguments))
+}
+
+#[test]
+fn ordinary_calls_are_allowed() {
+    for number in [0, 1, 9, 57, 59, 60, 231, 435, 101, 322] {
+        assert_eq!(answers(number, &[]), ALLOW, "{number}");
+    }
+    assert_eq!(answers(257, &[0, 0, 0o101, 0o644]), ALLOW, "openat that creates");
+    assert_eq!(answers(56, &[0x0120_0011]), ALLOW, "clone as fork does it");
+    assert_eq!(answers(56, &[0x003d_0f00]), ALLOW, "clone of a thread");
+}
+
+#[test]
+fn sockets_are_of_the_families_that_a_network_namespace_holds() {
+    for call in [41, 53] {
+        for family in FAMILIES {
+            assert_eq!(answers(call, &[u64::from(family)]), ALLOW, "{family}");
+        }
+        for family in [0, 9, 15, 17, 29, 30, 38, 40] {
+            assert_eq!(answers(call, &[family]), errno(libc::EAFNOSUPPORT), "{family}");
+        }
+    }
+}
+
+#[test]
+fn set_id_modes_are_refused_wherever_a_mode_can_be_given() {
+    for (number, arguments) in [
+        (90, [0, 0o4755, 0, 0]),
+        (91, [0, 0o2755, 0, 0]),
+        (268, [0, 0, 0o4755, 0]),
+        (452, [0, 0, 0o6755, 0]),
+        (85, [0, 0o4755, 0, 0]),
+        (2, [0, 0o101, 0o4755, 0]),
+        (257, [0, 0, 0o101, 0o4755]),
+        (257, [0, 0, 0o20_200_002, 0o4755]),
+        (133, [0, 0o104_755, 0, 0]),
+        (259, [0, 0, 0o104_755, 0]),
+    ] {
+        assert_eq!(answers(number, &arguments), EPERM, "{number}");
+    }
+    assert_eq!(answers(257, &[0, 0, 0, 0o4755]), ALLOW, "a mode without creation means nothing");
+    assert_eq!(answers(90, &[0, 0o1777]), ALLOW, "the sticky bit is harmless");
+    assert_eq!(answers(437, &[]), ENOSYS);
+}
+
+#[test]
+fn namespaces_are_refused_in_clone_and_unshare() {
+    for bit in [0x2_0000_u64, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000] {
+        assert_eq!(answers(56, &[bit | 17]), EPERM, "clone {bit:#x}");
+        assert_eq!(answers(272, &[bit]), EPERM, "unshare {bit:#x}");
+    }
+    assert_eq!(answers(272, &[0x80]), EPERM);
+    assert_eq!(answers(272, &[0x400]), ALLOW, "unshare of descriptors");
+}
+
+#[test]
+fn typing_into_a_terminal_is_refused_whatever_the_upper_half_says() {
+    assert_eq!(answers(16, &[0, 0x5412]), EPERM);
+    assert_eq!(answers(16, &[0, 0xdead_0000_0000_5412]), EPERM);
+    assert_eq!(answers(16, &[0, 0x1_0000_5412]), EPERM);
+    assert_eq!(answers(16, &[0, 0x541C]), EPERM);
+    assert_eq!(answers(16, &[0, 0x5413]), ALLOW);
+}
+
+#[test]
+fn only_the_plain_personality_is_allowed() {
+    for allowed in [0, 0xffff_ffff, 0x0004_0000] {
+        assert_eq!(answers(135, &[allowed]), ALLOW, "{allowed:#x}");
+    }
+    for refused in [8, 0x0040_0000, 0x0044_0000] {
+        assert_eq!(answers(135, &[refused]), EPERM, "{refused:#x}");
+    }
+}
+
+#[test]
+fn limits_and_scheduling_of_the_supervisor_are_out_of_reach() {
+    assert_eq!(answers(302, &[0, 7, 0x7fff_0000_0000]), ALLOW, "prlimit of oneself");
+    assert_eq!(answers(302, &[1, 7, 0]), ALLOW, "to read another's limits");
+    for new in [0x7fff_0000_0000, 0x1000, 0x1000_0000_0000_0000] {
+        assert_eq!(answers(302, &[1, 7, new]), EPERM, "{new:#x}");
+        assert_eq!(answers(302, &[77, 7, new]), EPERM, "{new:#x}");
+        assert_eq!(answers(302, &[0xdead_0000_0000_0001, 7, new]), EPERM, "{new:#x}");
+    }
+    for call in [142, 144, 203, 314] {
+        assert_eq!(answers(call, &[0]), ALLOW, "{call}");
+        assert_eq!(answers(call, &[77]), ALLOW, "{call}");
+        assert_eq!(answers(call, &[1]), EPERM, "{call}");
+        assert_eq!(answers(call, &[0xdead_0000_0000_0001]), EPERM, "{call}");
+    }
+    for (call, process, user) in [(141, 0, 2), (251, 1, 3)] {
+        assert_eq!(answers(call, &[process, 0, 19]), ALLOW, "{call}");
+        assert_eq!(answers(call, &[process, 77, 19]), ALLOW, "{call}");
+        assert_eq!(answers(call, &[process, 1, 19]), EPERM, "{call}");
+        assert_eq!(answers(call, &[process + 1, 1, 19]), EPERM, "{call} of a group");
+        assert_eq!(answers(call, &[user, 0, 19]), EPERM, "{call} of a user");
+        assert_eq!(answers(call, &[user, 1000, 19]), EPERM, "{call} of a user");
+    }
+}
+
+#[test]
+fn no_tracer_holds_back_the_end_of_what_it_traces() {
+    for request in [0x4200, 0x4206] {
+        assert_eq!(answers(101, &[request, 77, 0, 0x3f]), ALLOW, "{request:#x}");
+        assert_eq!(answers(101, &[request, 77, 0, 0x40]), EPERM, "{request:#x}");
+        assert_eq!(answers(101, &[request, 77, 0, 0x10_007f]), EPERM, "{request:#x}");
+    }
+    assert_eq!(answers(101, &[7, 77, 0, 0x40]), ALLOW, "PTRACE_CONT has no options");
+}
+
+#[test]
+fn other_machines_and_x32_are_refused() {
+    let mut foreign = call(1, &[]);
+    foreign.arch = 0x4000_0003;
+    assert_eq!(judge(&program(Machine::X86_64), &foreign), KILL_PROCESS);
+    assert_eq!(answers(0x4000_0001, &[]), EPERM);
+}
+
+#[test]
+fn both_machines_refuse_what_matters_by_their_own_numbers() {
+    let arm = program(Machine::Aarch64);
+    let mut bpf = call(280, &[]);
+    bpf.arch = Machine::Aarch64.audit_arch();
+    assert_eq!(judge(&arm, &bpf), EPERM);
+    assert_eq!(answers(321, &[]), EPERM);
+    let mut write = call(64, &[]);
+    write.arch = Machine::Aarch64.audit_arch();
+    assert_eq!(judge(&arm, &write), ALLOW);
+    assert_eq!(answers(425, &[]), ENOSYS);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_numbers_are_the_c_library_s() {
+    assert_eq!(libc::SYS_bpf, 321);
+    assert_eq!(libc::SYS_openat, 257);
+    assert_eq!(libc::SYS_openat2, 437);
+    assert_eq!(libc::SYS_mount_setattr, 442);
+    assert_eq!(libc::SYS_fchmodat2, 452);
+    assert_eq!(libc::SYS_personality, 135);
+    assert_eq!(libc::SYS_unshare, 272);
+    assert_eq!(libc::SYS_prlimit64, 302);
+    assert_eq!(libc::SYS_sched_setparam, 142);
+    assert_eq!(libc::SYS_sched_setscheduler, 144);
+    assert_eq!(libc::SYS_sched_setaffinity, 203);
+    assert_eq!(libc::SYS_sched_setattr, 314);
+    assert_eq!(libc::SYS_setpriority, 141);
+    assert_eq!(libc::SYS_ioprio_set, 251);
+    assert_eq!(libc::SYS_ptrace, 101);
+}
+
+#[test]
+fn sockets_are_of_the_protocols_that_programs_use() {
+    for (family, allowed, refused) in [
+        (2_u64, [0_u64, 1, 6, 17, 58].as_slice(), [33_u64, 115, 132, 136, 255, 256, 262].as_slice()),
+        (10, &[0, 1, 6, 17, 58], &[33, 115, 132, 136, 255, 256, 262]),
+        (16, &[0, 4, 15], &[6, 7, 9, 11, 12, 16, 20, 21]),
+        (1, &[0, 1, 16], &[]),
+    ] {
+        for protocol in allowed {
+            assert_eq!(answers(41, &[family, 2, *protocol]), ALLOW, "{family} {protocol}");
+        }
+        for protocol in refused {
+            let answer = answers(41, &[family, 2 | 0o2_000_000, *protocol | 1 << 40]);
+            assert_eq!(answer, errno(libc::EPROTONOSUPPORT), "{family} {protocol}");
+        }
+    }
+}
+
+#[test]
+fn what_the_host_has_a_fixed_number_of_is_refused() {
+    assert_eq!(answers(9, &[0, 4096, 3, 0x4_0022]), EPERM, "mmap of a huge page");
+    assert_eq!(answers(9, &[0, 4096, 3, 0x22]), ALLOW);
+    assert_eq!(answers(319, &[0, 5]), EPERM, "memfd_create of huge pages");
+    assert_eq!(answers(319, &[0, 3]), ALLOW);
+    assert_eq!(answers(29, &[0, 4096, 0o4600]), EPERM, "shmget of huge pages");
+    for option in [26, 50, 51, 52] {
+        assert_eq!(answers(54, &[3, 1, option]), EPERM, "{option}");
+        assert_eq!(answers(54, &[3, 6, option]), ALLOW, "{option} of another level");
+    }
+    assert_eq!(answers(54, &[3, 1, 2]), ALLOW, "SO_REUSEADDR");
+    assert_eq!(answers(206, &[1]), ENOSYS);
+}
+
+#[test]
+fn what_watches_or_answers_for_others_is_refused() {
+    assert_eq!(answers(300, &[]), EPERM, "fanotify_init");
+    assert_eq!(answers(447, &[]), ENOSYS, "memfd_secret");
+    assert_eq!(answers(317, &[1, 8]), EPERM, "a listener");
+    assert_eq!(answers(317, &[1, 9]), EPERM, "a listener, and another flag");
+    assert_eq!(answers(317, &[1, 1]), ALLOW, "a filter of one's own");
+    for command in [0x541D_u64, 0x5423, 0x1_0000_5423] {
+        assert_eq!(answers(16, &[0, command]), EPERM, "{command:#x}");
+    }
+}

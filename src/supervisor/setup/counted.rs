@@ -1,0 +1,71 @@
+//! Bounds on what the kernel counts by user or by namespace, where no cgroup could hold it: `docs/limits.md`, "Counted by
+//! user", has the whole list.
+//!
+//! With a range of host ids each sandbox is a user of its own, and what one takes is taken from nobody. An ordinary user's
+//! sandboxes are all charged to that user: there each may have a part. Lowers what was inherited and raises nothing.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    sys::resource::{Resource, getrlimit, setrlimit},
+};
+
+use super::{StageError, mounts::View};
+use crate::{
+    proto::supervisor::{Identity, Stage},
+    sys::file,
+};
+
+/// Queued signals and POSIX timers of one sandbox.
+const PENDING: u64 = 8_192;
+/// Of all sandboxes that are charged to one user together, as long as that user's own limit allows.
+const PENDING_OF_A_USER: u64 = 65_536;
+/// Pseudo-terminals of one sandbox. A host has 4,096 by default, of which it keeps 1,024 for itself.
+pub const PTYS: u32 = 64;
+/// Of a user's inotify instances and watches each of that user's sandboxes may have this part.
+const USERS_PART: u64 = 4;
+
+/// In the launcher: what the new user namespace may charge to whoever makes it.
+pub fn bound_namespace() -> Result<(), Errno> {
+    bound(PENDING_OF_A_USER)
+}
+
+/// In the supervisor, before it gives up its power over the user namespace.
+pub fn bound_sandbox(ids: &Identity, view: &View) -> Result<(), StageError> {
+    let step = |index| StageError::of_step(Stage::NestedNamespaces, index);
+    bound(PENDING).map_err(step(6))?;
+    if ids.privileged {
+        return Ok(());
+    }
+    let proc =
+        view.proc.as_ref().map(AsFd::as_fd).ok_or(StageError::new(Stage::NestedNamespaces, Errno::ENOENT))?;
+    let parts = [
+        ("sys/fs/inotify/max_user_instances", "sys/user/max_inotify_instances"),
+        ("sys/fs/inotify/max_user_watches", "sys/user/max_inotify_watches"),
+    ];
+    for (index, (whole, part)) in parts.into_iter().enumerate() {
+        match take_part(proc, whole, part) {
+            // A kernel without inotify has none to bound.
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(errno) => return Err(step(7 + index)(errno)),
+        }
+    }
+    Ok(())
+}
+
+fn bound(pending: u64) -> Result<(), Errno> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_SIGPENDING)?;
+    let bound = hard.min(pending);
+    setrlimit(Resource::RLIMIT_SIGPENDING, bound, bound)
+}
+
+fn take_part(proc: BorrowedFd<'_>, whole: &str, part: &str) -> Result<(), Errno> {
+    let text = file::read_at(proc, Path::new(whole))?;
+    let whole: u64 =
+        std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).ok_or(Errno::EBADMSG)?;
+    file::write_once_at(proc, Path::new(part), (whole / USERS_PART).max(1).to_string().as_bytes())
+}

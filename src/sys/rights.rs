@@ -1,0 +1,165 @@
+//! A principal's rights on the file system, taken on by one thread for one piece of work: fsuid, fsgid and supplementary
+//! groups (credentials(7), setfsuid(2)).
+//!
+//! With an fsuid that is not root's, the kernel takes the capabilities that bypass permissions out of the thread's
+//! effective set (capabilities(7)), and puts them back with root's. Refuses to work with any other rights than those asked
+//! for, and to go on when its own cannot be had back.
+
+use std::sync::Arc;
+
+use nix::{
+    errno::Errno,
+    unistd::{getegid, geteuid, getgroups},
+};
+
+/// What setfsuid(2) and setfsgid(2) take for no change, to ask what is set.
+const NO_CHANGE: libc::c_uint = libc::c_uint::MAX;
+
+/// Ids of the host by which the kernel permits and refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+}
+
+impl Rights {
+    /// Those of this process.
+    #[must_use]
+    pub fn own() -> Self {
+        let groups: Vec<u32> =
+            getgroups().unwrap_or_default().into_iter().map(nix::unistd::Gid::as_raw).collect();
+        Self { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: groups.into() }
+    }
+
+    /// Does some work with these rights and no others. Root works as root, and this process's own user as itself. The
+    /// work must not hand anything to another thread: that one has its own rights.
+    ///
+    /// # Errors
+    /// `EPERM` where this process cannot take them on; nothing was done.
+    pub fn exercise<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        let us = geteuid();
+        // Root may do whatever we may.
+        if self.uid == us.as_raw() || self.uid == 0 {
+            return Ok(work());
+        }
+        if !us.is_root() {
+            return Err(Errno::EPERM);
+        }
+        let taken = TakenOn::new(self)?;
+        let done = work();
+        drop(taken);
+        Ok(done)
+    }
+}
+
+/// This thread has other rights for as long as this lives.
+struct TakenOn {
+    own: Rights,
+    /// Of a thread, and to be given back on the same.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl TakenOn {
+    fn new(rights: &Rights) -> Result<Self, Errno> {
+        // From here on whatever happens ends with our own.
+        let taken = Self { own: Rights::own(), _not_send: std::marker::PhantomData };
+        set(rights)?;
+        Ok(taken)
+    }
+}
+
+impl Drop for TakenOn {
+    fn drop(&mut self) {
+        if set(&self.own).is_err() {
+            // A thread that serves everybody must not go on with somebody's rights.
+            std::process::abort();
+        }
+    }
+}
+
+/// The user last, who may set the groups no more; and for the way back first.
+fn set(rights: &Rights) -> Result<(), Errno> {
+    let is_root = rights.uid == geteuid().as_raw();
+    if is_root {
+        set_user(rights.uid)?;
+    }
+    set_groups(&rights.groups)?;
+    set_group(rights.gid)?;
+    if is_root { Ok(()) } else { set_user(rights.uid) }
+}
+
+/// Of the calling thread only: the C library's function would set all threads'.
+fn set_groups(groups: &[u32]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads as many numbers as the slice has, and keeps no reference to them.
+    let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
+    Errno::result(set).map(drop)
+}
+
+fn set_user(uid: u32) -> Result<(), Errno> {
+    // SAFETY: only a number is passed; the call sets what belongs to the calling thread.
+    let now = unsafe {
+        libc::setfsuid(uid);
+        libc::setfsuid(NO_CHANGE)
+    };
+    // It answers with what was set before, and never with an error.
+    if now.cast_unsigned() == uid { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+fn set_group(gid: u32) -> Result<(), Errno> {
+    // SAFETY: as in `set_user`.
+    let now = unsafe {
+        libc::setfsgid(gid);
+        libc::setfsgid(NO_CHANGE)
+    };
+    if now.cast_unsigned() == gid { Ok(()) } else { Err(Errno::EPERM) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_principal_sees_what_it_sees_on_the_host_and_this_thread_afterwards_what_it_saw() {
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root can take on rights");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let closed = folder.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::write(closed.join("file"), "x").unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o750)).unwrap();
+        std::os::unix::fs::chown(&closed, None, Some(4243)).unwrap();
+        let read = |uid, groups: &[u32]| {
+            let rights = Rights { uid, gid: uid, groups: groups.into() };
+            rights.exercise(|| fs::read(closed.join("file")).map_err(|error| error.kind())).unwrap()
+        };
+        assert_eq!(read(4242, &[]), Err(std::io::ErrorKind::PermissionDenied));
+        assert_eq!(read(4242, &[4243]), Ok(b"x".to_vec()), "a member of the group may enter");
+        assert_eq!(read(0, &[]), Ok(b"x".to_vec()));
+        let own = Rights::own();
+        assert!(fs::read(closed.join("file")).is_ok(), "what was taken on was given back");
+        let panicked = std::panic::catch_unwind(|| {
+            Rights { uid: 4242, gid: 4242, groups: [].into() }.exercise(|| panic!("in the work"))
+        });
+        assert!(panicked.is_err() && fs::read(closed.join("file")).is_ok());
+        assert_eq!(Rights::own(), own);
+    }
+
+    #[test]
+    fn who_is_not_root_cannot_be_somebody_else() {
+        if geteuid().is_root() {
+            println!("SKIPPED: root can");
+            return;
+        }
+        let rights = Rights { uid: geteuid().as_raw() + 1, gid: 1, groups: [].into() };
+        assert_eq!(rights.exercise(|| ()), Err(Errno::EPERM));
+    }
+}

@@ -1,0 +1,107 @@
+//! The gateway's own deadline for every end that was asked for or has come due: a time limit, an idle limit, a kill, a
+//! release, the close of a session, the drain.
+//!
+//! The supervisor ends a command. If the gateway has not heard of the end within a bound beyond the grace, it kills the
+//! command's cgroup itself, and at the last the sandbox's first process, with which the kernel ends everything in it. It
+//! trusts nothing that the supervisor says meanwhile, and does nothing while the supervisor is in time.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{
+    summary::TimeLimits,
+    terminal::{Claim, Terminal},
+};
+
+/// How long after its grace an end may take to be reported, before the gateway kills the command's cgroup.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// How long after that before the gateway kills the sandbox. Longer than the supervisor takes to give up by itself: it knows
+/// more, and a machine with much to end may be slow.
+const LAST_BOUND: Duration = Duration::from_secs(10);
+
+/// How often in the time that a command may write nothing the gateway looks whether it has.
+const IDLE_LOOKS: u32 = 4;
+
+/// A deadline that is no more than this before one that is set is the same.
+const SAME: Duration = Duration::from_secs(1);
+
+/// When a deadline applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Applies {
+    /// Whatever the command is doing.
+    Always,
+    /// Only while one of its processes lives: what it has written may wait for its reader beyond its limits.
+    WhileItRuns,
+}
+
+impl Terminal {
+    /// Holds the command to its limits, from now on. A gateway that has taken it over counts from there: its supervisor,
+    /// which knows better, ends it earlier.
+    pub(super) fn hold_to_limits(self: &Arc<Self>) {
+        let TimeLimits { limit, idle, grace } = self.summary.times;
+        if let Some(limit) = limit {
+            let at = Instant::now() + limit.saturating_add(grace).saturating_add(BOUND);
+            tokio::spawn(enforce(self.clone(), at, Applies::WhileItRuns));
+        }
+        if let Some(idle) = idle {
+            let window = idle.saturating_add(grace).saturating_add(BOUND);
+            tokio::spawn(enforce_idle(self.clone(), window));
+        }
+    }
+
+    /// Has the command ended when this grace and a bound are over.
+    pub(super) fn must_end_within(self: &Arc<Self>, grace: Option<Duration>) {
+        let grace = grace.unwrap_or(self.summary.times.grace);
+        self.must_end_by(Instant::now() + grace.saturating_add(BOUND));
+    }
+
+    /// Has the command ended at once: its supervisor does not answer.
+    pub(super) fn must_end_now(self: &Arc<Self>) {
+        self.must_end_by(Instant::now());
+    }
+
+    fn must_end_by(self: &Arc<Self>, at: Instant) {
+        if self.shorten_deadline(at.into_std(), SAME) {
+            tokio::spawn(enforce(self.clone(), at, Applies::Always));
+        }
+    }
+}
+
+async fn enforce(terminal: Arc<Terminal>, at: Instant, applies: Applies) {
+    if timeout_at(at, terminal.over()).await.is_err() {
+        force(&terminal, applies).await;
+    }
+}
+
+/// Looks a few times in each window whether anything was written, because nobody tells.
+async fn enforce_idle(terminal: Arc<Terminal>, window: Duration) {
+    let (mut written, mut since) = (terminal.written_bytes(), Instant::now());
+    while timeout(window / IDLE_LOOKS, terminal.over()).await.is_err() {
+        let now = terminal.written_bytes();
+        if now != written {
+            (written, since) = (now, Instant::now());
+        } else if since.elapsed() >= window {
+            return force(&terminal, Applies::WhileItRuns).await;
+        }
+    }
+}
+
+async fn force(terminal: &Arc<Terminal>, applies: Applies) {
+    let Some(live) = terminal.live() else { return };
+    let (sandbox, id) = (&live.sandbox, terminal.id.to_string());
+    if applies == Applies::WhileItRuns && !sandbox.has_processes_of(&id) {
+        return;
+    }
+    if terminal.claim_force() == Claim::Taken {
+        return;
+    }
+    tracing::error!(sandbox.id = sandbox.id(), terminal.id = %id, "a command was not ended in time by its supervisor: its cgroup is killed");
+    sandbox.kill_command(&id).await;
+    if timeout(LAST_BOUND, terminal.over()).await.is_ok() {
+        return;
+    }
+    tracing::error!(sandbox.id = sandbox.id(), terminal.id = %id, "a command outlives its kill: its sandbox is killed, and with it the other commands in it");
+    sandbox.kill().await;
+}

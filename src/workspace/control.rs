@@ -1,0 +1,186 @@
+//! The places of a workspace by which people's tools find code to run, and which change of one is dangerous.
+//!
+//! Reads what it judges by descriptor, and changes nothing.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{
+    gitconfig::{self, Flavour},
+    tree::{ASIDE, Content, Tree},
+};
+
+/// Directories of a repository that hold objects and names, and no configuration. They are not looked at, and nothing
+/// may point into them.
+pub const SKIPPED: [&str; 3] = ["objects", "refs", "logs"];
+/// The most bytes of a value that a person is shown.
+const SHOWN_BYTES: usize = 120;
+
+/// What a control place is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A configuration of git's.
+    Config(Flavour),
+    /// It says where a repository, or a part of one, is: `.git` as a file, `commondir`.
+    Pointer,
+    /// It is run by git.
+    Hook,
+    /// The directory of hooks itself.
+    Hooks,
+    /// A file or directory that a tool other than git looks for.
+    Tool,
+}
+
+/// A control place: where it is and what is there.
+#[derive(Debug)]
+pub struct Sight {
+    /// Below the root.
+    pub path: PathBuf,
+    /// What it is for.
+    pub role: Role,
+    /// What is there.
+    pub content: Content,
+    /// When it last changed: [`Tree::content`].
+    pub changed_at: i64,
+}
+
+/// Whether a directory is a repository's own, as git finds it: by name or by what is in it.
+pub fn is_repository(path: &Path, has: impl Fn(&str) -> bool) -> bool {
+    path.file_name().is_some_and(|name| name == ".git")
+        || (has("objects") && has("refs"))
+        || (has("HEAD") && has("commondir"))
+}
+
+/// Whether an event about this name in a directory can be about a control place.
+pub fn is_interesting(name: &OsStr) -> bool {
+    matches!(
+        name.as_bytes(),
+        b".git"
+            | b".gitmodules"
+            | b"config"
+            | b"config.worktree"
+            | b"commondir"
+            | b"hooks"
+            | b"objects"
+            | b"refs"
+    )
+}
+
+/// Whether git can run a file of that name in a directory of hooks.
+pub fn is_hook(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    !name.ends_with(b".sample") && !name.windows(ASIDE.len()).any(|part| part == ASIDE.as_bytes())
+}
+
+/// What a change makes people's tools run; `None` for a change that makes them run nothing.
+pub fn judge(
+    tree: &Tree,
+    repositories: &BTreeSet<PathBuf>,
+    before: Option<&Content>,
+    sight: &Sight,
+) -> Option<String> {
+    if before == Some(&sight.content) {
+        return None;
+    }
+    match (sight.role, &sight.content) {
+        (_, Content::Absent) => None,
+        (Role::Tool, _) => match before {
+            None | Some(Content::Absent) => Some("a file that tools run or read commands from".to_owned()),
+            Some(_) => None,
+        },
+        (Role::Hooks | Role::Config(_) | Role::Pointer, Content::Directory) => None,
+        (Role::Hooks, Content::File { .. }) => None,
+        (_, Content::Link(to)) => Some(format!("a link to {}", shown(&to.to_string_lossy()))),
+        (_, Content::Strange) => Some("something that cannot be read as a file".to_owned()),
+        (Role::Config(flavour), Content::File { bytes, .. }) => judge_config(flavour, before, bytes),
+        (Role::Pointer, Content::File { bytes, .. }) => judge_pointer(tree, repositories, &sight.path, bytes),
+        (Role::Hook, Content::Directory) => None,
+        (Role::Hook, Content::File { .. }) => Some("a hook".to_owned()),
+    }
+}
+
+fn judge_config(flavour: Flavour, before: Option<&Content>, bytes: &[u8]) -> Option<String> {
+    let known = match before {
+        Some(Content::File { bytes, .. }) => gitconfig::dangerous(bytes, flavour),
+        _ => BTreeSet::new(),
+    };
+    let now = gitconfig::dangerous(bytes, flavour);
+    let mut new = now.difference(&known);
+    let first = new.next()?;
+    let more = match new.count() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    Some(shown(&format!("{} = {}", first.name(), first.value)) + &more)
+}
+
+/// A pointer may lead to a place in the same root that is looked at as well: elsewhere nobody would see what it holds.
+fn judge_pointer(tree: &Tree, repositories: &BTreeSet<PathBuf>, path: &Path, bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let is_git_file = path.file_name().is_some_and(|name| name == ".git");
+    let target = match is_git_file {
+        true => text.strip_prefix("gitdir:").map(str::trim)?,
+        false => text.trim(),
+    };
+    let elsewhere = || Some(format!("leads to {}", shown(target)));
+    let Some(target) = beneath(tree, path.parent().unwrap_or(Path::new("")), Path::new(target)) else {
+        return elsewhere();
+    };
+    if tree.directory(&target).is_err() || is_skipped(repositories, &target) {
+        return elsewhere();
+    }
+    // In a repository's own directory, what is there has been judged; a directory of files may hold anything.
+    let is_own = target.components().any(|part| part.as_os_str() == ".git");
+    let config = match tree.content(&target.join("config")).0 {
+        Content::File { bytes, .. } => gitconfig::dangerous(&bytes, Flavour::Repository),
+        _ => BTreeSet::new(),
+    };
+    let hooks = tree.directory(&target.join("hooks")).and_then(Tree::names).unwrap_or_default();
+    let has_code = !config.is_empty() || hooks.iter().any(|(name, _)| is_hook(name));
+    (!is_own && has_code).then(elsewhere).flatten()
+}
+
+/// Where a path leads that is written in a file of this directory, if that is below the root. One that goes up after it
+/// went down is not followed: a link on the way would lead it elsewhere.
+pub fn beneath(tree: &Tree, directory: &Path, path: &Path) -> Option<PathBuf> {
+    let (mut at, path) = match path.is_absolute() {
+        true => (PathBuf::new(), path.strip_prefix(tree.path()).ok()?),
+        false => (directory.to_owned(), path),
+    };
+    let mut goes_up = true;
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => {
+                goes_up = false;
+                at.push(name);
+            }
+            Component::CurDir => {}
+            Component::ParentDir if goes_up && at.pop() => {}
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(at)
+}
+
+/// Whether a place lies in a directory that is not looked at.
+fn is_skipped(repositories: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    path.ancestors().any(|at| {
+        let is_name = at.file_name().is_some_and(|name| SKIPPED.iter().any(|skipped| name == *skipped));
+        is_name && at.parent().is_some_and(|above| repositories.contains(above))
+    })
+}
+
+/// So much of a text as a person is shown, on one line.
+fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if shown.len() > SHOWN_BYTES {
+        let end = (0..=SHOWN_BYTES).rev().find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
+        shown.truncate(end);
+        shown.push_str("...");
+    }
+    shown
+}

@@ -1,0 +1,277 @@
+//! The grammar of git's configuration files, and which of their entries make git run code. Pure.
+//!
+//! Reads at least what git reads: what git would refuse whole may be read here in part, which finds too much and never
+//! too little. Changes nothing, and follows no include.
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use serde::Deserialize;
+
+/// One entry: its name in small letters but for the subsection, and its value.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    section: String,
+    subsection: Option<String>,
+    variable: String,
+    /// Without quotes and escapes.
+    pub value: String,
+}
+
+impl Entry {
+    /// As people write it: `core.fsmonitor`.
+    pub fn name(&self) -> String {
+        let Self { section, subsection, variable, .. } = self;
+        match subsection {
+            Some(subsection) => format!("{section}.{subsection}.{variable}"),
+            None => format!("{section}.{variable}"),
+        }
+    }
+}
+
+/// Which keys of a file are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// A repository's configuration.
+    Repository,
+    /// `.gitmodules`.
+    Modules,
+}
+
+/// The entries of a file that make git run code.
+pub fn dangerous(text: &[u8], flavour: Flavour) -> BTreeSet<Entry> {
+    let rules = match flavour {
+        Flavour::Repository => &DATA.key,
+        Flavour::Modules => &DATA.modules,
+    };
+    let is_dangerous = |entry: &Entry| rules.iter().any(|rule| rule.fits(entry));
+    Reader::new(text).entries().into_iter().filter(is_dangerous).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Data {
+    key: Vec<Rule>,
+    modules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    name: String,
+    #[serde(default)]
+    starts: Vec<String>,
+    #[serde(default)]
+    safe: Vec<String>,
+    #[serde(default)]
+    below: Option<String>,
+    #[expect(dead_code, reason = "for who reads the data file")]
+    reason: String,
+}
+
+static DATA: LazyLock<Data> = LazyLock::new(|| {
+    let text = include_str!("../../policies/data/git-config.toml");
+    toml::from_str(text).expect("the data file is part of the build, and a test reads it")
+});
+
+impl Rule {
+    fn fits(&self, entry: &Entry) -> bool {
+        let value = entry.value.trim().to_ascii_lowercase();
+        self.names(entry)
+            && (self.starts.is_empty() || self.starts.iter().any(|start| value.starts_with(start)))
+            && !self.safe.contains(&value)
+            && self.below.as_ref().is_none_or(|below| {
+                entry.subsection.as_ref().is_some_and(|subsection| subsection.starts_with(below))
+            })
+    }
+
+    fn names(&self, entry: &Entry) -> bool {
+        // `section.*.variable`, `section.*`, or the name itself.
+        match self.name.split_once(".*") {
+            None => entry.name().eq_ignore_ascii_case(&self.name),
+            Some((section, "")) => entry.section == section && entry.subsection.is_none(),
+            Some((section, variable)) => {
+                let name = entry.name().to_ascii_lowercase();
+                entry.subsection.is_some()
+                    && name.strip_prefix(section).is_some_and(|rest| {
+                        rest.starts_with('.') && rest.ends_with(variable) && rest.len() > variable.len()
+                    })
+            }
+        }
+    }
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self { text: text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text), at: 0 }
+    }
+
+    fn entries(mut self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        let (mut section, mut subsection) = (String::new(), None);
+        while let Some(byte) = self.peek() {
+            match byte {
+                b'#' | b';' => self.skip_line(),
+                b'[' => (section, subsection) = self.header(),
+                byte if byte.is_ascii_alphanumeric() => {
+                    let (variable, value) = self.assignment();
+                    let (section, subsection) = (section.clone(), subsection.clone());
+                    entries.push(Entry { section, subsection, variable, value });
+                }
+                _ => self.at += 1,
+            }
+        }
+        entries
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek();
+        self.at += 1;
+        // A line may end as on other systems.
+        if byte == Some(b'\r') && self.peek() == Some(b'\n') {
+            self.at += 1;
+            return Some(b'\n');
+        }
+        byte
+    }
+
+    fn skip_line(&mut self) {
+        while !matches!(self.next(), None | Some(b'\n')) {}
+    }
+
+    /// `[section]`, `[section.subsection]` or `[section "subsection"]`.
+    fn header(&mut self) -> (String, Option<String>) {
+        self.at += 1;
+        let mut name = Vec::new();
+        let mut quoted = None;
+        while let Some(byte) = self.next() {
+            match byte {
+                b']' | b'\n' => break,
+                b'"' => quoted = Some(self.quoted_subsection()),
+                byte if byte.is_ascii_whitespace() => {}
+                byte => name.push(byte.to_ascii_lowercase()),
+            }
+        }
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match (quoted, name.split_once('.')) {
+            (Some(subsection), _) => (name, Some(subsection)),
+            (None, Some((section, subsection))) => (section.to_owned(), Some(subsection.to_owned())),
+            (None, None) => (name, None),
+        }
+    }
+
+    fn quoted_subsection(&mut self) -> String {
+        let mut bytes = Vec::new();
+        while let Some(byte) = self.next() {
+            match byte {
+                b'"' | b'\n' => break,
+                b'\\' => bytes.extend(self.next()),
+                byte => bytes.push(byte),
+            }
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn assignment(&mut self) -> (String, String) {
+        let mut name = Vec::new();
+        while let Some(byte) = self.peek().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+            name.push(byte.to_ascii_lowercase());
+            self.at += 1;
+        }
+        while self.peek().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
+            self.at += 1;
+        }
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match self.peek() {
+            Some(b'=') => {
+                self.at += 1;
+                (name, self.value())
+            }
+            // No value stands for true; what follows is the next entry's.
+            _ => (name, "true".to_owned()),
+        }
+    }
+
+    fn value(&mut self) -> String {
+        let (mut bytes, mut is_quoted, mut is_comment) = (Vec::new(), false, false);
+        while let Some(byte) = self.next() {
+            match byte {
+                b'\n' => break,
+                _ if is_comment => {}
+                b'"' => is_quoted = !is_quoted,
+                b'#' | b';' if !is_quoted => is_comment = true,
+                b'\\' => match self.next() {
+                    // The line goes on.
+                    Some(b'\n') | None => {}
+                    Some(b'n') => bytes.push(b'\n'),
+                    Some(b't') => bytes.push(b'\t'),
+                    Some(b'b') => bytes.push(0x08),
+                    Some(other) => bytes.push(other),
+                },
+                byte => bytes.push(byte),
+            }
+        }
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let entries = dangerous(text.as_bytes(), Flavour::Repository);
+        entries.iter().map(|entry| format!("{}={}", entry.name(), entry.value)).collect()
+    }
+
+    #[test]
+    fn what_runs_code_is_found_however_it_is_written() {
+        for text in [
+            "[core]\nfsmonitor = ./x",
+            "[CORE]\r\n\tFsMonitor=./x\r\n",
+            "\u{feff}[core] fsmonitor = \"./x\" ; comment",
+            "[core]bare=false\nfsmonitor = .\\\n/x",
+            "[core]\nbare\nfsmonitor = ./x # comment",
+            "[user]\nname = \"a\\\"b\"\n[ core ]\nfsmonitor = ./x",
+        ] {
+            assert_eq!(found(text), ["core.fsmonitor=./x"], "{text:?}");
+        }
+        for (text, name) in [
+            ("[filter \"a.b\"]\nclean = x", "filter.a.b.clean"),
+            ("[filter.a]\nclean = x", "filter.a.clean"),
+            ("[includeIf \"gitdir:/x/.clean\"]\npath = x", "includeif.gitdir:/x/.clean.path"),
+            ("[alias]\nst = !x", "alias.st"),
+            ("[remote \"o\"]\nurl = ext::sh -c x", "remote.o.url"),
+            ("[url \"ext::x\"]\ninsteadOf = https:", "url.ext::x.insteadof"),
+            ("[pager]\nlog = x", "pager.log"),
+            ("[lfs \"customtransfer.x\"]\npath = x", "lfs.customtransfer.x.path"),
+        ] {
+            assert!(found(text).iter().any(|one| one.starts_with(name)), "{text:?}: {:?}", found(text));
+        }
+    }
+
+    #[test]
+    fn what_runs_nothing_is_left_alone() {
+        for text in [
+            "[core]\nrepositoryformatversion = 0\nfilemode = true\nbare = false\nfsmonitor = true\nfsmonitor",
+            "[user]\nname = core.fsmonitor\nemail = x",
+            "[remote \"origin\"]\nurl = https://example.org/x\nfetch = +refs/heads/*:refs/remotes/origin/*",
+            "[branch \"filter.x.clean\"]\nremote = origin\nmerge = refs/heads/x",
+            "[submodule \"x\"]\nurl = ../x\nactive = true\nupdate = rebase",
+            "# [core]\n# fsmonitor = x\n",
+            "[alias]\nst = status",
+            "[pager]\nlog = false",
+            "[extensions]\nworktreeConfig = true",
+        ] {
+            assert_eq!(found(text), [""; 0], "{text:?}");
+        }
+    }
+}

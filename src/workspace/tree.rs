@@ -1,0 +1,241 @@
+//! A workspace's files, by descriptor: listed, read, put back and moved aside beneath the root, without following links
+//! and without leaving its file system.
+//!
+//! Decides nothing. Has the rights of the thread that calls it, which are the workspace owner's.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    dir::{Dir, Type},
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, RenameFlags, ResolveFlag, openat2, readlinkat, renameat, renameat2},
+    sys::stat::{FileStat, Mode, SFlag, fchmod, fstat},
+    unistd::{UnlinkatFlags, symlinkat, unlinkat, write},
+};
+
+/// The most bytes of a control file that are read; a longer one counts as [`Content::Strange`].
+pub const CONTROL_FILE_BYTES: usize = 1 << 20;
+/// In the names of what was moved aside.
+pub const ASIDE: &str = ".provost-quarantine-";
+/// In the names of what is about to be put back.
+const UNFINISHED: &str = ".provost-restore-";
+
+/// What is at a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Absent,
+    /// A file.
+    File {
+        /// All of it.
+        bytes: Vec<u8>,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link(PathBuf),
+    /// A directory.
+    Directory,
+    /// Neither, or it cannot be read: a FIFO, a file that is too long or closed to its owner.
+    Strange,
+}
+
+/// The files below a root.
+#[derive(Debug)]
+pub struct Tree {
+    path: PathBuf,
+    root: OwnedFd,
+}
+
+impl Tree {
+    /// Below a directory that is open, with `O_PATH` or otherwise.
+    pub fn new(path: PathBuf, root: OwnedFd) -> Self {
+        Self { path, root }
+    }
+
+    /// Where the root is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a directory for listing.
+    pub fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
+    }
+
+    /// A path that leads to an open descriptor, for calls that take no descriptor.
+    pub fn by_descriptor(descriptor: &OwnedFd) -> PathBuf {
+        format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
+    }
+
+    /// The names in a directory, and whether each is a directory.
+    pub fn names(directory: OwnedFd) -> Result<Vec<(OsString, bool)>, Errno> {
+        let mut names = Vec::new();
+        let mut directory = Dir::from_fd(directory)?;
+        for entry in directory.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = OsString::from_vec(name.to_vec());
+            // A file system that does not tell is asked at each: what is no directory then fails to open as one.
+            names.push((name, matches!(entry.file_type(), Some(Type::Directory) | None)));
+        }
+        Ok(names)
+    }
+
+    /// Opens whatever is at a place without reading it.
+    pub fn place(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let (directory, name) = self.parent(path)?;
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        nix::fcntl::openat(&directory, name, flags, Mode::empty())
+    }
+
+    /// What is at a place, and when it was last changed (stat(2) `st_ctime`, in nanoseconds).
+    pub fn content(&self, path: &Path) -> (Content, i64) {
+        let place = match self.place(path) {
+            Ok(place) => place,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return (Content::Absent, 0),
+            Err(_) => return (Content::Strange, i64::MAX),
+        };
+        let Ok(stat) = fstat(&place) else { return (Content::Strange, i64::MAX) };
+        let content = match kind(&stat) {
+            SFlag::S_IFDIR => Content::Directory,
+            SFlag::S_IFLNK => readlinkat(&place, "").map_or(Content::Strange, |to| Content::Link(to.into())),
+            SFlag::S_IFREG => self.read(path, &stat).unwrap_or(Content::Strange),
+            _ => Content::Strange,
+        };
+        (content, stat.st_ctime.saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec))
+    }
+
+    fn read(&self, path: &Path, seen: &FileStat) -> Result<Content, Errno> {
+        let file = self.open(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW)?;
+        let stat = fstat(&file)?;
+        if kind(&stat) != SFlag::S_IFREG || (stat.st_dev, stat.st_ino) != (seen.st_dev, seen.st_ino) {
+            return Ok(Content::Strange);
+        }
+        let mut bytes = vec![0; usize::try_from(stat.st_size).unwrap_or(0).min(CONTROL_FILE_BYTES) + 1];
+        let mut length = 0;
+        loop {
+            match nix::unistd::read(&file, &mut bytes[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+            if length > CONTROL_FILE_BYTES {
+                return Ok(Content::Strange);
+            }
+            if length == bytes.len() {
+                bytes.resize(length * 2, 0);
+            }
+        }
+        bytes.truncate(length);
+        Ok(Content::File { bytes, mode: stat.st_mode & 0o7777 })
+    }
+
+    /// Makes a place hold what it held before. What is there is lost.
+    pub fn put_back(&self, path: &Path, before: &Content) -> Result<(), Errno> {
+        let (directory, name) = self.parent(path)?;
+        let new = suffixed(name, UNFINISHED);
+        with_rights_in(&directory, || {
+            match before {
+                Content::File { bytes, mode } => make_file(&directory, &new, bytes, *mode)?,
+                Content::Link(target) => symlinkat(target.as_path(), &directory, new.as_os_str())?,
+                Content::Absent | Content::Directory | Content::Strange => return Err(Errno::ENOENT),
+            }
+            let done = match renameat(&directory, new.as_os_str(), &directory, name) {
+                // A directory is in the place.
+                Err(Errno::EISDIR) => {
+                    move_aside(&directory, name)?;
+                    renameat(&directory, new.as_os_str(), &directory, name)
+                }
+                done => done,
+            };
+            if done.is_err() {
+                let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
+            }
+            done
+        })
+    }
+
+    /// Gives what is at a place another name beside it, which no tool looks for.
+    pub fn set_aside(&self, path: &Path) -> Result<(), Errno> {
+        let (directory, name) = self.parent(path)?;
+        with_rights_in(&directory, || move_aside(&directory, name))
+    }
+
+    fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
+        let name = path.file_name().ok_or(Errno::EINVAL)?;
+        Ok((self.directory(path.parent().unwrap_or(Path::new("")))?, name))
+    }
+
+    fn open(&self, path: &Path, flags: OFlag) -> Result<OwnedFd, Errno> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(
+            ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV,
+        );
+        openat2(self.root.as_fd(), path, how)
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+fn suffixed(name: &OsStr, part: &str) -> OsString {
+    let mut new = name.to_owned();
+    new.push(part);
+    new.push(ulid::Ulid::generate().to_string());
+    new
+}
+
+fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Result<(), Errno> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = nix::fcntl::openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let mut left = bytes;
+    let mut written = || -> Result<(), Errno> {
+        while !left.is_empty() {
+            match write(&file, left) {
+                Ok(count) => left = &left[count..],
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        fchmod(&file, Mode::from_bits_truncate(mode & 0o7777))
+    };
+    written().inspect_err(|_| {
+        let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
+    })
+}
+
+fn move_aside(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    let aside = suffixed(name, ASIDE);
+    match renameat2(directory, name, directory, aside.as_os_str(), RenameFlags::RENAME_NOREPLACE) {
+        // A file system without the flag; the new name is nobody's.
+        Err(Errno::EINVAL) => renameat(directory, name, directory, aside.as_os_str()),
+        done => done,
+    }
+}
+
+/// Does something in a directory; where its owner may not write there, the owner is allowed to for as long.
+fn with_rights_in(directory: &OwnedFd, act: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    match act() {
+        Err(Errno::EACCES) => {
+            let before = Mode::from_bits_truncate(fstat(directory)?.st_mode & 0o7777);
+            fchmod(directory, before | Mode::S_IRWXU)?;
+            let done = act();
+            let _ = fchmod(directory, before);
+            done
+        }
+        done => done,
+    }
+}

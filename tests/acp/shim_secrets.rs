@@ -1,0 +1,60 @@
+//! Secrets of one terminal and the other terminals of the same agent (S9).
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{
+    shim_peer::Talk,
+    support::{Attack, Gateway},
+};
+
+const VALUE: &str = "a-value-for-one-command-alone";
+
+#[test]
+fn an_agents_other_terminals_do_not_find_the_secret_of_one() {
+    let gateway = Gateway::start();
+    let secret = gateway.folder().join("secret");
+    fs::write(&secret, VALUE).expect("a secret can be written");
+    set_mode(&secret, 0o600);
+    let policy = format!(
+        "[secrets.RULED]\nfile = {secret:?}\n[[rule]]\nid = 'ruled'\ndecision = 'allow'\n\
+         argv = ['printenv', 'RULED']\neffects.secrets = ['RULED']\n"
+    );
+    let folder = gateway.folder().join("policies");
+    fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");
+    fs::rename(folder.join("secrets.new"), folder.join("secrets.toml")).expect("it can be put in place");
+
+    let mut talk = Talk::in_session(&["--gateway", &format!("unix:{}", gateway.socket.display())], json!({}));
+    let ended = |talk: &mut Talk, terminal: &str| -> Value {
+        talk.ask("terminal/wait_for_exit", json!({"sessionId":"s","terminalId":terminal}))["result"].clone()
+    };
+    // Until the gateway has read the new policy.
+    loop {
+        let asked = talk.create("printenv RULED");
+        if ended(&mut talk, &asked)["exitCode"] == 0 {
+            break;
+        }
+    }
+    let holder = talk.create(
+        "printenv RULED > /tmp/left; read value < /tmp/left; exec 7</tmp/left; echo > ready; exec sleep 1000",
+    );
+    let ready = talk.create("until [ -e ready ]; do sleep 0.01; done");
+    ended(&mut talk, &ready);
+    let spy = Attack::compiled("spy").placed_in(&talk.workspace);
+    let backwards: String = VALUE.chars().rev().collect();
+    let spy = talk.create(&format!("{} {backwards}", spy.display()));
+    ended(&mut talk, &spy);
+    let answer = talk.ask("terminal/output", json!({"sessionId":"s","terminalId":spy}));
+    let seen = answer["result"]["output"].as_str().unwrap_or_default();
+    assert!(seen.contains("looked ") && !seen.contains("found "), "{answer}");
+    talk.ask("terminal/release", json!({"sessionId":"s","terminalId":holder}));
+    talk.editor_leaves();
+    assert_eq!(talk.end().0.code(), Some(0));
+    gateway.stop();
+}
+
+fn set_mode(path: &std::path::Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
+}

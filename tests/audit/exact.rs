@@ -1,0 +1,122 @@
+//! What verifying says of damage, to the word: each of these told apart from its neighbour, which is as broken.
+//!
+//! They hold what the other tests, which ask only whether damage is found, let pass.
+
+use std::fs;
+
+use provost::journal::{FaultKind, Folder, Integrity, Journal, JournalKey};
+
+use crate::{
+    options, report, report_with,
+    tampering::{forged, put, small},
+    written,
+};
+
+#[test]
+fn a_last_line_that_was_on_disk_whole_is_cut_off_and_not_torn() {
+    let (_root, file, lines) = small(5);
+    // The head names record 6, and the line of record 6 has lost its end.
+    let text = lines.join("\n");
+    fs::write(&file, &text[..text.len() - 9]).unwrap();
+    let report = report(file.parent().unwrap());
+    assert!(report.tear.is_none(), "{report:#?}");
+    assert_eq!(report.faults.len(), 1, "{report:#?}");
+    assert!(report.faults[0].problem.contains("was once on disk whole"), "{report:#?}");
+}
+
+#[test]
+fn a_changed_record_does_not_hide_that_the_end_is_missing() {
+    let (_root, file, mut lines) = small(5);
+    lines[2] = lines[2].replace("uid:1000", "uid:1001");
+    put(&file, &lines[..4]);
+    let report = report(file.parent().unwrap());
+    let kinds: Vec<_> = report.faults.iter().map(|fault| (fault.kind, fault.sequence)).collect();
+    assert_eq!(kinds, [(FaultKind::Changed, 3), (FaultKind::Truncated, 5)], "{report:#?}");
+}
+
+#[test]
+fn a_second_record_of_the_last_number_is_blamed_where_it_stands() {
+    let (_root, file, lines) = small(5);
+    // It has record 4's number, and continues nothing that is there.
+    let (_, previous) = lines[3].split_once("\"prev\":\"").unwrap();
+    let stranger = forged(&lines[3].replace(&previous[..64], &"0".repeat(64)), "uid:1000", "uid:0");
+    let mut more = lines.clone();
+    more.insert(4, stranger);
+    put(&file, &more);
+    let report = report(file.parent().unwrap());
+    let fault = &report.faults[0];
+    assert_eq!((fault.kind, fault.sequence, fault.line), (FaultKind::Inserted, 4, 5), "{report:#?}");
+}
+
+#[test]
+fn a_file_between_others_that_is_emptied_is_named_and_a_last_one_is_just_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    written(options, 40);
+    let files = Folder::new(&folder).files().unwrap();
+    let between = &files[files.len() / 2];
+    let path = folder.join(&between.name);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, b"").unwrap();
+    let broken = report(&folder);
+    let fault = broken.faults.iter().find(|fault| fault.problem == "the file is empty");
+    let fault = fault.unwrap_or_else(|| panic!("{broken:#?}"));
+    assert_eq!((fault.kind, &fault.file, fault.line), (FaultKind::Removed, &between.name, 1));
+    fs::write(&path, whole).unwrap();
+    let last = report(&folder).last.unwrap().sequence;
+    fs::write(folder.join(format!("journal-{:020}.jsonl", last + 1)), b"").unwrap();
+    assert_eq!(report(&folder).verdict(), Integrity::Intact);
+}
+
+#[test]
+fn the_end_of_a_file_before_the_last_one_is_named_behind_its_last_line() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    written(options, 40);
+    let files = Folder::new(&folder).files().unwrap();
+    let between = &files[files.len() / 2];
+    let path = folder.join(&between.name);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    put(&path, &lines[..lines.len() - 2]);
+    let broken = report(&folder);
+    let fault = &broken.faults[0];
+    let expected = (FaultKind::Truncated, &between.name, lines.len() as u64 - 1);
+    assert_eq!((fault.kind, &fault.file, fault.line), expected, "{broken:#?}");
+}
+
+#[test]
+fn a_journal_without_records_is_not_unsigned() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    written(options(&folder), 1);
+    for file in Folder::new(&folder).files().unwrap() {
+        fs::remove_file(folder.join(&file.name)).unwrap();
+    }
+    fs::remove_file(folder.join("head")).unwrap();
+    let key = JournalKey::from_bytes(&[1; 32]);
+    let report = report_with(&folder, &key.public());
+    assert!(report.faults.iter().all(|fault| fault.kind != FaultKind::Unsigned), "{report:#?}");
+    drop(Journal::open(options(&folder)).unwrap());
+}
+
+#[test]
+fn what_begins_behind_a_file_without_records_continues_what_the_head_names() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    written(options(&folder), 2);
+    let last = report(&folder).last.unwrap();
+    for file in Folder::new(&folder).files().unwrap() {
+        fs::remove_file(folder.join(&file.name)).unwrap();
+    }
+    fs::write(folder.join(format!("journal-{:020}.jsonl", last.sequence + 1)), b"").unwrap();
+    written(options(&folder), 1);
+    let files = Folder::new(&folder).files().unwrap();
+    let text = fs::read_to_string(folder.join(&files[0].name)).unwrap();
+    let first = text.lines().next().unwrap();
+    assert!(first.contains(&format!("\"prev\":\"{}\"", last.hash)), "{first} does not continue {last:?}");
+}

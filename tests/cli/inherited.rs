@@ -1,0 +1,72 @@
+//! What `provost` was started with, and its commands are not: ignored and blocked signals.
+
+use std::process::Command;
+
+use super::fixture::{Place, code, shown, stdout};
+
+/// Ignores all that can be ignored, blocks all that can be blocked, and becomes what the arguments name.
+const DEAF: &str = "import os, signal, sys
+for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.execv(sys.argv[1], sys.argv[1:])";
+
+/// Says what it ignores and blocks, and waits for the signal that nohup(1) takes away.
+const HEARS: &str = "grep -E '^Sig(Blk|Ign)' /proc/self/status; kill -HUP $$; echo deaf";
+
+#[test]
+fn a_command_ignores_and_blocks_no_signal_whatever_its_gateway_was_started_with() {
+    let outside = Command::new("python3")
+        .args(["-c", DEAF, "/bin/sh", "-c", HEARS])
+        .output()
+        .expect("python3 starts a shell");
+    assert!(stdout(&outside).ends_with("deaf\n"), "outside it is deaf: {}", shown(&outside));
+
+    let place = Place::new();
+    let policies = place.policies();
+    let output = Command::new("python3")
+        .args(["-c", DEAF, env!("CARGO_BIN_EXE_provost"), "run", "--policies"])
+        .arg(policies)
+        .args(["--", "sh", "-c", HEARS])
+        .current_dir(place.work())
+        .env_remove("PROVOST_GATEWAY")
+        .output()
+        .expect("python3 starts provost");
+    assert_eq!(
+        stdout(&output),
+        "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n",
+        "{}",
+        shown(&output)
+    );
+    assert_eq!(code(&output), 128 + 1, "{}", shown(&output));
+}
+
+#[test]
+fn a_gateway_ends_when_it_is_told_to_whatever_was_blocked() {
+    let place = Place::new();
+    let socket = place.path().join("deaf.sock");
+    let mut gateway = Command::new("python3")
+        .args(["-c", DEAF, env!("CARGO_BIN_EXE_provost"), "serve", "--listen"])
+        .arg(format!("unix:{}", socket.display()))
+        .arg("--state")
+        .arg(place.path().join("state"))
+        .arg("--policies")
+        .arg(place.policies())
+        .spawn()
+        .expect("python3 starts provost");
+    super::fixture::eventually("it listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    let pid = nix::unistd::Pid::from_raw(gateway.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    let deadline = std::time::Instant::now() + super::fixture::DEADLINE;
+    let ended = loop {
+        if let Some(status) = gateway.try_wait().expect("it is ours") {
+            break status;
+        }
+        if std::time::Instant::now() > deadline {
+            gateway.kill().expect("it is ours");
+            panic!("it does not hear");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert!(ended.success(), "{ended}");
+}

@@ -1,0 +1,144 @@
+//! What a command can do to the supervisor that has its user id, as under an ordinary user: nothing that slows it down
+//! or takes it what it needs for a kill.
+
+use std::{
+    os::unix::process::CommandExt,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::support::{
+    Attack, Gateway, Options, Process, Session, api::Cause, code, in_session, is_root, signal_name, skip,
+};
+
+/// An id above those of people and services, and below the ranges that containers get.
+const ORDINARY: u32 = 59_998;
+
+/// Whether a gateway of an ordinary user may make cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tree {
+    Given,
+    None,
+}
+
+/// A gateway of an ordinary user. Tests that do not run as root are that user, and have what that user has.
+pub(crate) fn ordinary_gateway(tree: Tree) -> Arc<Gateway> {
+    let user = is_root().then_some(ORDINARY);
+    let prefer: fn(&mut toml::Table) =
+        |policy| policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    let delegated = tree == Tree::Given;
+    Gateway::start_with(Options { policy: Some(prefer), user, delegated, ..Options::default() })
+}
+
+pub(crate) async fn ordinary_session(gateway: &Arc<Gateway>) -> Session {
+    match is_root() {
+        true => Session::open_as(gateway, ORDINARY).await,
+        false => Session::open(gateway).await,
+    }
+}
+
+/// What the attack says of each call, outside, against a process of the same user.
+fn hindered_outside() -> String {
+    let as_user = |command: &mut Command| {
+        if is_root() {
+            command.uid(ORDINARY).gid(ORDINARY);
+        }
+    };
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("ours");
+    let program = Attack::compiled("states").placed_in(folder.path());
+    let mut victim = Command::new("sleep");
+    as_user(&mut victim);
+    let victim = victim.arg("600").spawn().expect("a victim can be started");
+    let mut attack = Command::new(program);
+    as_user(&mut attack);
+    let attack = attack.arg("hinder").arg(victim.id().to_string()).arg("outside").process_group(0);
+    let mut attack = attack.stdout(Stdio::piped()).spawn().expect("the attack can be started outside");
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(attack.stdout.take().expect("a pipe"));
+    while !said.contains("ready") {
+        assert_ne!(std::io::BufRead::read_line(&mut lines, &mut said).expect("it speaks"), 0, "{said}");
+    }
+    for mut process in [victim, attack] {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    for child in Process::all_marked("hinder") {
+        if child.command_line().ends_with("outside") {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(child.pid as i32),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+    }
+    said
+}
+
+/// Every call by which a process hinders another one, against the supervisor.
+async fn does_not_hinder(session: &Session) {
+    let marker = session.marker();
+    let command = session.attack("states").args(["hinder", "1", &marker]).grace(Duration::from_millis(100));
+    let terminal = command
+        .with(|request| request.time_limit = Some(crate::support::api_duration(Duration::from_secs(3))))
+        .create()
+        .await;
+    let said = terminal.until("ready").await;
+    for line in said.lines().filter(|line| line.contains('=')) {
+        assert!(line.ends_with("=EPERM"), "{line}");
+    }
+    assert_eq!(said.lines().count(), 10, "{said}");
+    let outcome = terminal.wait().await;
+    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::TimeLimit));
+    assert!(Process::all_marked(&marker).is_empty(), "it outlives its time limit");
+    terminal.release().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_command_cannot_hinder_a_supervisor_of_its_own_user() {
+    let outside = hindered_outside();
+    assert_eq!(outside.matches("=done").count(), 9, "outside it can be done: {outside}");
+    for tree in [Tree::Given, Tree::None] {
+        let gateway = ordinary_gateway(tree);
+        let session = ordinary_session(&gateway).await;
+        does_not_hinder(&session).await;
+        session.close().await;
+        gateway.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_command_cannot_hinder_a_supervisor_of_another_user() {
+    if !is_root() {
+        return skip("only root's sandboxes have a user of their own for the supervisor");
+    }
+    in_session(&Gateway::shared(), does_not_hinder).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_tracer_cannot_ask_for_a_stop_before_an_end() {
+    in_session(&Gateway::shared(), async |session| {
+        let done = session.attack("states").args(["trace_exit"]).finish().await;
+        assert_eq!(done.text(), "seize=EPERM\nseize_plainly=done\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn ordinary_tools_change_the_priority_of_their_own_processes() {
+    in_session(&Gateway::shared(), async |session| {
+        let script = "set -e; sleep 600 & child=$!; trap 'kill $child' EXIT
+            has() { command -v $1 > /dev/null; }
+            nice -n 5 true
+            if has renice; then renice -n 5 -p $child; fi
+            if has ionice; then ionice -c 3 -p $child; ionice -c 2 -n 7 true; fi
+            if has chrt; then chrt -i -p 0 $child; chrt -b 0 true; fi
+            if has taskset; then taskset -p $child; taskset -cp $(taskset -cp $child | sed 's/.*: //') $child; fi
+            if has prlimit; then prlimit --pid $child; prlimit --nofile=100 true; fi
+            ulimit -n 64";
+        let done = session.sh(script).finish().await;
+        assert_eq!(code(&done.outcome), 0, "{}", done.text());
+    })
+    .await;
+}

@@ -1,0 +1,63 @@
+//! S6: a principal sees nothing of another one's in any stream, whether it names a session or none.
+//!
+//! A stranger's watch is known to have passed over what others did when the stranger's own event arrives after it.
+
+use tokio_stream::StreamExt as _;
+
+use crate::support::{
+    Gateway, Session,
+    api::{State, Terminal, WatchTerminalsRequest},
+    in_session, is_root, skip, within,
+};
+
+const STRANGER: u32 = 54_321;
+
+/// Every event up to the end of `own`, which must come.
+async fn events_until_released(events: &mut tonic::Streaming<Terminal>, own: &str) -> Vec<Terminal> {
+    let mut seen = Vec::new();
+    loop {
+        let event =
+            within("the stranger's own event", events.next()).await.expect("it goes on").expect("it goes on");
+        let last = event.id == own && event.state() == State::Released;
+        seen.push(event);
+        if last {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_everything_shows_a_stranger_only_its_own_terminals() {
+    if !is_root() {
+        return skip("another principal can only be had as root");
+    }
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let there_before = session.command("sleep").args(["1000"]).create().await;
+        let stranger = Session::open_as(&gateway, STRANGER).await;
+        let watch = async |caller: &crate::support::Caller| {
+            let request = WatchTerminalsRequest::default();
+            caller.terminals.clone().watch(request).await.expect("a watch").into_inner()
+        };
+        let mut strangers = watch(&stranger.caller).await;
+        let mut owners = watch(&session.caller).await;
+        // Created, running, finished and released while both watch.
+        let meanwhile = session.command("true").finish().await;
+        let own = stranger.command("true").create().await;
+        own.wait().await;
+        own.release().await;
+        let seen = events_until_released(&mut strangers, &own.id).await;
+        for event in &seen {
+            assert_eq!(event.id, own.id, "a stranger was shown {event:?}");
+        }
+        // The same events were there to be seen: their owner saw them, and nothing of the stranger's.
+        there_before.kill(Some(std::time::Duration::ZERO)).await;
+        there_before.wait().await;
+        there_before.release().await;
+        let seen = events_until_released(&mut owners, &there_before.id).await;
+        assert!(seen.iter().any(|event| event.id == meanwhile.id), "{seen:?}");
+        assert!(seen.iter().all(|event| event.id != own.id), "the owner was shown a stranger's: {seen:?}");
+        stranger.close().await;
+    })
+    .await;
+}

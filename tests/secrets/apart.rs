@@ -1,0 +1,95 @@
+//! Who shares a session with a command that has a secret, and does not share the secret (S9).
+//!
+//! The spy looks through everything that processes show of one another, and through every file that both can reach.
+//! Outside it finds a secret in four ways.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command as Process, Stdio},
+};
+
+use crate::{
+    Armed, VALUE, armed,
+    support::{Attack, Options, Session, Terminal, is_root, run_outside, skip},
+    with_secret,
+};
+
+/// The value that the rule of `printenv` gives.
+const RULED: &str = "another-value-altogether";
+
+/// Leaves the value in every place that is a command's own, and waits there.
+const HOLDS: &str = r#"value=${TOKEN-$(printenv RULED)}; for place in ${PLACES-/tmp /dev/shm "$HOME"}; do
+    printf %s "$value" > "$place/left" 2>/dev/null && exec 7<"$place/left"
+done
+echo ready; exec sleep 1000"#;
+
+fn backwards(text: &str) -> String {
+    text.chars().rev().collect()
+}
+
+async fn must_find_nothing(spy: Terminal) {
+    spy.wait().await;
+    let seen = String::from_utf8_lossy(&spy.output().await.data).into_owned();
+    assert!(seen.contains("looked "), "it has looked: {seen}");
+    assert!(!seen.contains("found "), "{seen}");
+    spy.release().await;
+}
+
+#[test]
+fn the_spy_finds_a_secret_where_nothing_keeps_it_out() {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let mut victim = Process::new("sh")
+        .args(["-c", HOLDS])
+        .env("TOKEN", VALUE)
+        .env("PLACES", place.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts outside");
+    let mut said = String::new();
+    BufReader::new(victim.stdout.take().expect("a pipe")).read_line(&mut said).expect("it says something");
+    let pid = victim.id().to_string();
+    let (_, seen) = run_outside(&Attack::compiled("spy"), &[&backwards(VALUE), &pid]);
+    victim.kill().expect("it is ours");
+    victim.wait().expect("it is ours");
+    for way in ["environ", "mem", "vm", "fd"] {
+        assert!(seen.contains(&format!("found {way}")), "{way}: {seen}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn nothing_of_a_session_finds_the_secret_of_another_of_its_commands() {
+    armed(async |_, session| must_keep_apart(session).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_ordinary_users_gateway_keeps_secrets_apart_too() {
+    if !is_root() {
+        return skip("only root can start a gateway as another user");
+    }
+    let user = 54_361;
+    let armed =
+        Armed::start_with(Options { user: Some(user), policy: Some(prefer_limits), ..Options::default() })
+            .await;
+    let session = Session::open_as(&armed.gateway, user).await;
+    must_keep_apart(&session).await;
+    session.close().await;
+}
+
+/// An ordinary user has no cgroup to make limits in.
+fn prefer_limits(policy: &mut toml::Table) {
+    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+}
+
+/// By a profile and by a rule; from a command without secrets, and from one that has one of its own.
+async fn must_keep_apart(session: &Session) {
+    let by_profile = with_secret(session.sh(HOLDS)).create().await;
+    by_profile.until("ready").await;
+    let by_rule = session.sh(HOLDS).create().await;
+    by_rule.until("ready").await;
+    for value in [VALUE, RULED] {
+        must_find_nothing(session.attack("spy").args([backwards(value)]).create().await).await;
+        must_find_nothing(with_secret(session.attack("spy")).args([backwards(value)]).create().await).await;
+    }
+    by_profile.release().await;
+    by_rule.release().await;
+}

@@ -1,0 +1,59 @@
+//! Everyday git inside changes nothing that is dangerous, and nothing of it is undone or told.
+
+use crate::{REPOSITORY, gateway, outside, session, shown, support::code};
+
+/// What people and agents do, one command each.
+const WORK: &[&str] = &[
+    "git status; git config user.name B; git config --global user.email b@c.d; git config core.autocrlf false",
+    "echo 2 > file; git commit -qam second; git checkout -q -b other; echo 3 > new; git add new; git commit -qm third",
+    "git clone -q --bare . remote.git; git remote add origin ./remote.git; git fetch -q; git push -qu origin other",
+    "git checkout -q -; git merge -q other; git rebase -q HEAD~1; git tag v1; git gc -q; git stash list",
+    "git worktree add -q tree other 2>&1; git -C tree status; git worktree list; git worktree remove tree",
+    "git clone -q . copy; git init -q fresh; git -C fresh commit -q --allow-empty -m first",
+    "git -c protocol.file.allow=always submodule add -q $PWD/copy sub; git commit -qm sub; git submodule update --init",
+    "git config alias.st status; git config core.fsmonitor true; git config --unset core.fsmonitor; git sparse-checkout set .",
+    "mv copy moved; git -C moved status; cp -r moved again; git -C again log --oneline; rm -rf again",
+    "git branch -D other 2>&1; git config --rename-section remote.origin remote.up; git remote -v; git fsck 2>&1",
+    "mkdir -p a/b/c target/debug; for i in 1 2 3 4 5; do echo $i > a/b/c/$i; done; rm -r a; echo ok > Makefile",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everyday_git_is_left_alone() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(&session.workspace, REPOSITORY);
+    for work in WORK {
+        let done = session.sh(&format!("set -e; {work}")).finish().await;
+        assert_eq!(code(&done.outcome), 0, "{work}: {}", done.text());
+        let changes = &done.outcome.workspace_changes;
+        assert!(changes.is_empty(), "{work}: {}", shown(changes));
+        assert_eq!(done.outcome.workspace_shortfall, "", "{work}");
+    }
+    assert_eq!(
+        outside(&session.workspace, "git config alias.st; git config remote.up.url"),
+        "status\n./remote.git\n"
+    );
+    assert_eq!(outside(&session.workspace, "find . -name '*provost*'"), "");
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_person_changes_between_commands_is_theirs() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(&session.workspace, REPOSITORY);
+    session.command("true").finish().await;
+    outside(&session.workspace, "git config core.pager less; echo {} > .mcp.json; touch .git/hooks/pre-push");
+    let done = session.sh("echo 2 > file; git commit -qam second").finish().await;
+    assert_eq!(code(&done.outcome), 0, "{}", done.text());
+    assert!(done.outcome.workspace_changes.is_empty(), "{}", shown(&done.outcome.workspace_changes));
+    let kept = outside(&session.workspace, "git config core.pager; cat .mcp.json; ls .git/hooks/pre-push");
+    assert_eq!(kept, "less\n{}\n.git/hooks/pre-push\n");
+    // And what is theirs is what a change of it goes back to.
+    let done = session.sh("git config core.pager ./x").finish().await;
+    assert_eq!(done.outcome.workspace_changes.len(), 1, "{}", shown(&done.outcome.workspace_changes));
+    assert_eq!(outside(&session.workspace, "git config core.pager"), "less\n");
+    session.close().await;
+    gateway.stop();
+}
