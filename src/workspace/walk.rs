@@ -125,10 +125,11 @@ impl Walk {
 
     /// Whether nothing can have changed since the last look. Does not block.
     pub fn is_quiet(&mut self) -> bool {
-        if self.pending_bytes() > QUIET_BYTES_MAX {
-            return false;
+        match self.pending_bytes() {
+            0 => {}
+            few if few <= QUIET_BYTES_MAX => self.hear(),
+            _ => return false,
         }
-        self.hear();
         self.is_done() && self.closed.is_empty() && self.inotify.is_some()
     }
 
@@ -151,11 +152,21 @@ impl Walk {
         self.reconsidered = changed;
     }
 
-    /// A tool's file became known to be one.
+    /// A tool's file became known to be one. Each directory that may have some is looked at once for all of them.
     pub fn add_tools(&mut self, tools: &[PathBuf]) {
+        let mut directories = BTreeSet::new();
         for tool in tools {
-            if self.tools.insert(tool.clone()) {
-                self.tasks.push_back(Task::Only(tool.parent().unwrap_or(Path::new("")).to_owned()));
+            if !self.tools.contains(tool) {
+                directories.insert(tool.parent().unwrap_or(Path::new("")).to_owned());
+                self.tools.insert(tool.clone());
+            }
+        }
+        for directory in directories {
+            // The first look at everything has not begun, or a look for tools waits there: both see these too.
+            let is_waiting =
+                |task: &Task| matches!(task, Task::Below(path) | Task::Only(path) if *path == directory);
+            if !self.tasks.iter().any(is_waiting) {
+                self.tasks.push_back(Task::Only(directory));
             }
         }
     }
@@ -176,8 +187,8 @@ impl Walk {
     }
 
     fn pending_bytes(&self) -> usize {
-        // It cannot fail for an inotify instance.
-        self.inotify.as_ref().map_or(0, |inotify| pending::bytes(inotify).unwrap_or(0))
+        // It cannot fail for an inotify instance. If it did, nobody could say that nothing has changed.
+        self.inotify.as_ref().map_or(0, |inotify| pending::bytes(inotify).unwrap_or(QUIET_BYTES_MAX + 1))
     }
 
     fn hear_one(&mut self, event: &InotifyEvent) {
@@ -294,6 +305,12 @@ impl Walk {
                 is_deep && !self.has_too_many(self.walked)
             }
         };
+        let (tools, absent): (Vec<PathBuf>, Vec<PathBuf>) = self
+            .tools
+            .iter()
+            .filter(|tool| tool.parent() == Some(path))
+            .cloned()
+            .partition(|tool| !tool.file_name().is_some_and(|name| Tree::has_not(&directory, name)));
         let Ok(names) = Tree::names(directory) else { return };
         let has = |wanted: &str| names.iter().any(|(name, _)| name == wanted);
         if control::is_repository(path, has) {
@@ -317,8 +334,9 @@ impl Walk {
         if has(".gitmodules") {
             self.see(tree, path, path.join(".gitmodules"), Role::Config(Flavour::Modules), found);
         }
-        let tools: Vec<PathBuf> =
-            self.tools.iter().filter(|tool| tool.parent() == Some(path)).cloned().collect();
+        for path in absent {
+            found(Sight { path, role: Role::Tool, content: Content::Absent, changed_at: 0 });
+        }
         tools.into_iter().for_each(|tool| self.see(tree, path, tool, Role::Tool, found));
         if is_deep {
             let below =
