@@ -102,6 +102,11 @@ impl Eyes {
         self.walk.is_quiet()
     }
 
+    /// Whether nothing is known that could change without a word.
+    pub fn knows_nothing(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Whether the look at everything has come to its end.
     pub fn is_done(&self) -> bool {
         self.walk.is_done()

@@ -64,6 +64,8 @@ struct Shared {
     store: Option<Store>,
     /// The thread waits for a job, and for nothing else.
     is_asleep: AtomicBool,
+    /// Changes were found of which those who run have not been told. Changed by the thread, set with the lock on `eyes`.
+    is_telling: AtomicBool,
 }
 
 struct Running {
@@ -91,6 +93,7 @@ impl Watch {
             shortfall: Mutex::default(),
             store,
             is_asleep: AtomicBool::new(false),
+            is_telling: AtomicBool::new(false),
         });
         let looker = Looker { shared: shared.clone(), owner, late_since: None };
         thread::Builder::new().name("workspace".into()).spawn(move || looker.run())?;
@@ -130,10 +133,16 @@ impl Watch {
     pub fn leave_quietly(&self, id: &str) -> bool {
         let mut running = self.shared.lock_running();
         let is_alone = running.iter().all(|one| one.id == id || one.observer.strong_count() == 0);
-        let is_quiet = is_alone
-            && self.shared.eyes.try_lock().is_ok_and(|mut eyes| eyes.has_baseline && eyes.is_quiet());
+        let is_quiet = self.shared.eyes.try_lock().is_ok_and(|mut eyes| {
+            // A known file that one of the others holds mapped changes without a word.
+            let can_be_heard = is_alone || eyes.knows_nothing();
+            can_be_heard
+                && eyes.has_baseline
+                && eyes.is_quiet()
+                && !self.shared.is_telling.load(Ordering::Acquire)
+        });
         if is_quiet {
-            running.clear();
+            running.retain(|one| one.id != id && one.observer.strong_count() > 0);
         }
         is_quiet
     }
@@ -220,6 +229,9 @@ impl Looker {
                 let begun = Instant::now();
                 self.look_while_running();
                 pause = TICK.max(begun.elapsed() * SHARE);
+            } else if starts.is_empty() && self.is_behind() {
+                // No command runs, or not yet: the first look goes on, with nobody to wait for.
+                self.look(Instant::now() + SLICE);
             }
             drop(ends);
             if !starts.is_empty() {
@@ -235,7 +247,7 @@ impl Looker {
 
     /// What is asked for next, or nothing when it is time for a look at what commands do.
     fn next(&self, pause: Duration) -> Option<Asked> {
-        if self.late_since.is_some() && !self.lock_eyes().has_baseline {
+        if self.is_behind() {
             return self.shared.queue.next(Some(Duration::ZERO));
         }
         let begun = Instant::now();
@@ -254,6 +266,11 @@ impl Looker {
         let asked = self.shared.queue.next((!is_idle).then_some(Duration::ZERO));
         self.shared.is_asleep.store(false, Ordering::Release);
         asked
+    }
+
+    /// Whether the first look was cut short, and is not done.
+    fn is_behind(&self) -> bool {
+        self.late_since.is_some() && !self.lock_eyes().has_baseline
     }
 
     /// Before a command starts. The first look is cut short and goes on beside it.
@@ -308,6 +325,7 @@ impl Looker {
         let mut eyes = self.lock_eyes();
         let changes = eyes.look(mode, until);
         let shortfall = eyes.shortfall().map(str::to_owned);
+        self.shared.is_telling.store(!changes.is_empty(), Ordering::Release);
         drop(eyes);
         *self.shared.lock_shortfall() = shortfall;
         if changes.is_empty() {
@@ -319,6 +337,7 @@ impl Looker {
         for change in &changes {
             running.iter().for_each(|observer| observer.changed(change));
         }
+        self.shared.is_telling.store(false, Ordering::Release);
     }
 
     fn mode(&self) -> Mode {
@@ -346,5 +365,96 @@ impl Looker {
 
     fn lock_eyes(&self) -> MutexGuard<'_, Eyes> {
         self.shared.eyes.lock().expect("no code panics while it holds what is known of a workspace")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use nix::unistd::{getegid, geteuid};
+
+    use super::*;
+    use crate::workspace::{budget::Budget, tree::Tree};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn eyes(root: &Path) -> Eyes {
+        let descriptor = fs::File::open(root).unwrap().into();
+        let share = Budget::of_host().instance(geteuid().as_raw());
+        Eyes::new(Tree::new(root.to_owned(), descriptor), share, None)
+    }
+
+    fn owner() -> (u32, u32) {
+        (geteuid().as_raw(), getegid().as_raw())
+    }
+
+    #[test]
+    fn a_first_look_that_was_cut_short_comes_to_its_end_although_no_command_runs() {
+        let root = tempfile::tempdir().unwrap();
+        for directory in 0..100 {
+            fs::create_dir_all(root.path().join(format!("{directory}/in"))).unwrap();
+        }
+        let late = Arc::new(Shared {
+            queue: Queue::default(),
+            eyes: Mutex::new(eyes(root.path())),
+            running: Mutex::default(),
+            shortfall: Mutex::default(),
+            store: None,
+            is_asleep: AtomicBool::new(false),
+            is_telling: AtomicBool::new(false),
+        });
+        let looker = Looker { shared: late.clone(), owner: owner(), late_since: Some(0) };
+        let thread = thread::spawn(move || looker.run());
+        let begun = Instant::now();
+        while !late.eyes.lock().unwrap().has_baseline {
+            assert!(begun.elapsed() < PATIENCE, "the look has not come to its end");
+            thread::yield_now();
+        }
+        late.queue.close();
+        thread.join().unwrap();
+    }
+
+    /// A command that runs beside.
+    #[derive(Debug)]
+    struct Beside;
+
+    impl Observer for Beside {
+        fn changed(&self, _: &Change) {}
+    }
+
+    #[test]
+    fn beside_others_an_end_is_quiet_only_where_nothing_is_known_that_changes_without_a_word() {
+        let root = tempfile::tempdir().unwrap();
+        let beside: Arc<dyn Observer> = Arc::new(Beside);
+        let watch_two = || {
+            let watch = Watch::start(eyes(root.path()), owner(), None).unwrap();
+            if let Some(Settling(is_ready)) = watch.settle(&[]) {
+                is_ready.blocking_recv().unwrap();
+            }
+            for id in ["one", "other"] {
+                watch.enter(id.to_owned(), Arc::downgrade(&beside), OnChange::default());
+            }
+            watch
+        };
+        let watch = watch_two();
+        if watch.shortfall().is_some() {
+            eprintln!("SKIPPED: this host gives no inotify");
+            return;
+        }
+        let begun = Instant::now();
+        while !watch.leave_quietly("one") {
+            // Its thread may look just now, and then nobody can say at once.
+            assert!(begun.elapsed() < PATIENCE, "nothing is known, and nothing has changed");
+            thread::yield_now();
+        }
+        let left: Vec<String> =
+            watch.shared.lock_running().iter().map(|running| running.id.clone()).collect();
+        assert_eq!(left, ["other"], "the other one runs on");
+        for directory in [".git/objects", ".git/refs"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        fs::write(root.path().join(".git/config"), "[core]\n\tbare = false\n").unwrap();
+        assert!(!watch_two().leave_quietly("one"), "a configuration is known");
     }
 }
