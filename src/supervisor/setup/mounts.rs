@@ -216,8 +216,9 @@ impl View {
         mount::attach(proc.as_fd(), place.as_fd(), c"")?;
         let writable = mount::copy(proc.as_fd(), c"", Reach::One)?;
         mount::restrict(proc.as_fd(), Attributes::READ_ONLY, Reach::One)?;
+        let mut cover = None;
         for name in HOSTS_OWN {
-            cover(proc.as_fd(), Path::new(name))?;
+            lay_over(proc.as_fd(), Path::new(name), &mut cover)?;
         }
         self.proc = Some(writable);
         Ok(())
@@ -349,18 +350,28 @@ const HOSTS_OWN: [&str; 23] = [
     "bootconfig",
 ];
 
-/// Lays the null device over a file of /proc, if this kernel has it.
-fn cover(proc: BorrowedFd<'_>, name: &Path) -> Result<(), Errno> {
+/// Lays the null device over a file of /proc, if this kernel has it. `cover`: the first one that was laid, of which the
+/// others are copies.
+fn lay_over(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> Result<(), Errno> {
     // Through the mount that was just attached there.
     let file = match step_into(proc, name) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(errno),
     };
-    let null = mount::copy(AT_FDCWD, c"/dev/null", Reach::One)?;
-    let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
-    mount::restrict(null.as_fd(), attributes, Reach::One)?;
-    mount::attach(null.as_fd(), file.as_fd(), c"")
+    let null = match cover {
+        Some(cover) => mount::copy(cover.as_fd(), c"", Reach::One)?,
+        None => {
+            let null = mount::copy(AT_FDCWD, c"/dev/null", Reach::One)?;
+            let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+            mount::restrict(null.as_fd(), attributes, Reach::One)?;
+            null
+        }
+    };
+    mount::attach(null.as_fd(), file.as_fd(), c"")?;
+    // A copy is made of what is attached (open_tree(2)).
+    cover.get_or_insert(null);
+    Ok(())
 }
 
 /// A name in a folder of the view.
