@@ -4,8 +4,10 @@
 //! Never touches a group that no gateway has made, and makes nothing above its own.
 
 use std::{
+    collections::HashMap,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard},
 };
 
 use super::{
@@ -35,6 +37,8 @@ struct GatewayGroup {
     hierarchy: Hierarchy,
     /// What sandboxes below can have.
     controllers: Vec<String>,
+    /// Principals' folders whose bounds are set, by user id.
+    principals: Mutex<HashMap<u32, principal::Made>>,
     _presence: Presence,
 }
 
@@ -124,6 +128,9 @@ pub struct PrincipalPlace {
     pub limits: FolderLimits,
 }
 
+/// Principals whose folders are remembered; beyond that they are forgotten, and brought to their state once more.
+const REMEMBERED_PRINCIPALS: usize = 1_024;
+
 /// How often a principal's folder may be removed, by the end of its last sandbox, before a new one is in it.
 const MAKE_TRIES: u32 = 16;
 
@@ -135,10 +142,13 @@ fn make_below(
     let above = principal::path(&group.path, principal.uid);
     let path = above.join(sandbox_id);
     for _ in 0..MAKE_TRIES {
-        match principal::make(&above, group.hierarchy, &group.controllers, &principal.limits) {
-            Ok(()) => {}
-            Err(_) if !above.exists() => continue,
-            Err(error) => return Err(error),
+        let made = group.lock_principals().get(&principal.uid).copied();
+        if !made.is_some_and(|made| made.is_still(&above, &principal.limits)) {
+            match principal::make(&above, group.hierarchy, &group.controllers, &principal.limits) {
+                Ok(made) => group.remember(principal.uid, made),
+                Err(_) if !above.exists() => continue,
+                Err(error) => return Err(error),
+            }
         }
         match std::fs::create_dir(&path) {
             Ok(()) => return Ok(path),
@@ -147,6 +157,20 @@ fn make_below(
         }
     }
     Err(FolderError::Claimed { path: above })
+}
+
+impl GatewayGroup {
+    fn remember(&self, uid: u32, made: principal::Made) {
+        let mut principals = self.lock_principals();
+        if principals.len() >= REMEMBERED_PRINCIPALS {
+            principals.clear();
+        }
+        principals.insert(uid, made);
+    }
+
+    fn lock_principals(&self) -> MutexGuard<'_, HashMap<u32, principal::Made>> {
+        self.principals.lock().expect("no code panics while it holds the principals' folders")
+    }
 }
 
 impl GatewayGroups {
@@ -220,7 +244,8 @@ fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<Gate
             }
         });
     }
-    Some(GatewayGroup { path, hierarchy: own.hierarchy, controllers, _presence: presence })
+    let hierarchy = own.hierarchy;
+    Some(GatewayGroup { path, hierarchy, controllers, principals: Mutex::default(), _presence: presence })
 }
 
 /// Lets a controller through the own group and the gateway's folder.

@@ -4,7 +4,10 @@
 //! A principal is known here by its user id alone. The folder is there while a sandbox of the principal is: whoever
 //! makes a sandbox makes it, whoever removes the last one removes it. It holds no process.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
 use crate::cgroup::{
     Hierarchy,
@@ -75,13 +78,36 @@ pub(super) fn make(
     hierarchy: Hierarchy,
     controllers: &[String],
     limits: &FolderLimits,
-) -> Result<(), FolderError> {
+) -> Result<Made, FolderError> {
     folder::make(path)?;
+    // Before its bounds are set: of one that is replaced meanwhile, nobody says that it has them.
+    let made = Made { number: number(path)?, limits: *limits };
     limits::set(path, hierarchy, controllers, limits)?;
-    match hierarchy {
-        Hierarchy::V2 => folder::enable(path, controllers),
-        Hierarchy::V1 => Ok(()),
+    if hierarchy == Hierarchy::V2 {
+        folder::enable(path, controllers)?;
     }
+    Ok(made)
+}
+
+/// A principal's folder that was brought to its state by this gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Made {
+    /// Its inode: the kernel gives none of a cgroup's twice.
+    number: u64,
+    limits: FolderLimits,
+}
+
+impl Made {
+    /// Whether this is the folder that is there, with these bounds.
+    pub(super) fn is_still(&self, path: &Path, limits: &FolderLimits) -> bool {
+        self.limits == *limits && number(path).is_ok_and(|number| number == self.number)
+    }
+}
+
+fn number(path: &Path) -> Result<u64, FolderError> {
+    std::fs::metadata(path)
+        .map(|folder| folder.ino())
+        .map_err(|cause| FolderError::Open { path: path.to_owned(), cause })
 }
 
 /// Removes the folder above a sandbox's that has been removed, if it is a principal's and nothing else is in it.

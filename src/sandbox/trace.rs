@@ -6,7 +6,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, Metadata},
-    io,
+    io::{self, Read as _},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
@@ -25,6 +25,9 @@ use nix::{
 
 /// Links on the way to one object, as many as the kernel follows (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
+
+/// What is read of a file of /proc at once: most mount tables are shorter.
+const READ_BYTES: usize = 8 << 10;
 
 /// An object's device and inode.
 pub type ObjectId = (u64, u64);
@@ -153,10 +156,18 @@ struct Mount {
     point: PathBuf,
 }
 
+/// Reads a file of /proc, which does not say how long it is, in as few calls as there can be: each has the kernel begin
+/// anew.
+fn read_at_once(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(READ_BYTES);
+    fs::File::open(path)?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 impl Mounts {
     /// Reads them.
     pub fn read() -> io::Result<Self> {
-        let text = fs::read("/proc/self/mountinfo")?;
+        let text = read_at_once(Path::new("/proc/self/mountinfo"))?;
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let mounts = lines.map(|line| parse(line).ok_or(io::ErrorKind::InvalidData.into()));
         mounts.collect::<io::Result<_>>().map(Self)
@@ -165,8 +176,10 @@ impl Mounts {
     /// The place of an open object. `None` when it is in none of these mounts.
     pub fn place_of(&self, object: BorrowedFd<'_>) -> io::Result<Option<Place>> {
         let number = object.as_raw_fd();
-        let information = fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
-        let id = information.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        let information = read_at_once(Path::new(&format!("/proc/self/fdinfo/{number}")))?;
+        let id = String::from_utf8_lossy(&information)
+            .lines()
+            .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
         let Some(mount) = self.0.iter().find(|mount| Some(mount.id) == id) else { return Ok(None) };
         let path = fs::read_link(format!("/proc/self/fd/{number}"))?;
         Ok(path.strip_prefix(&mount.point).ok().map(|below| mount.shows.join(below)))
