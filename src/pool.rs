@@ -1,8 +1,9 @@
 //! Threads for work that may block for as long as somebody else likes: file systems of callers above all.
 //!
-//! Each user has a few places and nobody has all of them. A place stays taken until its work returns, however long that
-//! takes and whether or not anybody waits for it: what hangs costs its user a place, and nobody else anything. The
-//! asynchronous workers and their own blocking threads never do such work.
+//! Each user has a few places. The first one of each is its own, whatever others hold; what a user has under way beside it
+//! takes one of those that all share. A place stays taken until its work returns, however long that takes and whether or
+//! not anybody waits for it: what hangs costs its user a place, and nobody else its turn. The asynchronous workers and
+//! their own blocking threads never do such work.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,8 @@ use tokio::{
 
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(10);
+/// First places, of so many users at once: threads beside the shared ones, at most.
+const FIRST_PLACES: usize = 512;
 /// Users whose places are remembered although nothing is under way; beyond that they are forgotten.
 const IDLE_USERS: usize = 1_024;
 
@@ -45,7 +48,8 @@ pub enum PoolError {
 pub struct Pool {
     per_user: usize,
     users: Mutex<HashMap<u32, Arc<User>>>,
-    all: Arc<Semaphore>,
+    firsts: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
     workers: Arc<Workers>,
 }
 
@@ -53,8 +57,13 @@ pub struct Pool {
 #[derive(Debug)]
 struct User {
     places: Arc<Semaphore>,
+    /// Its own one of these.
+    first: Arc<Semaphore>,
     returned: AtomicU64,
 }
+
+/// What work holds until it returns: a place of its user, and a thread, by the user's first place or a shared one.
+type Places = Vec<OwnedSemaphorePermit>;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -77,10 +86,15 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Pool {
-    /// With so many places for each user, and in all.
-    pub fn new(per_user: usize, in_all: usize) -> Self {
-        let all = Arc::new(Semaphore::new(in_all));
-        Self { per_user, users: Mutex::default(), all, workers: Arc::default() }
+    /// With so many places for each user. What a user has under way beside its first takes one of these that all share.
+    pub fn new(per_user: usize, shared: usize) -> Self {
+        Self {
+            per_user,
+            users: Mutex::default(),
+            firsts: Arc::new(Semaphore::new(FIRST_PLACES)),
+            shared: Arc::new(Semaphore::new(shared)),
+            workers: Arc::default(),
+        }
     }
 
     /// Does this work on a thread of the pool, for this user.
@@ -110,17 +124,23 @@ impl Pool {
         }
     }
 
-    /// A place of the user, and one of all; the user's first, so that waiting for it takes none of the others'.
-    async fn places(&self, user: &User, limit: Duration) -> Option<[OwnedSemaphorePermit; 2]> {
-        let both = async {
-            let own = user.places.clone().acquire_owned().await;
-            let all = self.all.clone().acquire_owned().await;
-            [own, all].map(|place| place.expect("the places are never closed"))
+    /// A place of the user, and then a thread for it, so that waiting for the user's takes none of the others'.
+    async fn places(&self, user: &User, limit: Duration) -> Option<Places> {
+        let places = async {
+            let own = one_of(&user.places).await;
+            let first = async { vec![one_of(&user.first).await, one_of(&self.firsts).await] };
+            let mut places = tokio::select! {
+                biased;
+                first = first => first,
+                shared = one_of(&self.shared) => vec![shared],
+            };
+            places.push(own);
+            places
         };
-        tokio::pin!(both);
+        tokio::pin!(places);
         let mut returned = user.returned.load(Relaxed);
         loop {
-            if let Ok(places) = timeout(limit, &mut both).await {
+            if let Ok(places) = timeout(limit, &mut places).await {
                 return Some(places);
             }
             // Much work of one user is no reason to refuse it, as long as it goes on.
@@ -136,9 +156,17 @@ impl Pool {
         if users.len() > IDLE_USERS && !users.contains_key(&uid) {
             users.retain(|_, user| Arc::strong_count(user) > 1);
         }
-        let new = || User { places: Arc::new(Semaphore::new(self.per_user)), returned: AtomicU64::new(0) };
+        let new = || User {
+            places: Arc::new(Semaphore::new(self.per_user)),
+            first: Arc::new(Semaphore::new(1)),
+            returned: AtomicU64::new(0),
+        };
         users.entry(uid).or_insert_with(|| Arc::new(new())).clone()
     }
+}
+
+async fn one_of(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    places.clone().acquire_owned().await.expect("the places are never closed")
 }
 
 impl Workers {
@@ -211,6 +239,29 @@ mod tests {
         release_one.send(()).unwrap();
         assert_eq!(pool.run(1, LATE, || 7).await, Ok(7), "the place is free again");
         drop(release_two);
+    }
+
+    #[tokio::test]
+    async fn users_who_hold_all_that_is_shared_leave_each_other_one_its_first_place() {
+        let pool = Pool::new(3, 4);
+        let mut held = Vec::new();
+        // Four users hang with all that they may: a first place each, and everything that is shared.
+        for uid in 1..=4 {
+            for _ in 0..2 {
+                let (release, released) = sync_channel::<()>(0);
+                held.push(release);
+                let hung = pool.run(uid, SOON, move || released.recv().ok()).await;
+                assert_eq!(hung, Err(PoolError::Overdue(SOON)));
+            }
+            // What comes beyond waits in vain and takes nothing with it.
+            if uid == 4 {
+                assert_eq!(pool.run(uid, SOON, || 7).await, Err(PoolError::Busy(3)));
+            }
+        }
+        for uid in 5..50 {
+            assert_eq!(pool.run(uid, LATE, || 7).await, Ok(7), "uid {uid} has nothing under way");
+        }
+        drop(held);
     }
 
     #[tokio::test]
