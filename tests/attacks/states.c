@@ -190,6 +190,13 @@ int main(int argc, char **argv) {
         if (child == 0) forever();
         report("seize", ptrace(PTRACE_SEIZE, child, 0, PTRACE_O_TRACEEXIT));
         report("seize_plainly", ptrace(PTRACE_SEIZE, child, 0, PTRACE_O_TRACEEXEC));
+        // As ptrace(2) has it, and by the older number of x86 that is in no manual.
+        int status;
+        ptrace(PTRACE_INTERRUPT, child, 0, 0);
+        waitpid(child, &status, 0);
+        report("set", ptrace(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACEEXIT));
+        report("set_plainly", ptrace(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACEEXEC));
+        report("set_old", syscall(SYS_ptrace, 21, child, 0, PTRACE_O_TRACEEXIT));
         kill(child, SIGKILL);
         return 0;
     } else if (!strcmp(state, "execs")) {

@@ -120,7 +120,8 @@ async fn a_command_cannot_hinder_a_supervisor_of_another_user() {
 async fn a_tracer_cannot_ask_for_a_stop_before_an_end() {
     in_session(&Gateway::shared(), async |session| {
         let done = session.attack("states").args(["trace_exit"]).finish().await;
-        assert_eq!(done.text(), "seize=EPERM\nseize_plainly=done\n");
+        let refused = "seize=EPERM\nseize_plainly=done\nset=EPERM\nset_plainly=done\nset_old=EPERM\n";
+        assert_eq!(done.text(), refused);
     })
     .await;
 }

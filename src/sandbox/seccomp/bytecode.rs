@@ -104,10 +104,11 @@ impl Filter {
                 refuse,
                 allow,
             ],
-            When::OneOfWithBit { index, values: [first, second], data, bit } => vec![
+            When::OneOfWithBit { index, values: [first, second, third], data, bit } => vec![
                 (LOAD, 0, 0, argument(index)),
-                (JUMP_EQUAL, 1, 0, first),
-                (JUMP_EQUAL, 0, 3, second),
+                (JUMP_EQUAL, 2, 0, first),
+                (JUMP_EQUAL, 1, 0, second),
+                (JUMP_EQUAL, 0, 3, third),
                 (LOAD, 0, 0, argument(data)),
                 (JUMP_IF_ANY_BIT, 0, 1, bit),
                 refuse,

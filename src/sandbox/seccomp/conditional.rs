@@ -50,7 +50,7 @@ pub(super) enum When {
     /// The argument is one of the values, and another one has the bit.
     OneOfWithBit {
         index: u32,
-        values: [u32; 2],
+        values: [u32; 3],
         data: u32,
         bit: u32,
     },
@@ -246,8 +246,9 @@ pub(super) const SUPERVISOR: u32 = 1;
 const PRIO_USER: u32 = 2;
 const IOPRIO_WHO_USER: u32 = 3;
 
-/// PTRACE_SETOPTIONS and PTRACE_SEIZE of ptrace(2): their last argument is a set of options.
-const PTRACE_WITH_OPTIONS: [u32; 2] = [0x4200, 0x4206];
+/// PTRACE_SETOPTIONS, PTRACE_SEIZE and PTRACE_OLDSETOPTIONS of ptrace(2): their last argument is a set of options. The last
+/// one is of x86 and in no manual; other machines answer it with EIO.
+const PTRACE_WITH_OPTIONS: [u32; 3] = [0x4200, 0x4206, 21];
 /// PTRACE_O_TRACEEXIT: two processes that trace each other with it are ended by nothing, not even by the end of their
 /// pid namespace (Linux 6.18).
 const TRACE_EXIT: u32 = 0x40;

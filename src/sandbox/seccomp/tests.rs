@@ -163,7 +163,7 @@ fn limits_and_scheduling_of_the_supervisor_are_out_of_reach() {
 
 #[test]
 fn no_tracer_holds_back_the_end_of_what_it_traces() {
-    for request in [0x4200, 0x4206] {
+    for request in [0x4200, 0x4206, 21] {
         assert_eq!(answers(101, &[request, 77, 0, 0x3f]), ALLOW, "{request:#x}");
         assert_eq!(answers(101, &[request, 77, 0, 0x40]), EPERM, "{request:#x}");
         assert_eq!(answers(101, &[request, 77, 0, 0x10_007f]), EPERM, "{request:#x}");
