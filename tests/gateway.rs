@@ -622,7 +622,7 @@ async fn a_release_succeeds_although_the_supervisor_hangs() {
     session.release(&terminal).await.unwrap();
     assert!(has_ended(supervisor));
     if let Ok(answer) = timeout(LIMIT, waiting).await.unwrap().unwrap() {
-        assert_eq!(answer.into_inner().outcome.unwrap().cause(), Cause::SandboxLost);
+        assert_eq!(answer.into_inner().outcome.unwrap().cause(), Cause::Killed);
     }
     assert_eq!(session.release(&terminal).await.unwrap_err().code(), Code::NotFound);
     let (bytes, _) = session.run(session.line("echo again")).await;

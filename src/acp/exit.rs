@@ -109,6 +109,8 @@ mod tests {
             assert!(code.is_some_and(|code| code > 128) && signal.is_some(), "{cause:?}");
         }
         assert_eq!(status(Cause::TimeLimit, Some(End::ExitCode(3))), (Some(3), Some("SIGTERM".into())));
-        assert_eq!(status(Cause::SandboxLost, None), (Some(137), Some("SIGKILL".into())));
+        for cause in [Cause::SandboxLost, Cause::TimeLimit, Cause::Killed] {
+            assert_eq!(status(cause, None), (Some(137), Some("SIGKILL".into())), "{cause:?}");
+        }
     }
 }

@@ -10,11 +10,16 @@ use crate::proto::v1;
 /// SIGPIPE of signal(7): what a program whose output nobody reads would have died of.
 pub(super) const NOBODY_READS: u8 = 128 + 13;
 
+/// SIGKILL of signal(7).
+const KILLED: u8 = 128 + 9;
+
 /// The status that stands for an outcome, as the man page of timeout(1) and shells have it.
 pub(super) fn of_outcome(outcome: &v1::Outcome) -> u8 {
     use v1::outcome::End;
     match (outcome.cause(), &outcome.end) {
         (v1::Cause::TimeLimit | v1::Cause::IdleLimit, _) => failure::TIME_LIMIT,
+        // It went with its sandbox, which was killed because it outlived its own kill.
+        (v1::Cause::Killed | v1::Cause::Shutdown, None) => KILLED,
         (v1::Cause::SandboxLost, _) | (_, None) => failure::OWN,
         (_, Some(End::ExitCode(code))) => u8::try_from(*code).unwrap_or(failure::OWN),
         (_, Some(End::Signal(name))) => signal_number(name).map_or(failure::OWN, |number| 128 + number),
@@ -76,6 +81,9 @@ mod tests {
     fn an_end_that_nobody_saw_is_never_0() {
         assert_eq!(of_outcome(&outcome(v1::Cause::SandboxLost, None)), 125);
         assert_eq!(of_outcome(&outcome(v1::Cause::Unspecified, None)), 125);
+        assert_eq!(of_outcome(&outcome(v1::Cause::Killed, None)), 137);
+        assert_eq!(of_outcome(&outcome(v1::Cause::Shutdown, None)), 137);
+        assert_eq!(of_outcome(&outcome(v1::Cause::TimeLimit, None)), 124);
     }
 
     #[test]

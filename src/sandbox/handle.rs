@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     failpoint,
-    proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, to_supervisor::Request},
+    proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, StopCause, to_supervisor::Request},
     sys::{namespace, watched},
 };
 
@@ -47,6 +47,8 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
 pub trait Listener: Send + Sync + std::fmt::Debug {
     /// An armed ring has new bytes, or its end.
     fn progressed(&self);
+    /// The command outlives its kill, and its sandbox ends for that. Why it was to end.
+    fn given_up(&self, cause: StopCause);
     /// The command has ended. Called once.
     fn ended(&self, end: CommandEnd);
 }
@@ -264,9 +266,17 @@ impl Sandbox {
             }
             Event::Exited(exited) => {
                 failpoint::reach("exit.reported");
+                let exit = exited.exit.unwrap_or_default();
+                if exit.end.is_none() {
+                    let terminal = self.lock_terminals().get(&exited.terminal_id).cloned();
+                    if let Some(terminal) = terminal {
+                        terminal.given_up(exit.stopped());
+                    }
+                    return;
+                }
                 let terminal = self.lock_terminals().remove(&exited.terminal_id);
                 if let Some(terminal) = terminal {
-                    terminal.ended(CommandEnd::Reported(Box::new(exited.exit.unwrap_or_default())));
+                    terminal.ended(CommandEnd::Reported(Box::new(exit)));
                 }
             }
         }

@@ -211,7 +211,7 @@ impl Terminals {
             true => Recording::Before,
             false => Recording::Now,
         };
-        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, 0, now));
+        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
         self.insert(&terminal);
         terminal.ended_without_trace(outcome, ended_at.map_or(Duration::ZERO, since), recording);
         if terminal.summary.waits == Waits::ForRun {

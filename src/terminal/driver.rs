@@ -364,7 +364,9 @@ impl Running {
         let started = terminal.live().map(|live| &live.started);
         let mut outcome = match end {
             CommandEnd::Reported(exit) => outcome::reported(&exit),
-            CommandEnd::SandboxLost { survivors } => outcome::lost(started, survivors, SystemTime::now()),
+            CommandEnd::SandboxLost { survivors } => {
+                outcome::lost(started, terminal.ends_for(), survivors, SystemTime::now())
+            }
         };
         workspace::tell(terminal, &mut outcome);
         Exited { place: Some(self.place), outcome: Arc::new(outcome) }

@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     summary::TimeLimits,
-    terminal::{Claim, Terminal},
+    terminal::{Claim, Live, Terminal},
 };
+use crate::proto::v1::Cause;
 
 /// How long after its grace an end may take to be reported, before the gateway kills the command's cgroup.
 const BOUND: Duration = Duration::from_secs(5);
@@ -42,12 +43,10 @@ impl Terminal {
     pub(super) fn hold_to_limits(self: &Arc<Self>) {
         let TimeLimits { limit, idle, grace } = self.summary.times;
         if let Some(limit) = limit {
-            let at = Instant::now() + limit.saturating_add(grace).saturating_add(BOUND);
-            tokio::spawn(enforce(self.clone(), at, Applies::WhileItRuns));
+            tokio::spawn(enforce_limit(self.clone(), limit, grace));
         }
         if let Some(idle) = idle {
-            let window = idle.saturating_add(grace).saturating_add(BOUND);
-            tokio::spawn(enforce_idle(self.clone(), window));
+            tokio::spawn(enforce_idle(self.clone(), idle, grace));
         }
     }
 
@@ -69,6 +68,14 @@ impl Terminal {
     }
 }
 
+async fn enforce_limit(terminal: Arc<Terminal>, limit: Duration, grace: Duration) {
+    if timeout(limit, terminal.over()).await.is_err() {
+        note_limit(&terminal, Cause::TimeLimit);
+        let at = Instant::now() + grace.saturating_add(BOUND);
+        enforce(terminal, at, Applies::WhileItRuns).await;
+    }
+}
+
 async fn enforce(terminal: Arc<Terminal>, at: Instant, applies: Applies) {
     if timeout_at(at, terminal.over()).await.is_err() {
         force(&terminal, applies).await;
@@ -76,15 +83,25 @@ async fn enforce(terminal: Arc<Terminal>, at: Instant, applies: Applies) {
 }
 
 /// Looks a few times in each window whether anything was written, because nobody tells.
-async fn enforce_idle(terminal: Arc<Terminal>, window: Duration) {
+async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) {
+    let window = idle.saturating_add(grace).saturating_add(BOUND);
     let (mut written, mut since) = (terminal.written_bytes(), Instant::now());
     while timeout(window / IDLE_LOOKS, terminal.over()).await.is_err() {
         let now = terminal.written_bytes();
         if now != written {
             (written, since) = (now, Instant::now());
         } else if since.elapsed() >= window {
+            note_limit(&terminal, Cause::IdleLimit);
             return force(&terminal, Applies::WhileItRuns).await;
         }
+    }
+}
+
+/// Its end is this limit's from here on, unless its processes have ended and only its output is still to be read.
+fn note_limit(terminal: &Terminal, cause: Cause) {
+    let runs = |live: &Live| live.sandbox.has_processes_of(&terminal.id.to_string());
+    if terminal.live().is_some_and(runs) {
+        terminal.is_to_end_for(Some(cause));
     }
 }
 

@@ -39,14 +39,15 @@ pub fn reported(exit: &Exit) -> Outcome {
     }
 }
 
-/// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The kernel
-/// had ended every process of the sandbox before this was known, but for those that are counted as survivors.
-pub fn lost(started: Option<&Started>, survivors: u32, now: SystemTime) -> Outcome {
+/// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The cause is what it
+/// was being ended for, if it was. The kernel had ended every process of the sandbox before this was known, but for those
+/// that are counted as survivors.
+pub fn lost(started: Option<&Started>, ends_for: Option<Cause>, survivors: u32, now: SystemTime) -> Outcome {
     let started_at = started.map(|started| nanoseconds(started.started_at_ns));
     let wall = started_at.and_then(|at| now.duration_since(at).ok());
     Outcome {
         end: None,
-        cause: Cause::SandboxLost.into(),
+        cause: ends_for.unwrap_or(Cause::SandboxLost).into(),
         usage: wall.map(|wall| Usage { wall: Some(duration(wall)), ..Usage::default() }),
         started_at: started_at.map(timestamp),
         ended_at: Some(timestamp(now)),
@@ -57,17 +58,22 @@ pub fn lost(started: Option<&Started>, survivors: u32, now: SystemTime) -> Outco
 
 /// What set the end in motion: ours if it was, else the kernel's, else the command's own.
 fn cause(exit: &Exit) -> Cause {
-    match exit.stopped() {
-        StopCause::Killed => Cause::Killed,
-        StopCause::TimeLimit => Cause::TimeLimit,
-        StopCause::IdleLimit => Cause::IdleLimit,
-        StopCause::Shutdown => Cause::Shutdown,
-        StopCause::Unspecified if exit.memory_limit => Cause::MemoryLimit,
-        StopCause::Unspecified => match exit.end {
-            Some(exit::End::Code(_)) => Cause::Exited,
-            Some(exit::End::Signal(_)) => Cause::Signalled,
-            None => Cause::SandboxLost,
-        },
+    stopped_for(exit.stopped()).unwrap_or(match exit.end {
+        _ if exit.memory_limit => Cause::MemoryLimit,
+        Some(exit::End::Code(_)) => Cause::Exited,
+        Some(exit::End::Signal(_)) => Cause::Signalled,
+        None => Cause::SandboxLost,
+    })
+}
+
+/// The cause of a stop that we began.
+pub fn stopped_for(cause: StopCause) -> Option<Cause> {
+    match cause {
+        StopCause::Killed => Some(Cause::Killed),
+        StopCause::TimeLimit => Some(Cause::TimeLimit),
+        StopCause::IdleLimit => Some(Cause::IdleLimit),
+        StopCause::Shutdown => Some(Cause::Shutdown),
+        StopCause::Unspecified => None,
     }
 }
 
@@ -103,9 +109,10 @@ mod tests {
 
     #[test]
     fn a_lost_command_has_neither_code_nor_signal() {
-        let outcome = lost(Some(&Started::default()), 0, SystemTime::now());
-        assert_eq!(outcome.end, None);
-        assert_eq!(outcome.cause(), Cause::SandboxLost);
+        for (ends_for, cause) in [(None, Cause::SandboxLost), (Some(Cause::TimeLimit), Cause::TimeLimit)] {
+            let outcome = lost(Some(&Started::default()), ends_for, 0, SystemTime::now());
+            assert_eq!((outcome.end.clone(), outcome.cause()), (None, cause));
+        }
         assert_eq!(reported(&Exit::default()).cause(), Cause::SandboxLost);
     }
 }

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    AskError, Gone, Terminals,
+    AskError, Gone, Terminals, outcome,
     records::{self, Ending},
     stage::Stage,
     terminal::Terminal,
@@ -44,6 +44,7 @@ impl Terminals {
             Stage::Released(_) => return Err(Gone.into()),
         }
         let Some(live) = terminal.live() else { return Err(Gone.into()) };
+        terminal.is_to_end_for(outcome::stopped_for(cause));
         terminal.must_end_within(grace);
         self.recorder().note(&records::kill_asked(terminal, ending, grace));
         failpoint::reach("kill.recorded");

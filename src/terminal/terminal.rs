@@ -18,6 +18,7 @@ use super::{
     counters::Counters,
     driver::{Exited, Running},
     holds::Holds,
+    outcome,
     quota::Reservation,
     records,
     roll::Roll,
@@ -29,7 +30,10 @@ use crate::{
     failpoint,
     journal::Record,
     masking::Masker,
-    proto::{supervisor::Started, v1::Outcome},
+    proto::{
+        supervisor::{Started, StopCause},
+        v1::{Cause, Outcome},
+    },
     sandbox::handle::{CommandEnd, Listener, Sandbox},
     session::Session,
     sys::ring,
@@ -74,6 +78,8 @@ pub struct Terminal {
     force_claimed: AtomicBool,
     /// By when it must have ended, where that was asked for.
     deadline: Mutex<Option<Instant>>,
+    /// What it is being ended for.
+    ends_for: Mutex<Option<Cause>>,
     pub(super) holds: Holds,
     pub(super) recorder: Recorder,
     pub(super) counters: Arc<Counters>,
@@ -127,6 +133,7 @@ impl Terminal {
             release_claimed: AtomicBool::new(false),
             force_claimed: AtomicBool::new(false),
             deadline: Mutex::default(),
+            ends_for: Mutex::default(),
             holds: Holds::default(),
             recorder: new.recorder,
             counters: new.counters,
@@ -224,6 +231,21 @@ impl Terminal {
             false => Claim::Yours,
             true => Claim::Taken,
         }
+    }
+
+    /// What it is being ended for, if it is.
+    pub(super) fn ends_for(&self) -> Option<Cause> {
+        *self.lock_ends_for()
+    }
+
+    /// Notes what it is being ended for. The first cause stands.
+    pub(super) fn is_to_end_for(&self, cause: Option<Cause>) {
+        let mut ends_for = self.lock_ends_for();
+        *ends_for = ends_for.or(cause);
+    }
+
+    fn lock_ends_for(&self) -> std::sync::MutexGuard<'_, Option<Cause>> {
+        self.ends_for.lock().expect("no code panics while it holds a cause")
     }
 
     /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
@@ -422,6 +444,11 @@ pub(super) enum Claim {
 impl Listener for Terminal {
     fn progressed(&self) {
         self.progress.notify_waiters();
+    }
+
+    fn given_up(&self, cause: StopCause) {
+        // The supervisor counts the limits: what it says came first.
+        *self.lock_ends_for() = outcome::stopped_for(cause);
     }
 
     fn ended(&self, end: CommandEnd) {

@@ -23,17 +23,28 @@ use crate::{
 };
 
 /// States that are ended when their session is.
-const STATES: [&[&str]; 7] =
+pub(crate) const STATES: [&[&str]; 7] =
     [&["leader"], &["leaders"], &["threads", "200"], &["stopped"], &["traced"], &["vfork"], &["execs"]];
 
 /// The first process of the sandbox that a marked process is in.
 fn supervisor_of(gateway: &Gateway, marker: &str) -> Pid {
+    first_of(marker, gateway.group.processes().into_iter())
+}
+
+/// The same, of a gateway that may be anywhere.
+pub(crate) fn supervisor_in(marker: &str) -> Pid {
+    let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
+    first_of(marker, processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
+fn first_of(marker: &str, among: impl Iterator<Item = u32>) -> Pid {
     let marked = Process::all_marked(marker);
-    let namespace = marked.first().expect("it runs").namespace("pid");
+    let inside = marked.iter().find(|process| process.field("NSpid").split_whitespace().count() > 1);
+    let namespace = inside.expect("it runs").namespace("pid");
     let is_first = |process: &Process| {
         process.namespace("pid") == namespace && process.field("NSpid").split_whitespace().last() == Some("1")
     };
-    let mut first = gateway.group.processes().into_iter().filter_map(Process::read).filter(is_first);
+    let mut first = among.filter_map(Process::read).filter(is_first);
     Pid::from_raw(first.next().expect("every sandbox has a first process").pid as i32)
 }
 
@@ -61,9 +72,10 @@ enum Limits {
     Idle,
 }
 
-async fn is_lost_and_gone(terminal: &Terminal, marker: &str, way: &str) {
+/// It went with its sandbox, for this cause, and nothing of it is left.
+async fn is_lost_and_gone(terminal: &Terminal, cause: Cause, marker: &str, way: &str) {
     let outcome = terminal.wait().await;
-    assert_eq!((outcome.cause(), outcome.end.clone()), (Cause::SandboxLost, None), "{way}");
+    assert_eq!((outcome.cause(), outcome.end.clone()), (cause, None), "{way}");
     let left = Process::all_marked(marker);
     assert!(left.is_empty(), "{way}: {left:?}");
 }
@@ -76,7 +88,7 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::None).await;
             terminal.kill(Some(Duration::ZERO)).await;
-            is_lost_and_gone(&terminal, &marker, "kill").await;
+            is_lost_and_gone(&terminal, Cause::Killed, &marker, "kill").await;
             terminal.release().await;
             // The session goes on in another sandbox.
             assert_eq!(code(&session.command("true").finish().await.outcome), 0);
@@ -90,12 +102,12 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
         }),
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::Time).await;
-            is_lost_and_gone(&terminal, &marker, "time limit").await;
+            is_lost_and_gone(&terminal, Cause::TimeLimit, &marker, "time limit").await;
             session.close().await;
         }),
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::Idle).await;
-            is_lost_and_gone(&terminal, &marker, "idle limit").await;
+            is_lost_and_gone(&terminal, Cause::IdleLimit, &marker, "idle limit").await;
             session.close().await;
         }),
         Box::pin(async {
@@ -300,7 +312,7 @@ async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
     terminal.kill(Some(Duration::ZERO)).await;
     let (state, outcome) = terminal.try_wait().await.expect("the end is told");
     let outcome = outcome.expect("an end has an outcome");
-    assert_eq!((state, outcome.cause()), (State::Finished, Cause::SandboxLost));
+    assert_eq!((state, outcome.cause()), (State::Finished, Cause::Killed));
     assert_eq!(outcome.survivors, 1, "it is not gone, and that is said");
     terminal.release().await;
     assert!(!Process::all_marked(&marker).is_empty(), "it cannot be killed while it is frozen");
@@ -312,20 +324,66 @@ async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
     gateway.stop();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_tracer_in_another_terminal_does_not_keep_a_killed_command() {
+/// How a command that its tracer keeps from its reaper is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Killed,
+    TimeLimit,
+    IdleLimit,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tracer_in_another_terminal_does_not_keep_an_ended_command() {
     let gateway = Gateway::start();
-    let session = Session::open(&gateway).await;
-    let (killed, keeper) = (session.marker(), session.marker());
-    let terminal = session.attack("states").args(["tracee", &killed]).create().await;
+    let ways = [Kept::Killed, Kept::TimeLimit, Kept::IdleLimit];
+    futures_util::future::join_all(ways.map(|way| is_not_kept(&gateway, way))).await;
+    gateway.stop();
+}
+
+async fn is_not_kept(gateway: &Arc<Gateway>, way: Kept) {
+    let session = Session::open(gateway).await;
+    let (kept, keeper) = (session.marker(), session.marker());
+    let limit = Some(crate::support::seconds(8));
+    let command = session.attack("states").args(["tracee", &kept]).grace(Duration::ZERO);
+    let command = command.with(|request| match way {
+        Kept::Killed => {}
+        Kept::TimeLimit => request.time_limit = limit,
+        Kept::IdleLimit => request.idle_limit = limit,
+    });
+    let terminal = command.create().await;
     let said = terminal.until("ready").await;
     let pid = said.trim_start_matches("pid=").split(' ').next().expect("a number").to_owned();
     let tracer = session.attack("states").args(["tracer", &pid, &keeper]).create().await;
     tracer.until("ready").await;
-    terminal.kill(Some(Duration::ZERO)).await;
-    is_lost_and_gone(&terminal, &killed, "a tracer keeps it").await;
-    is_lost_and_gone(&tracer, &keeper, "it goes with its sandbox").await;
+    let cause = match way {
+        Kept::Killed => {
+            terminal.kill(Some(Duration::ZERO)).await;
+            Cause::Killed
+        }
+        Kept::TimeLimit => Cause::TimeLimit,
+        Kept::IdleLimit => Cause::IdleLimit,
+    };
+    is_lost_and_gone(&terminal, cause, &kept, &format!("kept, {way:?}")).await;
+    is_lost_and_gone(&tracer, Cause::SandboxLost, &keeper, "it goes with its sandbox").await;
+    let named = match way {
+        Kept::Killed => "killed",
+        Kept::TimeLimit => "time_limit",
+        Kept::IdleLimit => "idle_limit",
+    };
+    is_recorded(gateway, &terminal.id, named).await;
+    is_recorded(gateway, &tracer.id, "sandbox_lost").await;
     assert_eq!(code(&session.command("true").finish().await.outcome), 0);
     session.close().await;
-    gateway.stop();
+}
+
+/// Waits until the journal has the end of a terminal, which is of this cause.
+async fn is_recorded(gateway: &Gateway, id: &str, cause: &str) {
+    let record = eventually("the record of an end", || {
+        let files = fs::read_dir(gateway.state.join("journal")).ok()?.flatten();
+        let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+        let is_its_end = |line: &&str| line.contains(&format!(r#""kind":"exit","terminal":"{id}""#));
+        texts.flat_map(|text| text.lines().find(is_its_end).map(str::to_owned)).next()
+    })
+    .await;
+    assert!(record.contains(&format!(r#""cause":"{cause}""#)), "{record}");
 }

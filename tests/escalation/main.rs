@@ -7,5 +7,6 @@ mod escapes;
 mod grace;
 mod hung;
 mod orphans;
+mod owners;
 mod states;
 mod supervisor;

@@ -108,7 +108,7 @@ macro_rules! states {
 states! {
     a_process_without_its_main_thread_ends: ["leader"];
     processes_without_their_main_threads_end: ["leaders"];
-    a_thousand_threads_without_their_main_one_end: ["threads", "1000"];
+    two_thousand_threads_without_their_main_one_end: ["threads", "2000"];
     a_stopped_process_ends: ["stopped"];
     a_traced_process_ends: ["traced"];
     a_process_suspended_in_vfork_ends: ["vfork"];

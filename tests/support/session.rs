@@ -341,7 +341,8 @@ impl Terminal {
         assert_eq!(outcome.survivors, 0, "survivors: {outcome:?}");
         assert_ne!(outcome.cause(), Cause::Unspecified, "every end has a cause: {outcome:?}");
         assert!(
-            outcome.end.is_some() || outcome.cause() == Cause::SandboxLost,
+            outcome.end.is_some()
+                || !matches!(outcome.cause(), Cause::Exited | Cause::Signalled | Cause::MemoryLimit),
             "an end without code or signal: {outcome:?}"
         );
         outcome

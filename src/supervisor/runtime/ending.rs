@@ -75,8 +75,8 @@ impl Runtime {
         if terminal.stop.is_some() {
             let at = self.step_stop(key);
             if self.is_given_up(key) {
-                // Its end is the sandbox's: nobody can say how it ends.
-                self.end_sandbox_at(now);
+                self.give_up(key);
+                self.end_sandbox_at(now + LAST_WORDS);
             }
             return Step::Wait(at);
         }
@@ -139,6 +139,20 @@ impl Runtime {
     fn is_given_up(&self, key: Key) -> bool {
         let stop = self.terminals.get(key).and_then(|terminal| terminal.stop.as_ref());
         stop.and_then(|stop| stop.killed_at).is_some_and(|killed_at| killed_at + GIVE_UP <= self.now)
+    }
+
+    /// Reports why the command was to end, once. How it ends nobody sees: the report has no end, and the gateway publishes
+    /// the outcome when the sandbox has ended.
+    fn give_up(&mut self, key: Key) {
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        let Some(stop) = terminal.stop.as_mut().filter(|stop| !stop.given_up) else { return };
+        stop.given_up = true;
+        let usage = self.usage_of(key);
+        let survivors = self.survivors_of(key);
+        let Some(terminal) = self.terminals.get(key) else { return };
+        let exit = outcome(terminal, &Remains { usage, survivors, until: self.now });
+        let exited = Exited { terminal_id: terminal.id.clone(), exit: Some(exit) };
+        self.broadcast(Message::Exited(exited));
     }
 
     /// The last hand: the kernel kills all that is in a pid namespace when its first process ends, whatever it is in.
@@ -258,7 +272,7 @@ fn outcome(terminal: &Terminal, remains: &Remains) -> Exit {
         exit.stragglers_killed = stop.stragglers;
         exit.force_killed = stop.killed_at.is_some();
     }
-    // Always there: no step to the end is taken before the main process is reaped.
+    // Absent only in the report of a command that outlives its kill.
     if let Some(main) = &terminal.main {
         exit.end = Some(match main.reaped.end {
             End::Code(code) => exit::End::Code(u32::from(code)),

@@ -43,6 +43,7 @@ impl Stop {
             told: HashSet::new(),
             stragglers: 0,
             stray_looks: 0,
+            given_up: false,
         }
     }
 }

@@ -123,6 +123,8 @@ pub(super) struct Stop {
     pub(super) stragglers: u32,
     /// How often processes were looked for that are in no terminal's cgroup.
     pub(super) stray_looks: u8,
+    /// It was told that the command outlives its kill.
+    pub(super) given_up: bool,
 }
 
 impl Terminal {
