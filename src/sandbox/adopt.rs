@@ -24,7 +24,9 @@ use super::{
     counters::Counters,
     facts::{self, Facts, FactsError},
     handle::{Listener, Sandbox},
+    host::Host,
     leftover,
+    remains::Remains,
 };
 use crate::{
     proto::supervisor::{
@@ -165,15 +167,19 @@ fn is_occupied(folder: &Path) -> bool {
 }
 
 impl Approached {
-    /// Makes the sandbox this gateway's. From here on it is ended when its supervisor is lost, and the listeners hear
+    /// Makes the sandbox this gateway's, and a sandbox of this user. From here on it is ended when its supervisor is lost, and the listeners hear
     /// of what happens to its terminals, by id: also of what has happened since they were listed.
     pub fn take_over(
         self,
+        host: &Host,
+        uid: u32,
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<Counters>,
     ) -> Arc<Sandbox> {
         let Self { facts, folder, posture, supervisor, talk, .. } = self;
-        Sandbox::keep_adopted(facts, folder, posture, supervisor, talk.into_control(), listeners, counters)
+        let ptys = host.ptys().restore(uid, facts.ptys);
+        let remains = Remains::of(facts.cgroup.clone(), Some(folder)).with_ptys(ptys);
+        Sandbox::keep_adopted(facts, remains, posture, supervisor, talk.into_control(), listeners, counters)
     }
 }
 

@@ -10,12 +10,13 @@ use prost::Message;
 use super::{
     cgroup::SandboxCgroup,
     spec::{Holder, Shortfall, Tenancy},
+    terminals::PTYS,
 };
 use crate::{
     policy::{ProfileName, profile::Network},
     proto::{
         state::{SandboxRecord, ShortfallRecord},
-        supervisor::{Identity, SandboxPlan},
+        supervisor::{Identity, SandboxPlan, mount::Kind},
     },
     record::{self, ReadError},
 };
@@ -40,6 +41,8 @@ pub struct Facts {
     pub shortfalls: Vec<Shortfall>,
     /// Its groups.
     pub cgroup: SandboxCgroup,
+    /// How many pseudo-terminals it may have.
+    pub ptys: u32,
 }
 
 /// Why there are none.
@@ -94,6 +97,7 @@ pub fn read(folder: &Path) -> Result<Facts, FactsError> {
     let tenancy = if written.sole { Tenancy::Sole } else { Tenancy::Shared };
     Ok(Facts {
         cgroup: SandboxCgroup::recorded(&plan),
+        ptys: ptys(&plan),
         id: plan.sandbox_id,
         holder: Holder { session_id: written.session_id, confinement: written.confinement, tenancy },
         profile: ProfileName::recorded(&written.profile),
@@ -101,6 +105,11 @@ pub fn read(folder: &Path) -> Result<Facts, FactsError> {
         identity,
         shortfalls: written.shortfalls.into_iter().map(shortfall).collect(),
     })
+}
+
+/// Every sandbox of an older gateway may have as many as one sandbox may.
+fn ptys(plan: &SandboxPlan) -> u32 {
+    plan.mounts.iter().find(|mount| mount.kind() == Kind::Dev).map_or(0, |dev| dev.ptys.unwrap_or(PTYS))
 }
 
 fn shortfall(written: ShortfallRecord) -> Shortfall {

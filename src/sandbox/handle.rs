@@ -162,8 +162,8 @@ impl Sandbox {
 
     /// Connects, and starts the task that owns the sandbox from here on.
     async fn keep(launched: Launched, counters: Arc<Counters>) -> Result<Arc<Self>, StartError> {
-        let Launched { id, socket, supervisor, cgroup, identity, shortfalls, .. } = launched;
-        let remains = Remains::of(cgroup.clone(), socket.parent().map(Path::to_owned));
+        let Launched { id, socket, supervisor, cgroup, identity, shortfalls, ptys, .. } = launched;
+        let remains = Remains::of(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
         let connected = Control::connect(&socket);
         let supervisor = match watched::watch(supervisor, Interest::READABLE) {
             Ok(supervisor) => supervisor,
@@ -200,7 +200,7 @@ impl Sandbox {
     /// Starts the task that owns a sandbox that another gateway has launched, and that has answered.
     pub(super) fn keep_adopted(
         facts: Facts,
-        folder: PathBuf,
+        remains: Remains,
         posture: SandboxPosture,
         supervisor: AsyncFd<OwnedFd>,
         control: Control,
@@ -219,14 +219,14 @@ impl Sandbox {
             life: watch::Sender::new(Life::Up),
             ending: AtomicBool::new(false),
             counters: counters.clone(),
-            cgroup: cgroup.clone(),
+            cgroup,
             supervisor,
         });
-        tokio::spawn(sandbox.clone().own(Remains::of(cgroup, Some(folder))));
+        tokio::spawn(sandbox.clone().own(remains));
         sandbox
     }
 
-    /// The life of a sandbox, from its first event to its last trace.
+    /// The life of a sandbox, from its first event to its last trace. Its pseudo-terminals are given back at the end.
     async fn own(self: Arc<Self>, remains: Remains) {
         let broken = self.control.serve(|event| self.dispatch(event)).await;
         if let Some(error) = broken {
@@ -251,6 +251,7 @@ impl Sandbox {
             remains.end_at_last(&self.id, &self.supervisor).await;
         }
         remains.remove(&self.id).await;
+        remains.give_back();
         self.counters.gone.one();
         self.life.send_replace(Life::Gone);
         tracing::info!(sandbox.id = %self.id, "sandbox gone");

@@ -18,6 +18,7 @@ use super::{
     principal::PrincipalLimits,
     seccomp::Machine,
     spare::Spare,
+    terminals::Ptys,
     trials,
 };
 use crate::{
@@ -91,6 +92,7 @@ pub struct Host {
     spare: Arc<Spare>,
     principal_limits: FolderLimits,
     launches: Pool,
+    ptys: Arc<Ptys>,
     gateway_groups: Mutex<Vec<(PathBuf, Arc<GatewayGroups>)>>,
 }
 
@@ -111,6 +113,7 @@ impl Host {
             spare: Arc::default(),
             principal_limits: PrincipalLimits::default().on_this_host(),
             launches: Pool::new(LAUNCHES_PER_USER, LAUNCHES),
+            ptys: Ptys::of_host(),
             gateway_groups: Mutex::default(),
         }
     }
@@ -134,6 +137,10 @@ impl Host {
     pub fn with_principal_limits(mut self, limits: PrincipalLimits) -> Self {
         self.principal_limits = limits.on_this_host();
         self
+    }
+
+    pub(super) fn ptys(&self) -> &Arc<Ptys> {
+        &self.ptys
     }
 
     pub(super) fn principal_limits(&self) -> FolderLimits {

@@ -23,6 +23,7 @@ use super::{
     prepare::{Keep, Leftovers, Prepared, prepare},
     spare::Launcher,
     spec::{SandboxSpec, Shortfall},
+    terminals::PtyShare,
 };
 use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
@@ -52,6 +53,8 @@ pub struct Launched {
     pub identity: Identity,
     /// What was preferred and could not be had.
     pub shortfalls: Vec<Shortfall>,
+    /// Its pseudo-terminals, for as long as it lives.
+    pub(super) ptys: PtyShare,
 }
 
 /// Launches a sandbox whose folder is made below `state`.
@@ -155,6 +158,7 @@ fn conclude(
         cgroup: left.cgroup.clone(),
         identity: prepared.identity,
         shortfalls: prepared.shortfalls,
+        ptys: prepared.ptys,
     };
     Started { launcher, launched, left }
 }

@@ -28,6 +28,7 @@ mod spare;
 pub mod spawn_error;
 pub mod spawn_request;
 pub mod spec;
+mod terminals;
 pub mod trace;
 mod trials;
 pub mod view;

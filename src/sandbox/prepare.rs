@@ -30,13 +30,14 @@ use super::{
     seccomp::{self, Machine},
     spare::Spare,
     spec::{SandboxSpec, Shortfall},
+    terminals::PtyShare,
     view,
 };
 use crate::{
     cgroup::limits::FolderLimits,
     failpoint,
     policy::profile::{CgroupLimits, Demand, Network, Profile},
-    proto::supervisor::{Identity, LandlockPlan, MappedGroup, SandboxPlan, SeccompPlan},
+    proto::supervisor::{Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, mount::Kind},
     wire::launch::PLAN_VERSION,
 };
 
@@ -59,6 +60,7 @@ pub(super) struct Prepared {
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
     pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) ptys: PtyShare,
     pub(super) launcher: PathBuf,
     pub(super) spare: Arc<Spare>,
     pub(super) left: Leftovers,
@@ -102,7 +104,8 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let shown: Vec<_> = spec.roots.iter().map(roots::shown).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_extras(&profile.filesystem))?;
     let covered = spec.governing.covered();
-    let view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
+    let mut view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
+    let ptys = share_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let folder = state.join("sandboxes").join(&spec.id);
     let mut left = Leftovers { folder, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
@@ -138,6 +141,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         sources: view.sources,
         claim,
         shortfalls,
+        ptys,
         launcher,
         spare: Arc::clone(host.spare()),
         left,
@@ -169,6 +173,20 @@ fn plan_landlock(
         lack("landlock", why, profile.landlock.demand, shortfalls)?;
     }
     Ok(LandlockPlan { enabled })
+}
+
+/// Gives the sandbox its pseudo-terminals. Where its principal has none left it goes without, which is said.
+fn share_ptys(host: &Host, uid: u32, mounts: &mut [Mount], shortfalls: &mut Vec<Shortfall>) -> PtyShare {
+    let ptys = host.ptys().share(uid);
+    for dev in mounts.iter_mut().filter(|mount| mount.kind() == Kind::Dev) {
+        dev.ptys = Some(ptys.count());
+    }
+    if ptys.count() == 0 {
+        let why =
+            "the principal's other sandboxes have all that one principal may have of kernel.pty.max".into();
+        shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), why });
+    }
+    ptys
 }
 
 /// Says that something is lacking: an error if the profile requires it, a shortfall if it prefers it.

@@ -12,7 +12,7 @@ use std::{
 use nix::errno::Errno;
 use tokio::{io::unix::AsyncFd, time::timeout};
 
-use super::{cgroup::SandboxCgroup, forced_end, launch};
+use super::{cgroup::SandboxCgroup, forced_end, launch, terminals::PtyShare};
 use crate::sys::namespace;
 
 /// How long the kernel may take to end a killed sandbox, before those who wait are told that it has not.
@@ -25,6 +25,7 @@ pub(super) struct Remains {
     folder: Option<PathBuf>,
     /// `cgroup.kill` of the sandbox, open since its start.
     kill_file: Option<OwnedFd>,
+    ptys: Option<PtyShare>,
 }
 
 /// Whether a sandbox that was killed has ended.
@@ -40,7 +41,17 @@ impl Remains {
     /// Of a sandbox that runs. What its end takes is opened now.
     pub(super) fn of(cgroup: SandboxCgroup, folder: Option<PathBuf>) -> Self {
         let kill_file = cgroup.open_kill();
-        Self { cgroup, folder, kill_file }
+        Self { cgroup, folder, kill_file, ptys: None }
+    }
+
+    /// With the pseudo-terminals that it may have: nobody else is given them before it has ended.
+    pub(super) fn with_ptys(self, ptys: PtyShare) -> Self {
+        Self { ptys: Some(ptys), ..self }
+    }
+
+    /// Gives back what it had of what the host has one number of.
+    pub(super) fn give_back(self) {
+        drop(self.ptys);
     }
 
     pub(super) async fn take_away(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {

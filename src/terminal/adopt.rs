@@ -110,7 +110,8 @@ impl Terminals {
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
         let listeners: HashMap<_, _> = recalled.iter().map(|(terminal, ..)| listener(terminal)).collect();
         let facts = found.facts.clone();
-        let sandbox = found.take_over(listeners, &self.site().sandboxes);
+        let site = self.site();
+        let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.sandboxes);
         let count = recalled.len();
         for (terminal, held, masker) in recalled {
             if let Err(error) = terminal.roll().begin(&terminal, &facts.id) {

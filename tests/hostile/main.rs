@@ -19,4 +19,5 @@ mod quotas;
 mod races;
 mod rights;
 mod strangers;
+mod terminals;
 mod untrusted;

@@ -24,8 +24,6 @@ use crate::{
 const PENDING: u64 = 8_192;
 /// Of all sandboxes that are charged to one user together, as long as that user's own limit allows.
 const PENDING_OF_A_USER: u64 = 65_536;
-/// Pseudo-terminals of one sandbox. A host has 4,096 by default, of which it keeps 1,024 for itself.
-pub const PTYS: u32 = 64;
 /// Of a user's inotify instances and watches each of that user's sandboxes may have this part.
 const USERS_PART: u64 = 4;
 

@@ -17,7 +17,7 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use super::{StageError, cgroups::Seat, counted::PTYS, malformed};
+use super::{StageError, cgroups::Seat, malformed};
 use crate::{
     cgroup::{Folder, Hierarchy},
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_folder, mount::Kind},
@@ -245,12 +245,15 @@ impl View {
         for (name, target) in links {
             nix::unistd::symlinkat(target, dev.as_fd(), name)?;
         }
-        let most = PTYS.to_string();
-        let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600"), value(c"max", &most)];
         self.message_queues(dev.as_fd(), attributes)?;
-        let terminals = mount::make(c"devpts", &options, attributes)?;
         mkdirat(dev.as_fd(), "pts", Mode::from_bits_truncate(0o755))?;
-        mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
+        // Without any, /dev/ptmx leads nowhere: a devpts of none would be one without a bound.
+        if let Some(most) = mount.ptys.filter(|most| *most > 0) {
+            let most = most.to_string();
+            let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600"), value(c"max", &most)];
+            let terminals = mount::make(c"devpts", &options, attributes)?;
+            mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
+        }
         // For the tmpfs that the plan puts there: /dev itself can be read only from here on.
         mkdirat(dev.as_fd(), "shm", Mode::from_bits_truncate(0o755))?;
         mount::restrict(dev.as_fd(), Attributes::READ_ONLY, Reach::One)
