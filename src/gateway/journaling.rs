@@ -38,6 +38,8 @@ pub struct JournalConfig {
     pub rotate_after: Option<Duration>,
     /// What is deleted.
     pub retention: Retention,
+    /// No record is deleted before it is as old as this; absent: by [`JournalConfig::kept_at_least`].
+    pub keep_for_at_least: Option<Duration>,
     /// The private key (Ed25519, PEM) that signs it; absent: nothing is signed.
     pub signing_key: Option<PathBuf>,
     /// Signed at the latest after so many records.
@@ -56,9 +58,26 @@ impl Default for JournalConfig {
             rotate_bytes,
             rotate_after,
             retention,
+            keep_for_at_least: None,
             signing_key: None,
             sign_every_records: SIGN_EVERY_RECORDS,
         }
+    }
+}
+
+/// The time that every record is kept for unless one is set, where the journal is large enough for it.
+const KEPT_AT_LEAST: Duration = Duration::from_secs(3_600);
+/// What one principal can write all the time without being refused, unless a time is set: some 100 commands a second.
+const UNREFUSED_BYTES_PER_S: u64 = 384 << 10;
+
+impl JournalConfig {
+    /// How long every record of a journal that keeps so many bytes is kept; 0 bytes: it keeps all of them.
+    fn kept_at_least(&self, kept_bytes: u64) -> Duration {
+        self.keep_for_at_least.unwrap_or_else(|| {
+            let share_ms = kept_bytes.saturating_mul(1_000) / 3 / UNREFUSED_BYTES_PER_S;
+            let at_most = self.retention.age.unwrap_or(KEPT_AT_LEAST).min(KEPT_AT_LEAST);
+            Duration::from_millis(share_ms).min(at_most)
+        })
     }
 }
 
@@ -106,6 +125,8 @@ struct Written {
     #[serde(default, with = "duration::optional")]
     keep_for: Option<Duration>,
     keep_files_at_least: Option<NonZeroU32>,
+    #[serde(default, with = "duration::optional")]
+    keep_for_at_least: Option<Duration>,
     signing_key: Option<PathBuf>,
     sign_every_records: Option<NonZeroU64>,
 }
@@ -133,6 +154,8 @@ enum Meaningless {
     TooShort(&'static str),
     #[error("journal.keep_files_at_least is more than journal.keep_files")]
     KeepFiles,
+    #[error("journal.keep_for_at_least is longer than journal.keep_for")]
+    KeepFor,
     #[error("journal.sign_every_records is for a journal with a signing_key")]
     SignEvery,
 }
@@ -172,6 +195,9 @@ impl TryFrom<Written> for JournalSection {
         if retention.files.is_some_and(|files| files < retention.files_at_least) {
             return Err(Meaningless::KeepFiles);
         }
+        if written.keep_for_at_least.zip(written.keep_for).is_some_and(|(least, most)| least > most) {
+            return Err(Meaningless::KeepFor);
+        }
         if written.sign_every_records.is_some() && written.signing_key.is_none() {
             return Err(Meaningless::SignEvery);
         }
@@ -181,6 +207,7 @@ impl TryFrom<Written> for JournalSection {
             rotate_bytes,
             rotate_after: written.rotate_after,
             retention,
+            keep_for_at_least: written.keep_for_at_least,
             signing_key: written.signing_key,
             sign_every_records: written.sign_every_records.unwrap_or(default.sign_every_records),
         };
@@ -222,8 +249,10 @@ pub(super) fn open(config: Option<&JournalConfig>, state: &Path) -> Result<Recor
         rotate_bytes: config.rotate_bytes,
         rotate_after: config.rotate_after,
         retention: config.retention,
+        keep_at_least: Duration::ZERO,
         signing,
     };
+    let options = JournalOptions { keep_at_least: config.kept_at_least(options.kept_bytes()), ..options };
     Ok(Recorder::to(Journal::open(options)?))
 }
 
@@ -314,7 +343,7 @@ pub(super) async fn end(recorder: &Recorder, drained: Drained) {
         journal.health()
     });
     match closed.await {
-        Ok(journal::Health::Writable) => {}
+        Ok(journal::Health::Writable) => recorder.forget_counted_refusals(),
         Ok(journal::Health::Unwritable(failure)) => {
             tracing::error!(error = %failure, cause = %failure.source, "the journal's end could not be written");
         }
@@ -335,6 +364,7 @@ mod tests {
             ("rotate_bytes = 100", "journal.rotate_bytes must be at least"),
             ("rotate_after = '1s'", "journal.rotate_after must be at least 60s"),
             ("keep_files = 1", "journal.keep_files_at_least is more than journal.keep_files"),
+            ("keep_for = '1h'\nkeep_for_at_least = '2h'", "journal.keep_for_at_least is longer than"),
             ("sign_every_records = 10", "journal.sign_every_records is for a journal with a signing_key"),
             ("sink = 'always'", "unknown field `sink`"),
             ("sync = 'sometimes'", "unknown variant `sometimes`"),
@@ -346,5 +376,19 @@ mod tests {
         assert_eq!(off.journal, None);
         let on = Config::parse("c.toml", "[journal]\nkeep_files = 0\n").unwrap();
         assert_eq!(on.journal.unwrap().retention.files, None);
+    }
+
+    #[test]
+    fn what_is_kept_for_an_hour_lets_a_busy_host_write() {
+        let kept = |section: &str, bytes| {
+            let config = Config::parse("c.toml", &format!("[journal]\n{section}\n")).unwrap();
+            config.journal.unwrap().kept_at_least(bytes).as_secs()
+        };
+        assert_eq!(kept("", 64 * (64 << 20)), 3_600);
+        assert_eq!(kept("", 2 * (2 << 20)), 3, "a small journal refuses nobody before a large one does");
+        assert_eq!(kept("", 0), 0, "all is kept anyway");
+        assert_eq!(kept("keep_for = '10m'", 64 * (64 << 20)), 600);
+        assert_eq!(kept("keep_for_at_least = '24h'", 64 * (64 << 20)), 86_400);
+        assert_eq!(kept("keep_for_at_least = '0s'", 64 * (64 << 20)), 0);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! `verify` reads these; nothing else may depend on them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::line::Hash;
@@ -22,6 +24,9 @@ pub struct FileClosed {
     pub records: u64,
     /// The name of the file after it.
     pub next: String,
+    /// How many bytes of it are about which principal, for those with the most. Only for the next gateway's shares.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub written: BTreeMap<String, u64>,
 }
 
 /// Old files that the retention rule deletes; written before they are.

@@ -21,10 +21,12 @@ mod record;
 mod recovery;
 mod report;
 mod retention;
+mod shares;
 mod signing;
 mod store;
 mod verify;
 mod writer;
+mod written_before;
 
 use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::Duration};
 
@@ -41,6 +43,7 @@ pub use query::{Entries, Entry, Filter, Follower, Look, ReadError};
 pub use queue::{Answer, NOTED_BYTES, NOTED_RECORDS, NOTED_WITHIN, QUEUED_BYTES, QUEUED_RECORDS};
 pub use record::*;
 pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};
+pub use shares::{ShareReached, Shares};
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
 pub use verify::verify;
 pub use writer::Journal;
@@ -93,11 +96,19 @@ pub struct JournalOptions {
     pub rotate_after: Option<Duration>,
     /// What is deleted.
     pub retention: Retention,
+    /// No record is deleted before it is as old as this, whatever the rule says; and no principal may write more in this
+    /// time than its share of what the rule keeps. Zero: neither.
+    pub keep_at_least: Duration,
     /// Absent: nothing is signed.
     pub signing: Option<Signing>,
 }
 
 impl JournalOptions {
+    /// What the retention rule keeps; 0: everything.
+    pub fn kept_bytes(&self) -> u64 {
+        self.retention.files.map_or(0, |files| self.rotate_bytes.saturating_mul(files.get().into()))
+    }
+
     /// The defaults: synced within 50 ms, files of 64 MiB, the last 64 of them, unsigned.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
@@ -110,6 +121,7 @@ impl JournalOptions {
                 age: None,
                 files_at_least: NonZeroU32::new(2).unwrap_or(NonZeroU32::MIN),
             },
+            keep_at_least: Duration::ZERO,
             signing: None,
         }
     }

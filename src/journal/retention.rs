@@ -12,6 +12,7 @@ use super::{
     reading::LineReader,
     record::Record,
     store::Store,
+    written_before,
 };
 
 impl Store {
@@ -29,8 +30,14 @@ impl Store {
                 files.iter().take(at_most).take_while(is_old).count()
             }
         };
-        // Never the current file, which is the last one.
+        // Never the current file, which is the last one; nor one with a record that is too young.
+        let now = clock.now();
+        let is_young = |file: &JournalFile| {
+            let ended = written_before::last_written(self.held.folder(), file, &self.boot_id, now);
+            !self.options.keep_at_least.is_zero() && ended < self.options.keep_at_least
+        };
         let count = beyond_count.max(beyond_age).min(files.len().saturating_sub(1));
+        let count = files.iter().take(count).take_while(|file| !is_young(file)).count();
         if count == 0 {
             return Ok(());
         }

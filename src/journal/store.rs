@@ -20,6 +20,8 @@ use super::{
     maintenance::{FileClosed, FileOpened, Finding, Unwritten},
     record::Record,
     recovery::{Current, resume},
+    shares::Shares,
+    written_before,
 };
 
 /// How many numbers are passed over at most to find a file name that is free.
@@ -29,7 +31,7 @@ const PASSED_OVER: u64 = 1000;
 pub(super) struct Store {
     pub held: Arc<HeldFolder>,
     pub options: JournalOptions,
-    boot_id: String,
+    pub boot_id: String,
     /// The journal's own name.
     journal: String,
     flusher: Flusher,
@@ -53,6 +55,7 @@ pub(super) struct Store {
     on_probation: bool,
     lines: Vec<u8>,
     counters: Arc<Counters>,
+    pub shares: Arc<Shares>,
 }
 
 impl Store {
@@ -63,9 +66,13 @@ impl Store {
         boot_id: &str,
         clock: &mut dyn Clock,
         counters: &Arc<Counters>,
+        shares: &Arc<Shares>,
     ) -> Result<Self, WriteFailure> {
         let recover = WriteStep::Recover;
         let resumption = resume(held, options.sync).map_err(recover.failed())?;
+        if !shares.is_unbounded() {
+            written_before::count(held.folder(), boot_id, clock.now(), shares).map_err(recover.failed())?;
+        }
         let journal = match resumption.journal {
             Some(journal) => journal,
             None => random_uuid().map_err(recover.failed())?,
@@ -103,6 +110,7 @@ impl Store {
             on_probation: false,
             lines: Vec::new(),
             counters: Arc::clone(counters),
+            shares: Arc::clone(shares),
         };
         store.write(&[], None, clock)?;
         Ok(store)
@@ -231,7 +239,11 @@ impl Store {
         let own_records = if self.options.signing.is_some() { 2 } else { 1 };
         let next = JournalFile::starting_at(link.sequence + own_records + 1);
         self.sign(&mut lines, &mut link, clock)?;
-        let closed = FileClosed { records: self.records + own_records, next: next.name.clone() };
+        let closed = FileClosed {
+            records: self.records + own_records,
+            next: next.name.clone(),
+            written: self.shares.of_file(),
+        };
         self.extend_own(&mut lines, &mut link, &Record::FileClosed(closed), clock)?;
         // Made before the old one is ended: a file that ends has another one to go on in.
         let handle = create_or_reuse(&self.held, &next).map_err(WriteStep::Begin.failed())?;
@@ -261,6 +273,7 @@ impl Store {
 
     fn take_file(&mut self, file: JournalFile, handle: File, clock: &mut dyn Clock) {
         self.counters.rotations.one();
+        self.shares.begin_file();
         // What was owed to the file before is owed to this one, behind its first record.
         self.owed.retain(|record| !matches!(record, Record::FileOpened(_)));
         self.owed.insert(0, file_opened(&self.journal, Some(self.file.name.clone())));

@@ -25,6 +25,7 @@ use super::{
     progress::{Progress, Written},
     queue::{Answer, Group, Job, Queue, lock},
     record::Record,
+    shares::Shares,
     store::Store,
 };
 
@@ -44,6 +45,7 @@ struct Shared {
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
+    shares: Arc<Shares>,
     folder: Folder,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -60,7 +62,8 @@ impl Journal {
         let folder = held.folder().clone();
         let boot_id = boot_id().map_err(OpenError::BootId)?;
         let counters = Arc::<Counters>::default();
-        let (store, health) = match Store::open(&held, &options, &boot_id, &mut *clock, &counters) {
+        let shares = Arc::new(Shares::new(options.kept_bytes(), options.keep_at_least));
+        let (store, health) = match Store::open(&held, &options, &boot_id, &mut *clock, &counters, &shares) {
             Ok(store) => (Some(store), Health::Writable),
             Err(failure) => (None, Health::Unwritable(failure)),
         };
@@ -71,6 +74,7 @@ impl Journal {
             health: Arc::clone(&health),
             progress: Arc::clone(&progress),
             counters: Arc::clone(&counters),
+            shares: Arc::clone(&shares),
             held,
             options,
             boot_id,
@@ -91,6 +95,7 @@ impl Journal {
                 health,
                 progress,
                 counters,
+                shares,
                 folder,
                 thread: Mutex::new(Some(thread)),
             }),
@@ -99,26 +104,38 @@ impl Journal {
 
     /// Writes a record and waits until it is written, and durable where the rule says so. For threads that may wait.
     pub fn append(&self, record: &Record) -> Answer {
-        self.shared.desk.append(encode(record)?)
+        self.shared.desk.append(self.encode(record)?)
     }
 
     /// The same, for tasks. Nothing happens before it is polled.
     pub fn append_async(&self, record: &Record) -> Append {
-        self.shared.desk.append_async(encode(record).map(|body| vec![body]))
+        self.shared.desk.append_async(self.encode(record).map(|body| vec![body]))
     }
 
     /// Appends records that belong together: in this order, with nothing between them, all or none.
     pub fn append_all_async<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Append {
-        self.shared.desk.append_async(records.into_iter().map(encode).collect())
+        self.shared.desk.append_async(records.into_iter().map(|record| self.encode(record)).collect())
     }
 
     /// Appends a record of what happens in any case: neither waits nor fails. It is written after what was appended
     /// before it. What cannot be written is counted, and the count is written as soon as that can be.
     pub fn note(&self, record: &Record) {
-        match encode(record) {
+        match self.encode(record) {
             Ok(body) => drop(self.shared.desk.queue.note(body)),
             Err(_) => self.shared.desk.queue.count_dropped(),
         }
+    }
+
+    /// In JSON, and counted as its principal's.
+    fn encode(&self, record: &Record) -> Result<Vec<u8>, AppendError> {
+        let body = encode(record)?;
+        self.shared.shares.count(record.subject().principal, body.len());
+        Ok(body)
+    }
+
+    /// How much of it each principal may write.
+    pub fn shares(&self) -> &Shares {
+        &self.shared.shares
     }
 
     /// Waits until all that was appended or noted before is written, or could not be.
@@ -205,6 +222,7 @@ pub(super) struct Writer {
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
+    shares: Arc<Shares>,
     held: Arc<HeldFolder>,
     options: JournalOptions,
     boot_id: String,
@@ -286,7 +304,8 @@ impl Writer {
             Some(store) => store,
             empty => {
                 let (held, options) = (&self.held, &self.options);
-                let store = Store::open(held, options, &self.boot_id, &mut *self.clock, &self.counters)?;
+                let (clock, counters, shares) = (&mut *self.clock, &self.counters, &self.shares);
+                let store = Store::open(held, options, &self.boot_id, clock, counters, shares)?;
                 empty.insert(store)
             }
         };

@@ -140,7 +140,8 @@ impl Requested {
         let order = permit.order();
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
         let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
-        let reservation = match ledger.reserve(&self.session, reserved_bytes) {
+        let share = recorder.share(self.session.principal, judging::bytes(&self.request));
+        let reservation = match share.and_then(|()| ledger.reserve(&self.session, reserved_bytes)) {
             Ok(reservation) => reservation,
             Err(reached) => {
                 // What cannot be written is refused all the same.

@@ -35,7 +35,8 @@ pub(super) fn is_large(request: &Request) -> bool {
     bytes(request) > LARGE_BYTES
 }
 
-fn bytes(request: &Request) -> usize {
+/// Of the command, as its caller wrote it.
+pub(super) fn bytes(request: &Request) -> usize {
     match &request.program {
         Program::ShellLine(line) => line.len(),
         Program::Command { command, args } => {

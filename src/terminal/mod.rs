@@ -9,6 +9,7 @@ mod attendance;
 mod caps;
 pub mod closing;
 mod counters;
+mod counts_file;
 mod covering;
 mod creating;
 mod driver;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Counters, Limit, NotOpened, Terminals, Unrecorded,
+    Counters, Limit, NotOpened, QuotaReached, Terminals, Unrecorded,
     closing::{self, Why},
     records,
     uninterrupted::uninterrupted,
@@ -19,6 +19,9 @@ pub enum OpeningError {
     /// The journal did not take the record of it.
     #[error(transparent)]
     Unrecorded(#[from] Unrecorded),
+    /// The principal's share of the journal is full.
+    #[error(transparent)]
+    Share(#[from] QuotaReached),
 }
 
 /// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
@@ -55,8 +58,10 @@ fn count(counters: &Counters, opened: &Result<Opened, OpeningError>) {
         Ok(Opened::Before(_)) => {}
         Err(error) => {
             counters.sessions_not_opened.one(NotOpened::from(error));
-            if let OpeningError::Open(OpenError::TooMany(_)) = error {
-                counters.limits.one(Limit::Sessions);
+            match error {
+                OpeningError::Open(OpenError::TooMany(_)) => counters.limits.one(Limit::Sessions),
+                OpeningError::Share(_) => counters.limits.one(Limit::Journal),
+                OpeningError::Open(_) | OpeningError::Unrecorded(_) => {}
             }
         }
     }
@@ -91,6 +96,11 @@ async fn open_recorded(
     new: NewSession,
 ) -> Result<Opened, OpeningError> {
     let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
+    if let Err(reached) = recorder.share(peer.principal, 1) {
+        // What cannot be written is refused all the same.
+        let _ = recorder.refused(&records::share_reached(peer.principal, &reached)).await;
+        return Err(reached.into());
+    }
     // Of requests with one id, the next one finds a session that is written down, or none.
     let _turn = match &new.request_id {
         Some(_) => Some(sessions.turn(peer.principal).await),

@@ -33,6 +33,7 @@ impl QuotaReached {
             (Kind::Retained, Scope::Principal) => "retained_terminals_per_principal",
             (Kind::Bytes, Scope::Session) => "retained_bytes_per_session",
             (Kind::Bytes, Scope::Principal) => "retained_bytes_per_principal",
+            (Kind::Journal { .. }, _) => "journal_share",
         }
     }
 }
@@ -46,15 +47,21 @@ pub enum Kind {
     Retained,
     /// Bytes of output.
     Bytes,
+    /// Bytes of records.
+    Journal {
+        /// Written in the last so many seconds.
+        within_s: u64,
+    },
 }
 
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Live => "live terminals",
-            Self::Retained => "retained terminals",
-            Self::Bytes => "retained bytes",
-        })
+        match self {
+            Self::Live => f.write_str("live terminals"),
+            Self::Retained => f.write_str("retained terminals"),
+            Self::Bytes => f.write_str("retained bytes"),
+            Self::Journal { within_s } => write!(f, "bytes in the journal within {within_s} s"),
+        }
     }
 }
 

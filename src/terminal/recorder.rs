@@ -12,7 +12,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::refusals::{Refusal, Refusals, WRITTEN_EVERY};
+use super::{
+    quota::{Kind, QuotaReached, Scope},
+    refusals::{Refusal, Refusals, Room, WRITTEN_EVERY},
+};
 use crate::{
     journal::{AppendError, Journal, Record},
     session::Principal,
@@ -37,7 +40,8 @@ pub struct Unrecorded(#[from] pub AppendError);
 impl Recorder {
     /// Writes to this journal.
     pub fn to(journal: Journal) -> Self {
-        Self { journal: Some(journal), refusals: Arc::default() }
+        let refusals = Arc::new(Refusals::kept_in(journal.folder().path()));
+        Self { journal: Some(journal), refusals }
     }
 
     /// Writes nothing, and refuses nothing: the configuration has no journal.
@@ -68,15 +72,51 @@ impl Recorder {
 
     /// Writes a refusal, or counts it where its principal's are too many. `Some`: it was counted.
     pub(super) async fn refused(&self, record: &Record) -> Result<Option<CountedOnly>, Unrecorded> {
-        if self.journal.is_some() && self.refusals.take(record) == Refusal::Counted {
+        if self.journal.is_some() && self.refusals.take(record, self.room(record)) == Refusal::Counted {
             return Ok(Some(CountedOnly));
         }
         self.record(record).await.map(|()| None)
     }
 
+    /// Notes what its principal can have happen again and again at no cost, or counts it where that is too often.
+    pub(super) fn note_or_count(&self, record: &Record) {
+        if self.journal.is_some() && self.refusals.take(record, self.room(record)) == Refusal::Written {
+            self.note(record);
+        }
+    }
+
+    /// Notes what a command has done, or counts it where its principal's share of the journal is full.
+    pub(super) fn note_within_share(&self, record: &Record) {
+        match self.room(record) {
+            Room::Some => self.note(record),
+            Room::None => self.refusals.count(record),
+        }
+    }
+
+    fn room(&self, record: &Record) -> Room {
+        let Some((journal, principal)) = self.journal.as_ref().zip(record.subject().principal) else {
+            return Room::Some;
+        };
+        // Whatever its length: what is at the bound is a little beyond it with the last record.
+        if journal.shares().has_room(principal, 1).is_ok() { Room::Some } else { Room::None }
+    }
+
+    /// Whether a principal's share of the journal has room for so many bytes of what a caller wrote, and what comes of
+    /// them: else nothing new is begun for it.
+    pub(super) fn share(&self, principal: Principal, bytes: usize) -> Result<(), QuotaReached> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let share = journal.shares().has_room(&principal.to_string(), bytes as u64);
+        share.map_err(|reached| QuotaReached {
+            kind: Kind::Journal { within_s: reached.within.as_secs() },
+            scope: Scope::Principal,
+            cap: reached.cap,
+        })
+    }
+
     /// Whether this principal may have another record written that says only what the principal wants it to.
     pub fn may_report(&self, principal: Principal) -> bool {
-        self.journal.is_none() || self.refusals.spend(&principal.to_string())
+        let has_share = || self.share(principal, 1).is_ok();
+        self.journal.is_none() || has_share() && self.refusals.spend(&principal.to_string())
     }
 
     /// Writes what was counted of refusals, from time to time. Never ends.
@@ -84,13 +124,25 @@ impl Recorder {
         let mut due = tokio::time::interval(WRITTEN_EVERY);
         loop {
             due.tick().await;
-            self.write_counted_refusals();
+            if let Some(journal) = &self.journal
+                && self.write_counted_refusals()
+            {
+                journal.settled().await;
+                self.refusals.are_written();
+            }
         }
     }
 
-    /// Writes what was counted of refusals by now.
-    pub fn write_counted_refusals(&self) {
-        self.refusals.drain().iter().for_each(|record| self.note(record));
+    /// Writes what was counted of refusals by now; whether there was anything.
+    pub fn write_counted_refusals(&self) -> bool {
+        let counted = self.refusals.drain();
+        counted.iter().for_each(|record| self.note(record));
+        !counted.is_empty()
+    }
+
+    /// The journal is closed, with all that was counted.
+    pub fn forget_counted_refusals(&self) {
+        self.refusals.are_written();
     }
 
     /// Writes down what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not

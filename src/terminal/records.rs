@@ -115,6 +115,16 @@ pub fn too_many_sessions(principal: Principal, most: u32) -> Record {
     })
 }
 
+/// A session that its principal's share of the journal has no room for.
+pub fn share_reached(principal: Principal, reached: &QuotaReached) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: principal.to_string(),
+        session: None,
+        limit: reached.name().to_owned(),
+        bound: reached.cap,
+    })
+}
+
 /// A command that is about to be started in a sandbox.
 pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox) -> Record {
     Record::Spawn(Spawn {

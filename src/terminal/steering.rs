@@ -8,7 +8,7 @@ use super::{
     AskError, Gone, Terminals, outcome,
     records::{self, Ending},
     stage::Stage,
-    terminal::Terminal,
+    terminal::{Claim, Terminal},
 };
 use crate::{
     failpoint,
@@ -46,7 +46,11 @@ impl Terminals {
         let Some(live) = terminal.live() else { return Err(Gone.into()) };
         terminal.is_to_end_for(outcome::stopped_for(cause));
         terminal.must_end_within(grace);
-        self.recorder().note(&records::kill_asked(terminal, ending, grace));
+        let record = records::kill_asked(terminal, ending, grace);
+        match terminal.claim_first_kill() {
+            Claim::Yours => self.recorder().note(&record),
+            Claim::Taken => self.recorder().note_or_count(&record),
+        }
         failpoint::reach("kill.recorded");
         let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
         failpoint::reach("kill.answered");
@@ -66,7 +70,7 @@ impl Terminals {
     /// Sends a signal to the main process's group.
     pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), AskError> {
         let sandbox = self.running(terminal).await?;
-        self.recorder().note(&records::signal(terminal, signal));
+        self.recorder().note_or_count(&records::signal(terminal, signal));
         match sandbox.signal(terminal.id.to_string(), signal).await {
             Ok(()) => Ok(()),
             Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(AskError::Ended),

@@ -76,6 +76,7 @@ pub struct Terminal {
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
     force_claimed: AtomicBool,
+    kill_claimed: AtomicBool,
     /// By when it must have ended, where that was asked for.
     deadline: Mutex<Option<Instant>>,
     /// What it is being ended for.
@@ -132,6 +133,7 @@ impl Terminal {
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
             force_claimed: AtomicBool::new(false),
+            kill_claimed: AtomicBool::new(false),
             deadline: Mutex::default(),
             ends_for: Mutex::default(),
             holds: Holds::default(),
@@ -220,6 +222,14 @@ impl Terminal {
     /// Claims the release. Only the first who asks gets it.
     pub(super) fn claim_release(&self) -> Claim {
         match self.release_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Yours,
+            true => Claim::Taken,
+        }
+    }
+
+    /// Claims the record of the first time that its end is asked for.
+    pub(super) fn claim_first_kill(&self) -> Claim {
+        match self.kill_claimed.swap(true, Ordering::AcqRel) {
             false => Claim::Yours,
             true => Claim::Taken,
         }

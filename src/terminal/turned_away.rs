@@ -111,6 +111,8 @@ words! {
         BytesOfSession = "retained_bytes_per_session",
         /// `caps.retained_bytes_per_principal`.
         BytesOfPrincipal = "retained_bytes_per_principal",
+        /// A principal's share of what the journal keeps for `journal.keep_for_at_least`.
+        Journal = "journal_share",
         /// `approvals.open_per_principal`.
         ApprovalsOfPrincipal = "approvals_open_per_principal",
         /// `approvals.open`.
@@ -201,6 +203,7 @@ impl From<&OpeningError> for NotOpened {
     fn from(error: &OpeningError) -> Self {
         match error {
             OpeningError::Unrecorded(_) => Self::Unrecorded,
+            OpeningError::Share(_) => Self::Quota,
             OpeningError::Open(error) => match error {
                 OpenError::Denied(_) => Self::Denied,
                 OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::Root,
@@ -225,6 +228,7 @@ impl Limit {
                 (Kind::Retained, Scope::Principal) => Self::RetainedOfPrincipal,
                 (Kind::Bytes, Scope::Session) => Self::BytesOfSession,
                 (Kind::Bytes, Scope::Principal) => Self::BytesOfPrincipal,
+                (Kind::Journal { .. }, _) => Self::Journal,
             }),
             CreateError::Unapproved(Unapproved::Full(Full::Principal(_))) => Some(Self::ApprovalsOfPrincipal),
             CreateError::Unapproved(Unapproved::Full(Full::Gateway(_))) => Some(Self::Approvals),

@@ -174,7 +174,7 @@ impl Observer for Terminal {
             seen.omitted += 1;
             return;
         }
-        self.recorder.note(&records::workspace_change(self, change));
+        self.recorder.note_within_share(&records::workspace_change(self, change));
         let (action, failure) = match &change.action {
             Action::Restored => (WorkspaceAction::Restored, String::new()),
             Action::Quarantined => (WorkspaceAction::Quarantined, String::new()),

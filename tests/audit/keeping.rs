@@ -111,6 +111,38 @@ fn a_clock_that_steps_by_ten_years_breaks_no_chain_and_deletes_no_journal() {
 }
 
 #[test]
+fn no_file_with_a_record_that_is_too_young_is_deleted_whatever_the_rule_says() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let clock = GivenClock::default();
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    options.retention.files = NonZeroU32::new(3);
+    options.keep_at_least = Duration::from_secs(3600);
+    let journal = Journal::open_with_clock(options, Box::new(clock.clone())).unwrap();
+    let files = || Folder::new(&folder).files().unwrap();
+    (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    clock.boot_ns.fetch_add(1_800_000_000_000, Ordering::Relaxed);
+    // A clock that is set makes nothing older.
+    clock.wall_ns.fetch_add(10 * 365 * 86_400_000_000_000, Ordering::Relaxed);
+    (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    let before = files();
+    assert!(before.len() > 6, "{before:?}");
+    assert_eq!(assert_intact(&folder).first_sequence, Some(1));
+    // The first half is old enough by now, and the second is not.
+    clock.boot_ns.fetch_add(1_800_000_000_000, Ordering::Relaxed);
+    (0..10).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    assert!(assert_intact(&folder).first_sequence > Some(1));
+    let left = files();
+    assert!(left.len() > 3 && left[0] < before[before.len() - 2], "{left:?}");
+    clock.boot_ns.fetch_add(3_600_000_000_000, Ordering::Relaxed);
+    (0..10).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
+    assert!(files().len() < left.len());
+    journal.close();
+    assert_intact(&folder);
+}
+
+#[test]
 fn a_file_is_ended_when_it_is_old_by_the_boot_clock() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("journal");

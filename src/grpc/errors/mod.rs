@@ -84,6 +84,7 @@ pub fn opening(error: &OpeningError) -> Status {
     match error {
         OpeningError::Open(error) => open(error),
         OpeningError::Unrecorded(error) => unrecorded(error),
+        OpeningError::Share(reached) => quota_reached(reached),
     }
 }
 

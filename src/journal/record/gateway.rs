@@ -129,6 +129,24 @@ pub struct RefusalsRepeated {
     pub last_unix_ms: u64,
 }
 
+/// [`Record::Repeated`](super::Record::Repeated): records that were too many to be written one by one, and are no refusals.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// Whose they are.
+    pub principal: String,
+    /// In which session; absent: in several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Their kind: `signal`, `kill_asked` or `workspace_change`.
+    pub of: String,
+    /// How many there were. What they say has happened.
+    pub times: u64,
+    /// When the first was, in milliseconds since 1970.
+    pub first_unix_ms: u64,
+    /// When the last was.
+    pub last_unix_ms: u64,
+}
+
 /// [`Record::Shortfall`](super::Record::Shortfall).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortfall {

@@ -63,6 +63,8 @@ pub enum Record {
     QuotaRefused(QuotaRefused),
     /// Refusals of one principal were too many to be written one by one.
     RefusalsRepeated(RefusalsRepeated),
+    /// Records of one principal were too many to be written one by one.
+    Repeated(Repeated),
     /// A protection that was preferred is not to be had here.
     Shortfall(Shortfall),
     /// A connection through the proxy was judged.
@@ -146,6 +148,9 @@ impl Record {
                 Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
             }
             Self::RefusalsRepeated(it) => {
+                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
+            }
+            Self::Repeated(it) => {
                 Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
             }
             Self::Shortfall(it) => {
