@@ -212,3 +212,35 @@ async fn a_root_that_stops_answering_costs_only_its_owner() {
     }
     drop(fuse);
 }
+
+/// More users than there are shared places for, with as many requests as each may have under way.
+const MANY_USERS: u32 = 24;
+const HUNG_REQUESTS: usize = 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_users_who_all_hang_leave_another_one_its_turn() {
+    if !is_root() {
+        return skip("mounting needs root");
+    }
+    let gateway = Gateway::start();
+    let Some(fuse) = Fuse::mount(&gateway, "silent", false) else { return skip("this host has no FUSE") };
+    let (mut attempts, mut callers) = (Vec::new(), Vec::new());
+    for uid in (0..MANY_USERS).map(|n| ATTACKER + 100 + n) {
+        let caller = gateway.caller_as(uid).await;
+        for _ in 0..HUNG_REQUESTS {
+            let (sessions, request) = (caller.sessions.clone(), root(&fuse.at));
+            attempts.push(tokio::spawn(async move { sessions.clone().create(request).await }));
+        }
+        callers.push(caller);
+    }
+    for attempt in attempts {
+        let refused = within("an answer to who asked", attempt).await.expect("the task runs");
+        must_be_overdue(&Refusal::from(refused.expect_err("the mount does not answer")));
+    }
+    // Everybody has been answered, and the threads hang on.
+    for _ in 0..3 {
+        the_victim_is_served(&gateway).await;
+    }
+    drop(callers);
+    drop(fuse);
+}
