@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -22,6 +22,11 @@ use super::{
     admission::{Admission, BACKOFF_MIN, Connection, ConnectionRefusal, Reserve},
     state::{LEFT_BEHIND, LOOK_AGAIN},
 };
+
+/// After so many refused connections the accept loop rests: refusing takes no more than a part of a processor, and who
+/// waits to be accepted behind them waits a few milliseconds.
+const REFUSED_IN_A_ROW: u32 = 64;
+const REFUSED_REST: Duration = Duration::from_millis(2);
 
 /// Why the gateway cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -188,13 +193,15 @@ pub(super) struct Accepting {
     listening: Listening,
     admission: Arc<Admission>,
     reserve: Reserve,
+    /// Refused without a rest.
+    refused: u32,
     /// While descriptors are short.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Accepting {
     pub(super) fn new(listening: Listening, admission: Arc<Admission>) -> Self {
-        Self { listening, admission, reserve: Reserve::open(), pause: None }
+        Self { listening, admission, reserve: Reserve::open(), refused: 0, pause: None }
     }
 
     /// Refuses one of those who wait, with a descriptor of the reserve, and then lets some time pass: as long as
@@ -230,6 +237,12 @@ impl tokio_stream::Stream for Accepting {
                     this.reserve.reset();
                     if let Some(connection) = Connection::admit(&this.admission, stream) {
                         return Poll::Ready(Some(Ok(connection)));
+                    }
+                    this.refused += 1;
+                    if this.refused >= REFUSED_IN_A_ROW {
+                        // Who waits to be accepted goes on waiting in the kernel's order.
+                        this.refused = 0;
+                        this.pause = Some(Box::pin(sleep(REFUSED_REST)));
                     }
                 }
                 Err(error) if Reserve::is_shortage(&error) => this.fall_short(context),

@@ -34,6 +34,13 @@ pub struct Peer {
     pub process: Option<Arc<OwnedFd>>,
 }
 
+impl Principal {
+    /// Asks the kernel whose this connection is. Opens nothing.
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+        Ok(Self { uid: peer::credentials(socket)?.uid })
+    }
+}
+
 impl Peer {
     /// Asks the kernel who made this connection.
     pub fn of(socket: &impl AsFd) -> io::Result<Self> {

@@ -1,6 +1,8 @@
-// A hostile caller that speaks HTTP/2 only as far as it hurts: `flood SOCKET KIND CONNECTIONS STREAMS [ROOT]`.
+// A hostile caller that speaks HTTP/2 only as far as it hurts: `flood SOCKET KIND CONNECTIONS STREAMS [FIELD [PATH]]`.
 //
-// Prints "ready" when the attack is at its height for the first time, and ends with its stdin.
+// FIELD is the first field of each request's message, a text; PATH is what is called.
+// Prints "ready" when the attack is at its height for the first time, "acknowledged N" for each line of its stdin, N being
+// how many frames the server has acknowledged by then, and ends with its stdin.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -17,9 +19,10 @@
 
 enum { CLAIM = (3 << 20) - 16, CHUNK = 16 << 10, STREAMS_MAX = 4096 };
 
-static const char *socket_path, *kind, *root = "/";
+static const char *socket_path, *kind, *root = "/", *path = "/provost.v1.Sessions/Create";
 static int connections, streams;
 static volatile int at_height;
+static volatile long acknowledged;
 
 struct stream { uint32_t id; long window, sent; };
 struct connection {
@@ -68,7 +71,7 @@ static size_t field(unsigned char *to, const char *name, const char *value) {
 static size_t headers(unsigned char *to) {
     size_t at = field(to, ":method", "POST");
     at += field(to + at, ":scheme", "http");
-    at += field(to + at, ":path", "/provost.v1.Sessions/Create");
+    at += field(to + at, ":path", path);
     at += field(to + at, ":authority", "x");
     at += field(to + at, "content-type", "application/grpc");
     return at + field(to + at, "te", "trailers");
@@ -76,12 +79,16 @@ static size_t headers(unsigned char *to) {
 
 static int begin(struct connection *c) {
     static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    unsigned char settings[9];
+    // Windows for answers: a single byte of each, or ones that never end.
+    int unread = is("unread"), calls = is("calls");
+    unsigned char settings[64], window[6] = {0, 4, calls ? 0x7f : 0, calls ? 0xff : 0, calls ? 0xff : 0, calls ? 0xff : 1};
+    unsigned char more[4] = {0x7f, 0, 0, 0};
     c->window = c->initial = 65535, c->next = 1, c->have = 0;
     memset(c->at, 0, sizeof c->at);
     c->fd = dial();
     if (c->fd < 0) return -1;
-    size_t length = frame(settings, 4, 0, 0, 0, 0);
+    size_t length = frame(settings, 4, 0, 0, window, unread || calls ? 6 : 0);
+    if (calls) length += frame(settings + length, 8, 0, 0, more, 4);
     return put(c->fd, preface, 24) || put(c->fd, settings, length);
 }
 
@@ -113,6 +120,7 @@ static int hear(struct connection *c, int wait_ms) {
             } else if (f[3] == 8 && id == 0) c->window += word;
             else if (f[3] == 8 && s) s->window += word;
             else if (f[3] == 6 && !(f[4] & 1) && put(c->fd, reply, frame(reply, 6, 1, 0, f + 9, 8))) return -1;
+            if ((f[3] == 4 || f[3] == 6) && f[4] & 1) __sync_fetch_and_add(&acknowledged, 1);
             // The call is over: by its end of stream, or reset.
             if (s && (f[3] == 3 || ((f[3] == 0 || f[3] == 1) && f[4] & 1))) s->id = 0;
             at += 9 + length;
@@ -161,6 +169,12 @@ static int repeat(struct connection *c) {
         size_t length = 0;
         while (length < 60000) {
             if (is("pings")) length += frame(to + length, 6, 0, 0, "12345678", 8);
+            else if (is("windows")) {
+                // Between them a question, whose answer says that they were taken.
+                static const unsigned char one[4] = {0, 0, 0, 1};
+                for (int i = 0; i < 19; i++) length += frame(to + length, 8, 0, 0, one, 4);
+                length += frame(to + length, 6, 0, 0, "12345678", 8);
+            }
             else if (is("settings")) length += frame(to + length, 4, 0, 0, 0, 0);
             else {
                 length += frame(to + length, 1, 4, c->next, block, block_length);
@@ -175,9 +189,10 @@ static int repeat(struct connection *c) {
     }
 }
 
-// Sessions with a root, as many at once as there are streams.
-static int open_sessions(struct connection *c) {
+// Calls, as many at once as there are streams: sessions with a root, unless another path is given.
+static int call(struct connection *c) {
     unsigned char block[256], body[256] = {0}, bytes[600];
+    int once = is("unread"), silent = 0;
     size_t block_length = headers(block), length = strlen(root);
     body[4] = length + 2, body[5] = 0x0a, body[6] = length;
     memcpy(body + 7, root, length);
@@ -185,14 +200,16 @@ static int open_sessions(struct connection *c) {
         int moved = 0;
         for (int i = 0; i < streams; i++) {
             struct stream *s = &c->at[i];
-            if (s->id || c->window < (long)length + 7) continue;
-            *s = (struct stream){c->next, 0, 0};
+            if (s->id || c->window < (long)length + 7 || (once && s->sent)) continue;
+            *s = (struct stream){c->next, 0, 1};
             c->next += 2, c->window -= length + 7, moved = 1;
             size_t at = frame(bytes, 1, 4, s->id, block, block_length);
             at += frame(bytes + at, 0, 1, s->id, body, length + 7);
             if (put(c->fd, bytes, at)) return -1;
         }
-        at_height = 1;
+        // What is not taken is at its height when nothing more is sent.
+        silent = moved ? 0 : silent + 1;
+        if (!once || silent > 50) at_height = 1;
         if (hear(c, moved ? 0 : 20) || c->next > 1u << 30) return -1;
     }
 }
@@ -202,7 +219,7 @@ static void *attack(void *unused) {
     for (;;) {
         // The server's settings first: they say how much may be sent.
         if (!begin(c) && !hear(c, 1000)) {
-            if (is("sessions")) open_sessions(c);
+            if (is("sessions") || is("calls") || is("unread")) call(c);
             else if (is("bodies") || is("claims") || is("crumbs")) half_sent(c);
             else repeat(c);
         }
@@ -246,7 +263,8 @@ int main(int count, char **arguments) {
     socket_path = arguments[1], kind = arguments[2];
     connections = atoi(arguments[3]), streams = atoi(arguments[4]);
     if (count > 5) root = arguments[5];
-    if (streams > STREAMS_MAX || strlen(root) > 120) return 2;
+    if (count > 6) path = arguments[6];
+    if (streams > STREAMS_MAX || strlen(root) > 120 || strlen(path) > 120) return 2;
     getrlimit(RLIMIT_NOFILE, &limit), limit.rlim_cur = limit.rlim_max, setrlimit(RLIMIT_NOFILE, &limit);
     signal(SIGPIPE, SIG_IGN);
     int holds = is("connections") || is("silent") || is("handshake") || is("headers");
@@ -256,6 +274,6 @@ int main(int count, char **arguments) {
     for (int ms = 0; !at_height && ms < 4000; ms++) usleep(1000);
     puts("ready"), fflush(stdout);
     char line[64];
-    while (fgets(line, sizeof line, stdin));
+    while (fgets(line, sizeof line, stdin)) printf("acknowledged %ld\n", acknowledged), fflush(stdout);
     _exit(0);
 }

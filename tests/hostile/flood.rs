@@ -9,34 +9,56 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use crate::support::{
     Attack, DEADLINE, Gateway, Options, Session, code, eventually, in_session, is_root, skip, within,
 };
 
-const ATTACKER: u32 = 54_322;
+pub const ATTACKER: u32 = 54_322;
 const VICTIM: u32 = 54_321;
 /// What a user may have of connections.
 const CONNECTIONS: usize = 512;
 /// How much the gateway may grow by half-sent requests: the share of 32 MiB, and what connections and calls take.
 const GROWTH_BYTES: u64 = 128 << 20;
 
+/// What frames of one user may cost in a second, and at once: `docs/limits.md` has the costs.
+const FRAME_UNITS_PER_S: f64 = 100_000.0;
+const FRAME_UNITS_AT_ONCE: u64 = 200_000;
+/// What is read of a connection before its frames are counted may exceed that: so many bytes of the cheapest frames.
+const FRAME_UNITS_OF_READS: u64 = CONNECTIONS_OF_FRAMES as u64 * (64 << 10) / 9 * 20;
+const CONNECTIONS_OF_FRAMES: u32 = 2;
+/// How long frames come before they are counted.
+const FRAMES_FOR: Duration = Duration::from_secs(3);
+
 /// A running attack. Ends with this.
-struct Flood {
+pub struct Flood {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
 }
 
 impl Flood {
     /// Starts one, and waits until it is at its height.
-    fn begin(gateway: &Gateway, kind: &str, connections: u32, streams: u32) -> Self {
+    pub fn begin(gateway: &Gateway, kind: &str, connections: u32, streams: u32) -> Self {
+        Self::begin_with(gateway, kind, connections, streams, &[])
+    }
+
+    /// With the first field of its requests, and the path that they call.
+    pub fn begin_with(
+        gateway: &Gateway,
+        kind: &str,
+        connections: u32,
+        streams: u32,
+        field_and_path: &[&str],
+    ) -> Self {
         let program = Attack::compiled("flood").placed_in(gateway.folder());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the program is ours");
         let mut child = Command::new(program)
             .arg(&gateway.socket)
             .args([kind, &connections.to_string(), &streams.to_string()])
+            .args(field_and_path)
             .uid(ATTACKER)
             .gid(ATTACKER)
             .stdin(Stdio::piped())
@@ -45,7 +67,7 @@ impl Flood {
             .expect("the attack can be started");
         let stdin = child.stdin.take().expect("it was asked for");
         let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
-        let mut flood = Self { child, stdout, _stdin: stdin };
+        let mut flood = Self { child, stdout, stdin };
         assert_eq!(flood.line(), "ready");
         flood
     }
@@ -54,6 +76,14 @@ impl Flood {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("the attack speaks text");
         line.trim().to_owned()
+    }
+
+    /// How many of its frames the gateway has acknowledged by now.
+    fn acknowledged(&mut self) -> u64 {
+        self.stdin.write_all(b"\n").expect("the attack reads");
+        let line = self.line();
+        let count = line.strip_prefix("acknowledged ").and_then(|count| count.parse().ok());
+        count.unwrap_or_else(|| panic!("{line:?}"))
     }
 }
 
@@ -65,7 +95,7 @@ impl Drop for Flood {
 }
 
 /// Another user comes in and runs commands, from its connection on.
-async fn the_victim_is_served(gateway: &Arc<Gateway>) {
+pub async fn the_victim_is_served(gateway: &Arc<Gateway>) {
     let session = within("a session during an attack", Session::open_as(gateway, VICTIM)).await;
     for _ in 0..5 {
         let finished = within("a command during an attack", session.command("true").finish()).await;
@@ -120,7 +150,27 @@ async fn frames_of_one_user_that_come_too_fast_wait_and_another_user_does_not() 
         return skip("other users need root");
     }
     let gateway = Gateway::start();
-    for kind in ["pings", "settings", "resets"] {
+    // With what the gateway counts each acknowledged frame for, and those before it that are not acknowledged.
+    for (kind, units) in [("pings", 5), ("settings", 20), ("windows", 24)] {
+        let begun = Instant::now();
+        let mut flood = Flood::begin(&gateway, kind, CONNECTIONS_OF_FRAMES, 0);
+        the_victim_is_served(&gateway).await;
+        // However fast or slow this machine is: what was taken is no more than the user's rate gives it by now.
+        let taken = eventually("frames beyond what may come at once", || {
+            let acknowledged = flood.acknowledged() * units;
+            let is_enough = acknowledged > FRAME_UNITS_AT_ONCE && begun.elapsed() > FRAMES_FOR;
+            is_enough.then_some(acknowledged)
+        })
+        .await;
+        let allowed = FRAME_UNITS_AT_ONCE
+            + FRAME_UNITS_OF_READS
+            + (begun.elapsed().as_secs_f64() * FRAME_UNITS_PER_S) as u64;
+        assert!(taken <= allowed, "{kind}: {taken} units were taken, {allowed} may be");
+        drop(flood);
+        // Its debt passes.
+        the_victim_is_served(&gateway).await;
+    }
+    for kind in ["resets"] {
         let flood = Flood::begin(&gateway, kind, 16, 0);
         the_victim_is_served(&gateway).await;
         drop(flood);

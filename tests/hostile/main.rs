@@ -20,4 +20,5 @@ mod races;
 mod rights;
 mod strangers;
 mod terminals;
+mod unread;
 mod untrusted;

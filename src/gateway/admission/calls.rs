@@ -1,4 +1,5 @@
-//! Calls, as they come in: a place for each in its user's share, and for the bytes of its request while they arrive.
+//! Calls, as they come in: a place for each in its user's share, for the bytes of its request while they arrive, and for
+//! those of its answer until they are taken. They are driven in their user's turns.
 //!
 //! A request's length counts when it is claimed, before memory is taken for it. A request that is too slow, or comes in
 //! crumbs, is refused. Reads no message.
@@ -26,7 +27,12 @@ use tonic::{
 };
 use tower::{Layer, Service};
 
-use super::{Admission, CallRefusal, Share, take_one};
+use super::{
+    Admission, CallRefusal, Share,
+    answers::Answer,
+    take_one,
+    turns::{InTurns, Row},
+};
 use crate::{grpc::errors, session::Peer, tally::Word};
 
 /// A request must have arrived in this time.
@@ -37,6 +43,37 @@ const PIECES_FREE: u64 = 1_024;
 const PIECE_MIN_BYTES: u64 = 64;
 /// Before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
+
+/// Calls that are answered by a stream, by the last part of their path.
+const STREAMS: [&str; 8] =
+    ["StreamOutput", "Run", "Terminals/Watch", "Approvals/Watch", "Health/Watch", "Query", "Follow", "Info"];
+/// Calls that end or hand over something, or wait: they are made whether or not there is room for what they answer.
+const ENDING: [&str; 9] =
+    ["Kill", "Release", "Signal", "Write", "Close", "WaitForExit", "Resolve", "Report", "Health/Check"];
+
+/// How a call is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answering {
+    /// Piece by piece.
+    Streamed,
+    /// At once, and the call has changed something when it is.
+    Ending,
+    /// At once.
+    Whole,
+}
+
+impl Answering {
+    fn of(path: &str) -> Self {
+        let is_one_of = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
+        if is_one_of(&STREAMS) {
+            Self::Streamed
+        } else if is_one_of(&ENDING) {
+            Self::Ending
+        } else {
+            Self::Whole
+        }
+    }
+}
 
 /// Puts [`Calls`] in front of the services.
 #[derive(Debug, Clone)]
@@ -78,26 +115,57 @@ where
         };
         let share = self.admission.share(peer.principal);
         if !take_one(&share.calls, share.calls_max) {
-            self.admission.counters.calls.one(CallRefusal::Calls);
-            let refused = status(CallRefusal::Calls, &share);
-            return Box::pin(async move { Ok(refused.into_http()) });
+            let refused = refuse(&self.admission, CallRefusal::Calls, &share);
+            return Box::pin(async move { Ok(refused) });
         }
         let call = CallPlace(share.clone());
-        let held = Arc::new(Held { share, bytes: AtomicU64::new(0) });
+        let answering = Answering::of(request.uri().path());
+        let held = Arc::new(Held { share: share.clone(), bytes: AtomicU64::new(0) });
         let counted = |body| CountedBody::new(body, held.clone(), self.admission.clone());
-        let answered = self.services.call(request.map(|body| Body::new(counted(body))));
-        Box::pin(async move {
-            let answer = answered.await;
+        let called = self.services.call(request.map(|body| Body::new(counted(body))));
+        let admission = self.admission.clone();
+        let (answers, turns) = (share.answers.clone(), share.turns.clone());
+        let row = if answering == Answering::Ending { Row::Ending } else { Row::Common };
+        let answered = async move {
+            // Looked at in its turn: those before it may have taken what there was.
+            if answering == Answering::Whole && !answers.has_room() {
+                return Ok(refuse(&admission, CallRefusal::AnswerBytes, &share));
+            }
+            let (parts, body) = match called.await {
+                Ok(answer) => answer.into_parts(),
+                Err(error) => return Err(error),
+            };
             // What the call keeps of its request from here on is counted where it is kept.
             drop(held);
-            Ok(answer?.map(|body| Body::new(Answer { body, _call: call })))
-        })
+            if answering == Answering::Streamed {
+                return Ok(Response::from_parts(parts, Body::new(Answer::streamed(body, answers, call))));
+            }
+            Ok(match Answer::whole(body, answers, call).await {
+                Some(answer) => Response::from_parts(parts, Body::new(answer)),
+                None => refuse(&admission, CallRefusal::AnswerBytes, &share),
+            })
+        };
+        Box::pin(InTurns::new(answered, turns, row))
     }
+}
+
+fn refuse(admission: &Admission, refusal: CallRefusal, share: &Share) -> Response<Body> {
+    admission.counters.calls.one(refusal);
+    status(refusal, share).into_http()
 }
 
 /// The place of a call in its user's share.
 #[derive(Debug)]
-struct CallPlace(Arc<Share>);
+pub(super) struct CallPlace(Arc<Share>);
+
+#[cfg(test)]
+impl CallPlace {
+    pub(super) fn of_a_test() -> Self {
+        let share = Arc::new(Share::new(1, 1));
+        assert!(take_one(&share.calls, share.calls_max));
+        Self(share)
+    }
+}
 
 impl Drop for CallPlace {
     fn drop(&mut self) {
@@ -125,32 +193,6 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.share.give_bytes_back(self.bytes.load(Acquire));
-    }
-}
-
-/// An answer, with the call's place, which it holds to its end.
-struct Answer {
-    body: Body,
-    _call: CallPlace,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -216,6 +258,10 @@ fn status(refusal: CallRefusal, share: &Share) -> Status {
             let cap = share.request_bytes_max;
             (cap, format!("this user's requests that are under way may have {cap} bytes together"))
         }
+        CallRefusal::AnswerBytes => {
+            let cap = share.answers.max();
+            (cap, format!("this user's callers have not taken {cap} bytes of answers, the most there may be"))
+        }
         CallRefusal::Pieces => {
             let message =
                 format!("pieces of a request beyond {PIECES_FREE} must have {PIECE_MIN_BYTES} bytes");
@@ -260,5 +306,34 @@ impl hyper::body::Body for CountedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    #[test]
+    fn which_calls_are_answered_by_streams_is_what_the_api_says() {
+        let mut seen = 0;
+        for described in [crate::proto::v1::DESCRIPTORS, tonic_health::pb::FILE_DESCRIPTOR_SET] {
+            let files = FileDescriptorSet::decode(described).unwrap();
+            for (file, service) in
+                files.file.iter().flat_map(|file| file.service.iter().map(move |one| (file, one)))
+            {
+                for method in &service.method {
+                    let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    let is_stream = Answering::of(&path) == Answering::Streamed;
+                    assert_eq!(is_stream, method.server_streaming(), "{path}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 20, "{seen} calls are described");
+        let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+        assert_eq!(Answering::of(reflection), Answering::Streamed);
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
 use tonic::transport::server::Connected;
 
 use super::{Admission, ConnectionPlace, ConnectionRefusal, frames::Frames, refuse};
-use crate::session::Peer;
+use crate::session::{Peer, Principal};
 
 /// A client must have begun with HTTP/2 in this time.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -41,31 +41,28 @@ impl Connection {
     /// Takes a place for it. `None`: it is refused, counted and closed.
     pub(in super::super) fn admit(admission: &Arc<Admission>, stream: UnixStream) -> Option<Self> {
         let refusals = &admission.counters.connections;
-        let peer = match Peer::of(&stream) {
-            Ok(peer) => peer,
-            Err(error) => {
-                // Nobody is served who is not known.
-                tracing::debug!(error = %error, "connection refused: caller unknown");
-                refusals.one(ConnectionRefusal::Unknown);
-                return None;
-            }
+        let unknown = |error: io::Error| {
+            // Nobody is served who is not known.
+            tracing::debug!(error = %error, "connection refused: caller unknown");
+            refusals.one(ConnectionRefusal::Unknown);
         };
-        match admission.connect(&peer) {
-            Ok(place) => {
-                let handshake = Some(Box::pin(sleep(HANDSHAKE_LIMIT)));
-                let frames = Frames::default();
-                Some(Self { stream, peer, place, frames, handshake, pause: None })
-            }
+        let principal = Principal::of(&stream).map_err(unknown).ok()?;
+        // Before anything is opened for it: a refusal is cheap.
+        let place = match admission.connect(principal) {
+            Ok(place) => place,
             Err(refusal) => {
                 refusals.one(refusal);
                 let message = match refusal {
                     ConnectionRefusal::Rate => "connections are made too fast",
                     _ => "too many connections are open",
                 };
-                refuse(&stream, &format!("{}: {message}", peer.principal));
-                None
+                refuse(&stream, &format!("{principal}: {message}"));
+                return None;
             }
-        }
+        };
+        let peer = Peer::of(&stream).map_err(unknown).ok()?;
+        let handshake = Some(Box::pin(sleep(HANDSHAKE_LIMIT)));
+        Some(Self { stream, peer, place, frames: Frames::default(), handshake, pause: None })
     }
 
     /// Whether it may be read now.

@@ -1,15 +1,17 @@
-//! What one user may hold of the gateway before, and without, a session: connections, calls, bytes of requests, and the
-//! rate of HTTP/2 frames.
+//! What one user may hold of the gateway before, and without, a session: connections, calls, bytes of requests and of
+//! answers, the rate of HTTP/2 frames, and the time of its workers.
 //!
 //! A user is the uid that the kernel reports for a connection. A bound closes or refuses what belongs to that user and
 //! touches nothing of another one. Nothing here knows what a request says.
 
+mod answers;
 mod bucket;
 mod calls;
 mod connection;
 mod frames;
 mod goaway;
 mod reserve;
+mod turns;
 
 use std::{
     collections::HashMap,
@@ -23,15 +25,17 @@ use std::{
     time::Duration,
 };
 
+use answers::Answers;
 use bucket::Bucket;
 pub(super) use calls::CallLayer;
 pub(super) use connection::Connection;
 use goaway::refuse;
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub(super) use reserve::{BACKOFF_MIN, Reserve};
+use turns::Turns;
 
 use crate::{
-    session::{Peer, Principal},
+    session::Principal,
     tally::{Count, Tally, words},
 };
 
@@ -39,6 +43,8 @@ use crate::{
 const CONNECTIONS: usize = 512;
 /// Connections of one user, with two descriptors each, take at most a quarter of those that the gateway may have.
 const CONNECTIONS_PART: usize = 8;
+/// While all connections together take half of those descriptors, a user has no more than this.
+const CONNECTIONS_CROWDED: usize = 16;
 /// Connections that one user may make in a second, and at once.
 const CONNECTS_PER_S: f64 = 500.0;
 const CONNECTS_AT_ONCE: f64 = 1_000.0;
@@ -46,6 +52,11 @@ const CONNECTS_AT_ONCE: f64 = 1_000.0;
 const CALLS: usize = 8_192;
 /// Bytes of one user's requests, as claimed or as arrived, until their calls are answered.
 const REQUEST_BYTES: u64 = 32 << 20;
+/// Bytes of answers that callers of one user have not taken.
+const ANSWER_BYTES: u64 = 32 << 20;
+/// Seconds of a processor that one user's calls may take in a second, and at once. There are two workers.
+const PROCESSOR_PER_S: f64 = 0.5;
+const PROCESSOR_AT_ONCE: f64 = 0.5;
 /// Units that the HTTP/2 frames of one user may cost in a second, and at once. `frames` has the costs.
 const FRAME_UNITS_PER_S: f64 = 100_000.0;
 const FRAME_UNITS_AT_ONCE: f64 = 200_000.0;
@@ -77,6 +88,8 @@ words! {
         Calls = "calls",
         /// The user's requests under way have as many bytes as they may.
         RequestBytes = "request_bytes",
+        /// The user's callers have not taken as many bytes of answers as there may be.
+        AnswerBytes = "answer_bytes",
         /// The request came in too small pieces.
         Pieces = "pieces",
         /// The request did not arrive in time.
@@ -135,12 +148,16 @@ impl Admission {
     }
 
     /// Takes a place for a new connection of this user.
-    fn connect(self: &Arc<Self>, peer: &Peer) -> Result<ConnectionPlace, ConnectionRefusal> {
-        let share = self.share(peer.principal);
+    fn connect(self: &Arc<Self>, principal: Principal) -> Result<ConnectionPlace, ConnectionRefusal> {
+        let share = self.share(principal);
         if !share.connects.try_one() {
             return Err(ConnectionRefusal::Rate);
         }
-        if !take_one(&share.connections, share.connections_max) {
+        // A quarter of the descriptors are this part of one user's connections, twice.
+        let is_crowded = self.open() >= 2 * self.connections_max;
+        let most =
+            if is_crowded { share.connections_max.min(CONNECTIONS_CROWDED) } else { share.connections_max };
+        if !take_one(&share.connections, most) {
             return Err(ConnectionRefusal::Share);
         }
         self.open.fetch_add(1, AcqRel);
@@ -159,6 +176,8 @@ struct Share {
     request_bytes: AtomicU64,
     request_bytes_max: u64,
     frame_units: Bucket,
+    answers: Arc<Answers>,
+    turns: Arc<Turns>,
 }
 
 impl Share {
@@ -173,6 +192,8 @@ impl Share {
             request_bytes: AtomicU64::new(0),
             request_bytes_max: REQUEST_BYTES * u64::from(times),
             frame_units: Bucket::new(FRAME_UNITS_PER_S * factor, FRAME_UNITS_AT_ONCE * factor),
+            answers: Answers::new(ANSWER_BYTES * u64::from(times)),
+            turns: Turns::new(PROCESSOR_PER_S * factor, PROCESSOR_AT_ONCE * factor),
         }
     }
 
@@ -202,6 +223,16 @@ impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.share.connections.fetch_sub(1, AcqRel);
         self.admission.open.fetch_sub(1, AcqRel);
+    }
+}
+
+/// Lets this process open as many files as it may, and not only as many as a shell begins with.
+pub(super) fn raise_descriptors() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(soft, hard, error = %errno, "the limit of open files cannot be raised");
     }
 }
 
