@@ -60,7 +60,7 @@ use crate::{
         host::{GroupError, Host},
         identity,
     },
-    session::{Keeping, Sessions, Site},
+    session::{Descriptors, Keeping, Sessions, Site},
     terminal::{self, Terminals},
 };
 
@@ -90,8 +90,8 @@ const STREAMS_END: Duration = Duration::from_secs(2);
 const HOST_LOOKS_PER_USER: usize = 4;
 /// Of all users.
 const HOST_LOOKS: usize = 64;
-/// Large requests that are judged at once, of all users; of one user one.
-const LARGE_AT_ONCE: usize = 4;
+/// Large requests of one user that are judged at once. None are shared: one that hangs keeps nobody else's waiting.
+const LARGE_PER_USER: usize = 1;
 /// Callers that may wait for a reload of the policy; more wait before that.
 const RELOADS_ASKED: usize = 16;
 /// The longest that a finished terminal may be kept beyond its time.
@@ -163,6 +163,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let hangup_too = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let passed = listen::take_passed(&config.listen)?;
+    admission::raise_descriptors();
     let gateway = Gateway::open(&config)?;
     gateway.terminals.site().host.protect_gateway();
     let endpoint = match &config.metrics {
@@ -237,11 +238,14 @@ impl Gateway {
             host = host.with_group(group)?;
         }
         let pool = Arc::new(Pool::new(HOST_LOOKS_PER_USER, HOST_LOOKS));
+        let (own_uid, most) = (nix::unistd::geteuid().as_raw(), admission::descriptors_max());
+        let descriptors = Descriptors::new(own_uid, most);
         let site = Site {
             host: Arc::new(host),
             pool: pool.clone(),
-            large: Pool::new(1, LARGE_AT_ONCE),
+            large: Pool::new(LARGE_PER_USER, 0),
             state: state.folder.clone(),
+            descriptors: descriptors.clone(),
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
             sandboxes: Arc::default(),
@@ -253,7 +257,8 @@ impl Gateway {
             DieWithGateway::No => Keeping::InFiles,
         };
         let most = config.caps.sessions_per_principal;
-        let sessions = Sessions::new(state.folder.clone(), governing.clone(), keeping, most, pool);
+        let sessions =
+            Sessions::new(state.folder.clone(), governing.clone(), keeping, most, pool, descriptors);
         let sessions = Arc::new(sessions);
         governing::replace(&governing, named, (&policy.current(), &policy.current()), &sessions)?;
         let witness = terminal::witness(recorder.clone());

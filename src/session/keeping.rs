@@ -12,7 +12,7 @@ use std::{
         unix::fs::DirBuilderExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, mpsc::sync_channel},
+    sync::{Arc, OnceLock, mpsc::sync_channel},
     thread,
     time::{Duration, UNIX_EPOCH},
 };
@@ -171,6 +171,7 @@ pub(super) fn read(
         created_at: UNIX_EPOCH + Duration::from_nanos(written.created_at_ns),
         request_id: Some(written.request_id).filter(|id| !id.is_empty()),
         sandboxes: Sandboxes::default(),
+        descriptors: OnceLock::new(),
         gate: Gate::default(),
     })
 }

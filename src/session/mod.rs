@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod descriptors;
 mod folders;
 mod id;
 mod keeping;
@@ -11,6 +12,7 @@ mod sandboxes;
 #[expect(clippy::module_inception, reason = "the folder is about sessions, the file about one")]
 mod session;
 
+pub use descriptors::{Descriptors, DescriptorsReached, Held as HeldDescriptors};
 pub use folders::LeadsOut;
 pub use id::{SessionId, parse_ulid};
 pub use keeping::{Keeping, RestoreError};

@@ -5,12 +5,13 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::{Duration, SystemTime},
 };
 
 use super::{
-    Keeping, Lifetime, Peer, Principal, RestoreError, Session, SessionId, keeping,
+    Descriptors, DescriptorsReached, Keeping, Lifetime, Peer, Principal, RestoreError, Session, SessionId,
+    keeping,
     sandboxes::Sandboxes,
     session::{Gate, rebase},
 };
@@ -28,6 +29,10 @@ use crate::{
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
 pub const HOST_LIMIT: Duration = Duration::from_secs(5);
+
+/// Descriptors that a session holds beside one for each root: its sandbox's control connection, processes, groups and
+/// files, and its owner's process.
+const SESSION_DESCRIPTORS: u64 = 16;
 
 /// A session to be opened; every field checked for form.
 #[derive(Debug)]
@@ -78,6 +83,9 @@ pub enum OpenError {
     /// The principal has as many sessions as it may.
     #[error("{0} sessions are open, the most that one principal may have")]
     TooMany(u32),
+    /// The principal's sessions and terminals hold as many of the gateway's descriptors as they may.
+    #[error(transparent)]
+    Descriptors(#[from] DescriptorsReached),
 }
 
 /// What opening did.
@@ -97,6 +105,7 @@ pub struct Sessions {
     keeping: Keeping,
     per_principal_max: u32,
     pool: Arc<Pool>,
+    descriptors: Arc<Descriptors>,
     table: Mutex<Table>,
     turns: Mutex<HashMap<Principal, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -115,9 +124,10 @@ impl Sessions {
         keeping: Keeping,
         per_principal_max: u32,
         pool: Arc<Pool>,
+        descriptors: Arc<Descriptors>,
     ) -> Self {
         let (table, turns) = (Mutex::default(), Mutex::default());
-        Self { state, governing, keeping, per_principal_max, pool, table, turns }
+        Self { state, governing, keeping, per_principal_max, pool, descriptors, table, turns }
     }
 
     /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
@@ -129,7 +139,12 @@ impl Sessions {
         let (mut restored, mut hung) = (Restored::default(), HashSet::new());
         for name in keeping::names(&self.state)? {
             match keeping::read(&self.state, &name, &self.governing, &mut hung) {
-                Ok(session) => restored.sessions.push(self.lock().insert(Arc::new(session))),
+                Ok(session) => {
+                    let held = self.descriptors.take_anyway(session.principal, descriptors_of(&session));
+                    // It was made just now.
+                    let _ = session.descriptors.set(held);
+                    restored.sessions.push(self.lock().insert(Arc::new(session)));
+                }
                 Err(error) => restored.refused.push((name, error)),
             }
         }
@@ -174,6 +189,9 @@ impl Sessions {
         if open >= self.per_principal_max as usize {
             return Err(OpenError::TooMany(self.per_principal_max));
         }
+        let held = self.descriptors.take(peer.principal, descriptors_of(&session))?;
+        // Nobody else has this session yet.
+        let _ = session.descriptors.set(held);
         // Under the lock, so that of two requests with one id only one writes: some microseconds, without a sync.
         if let Some(written) = written {
             keeping::write(&self.state, &written).map_err(OpenError::Keep)?;
@@ -281,6 +299,10 @@ impl Table {
     }
 }
 
+fn descriptors_of(session: &Session) -> u64 {
+    SESSION_DESCRIPTORS + session.roots.len() as u64
+}
+
 fn prepare(
     policy: &PolicySet,
     governing: &Governing,
@@ -328,6 +350,7 @@ fn prepare(
         created_at: SystemTime::now(),
         request_id: new.request_id,
         sandboxes: Sandboxes::default(),
+        descriptors: OnceLock::new(),
         gate: Gate::default(),
     })
 }

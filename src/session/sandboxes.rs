@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::OnceCell;
 
-use super::Session;
+use super::{Descriptors, Session};
 use crate::{
     policy::{
         Order, ProfileName,
@@ -41,6 +41,8 @@ pub struct Site {
     pub large: Pool,
     /// The gateway's state folder.
     pub state: PathBuf,
+    /// What sessions and terminals hold of the gateway's descriptors.
+    pub descriptors: Arc<Descriptors>,
     /// What no sandbox may reach.
     pub governing: Arc<Governing>,
     /// Sandboxes end with the gateway's connection.

@@ -4,14 +4,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::SystemTime,
 };
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Principal, SessionId, sandboxes::Sandboxes};
+use super::{HeldDescriptors, Principal, SessionId, sandboxes::Sandboxes};
 use crate::{
     policy::{AbsPath, environment::Entry},
     sandbox::{
@@ -68,6 +68,8 @@ pub struct Session {
     pub(super) request_id: Option<String>,
     /// Its sandboxes.
     pub sandboxes: Sandboxes,
+    /// What it holds of the gateway's descriptors.
+    pub(super) descriptors: OnceLock<HeldDescriptors>,
     pub(super) gate: Gate,
 }
 

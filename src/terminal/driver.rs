@@ -24,7 +24,7 @@ use super::{
     judging, keepsake,
     known_secrets::Veil,
     outcome,
-    quota::{Ledger, QuotaReached},
+    quota::{Ledger, OwnSandbox, QuotaReached},
     records,
     roll::Roll,
     secrets::{SecretError, Secrets},
@@ -141,7 +141,9 @@ impl Requested {
         let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
         let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
         let share = recorder.share(self.session.principal, judging::bytes(&self.request));
-        let reservation = match share.and_then(|()| ledger.reserve(&self.session, reserved_bytes)) {
+        let sandbox = if order.secrets().is_empty() { OwnSandbox::No } else { OwnSandbox::Yes };
+        let reserved = share.and_then(|()| ledger.reserve(&self.session, reserved_bytes, sandbox));
+        let reservation = match reserved {
             Ok(reservation) => reservation,
             Err(reached) => {
                 // What cannot be written is refused all the same.

@@ -8,7 +8,7 @@ use super::{
     records,
     uninterrupted::uninterrupted,
 };
-use crate::session::{Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions};
+use crate::session::{DescriptorsReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions};
 
 /// Why no session was opened.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,7 @@ fn count(counters: &Counters, opened: &Result<Opened, OpeningError>) {
             counters.sessions_not_opened.one(NotOpened::from(error));
             match error {
                 OpeningError::Open(OpenError::TooMany(_)) => counters.limits.one(Limit::Sessions),
+                OpeningError::Open(OpenError::Descriptors(_)) => counters.limits.one(Limit::Descriptors),
                 OpeningError::Share(_) => counters.limits.one(Limit::Journal),
                 OpeningError::Open(_) | OpeningError::Unrecorded(_) => {}
             }
@@ -109,8 +110,14 @@ async fn open_recorded(
     let opened = match sessions.open(&policy, peer, new).await {
         Err(OpenError::TooMany(most)) => {
             // What cannot be written is refused all the same.
-            let _ = recorder.refused(&records::too_many_sessions(peer.principal, most)).await;
+            let refused = records::session_refused(peer.principal, "sessions_per_principal", most.into());
+            let _ = recorder.refused(&refused).await;
             return Err(OpenError::TooMany(most).into());
+        }
+        Err(OpenError::Descriptors(DescriptorsReached(most))) => {
+            let refused = records::session_refused(peer.principal, "descriptors_per_principal", most);
+            let _ = recorder.refused(&refused).await;
+            return Err(OpenError::Descriptors(DescriptorsReached(most)).into());
         }
         opened => opened?,
     };

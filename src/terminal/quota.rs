@@ -9,7 +9,12 @@ use std::{
 };
 
 use super::Caps;
-use crate::session::{Principal, Session, SessionId};
+use crate::session::{Descriptors, DescriptorsReached, HeldDescriptors, Principal, Session, SessionId};
+
+/// Descriptors that a terminal holds until it is released: the rings of its output, and what it was started with.
+const TERMINAL_DESCRIPTORS: u64 = 4;
+/// And that a sandbox of its own holds.
+const SANDBOX_DESCRIPTORS: u64 = 8;
 
 /// Which cap is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +39,7 @@ impl QuotaReached {
             (Kind::Bytes, Scope::Session) => "retained_bytes_per_session",
             (Kind::Bytes, Scope::Principal) => "retained_bytes_per_principal",
             (Kind::Journal { .. }, _) => "journal_share",
+            (Kind::Descriptors, _) => "descriptors_per_principal",
         }
     }
 }
@@ -52,6 +58,8 @@ pub enum Kind {
         /// Written in the last so many seconds.
         within_s: u64,
     },
+    /// Descriptors of the gateway.
+    Descriptors,
 }
 
 impl std::fmt::Display for Kind {
@@ -60,6 +68,7 @@ impl std::fmt::Display for Kind {
             Self::Live => f.write_str("live terminals"),
             Self::Retained => f.write_str("retained terminals"),
             Self::Bytes => f.write_str("retained bytes"),
+            Self::Descriptors => f.write_str("of the gateway's descriptors"),
             Self::Journal { within_s } => write!(f, "bytes in the journal within {within_s} s"),
         }
     }
@@ -94,10 +103,27 @@ pub struct Counts {
     pub bytes: u64,
 }
 
+/// Whether a terminal has a sandbox for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnSandbox {
+    /// It has: it holds secrets.
+    Yes,
+    /// It shares its session's.
+    No,
+}
+
+fn descriptors_of(sandbox: OwnSandbox) -> u64 {
+    match sandbox {
+        OwnSandbox::Yes => TERMINAL_DESCRIPTORS + SANDBOX_DESCRIPTORS,
+        OwnSandbox::No => TERMINAL_DESCRIPTORS,
+    }
+}
+
 /// The books.
 #[derive(Debug)]
 pub struct Ledger {
     caps: Caps,
+    descriptors: Arc<Descriptors>,
     books: Mutex<Books>,
 }
 
@@ -109,12 +135,17 @@ struct Books {
 
 impl Ledger {
     /// Empty books.
-    pub fn new(caps: Caps) -> Arc<Self> {
-        Arc::new(Self { caps, books: Mutex::default() })
+    pub fn new(caps: Caps, descriptors: Arc<Descriptors>) -> Arc<Self> {
+        Arc::new(Self { caps, descriptors, books: Mutex::default() })
     }
 
     /// Takes a place for a terminal that starts now.
-    pub fn reserve(self: &Arc<Self>, session: &Session, bytes: u64) -> Result<Reservation, QuotaReached> {
+    pub fn reserve(
+        self: &Arc<Self>,
+        session: &Session,
+        bytes: u64,
+        sandbox: OwnSandbox,
+    ) -> Result<Reservation, QuotaReached> {
         let mut books = self.lock();
         let of_session = books.sessions.get(&session.id).copied().unwrap_or_default();
         let of_principal = books.principals.get(&session.principal).copied().unwrap_or_default();
@@ -156,16 +187,26 @@ impl Ledger {
                 return Err(QuotaReached { kind, scope, cap });
             }
         }
-        Ok(self.enter(&mut books, session, bytes))
+        let held = self.descriptors.take(session.principal, descriptors_of(sandbox)).map_err(
+            |DescriptorsReached(cap)| QuotaReached { kind: Kind::Descriptors, scope: Scope::Principal, cap },
+        )?;
+        Ok(self.enter(&mut books, session, bytes, held))
     }
 
-    fn enter(self: &Arc<Self>, books: &mut Books, session: &Session, bytes: u64) -> Reservation {
+    fn enter(
+        self: &Arc<Self>,
+        books: &mut Books,
+        session: &Session,
+        bytes: u64,
+        held: HeldDescriptors,
+    ) -> Reservation {
         let reservation = Reservation {
             ledger: self.clone(),
             session: session.id,
             principal: session.principal,
             bytes,
             live: true,
+            _descriptors: held,
         };
         books.update(&reservation, |counts| {
             counts.live += 1;
@@ -179,7 +220,8 @@ impl Ledger {
     /// this one, perhaps under others.
     pub fn restore(self: &Arc<Self>, session: &Session, bytes: u64) -> Reservation {
         let mut books = self.lock();
-        self.enter(&mut books, session, bytes)
+        let held = self.descriptors.take_anyway(session.principal, descriptors_of(OwnSandbox::No));
+        self.enter(&mut books, session, bytes, held)
     }
 
     /// What a session has.
@@ -227,6 +269,7 @@ pub struct Reservation {
     principal: Principal,
     bytes: u64,
     live: bool,
+    _descriptors: HeldDescriptors,
 }
 
 impl Reservation {

@@ -106,12 +106,12 @@ pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
 }
 
 /// A session that a cap refused.
-pub fn too_many_sessions(principal: Principal, most: u32) -> Record {
+pub fn session_refused(principal: Principal, limit: &str, bound: u64) -> Record {
     Record::QuotaRefused(QuotaRefused {
         principal: principal.to_string(),
         session: None,
-        limit: "sessions_per_principal".to_owned(),
-        bound: most.into(),
+        limit: limit.to_owned(),
+        bound,
     })
 }
 

@@ -69,6 +69,7 @@ impl Terminals {
         recorder: Recorder,
     ) -> Arc<Self> {
         let rolls = if site.die_with_gateway { Rolls::nowhere() } else { Rolls::in_files(&site.state) };
+        let ledger = Ledger::new(caps, site.descriptors.clone());
         Arc::new(Self {
             workspaces: Workspaces::new((!site.die_with_gateway).then_some(&*site.state)),
             site,
@@ -78,7 +79,7 @@ impl Terminals {
             remembered: Arc::default(),
             known_secrets: KnownSecrets::default(),
             approvals,
-            ledger: Ledger::new(caps),
+            ledger,
             recorder,
             counters: Arc::default(),
             changes: broadcast::Sender::new(CHANGES_HELD),

@@ -113,6 +113,8 @@ words! {
         BytesOfPrincipal = "retained_bytes_per_principal",
         /// A principal's share of what the journal keeps for `journal.keep_for_at_least`.
         Journal = "journal_share",
+        /// A principal's part of the gateway's descriptors.
+        Descriptors = "descriptors_per_principal",
         /// `approvals.open_per_principal`.
         ApprovalsOfPrincipal = "approvals_open_per_principal",
         /// `approvals.open`.
@@ -208,7 +210,7 @@ impl From<&OpeningError> for NotOpened {
                 OpenError::Denied(_) => Self::Denied,
                 OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::Root,
                 OpenError::NoOwnerProcess => Self::OwnerUnknown,
-                OpenError::TooMany(_) => Self::Quota,
+                OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,
                 OpenError::Draining => Self::Draining,
                 OpenError::Keep(_) => Self::StateUnwritable,
                 OpenError::Host(_) => Self::Host,
@@ -229,6 +231,7 @@ impl Limit {
                 (Kind::Bytes, Scope::Session) => Self::BytesOfSession,
                 (Kind::Bytes, Scope::Principal) => Self::BytesOfPrincipal,
                 (Kind::Journal { .. }, _) => Self::Journal,
+                (Kind::Descriptors, _) => Self::Descriptors,
             }),
             CreateError::Unapproved(Unapproved::Full(Full::Principal(_))) => Some(Self::ApprovalsOfPrincipal),
             CreateError::Unapproved(Unapproved::Full(Full::Gateway(_))) => Some(Self::Approvals),

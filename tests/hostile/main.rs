@@ -8,6 +8,7 @@ mod support;
 
 mod big;
 mod counted;
+mod descriptors;
 mod environment;
 mod escapes;
 mod exhaustion;

@@ -20,7 +20,7 @@ use crate::{
     printable,
     proto::v1::SpawnError,
     sandbox::control::ControlError,
-    session::OpenError,
+    session::{DescriptorsReached, OpenError},
     terminal::{
         AnswerError, AskError, Gone, QuotaReached, Unrecorded, opening::OpeningError, reader::ReadError,
         run::RunError,
@@ -103,6 +103,9 @@ pub fn open(error: &OpenError) -> Status {
         }
         OpenError::NoOwnerProcess => {
             status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
+        }
+        OpenError::Descriptors(DescriptorsReached(cap)) => {
+            quota("descriptors_per_principal", *cap, error.to_string())
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
         OpenError::Draining => draining(),
