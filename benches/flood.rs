@@ -1,8 +1,11 @@
 //! What another user's commands cost while one user attacks: latency and the gateway's memory, by kind of attack.
 //!
-//! The victim is this process; the attacker runs under a uid of its own. Each kind has a gateway of its own and is measured
-//! without the attack first, on the same gateway. Needs root, for the other uid.
-//! `cargo bench --bench flood -- [--rounds N]`
+//! The victim is this process; the attacker runs under a uid of its own. Each kind has two gateways of its own: the victim's,
+//! and another one that nobody else uses. The victim's commands are measured without an attack, with the attack on the other
+//! gateway, and with the attack on its own: the attacker's processes, and a gateway that serves them, take the same
+//! processors in both, so that what is beyond the second is what the victim's gateway lets through. They take turns, a part
+//! of the rounds at a time. Needs root, for the other uid.
+//! `cargo bench --bench flood -- [--rounds N] [--only WORD]`
 
 #[path = "../tests/support/attack.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -20,13 +23,17 @@ use std::{
             process::CommandExt,
         },
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use attack::Attack;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    unistd::{Uid, seteuid},
+};
+use provost::proto::v1::CreateSessionRequest;
 use support::{
     gateway::{self, Gateway},
     machine,
@@ -36,6 +43,11 @@ use support::{
 const ATTACKER: u32 = 54_322;
 /// Bytes of arguments of a large request.
 const LARGE_BYTES: usize = 900_000;
+
+/// Parts that the rounds are made in, in turns without and with attacks.
+const PARTS: usize = 4;
+/// Bytes of output that an attacker's command leaves, to be asked for.
+const OUTPUT_BYTES: u64 = 1 << 20;
 
 /// Kinds of `tests/attacks/flood.c`, with connections and streams.
 const KINDS: [(&str, &str, u32, u32); 10] = [
@@ -61,49 +73,76 @@ fn main() {
         return;
     }
     machine::print_facts();
-    println!("| attack | median ms, without | with | p99 ms, without | with | memory MiB, without | with |");
-    println!("|---|---:|---:|---:|---:|---:|---:|");
+    println!(
+        "| attack | median ms: none | elsewhere | here | p90 ms: none | elsewhere | here | p99 ms: none | elsewhere | here | MiB before | during |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for (name, kind, connections, streams) in KINDS {
-        runtime.block_on(measure(name, |place| place.flood(kind, connections, streams, Path::new("/"))));
+        runtime.block_on(measure(name, |place| place.flood(kind, connections, streams, &["/"])));
     }
+    let loops = [
+        ("lists in a loop", "calls", "/provost.v1.Terminals/List"),
+        ("outputs in a loop", "calls", "/provost.v1.Terminals/Output"),
+        ("answers not taken", "unread", "/provost.v1.Terminals/Output"),
+    ];
+    for (name, kind, path) in loops {
+        let field =
+            |place: &Place| if path.ends_with("Output") { place.terminal.clone() } else { String::new() };
+        runtime.block_on(measure(name, |place| place.flood(kind, 16, 64, &[&field(place), path])));
+    }
+    runtime.block_on(measure("refused creates in a loop", |place| {
+        place.flood("calls", 16, 64, &["sess_none", "/provost.v1.Terminals/Create"])
+    }));
     runtime.block_on(measure("large requests", Place::large_requests));
     runtime.block_on(measure("a hung mount", Place::hung_mount));
 }
 
-/// Measures a victim before and during an attack.
-async fn measure(name: &str, begin: impl FnOnce(&Place) -> Attacking) {
-    let rounds = support::number("rounds", 300);
-    let gateway = Gateway::start().await;
-    let place = Place::open(&gateway);
+/// Measures a victim without an attack, with one elsewhere, and with one on its gateway.
+async fn measure(name: &str, begin: impl Fn(&Place) -> Attacking) {
+    let only = std::env::args().skip_while(|argument| argument != "--only").nth(1);
+    if only.is_some_and(|only| !name.contains(&only)) {
+        return;
+    }
+    let rounds = support::number("rounds", 1_000) / PARTS;
+    let (gateway, other) = (Gateway::start().await, Gateway::start().await);
+    let (place, elsewhere) = (Place::open(&gateway).await, Place::open(&other).await);
     let mut client = gateway.connect().await;
     let session = gateway.open_session(&mut client).await;
-    gateway::run(&mut client, gateway::command(&session, &["true"])).await;
-    let before = commands(&mut client, &session, rounds).await;
+    for _ in 0..20 {
+        gateway::run(&mut client, gateway::command(&session, &["true"])).await;
+    }
     let memory_before = resident_mib(gateway.pid());
-    let attacking = begin(&place);
-    let during = commands(&mut client, &session, rounds).await;
-    let memory_during = resident_mib(gateway.pid());
-    drop(attacking);
-    let ms = |samples: &Samples, percent| samples.percentile(percent).as_secs_f64() * 1e3;
-    println!(
-        "| {name} | {:.2} | {:.2} | {:.2} | {:.2} | {memory_before} | {memory_during} |",
-        ms(&before, 50),
-        ms(&during, 50),
-        ms(&before, 99),
-        ms(&during, 99),
-    );
+    let mut memory_during = 0;
+    let mut samples: [Samples; 3] = Default::default();
+    for _ in 0..PARTS {
+        let [none, far, near] = &mut samples;
+        commands(&mut client, &session, rounds, none).await;
+        let attacking = begin(&elsewhere);
+        commands(&mut client, &session, rounds, far).await;
+        drop(attacking);
+        // What that attack leaves to its gateway to clear away belongs to no figure.
+        commands(&mut client, &session, rounds / 10, &mut Samples::default()).await;
+        let attacking = begin(&place);
+        commands(&mut client, &session, rounds, near).await;
+        memory_during = memory_during.max(resident_mib(gateway.pid()));
+        drop(attacking);
+        commands(&mut client, &session, rounds / 10, &mut Samples::default()).await;
+    }
+    let ms = |percent| {
+        let of = |one: &Samples| format!("{:.2}", one.percentile(percent).as_secs_f64() * 1e3);
+        samples.iter().map(of).collect::<Vec<_>>().join(" | ")
+    };
+    println!("| {name} | {} | {} | {} | {memory_before} | {memory_during} |", ms(50), ms(90), ms(99));
     gateway::close_session(&mut client, &session).await;
 }
 
-async fn commands(client: &mut provost::client::Client, session: &str, rounds: usize) -> Samples {
-    let mut samples = Samples::default();
+async fn commands(client: &mut provost::client::Client, session: &str, rounds: usize, samples: &mut Samples) {
     for _ in 0..rounds {
         let begun = Instant::now();
         gateway::run(client, gateway::command(session, &["true"])).await;
         samples.add(begun.elapsed());
     }
-    samples
 }
 
 fn resident_mib(pid: u32) -> u64 {
@@ -112,28 +151,41 @@ fn resident_mib(pid: u32) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1_024
 }
 
-/// A gateway's folder, open to the attacker.
+/// A gateway's directory, open to the attacker, and a terminal of the attacker's there.
 struct Place {
     folder: PathBuf,
     socket: PathBuf,
+    terminal: String,
 }
 
 impl Place {
-    fn open(gateway: &Gateway) -> Self {
+    async fn open(gateway: &Gateway) -> Self {
         let socket = PathBuf::from(gateway.address().trim_start_matches("unix:"));
         let folder = gateway.workspace().parent().expect("it lies in the gateway's folder").to_owned();
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
         fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
-        Self { folder, socket }
+        let work = folder.join("attacker");
+        fs::create_dir(&work).expect("a directory can be made");
+        chown(&work, Some(ATTACKER), Some(ATTACKER)).expect("root can give it away");
+        // The kernel reports the uid that connects.
+        seteuid(Uid::from_raw(ATTACKER)).expect("root can be another");
+        let mut client = gateway.connect().await;
+        seteuid(Uid::from_raw(0)).expect("and root again");
+        let roots = vec![work.display().to_string()];
+        let request = CreateSessionRequest { roots, ..Default::default() };
+        let session = client.sessions.create(request).await.expect("a session").into_inner().id;
+        let zeros = ["head", "-c", &OUTPUT_BYTES.to_string(), "/dev/zero"];
+        let terminal = gateway::create_and_wait(&mut client, gateway::command(&session, &zeros)).await;
+        Self { folder, socket, terminal }
     }
 
-    fn flood(&self, kind: &str, connections: u32, streams: u32, root: &Path) -> Attacking {
+    fn flood(&self, kind: &str, connections: u32, streams: u32, field_and_path: &[&str]) -> Attacking {
         let program = Attack::compiled("flood").placed_in(&self.folder);
         fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
         let mut child = Command::new(program)
             .arg(&self.socket)
             .args([kind, &connections.to_string(), &streams.to_string()])
-            .arg(root)
+            .args(field_and_path)
             .uid(ATTACKER)
             .gid(ATTACKER)
             .stdin(Stdio::piped())
@@ -149,9 +201,9 @@ impl Place {
     /// Two loops of commands with as many bytes as a request may have.
     fn large_requests(&self) -> Attacking {
         let (program, work) = (self.folder.join("provost"), self.folder.join("attacker"));
-        fs::copy(gateway::PROVOST, &program).expect("the program can be copied");
-        fs::create_dir(&work).expect("a directory can be made");
-        chown(&work, Some(ATTACKER), Some(ATTACKER)).expect("root can give it away");
+        if !program.exists() {
+            fs::copy(gateway::PROVOST, &program).expect("the program can be copied");
+        }
         let words = vec!["/x".repeat(40); LARGE_BYTES / 81].join(" ");
         fs::write(work.join("words"), words).expect("a file can be written");
         let script = format!(
@@ -178,7 +230,7 @@ impl Place {
     /// Sessions on a FUSE mount whose server never answers.
     fn hung_mount(&self) -> Attacking {
         let at = self.folder.join("hung");
-        fs::create_dir(&at).expect("a directory can be made");
+        fs::create_dir_all(&at).expect("a directory can be made");
         let device = File::options().read(true).write(true).open("/dev/fuse").expect("the host has FUSE");
         let options = format!(
             "fd={},rootmode=40000,user_id={ATTACKER},group_id={ATTACKER},allow_other",
@@ -186,7 +238,7 @@ impl Place {
         );
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("provost-bench"), &at, Some("fuse"), flags, Some(options.as_str())).expect("it mounts");
-        let mut attacking = self.flood("sessions", 4, 16, &at);
+        let mut attacking = self.flood("sessions", 4, 16, &[&at.display().to_string()]);
         attacking.mount = Some((at, device));
         attacking
     }
