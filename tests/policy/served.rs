@@ -164,3 +164,38 @@ async fn a_rule_that_names_a_profile_runs_the_program_that_this_profile_finds() 
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_profile_that_a_reload_narrows_holds_for_the_next_command_of_an_open_session() {
+    let gateway = Gateway::start();
+    let profile = |access: &str| {
+        add_rules(
+            &gateway,
+            &format!("[profile.changed]\nextends = 'workspace'\nfilesystem.workspace = '{access}'\n"),
+        );
+    };
+    in_session(&gateway, async |session| {
+        let touch =
+            || session.command("touch").args(["written"]).with(|create| create.profile = "changed".into());
+        profile("write");
+        let in_force = async {
+            loop {
+                match touch().try_create().await {
+                    Ok(terminal) => {
+                        let outcome = terminal.wait().await;
+                        terminal.release().await;
+                        break outcome;
+                    }
+                    // The profile is not there yet.
+                    Err(refusal) => assert!(refusal.message.contains("changed"), "{refusal:?}"),
+                }
+            }
+        };
+        assert_eq!(code(&within("the profile", in_force).await), 0, "it may write");
+        profile("read");
+        // The sandbox of the commands before is up, and is the wrong one from the reload on.
+        let narrowed = async { while code(&touch().finish().await.outcome) == 0 {} };
+        within("a sandbox of the profile as it is now", narrowed).await;
+    })
+    .await;
+}
