@@ -84,3 +84,36 @@ async fn lists_and_lookups_tell_the_state_and_what_was_asked_for() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_one_session_and_its_list_show_nothing_of_the_callers_other_sessions() {
+    let gateway = Gateway::shared();
+    in_session(&gateway, async |session| {
+        in_session(&gateway, async |other| {
+            let before = other.command("sleep").args(["1000"]).create().await;
+            let request = WatchTerminalsRequest { session_id: session.id.clone() };
+            let mut events =
+                session.caller.terminals.clone().watch(request).await.expect("a watch").into_inner();
+            // Changes are told in their order: what the other session's would tell comes before this one's end.
+            let meanwhile = other.command("true").create().await;
+            meanwhile.wait().await;
+            let own = session.command("true").create().await;
+            own.wait().await;
+            loop {
+                let event =
+                    within("a state", events.message()).await.expect("it goes on").expect("it goes on");
+                assert_eq!((&event.id, &event.session_id), (&own.id, &session.id));
+                if event.state() == State::Finished {
+                    break;
+                }
+            }
+            let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
+            let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
+            let ids: Vec<_> = listed.terminals.iter().map(|terminal| terminal.id.as_str()).collect();
+            assert_eq!(ids, [own.id.as_str()]);
+            before.kill(Some(Duration::ZERO)).await;
+        })
+        .await;
+    })
+    .await;
+}
