@@ -81,6 +81,18 @@ impl Desk {
         within("a list", approvals.list(request)).await.expect("it can be listed").into_inner().approvals
     }
 
+    /// Of what this person sees, what nobody has answered, of one session or, where that is empty, of all.
+    pub(crate) async fn pending(&self, session_id: &str) -> Vec<String> {
+        let mut approvals = self.approvals.clone();
+        let request = ListApprovalsRequest {
+            session_id: session_id.to_owned(),
+            pending_only: true,
+            ..ListApprovalsRequest::default()
+        };
+        let list = within("a list", approvals.list(request)).await.expect("it can be listed").into_inner();
+        list.approvals.into_iter().map(|approval| approval.id).collect()
+    }
+
     pub(crate) async fn get(&self, id: &str) -> Approval {
         let list = self.list().await;
         list.into_iter().find(|approval| approval.id == id).unwrap_or_else(|| panic!("{id} is not listed"))

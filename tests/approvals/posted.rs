@@ -51,6 +51,26 @@ async fn it_is_refused_at_once_and_the_same_request_runs_once_after_a_yes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_pending_is_listed_by_session_until_it_is_answered() {
+    let gateway = gateway("");
+    in_session(&gateway, async |session| {
+        in_session(&gateway, async |other| {
+            let desk = Desk::of(&session.caller);
+            let id = post(touch(session, "made")).await;
+            let of_other = post(touch(other, "made")).await;
+            assert_eq!(desk.pending("").await, [id.clone(), of_other.clone()]);
+            assert_eq!(desk.pending(&session.id).await, [id.clone()]);
+            assert_eq!(desk.pending(&other.id).await, [of_other.clone()]);
+            desk.deny(&id).await;
+            assert_eq!(desk.pending("").await, [of_other]);
+            assert!(desk.pending(&session.id).await.is_empty());
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_yes_is_for_no_other_request() {
     let gateway = gateway("");
     in_session(&gateway, async |session| {
