@@ -7,6 +7,9 @@ use super::{
     *,
 };
 
+mod bound;
+mod profiles;
+
 impl Views for Nominal {
     fn under<'a>(&'a self, _: &'a Profile) -> Box<dyn Programs + 'a> {
         Box::new(Self)

@@ -1,0 +1,90 @@
+//! What a digest, and with it a person's yes, is bound to: every part of an order by itself.
+
+use super::*;
+
+const RULES: &str = r#"
+    default_profile = "one"
+    [secrets.TOKEN]
+    file = "/secrets/token"
+    [secrets.OTHER]
+    file = "/secrets/other"
+    [profile.one]
+    network = { default = "none", choices = ["host", "none"] }
+    output = { default_bytes = 10, ceiling_bytes = 100 }
+    times = { limit = "10s", ceiling = "60s", grace = "1s", linger = "0s" }
+    [profile.two]
+    network = { default = "none", choices = ["host", "none"] }
+    output = { default_bytes = 10, ceiling_bytes = 100 }
+    times = { limit = "10s", ceiling = "60s", grace = "1s", linger = "0s" }
+    [[rule]]
+    id = "anything"
+    decision = "allow"
+    argv = ["**"]
+    effects = { EFFECTS }
+"#;
+
+fn digest_of(effects: &str, request: &Request, version: i64) -> Digest {
+    let policy = PolicySet::parse("p", &RULES.replace("EFFECTS", effects)).unwrap();
+    super::super::judge(&policy, request, &OnPaths { version }, None).unwrap().digest()
+}
+
+#[test]
+fn requests_that_differ_in_one_part_have_digests_that_differ() {
+    let absolute = |path: &str| AbsPath::parse(path).unwrap();
+    let seconds = |count| Some(Duration::from_secs(count));
+    let label = |name: &str, value: &str| Arc::new([(name.to_owned(), value.to_owned())].into());
+    let requests = [
+        ("as it is", request()),
+        ("principal", Request { principal: "uid:1001".into(), ..request() }),
+        ("a root more", Request { roots: [absolute("/work"), absolute("/b")].into(), ..request() }),
+        ("a label", Request { labels: label("a", "b"), ..request() }),
+        ("its name", Request { labels: label("c", "b"), ..request() }),
+        ("its value", Request { labels: label("a", "c"), ..request() }),
+        ("profile", Request { profile: Some("two".into()), ..request() }),
+        ("program", command("false", &[])),
+        ("argument", command("true", &["a"])),
+        ("line", Request { program: Program::ShellLine("true".into()), ..request() }),
+        ("cwd", Request { cwd: absolute("/work/b"), ..request() }),
+        ("variable", Request { env: with_env("A"), ..request() }),
+        ("network", Request { network: Some(Network::Host), ..request() }),
+        ("streams", Request { streams: Streams::Split, ..request() }),
+        ("stdin", Request { stdin: Stdin::Open, ..request() }),
+        ("overflow", Request { overflow: Overflow::Block, ..request() }),
+        ("output limit", Request { output_limit_bytes: Some(11), ..request() }),
+        ("time limit", Request { time_limit: seconds(11), ..request() }),
+        ("idle limit", Request { idle_limit: seconds(11), ..request() }),
+        ("grace", Request { kill_grace: seconds(11), ..request() }),
+    ];
+    let digests = requests.map(|(part, request)| (part, digest_of("", &request, 1)));
+    assert_all_differ(&digests);
+}
+
+#[test]
+fn what_rules_give_and_which_files_there_are_is_in_the_digest() {
+    let mut digests = [
+        ("nothing", ""),
+        ("a secret", "secrets = ['TOKEN']"),
+        ("another secret", "secrets = ['OTHER']"),
+        ("both", "secrets = ['OTHER', 'TOKEN']"),
+        ("memory", "limits = { memory_bytes = 90000000 }"),
+        ("swap", "limits = { swap_bytes = 90000000 }"),
+        ("processes", "limits = { pids = 9 }"),
+        ("processor", "limits = { cpu_millis = 9 }"),
+    ]
+    .map(|(part, effects)| (part, digest_of(effects, &request(), 1)))
+    .to_vec();
+    digests.push(("a file that was exchanged", digest_of("", &request(), 2)));
+    let moved = RULES.replace("EFFECTS", "secrets = ['TOKEN']").replace("/secrets/token", "/secrets/moved");
+    let policy = PolicySet::parse("p", &moved).unwrap();
+    let permit = super::super::judge(&policy, &request(), &OnPaths { version: 1 }, None).unwrap();
+    digests.push(("the file of a secret", permit.digest()));
+    assert_all_differ(&digests);
+}
+
+fn assert_all_differ(digests: &[(&str, Digest)]) {
+    for (place, (part, digest)) in digests.iter().enumerate() {
+        for (other, other_digest) in &digests[..place] {
+            assert_ne!(digest, other_digest, "{part} and {other}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a profile gives and takes, and how far the rules that allow may change it.
+
+use super::*;
+
+const PROFILES: &str = r#"
+    default_profile = "plain"
+    [secrets.TOKEN]
+    file = "/secrets/token"
+    [secrets.OTHER]
+    file = "/secrets/other"
+    [profile.plain]
+    secrets = ["OTHER"]
+    environment = { set = { LD_DEBUG = "all" }, deny = ["LD_*"] }
+    limits.terminal = { pids = 20, memory_bytes = 90000000 }
+    times = { limit = "10s", grace = "1s", linger = "0s" }
+    [profile.second]
+    [profile.third]
+    [[rule]]
+    id = "anything"
+    decision = "allow"
+    argv = ["**"]
+    [[rule]]
+    id = "few"
+    decision = "allow"
+    argv = ["few"]
+    effects = { limits = { pids = 9 }, secrets = ["TOKEN"] }
+    [[rule]]
+    id = "many"
+    decision = "allow"
+    argv = ["many"]
+    effects = { limits = { pids = 90 } }
+    [[rule]]
+    id = "publish"
+    decision = "ask"
+    argv = ["git", "push"]
+    reason = "publishing needs a person"
+"#;
+
+fn profiles() -> PolicySet {
+    PolicySet::parse("p", PROFILES).unwrap()
+}
+
+fn order(request: &Request) -> Order {
+    judge(&profiles(), request).unwrap().redeem()
+}
+
+#[test]
+fn a_rule_lowers_limits_and_never_raises_one() {
+    let limits = |name: &str| order(&command(name, &[])).profile().limits.terminal;
+    assert_eq!((limits("few").pids, limits("few").memory_bytes), (Some(9), Some(90_000_000)));
+    assert_eq!(limits("many").pids, Some(20));
+    assert_eq!(limits("other").pids, Some(20));
+}
+
+#[test]
+fn a_command_gets_the_secrets_of_its_profile_and_of_its_rule_and_no_other() {
+    let grant =
+        |name: &str, file: &str| Grant { name: name.to_owned(), file: std::path::PathBuf::from(file) };
+    let other = grant("OTHER", "/secrets/other");
+    assert_eq!(order(&command("any", &[])).secrets(), [other.clone()]);
+    assert_eq!(order(&command("few", &[])).secrets(), [other, grant("TOKEN", "/secrets/token")]);
+}
+
+#[test]
+fn no_caller_gives_a_secrets_variable_a_value_of_its_own() {
+    for request in [
+        Request { env: with_env("TOKEN"), ..request() },
+        Request { session_env: with_env("TOKEN").into(), ..request() },
+    ] {
+        assert_eq!(judge(&profiles(), &request).unwrap_err(), Denial::Secret("TOKEN".into()));
+    }
+    let line = |text: &str| Request { program: Program::ShellLine(text.into()), ..request() };
+    assert!(judge(&profiles(), &line("TOKEN=x ls")).is_err());
+    assert!(judge(&profiles(), &line("PLAIN=x ls")).is_ok());
+}
+
+#[test]
+fn a_denied_variable_passes_only_with_the_very_value_that_it_has_anyway() {
+    let with = |value: &str| Request {
+        env: vec![Entry::new("LD_DEBUG".into(), value.into()).unwrap()],
+        ..request()
+    };
+    assert!(judge(&profiles(), &with("all")).is_ok());
+    assert!(matches!(judge(&profiles(), &with("libs")), Err(Denial::EnvironmentDenied { .. })));
+}
+
+#[test]
+fn without_a_ceiling_the_profiles_own_limit_is_the_most() {
+    let long = Request { time_limit: Some(Duration::from_secs(3600)), ..request() };
+    assert_eq!(order(&long).time_limit(), Some(Duration::from_secs(10)));
+    let idle = Request { idle_limit: Some(Duration::from_secs(3)), ..request() };
+    assert_eq!(order(&idle).idle_limit(), Some(Duration::from_secs(3)));
+}
+
+#[test]
+fn a_rule_moves_a_command_to_one_other_profile_and_not_on_to_a_third() {
+    let policy = PolicySet::parse(
+        "p",
+        "default_profile = 'first'\n[profile.first]\npath = ['/first']\n[profile.second]\npath = ['/second']\n\
+         [profile.third]\n\
+         [[rule]]\nid = 'on'\ndecision = 'allow'\nargv = ['/first/tool']\neffects = { profile = 'second' }\n\
+         [[rule]]\nid = 'further'\ndecision = 'allow'\nargv = ['/second/tool']\neffects = { profile = 'third' }\n",
+    )
+    .unwrap();
+    let denial =
+        super::super::judge(&policy, &command("tool", &[]), &OnPaths { version: 1 }, None).unwrap_err();
+    assert!(matches!(denial, Denial::Profiles(..)), "{denial:?}");
+}
+
+#[test]
+fn a_session_is_judged_by_its_profile_its_variables_and_its_directory() {
+    let roots = [AbsPath::parse("/work").unwrap()];
+    let inside = AbsPath::parse("/work/deep").unwrap();
+    let judge = |profile: Option<&str>, cwd: &AbsPath, env: &[Entry]| {
+        judge_session(&profiles(), profile, &roots, cwd, env).map(|name| name.to_string())
+    };
+    assert_eq!(judge(None, &inside, &with_env("FREE")), Ok("plain".into()));
+    assert_eq!(judge(Some("second"), &inside, &[]), Ok("second".into()));
+    assert_eq!(judge(Some("fourth"), &inside, &[]), Err(Denial::Profile("fourth".into())));
+    let outside = AbsPath::parse("/workshop").unwrap();
+    assert_eq!(judge(None, &outside, &[]), Err(Denial::Cwd(outside.clone())));
+    assert_eq!(judge(None, &inside, &with_env("TOKEN")), Err(Denial::Secret("TOKEN".into())));
+    assert!(matches!(judge(None, &inside, &with_env("LD_X")), Err(Denial::EnvironmentDenied { .. })));
+}
+
+#[test]
+fn a_program_named_by_its_path_is_looked_for_there_and_a_bare_name_on_the_profiles_path() {
+    let policy = PolicySet::parse(
+        "p",
+        "default_profile = 'a'\n[profile.a]\npath = ['/first']\n[[rule]]\nid = 'any'\ndecision = 'allow'\nargv = ['**']",
+    )
+    .unwrap();
+    for (named, found) in [("tool", "/first/tool"), ("/other/tool", "/other/tool")] {
+        let judged = super::super::judge(&policy, &command(named, &[]), &OnPaths { version: 1 }, None);
+        assert_eq!(judged.unwrap().order().judged_file().map(|file| file.path.as_str()), Some(found));
+    }
+}
+
+#[test]
+fn a_question_gives_the_reason_of_the_rule_that_asks_and_the_minutes_keep_what_was_judged() {
+    let push = command("git", &["push"]);
+    let mut minutes = Minutes::default();
+    let asked = judge_with_minutes(&profiles(), &push, &Nominal, None, &mut minutes);
+    let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
+    assert_eq!(question.reason.as_deref(), Some("publishing needs a person"));
+    assert_eq!(
+        (minutes.digest, minutes.commands.as_slice()),
+        (Some(question.digest), &["git push".to_owned()][..])
+    );
+    // Of a request that has no normal form nothing is left of the one before.
+    let nowhere = Request { profile: Some("fourth".into()), ..request() };
+    assert!(judge_with_minutes(&profiles(), &nowhere, &Nominal, None, &mut minutes).is_err());
+    assert!(minutes.digest.is_none() && minutes.commands.is_empty());
+}
+
+#[test]
+fn an_answer_to_one_principal_is_none_to_another_even_of_the_same_digest() {
+    let Err(Denial::NeedsApproval(question)) = judge(&profiles(), &command("git", &["push"])) else {
+        panic!("it asks")
+    };
+    let approval = Approval::grant(&question, "uid:1000".into(), "uid:0".into());
+    let (digest, generation) = (question.digest, question.generation);
+    assert!(approval.answers(digest, generation, "uid:1000"));
+    assert!(!approval.answers(digest, generation, "uid:1001"));
+    assert!(!approval.answers(digest, generation + 1, "uid:1000"));
+    assert!(!approval.answers(Digest([0; 32]), generation, "uid:1000"));
+}
