@@ -395,6 +395,8 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod overtaken;
+#[cfg(test)]
+mod strange;
 
 #[cfg(test)]
 mod tests {
