@@ -16,6 +16,8 @@ pub struct FolderLimits {
     pub memory_bytes: Option<u64>,
     /// Bytes of swap beyond the memory.
     pub swap_bytes: Option<u64>,
+    /// Bytes in network sockets, where version 1 counts them apart; the memory when that is less.
+    pub socket_bytes: Option<u64>,
     /// Processes and threads.
     pub pids: Option<u64>,
     /// Thousandths of one processor.
@@ -27,9 +29,9 @@ pub struct FolderLimits {
 /// The period over which processor time is counted: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 
-/// The most that the network sockets of one group may hold in version 1, out of what the host has for all
-/// (`net.ipv4.tcp_mem`).
-const SOCKET_BYTES: u64 = 256 << 20;
+/// The most that the network sockets of a sandbox, and those of a principal, may hold in version 1, out of what the host has
+/// for all (`net.ipv4.tcp_mem`).
+pub const SOCKET_BYTES: u64 = 256 << 20;
 
 /// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
 ///
@@ -57,8 +59,10 @@ pub fn set(
             put("swap_bytes", swap, memory.set_memswap_limit(signed(swap)))?;
         }
     }
-    if let (Some(memory), true, false) = (limits.memory_bytes, has("memory"), v2) {
-        bound_sockets(path, memory.min(SOCKET_BYTES))?;
+    if let (Some(sockets), Some(memory), true, false) =
+        (limits.socket_bytes, limits.memory_bytes, has("memory"), v2)
+    {
+        bound_sockets(path, memory.min(sockets))?;
     }
     if let (Some(pids), true) = (limits.pids, has("pids")) {
         let controller = PidController::new(path.to_owned(), v2);

@@ -34,6 +34,7 @@ const CONTROLLERS: [(&str, &str); 3] =
 const LIMITS: FolderLimits = FolderLimits {
     memory_bytes: Some(64 << 20),
     swap_bytes: None,
+    socket_bytes: None,
     pids: Some(16),
     cpu_millis: Some(1000),
     cpu_weight: Some(50),

@@ -244,6 +244,11 @@ fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<Gate
             }
         });
     }
+    if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal::limits_of_all()) {
+        // Nothing would hold all of them together: then there are no limits to be had.
+        whys.push(describe(&error));
+        controllers.clear();
+    }
     let hierarchy = own.hierarchy;
     Some(GatewayGroup { path, hierarchy, controllers, principals: Mutex::default(), _presence: presence })
 }

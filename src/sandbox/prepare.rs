@@ -34,7 +34,7 @@ use super::{
     view,
 };
 use crate::{
-    cgroup::limits::FolderLimits,
+    cgroup::limits::{FolderLimits, SOCKET_BYTES},
     failpoint,
     policy::profile::{CgroupLimits, Demand, Network, Profile},
     proto::supervisor::{Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, mount::Kind},
@@ -306,7 +306,8 @@ fn make_cgroup(
         lack("cgroup-v2", why, limits.demand, shortfalls)?;
     }
     let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
-    let limits = FolderLimits { memory_bytes, swap_bytes, pids, cpu_millis, cpu_weight: None };
+    let socket_bytes = Some(SOCKET_BYTES);
+    let limits = FolderLimits { memory_bytes, swap_bytes, socket_bytes, pids, cpu_millis, cpu_weight: None };
     let owner = (identity.supervisor_host_uid, identity.supervisor_host_gid);
     Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
 }

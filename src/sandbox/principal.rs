@@ -21,6 +21,9 @@ const PREFIX: &str = "principal-";
 /// Of a host's memory and of its process ids, what one principal may have where nothing else is configured, in percent.
 const SHARE_PERCENT: u64 = 80;
 
+/// What all principals of a gateway have together, in percent: two at their bounds leave the host something.
+const ALL_PERCENT: u64 = 90;
+
 /// Bounds on what all sandboxes of one principal use together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrincipalLimits {
@@ -41,15 +44,30 @@ impl Default for PrincipalLimits {
 impl PrincipalLimits {
     /// With numbers of this host for what is absent.
     pub(super) fn on_this_host(self) -> FolderLimits {
-        let share = |whole: u64| whole / 100 * SHARE_PERCENT;
+        let share = percent(SHARE_PERCENT);
         FolderLimits {
-            memory_bytes: self.memory_bytes.or_else(|| memory_bytes().map(share)),
+            memory_bytes: self.memory_bytes.or_else(|| memory_bytes().map(&share)),
             swap_bytes: None,
-            pids: self.pids.or_else(|| process_ids().map(share)),
+            socket_bytes: Some(limits::SOCKET_BYTES),
+            pids: self.pids.or_else(|| process_ids().map(&share)),
             cpu_millis: None,
             cpu_weight: Some(self.cpu_weight),
         }
     }
+}
+
+/// Of all principals of a gateway together.
+pub(super) fn limits_of_all() -> FolderLimits {
+    let share = percent(ALL_PERCENT);
+    FolderLimits {
+        memory_bytes: memory_bytes().map(&share),
+        pids: process_ids().map(&share),
+        ..FolderLimits::default()
+    }
+}
+
+fn percent(part: u64) -> impl Fn(u64) -> u64 {
+    move |whole| whole / 100 * part
 }
 
 /// `None` where the kernel does not say: then the host has no number to take a share of.

@@ -1,6 +1,6 @@
 //! What bounds all sandboxes of a principal together, and whom the kernel ends first when memory runs out.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::support::{Gateway, Options, Process, Session, api::Cause, eventually, in_session, is_root, skip};
 
@@ -98,6 +98,47 @@ async fn sandboxes_are_made_below_their_principal_in_every_hierarchy() {
         idle.release().await;
     })
     .await;
+}
+
+/// Two principals at their bounds of 80 % would have more than there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn all_principals_together_leave_a_part_of_the_host() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let idle = session.idle(&session.marker()).create().await;
+        let groups = gateway.group.groups();
+        let is_level = |group: &&PathBuf| {
+            group.file_name().is_some_and(|name| name.to_string_lossy().starts_with("principal-"))
+        };
+        let memory = fs::read_to_string("/proc/meminfo").expect("every Linux has it");
+        let memory =
+            memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("it says how much");
+        let memory: u64 = memory.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10;
+        let mut held = Vec::new();
+        for level in groups.iter().filter(is_level) {
+            let above = level.parent().expect("the gateway's group");
+            for name in ["memory.max", "memory.limit_in_bytes", "pids.max"] {
+                // Where the controller is not there the level of a principal has no such file either.
+                if !level.join(name).exists() {
+                    continue;
+                }
+                let bound = fs::read_to_string(above.join(name)).expect("the group above has the file, too");
+                let bound: u64 = bound.trim().parse().unwrap_or_else(|_| panic!("{name}: {bound:?}"));
+                let own = fs::read_to_string(level.join(name)).expect("a file").trim().parse::<u64>();
+                assert!(own.is_ok_and(|own| own <= bound), "{name}: {bound}");
+                if name.starts_with("memory") {
+                    assert!(bound <= memory / 100 * 91, "{name}: {bound} of {memory}");
+                }
+                held.push(name);
+            }
+        }
+        if held.is_empty() {
+            skip("no controllers");
+        }
+        idle.release().await;
+    })
+    .await;
+    gateway.stop();
 }
 
 fn score(pid: u32) -> i32 {
