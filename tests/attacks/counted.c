@@ -14,9 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ipc.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/msg.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
@@ -115,6 +119,57 @@ static int in_flight(void) {
     return sent < 0 ? -1 : 0;
 }
 
+static int any_file(void) { return memfd_create("any", MFD_CLOEXEC); }
+
+// Of a file that has no other name, so that nothing is left outside.
+static int watch(void) {
+    static int watching = -1, by = 0;
+    if (by != getpid()) {
+        by = getpid();
+        watching = inotify_init1(IN_CLOEXEC);
+    }
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", any_file());
+    return inotify_add_watch(watching, path, IN_MODIFY);
+}
+
+static int epoll(void) {
+    static int waiting = -1, by = 0;
+    if (by != getpid()) {
+        by = getpid();
+        waiting = epoll_create1(EPOLL_CLOEXEC);
+    }
+    struct epoll_event any = {.events = EPOLLIN};
+    return epoll_ctl(waiting, EPOLL_CTL_ADD, eventfd(0, EFD_CLOEXEC), &any);
+}
+
+static int file(void) { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+static int whole_lock(void) { return flock(any_file(), LOCK_EX | LOCK_NB); }
+
+static int range_lock(void) {
+    static int locked = -1;
+    static long start = 0;
+    // The kernel looks at all of a file's ranges for each new one.
+    if (start == 0) locked = any_file(), start = 200;
+    struct flock one = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = start -= 2, .l_len = 1};
+    return fcntl(locked, F_SETLK, &one);
+}
+
+static int lease(void) {
+    char path[] = "/tmp/lease-XXXXXX";
+    int leased = mkstemp(path), done = fcntl(leased, F_SETLEASE, F_WRLCK);
+    unlink(path);
+    return done;
+}
+
+static int calls(void) {
+    struct sock_filter allow = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
+    struct sock_fprog program = {1, &allow};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
 static const struct {
     const char *name;
     int (*take)(void);
@@ -125,6 +180,8 @@ static const struct {
     {"queue", queue, 1},     {"aio", aio, 1},         {"shm", shm, 1},           {"sem", sem, 1},
     {"msg", msg, 1},         {"pipe", pipe_pages, 0}, {"huge", huge, 1},         {"filter", filter, 0},
     {"key", key, 1},         {"space", space, 1},     {"in-flight", in_flight, 0},
+    {"watch", watch, 0},     {"epoll", epoll, 0},     {"file", file, 0},         {"flock", whole_lock, 0},
+    {"range", range_lock, 1}, {"lease", lease, 0},    {"calls", calls, 0},
 };
 
 static long take(int kind, long most, int *error) {

@@ -23,7 +23,7 @@ enum Bound {
 }
 
 /// Each kind, how many a session tries to have, and where it must end.
-const KINDS: [(&str, i64, Bound); 15] = [
+const KINDS: [(&str, i64, Bound); 22] = [
     ("inotify", 1_000, Bound::AtMost(128)),
     ("pending", 200_000, Bound::AtMost(8_192)),
     ("timer", 200_000, Bound::AtMost(8_192)),
@@ -39,6 +39,13 @@ const KINDS: [(&str, i64, Bound); 15] = [
     ("key", 1_000, Bound::Refused("EPERM")),
     ("space", 10, Bound::Refused("EPERM")),
     ("in-flight", 4_000, Bound::Memory),
+    ("watch", 10_000, Bound::Memory),
+    ("epoll", 20_000, Bound::Memory),
+    ("file", 20_000, Bound::Memory),
+    ("flock", 20_000, Bound::Memory),
+    ("range", 20_000, Bound::Memory),
+    ("lease", 10_000, Bound::Memory),
+    ("calls", 10_000, Bound::Memory),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
