@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod control;
 pub mod counters;
 pub mod facts;
+mod file_groups;
 mod forced_end;
 pub mod governing;
 mod group_trials;

@@ -17,11 +17,9 @@ use std::{
     time::Duration,
 };
 
-use nix::{errno::Errno, sys::stat::fstat};
-
 use super::{
     cgroup::SandboxCgroup,
-    facts,
+    facts, file_groups,
     groups::PrincipalPlace,
     host::Host,
     identity::Claim,
@@ -41,8 +39,6 @@ use crate::{
     wire::launch::PLAN_VERSION,
 };
 
-/// Groups of roots that a sandbox knows beside its owner's own. Files of more cannot be written.
-const GROUPS_MAX: usize = 16;
 /// In a sandbox, the group of whatever has none there.
 const NOGROUP: u32 = 65_534;
 /// Groups whose number is another one's in a sandbox have one from here on.
@@ -98,7 +94,11 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let mut shortfalls = Vec::new();
     let seccomp = plan_seccomp(profile, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, &mut shortfalls)?;
-    let groups = groups_of(&spec).map_err(LaunchError::Root)?;
+    let groups = match host.is_privileged() {
+        true => file_groups::of_roots(&spec).map_err(LaunchError::Root)?,
+        // There the kernel knows the caller's groups as they are.
+        false => Vec::new(),
+    };
     let (identity, claim) = identify(host, profile, groups)?;
     // Again: since its session was opened, directories were moved, files were linked, a policy was loaded.
     let shown: Vec<_> = spec.roots.iter().map(roots::shown).collect();
@@ -203,22 +203,6 @@ fn lack(
             Ok(())
         }
     }
-}
-
-/// Groups of the roots that are not their owner's primary one: without a name for them the kernel lets nobody write
-/// there. What commands may there is what the owner may.
-fn groups_of(spec: &SandboxSpec) -> Result<Vec<MappedGroup>, Errno> {
-    let mut groups: Vec<MappedGroup> = Vec::new();
-    // Commands of the host's root act as each root's own owner and group.
-    for root in spec.roots.iter().filter(|_| spec.owner.uid != 0) {
-        let disk_gid = fstat(&root.descriptor)?.st_gid;
-        let is_known = disk_gid == spec.owner.gid || groups.iter().any(|group| group.disk_gid == disk_gid);
-        if !is_known && groups.len() < GROUPS_MAX {
-            let member = spec.groups.contains(&disk_gid);
-            groups.push(MappedGroup { disk_gid, member, ..MappedGroup::default() });
-        }
-    }
-    Ok(groups)
 }
 
 fn identify(

@@ -258,6 +258,43 @@ async fn a_workspace_of_another_group_can_be_worked_in_and_only_with_its_members
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_directory_of_another_group_in_a_workspace_can_be_worked_in_as_on_the_host() {
+    if !is_root() {
+        return skip("another principal can only be had as root");
+    }
+    let gateway = Gateway::start();
+    let member = gateway.caller_in_groups(CALLER, &[CALLER, GROUP]).await;
+    let stranger = gateway.caller_as(CALLER).await;
+    for (caller, is_member) in [(member, true), (stranger, false)] {
+        let workspace = new_workspace(&gateway, Some(CALLER));
+        let shared = workspace.join("shared");
+        fs::create_dir(&shared).unwrap();
+        chown(&shared, Some(CALLER), Some(GROUP)).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o2755)).unwrap();
+        for (file, owner, mode) in [("own", CALLER, 0o640), ("for-group", 0, 0o640)] {
+            fs::write(shared.join(file), "old\n").unwrap();
+            chown(shared.join(file), Some(owner), Some(GROUP)).unwrap();
+            fs::set_permissions(shared.join(file), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let session = Session::open_with(&gateway, caller, Some(CALLER), |request| {
+            request.roots = vec![workspace.display().to_string()];
+        })
+        .await;
+        let script =
+            "set -e; echo more >> own; mkdir made; echo new > made/new; cat for-group || echo refused";
+        let finished = session.sh(&format!("cd {}; {script}", shared.display())).finish().await;
+        assert_eq!(code(&finished.outcome), 0, "{}", finished.text());
+        assert_eq!(finished.text().contains("refused"), !is_member, "{}", finished.text());
+        assert_eq!(fs::read_to_string(shared.join("own")).unwrap(), "old\nmore\n");
+        use std::os::unix::fs::MetadataExt;
+        let made = fs::metadata(shared.join("made/new")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (CALLER, GROUP));
+        session.close().await;
+    }
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn message_queues_work_and_end_at_a_bound_of_the_session() {
     let gateway = Gateway::start();
     let session = Session::open(&gateway).await;
