@@ -27,7 +27,12 @@ pub struct Variable {
     pub in_lines: InLines,
     /// Words of which a harmless value is made.
     except: Vec<String>,
+    /// Whether it is for names that no other entry is about.
+    is_general: bool,
 }
+
+/// The group of names of a kind, whatever the tool.
+const GENERAL: &str = "any program";
 
 impl Variable {
     /// Whether the entry is about this variable: by its name, and by its value where that is known.
@@ -83,7 +88,7 @@ static SHIPPED: LazyLock<Shipped> = LazyLock::new(|| {
                 };
                 // Where a group is of several tools, each entry names its own.
                 let reason = if why.contains(": ") { why } else { format!("{tool}: {why}") };
-                Variable { pattern, reason, in_lines, except }
+                Variable { pattern, reason, in_lines, except, is_general: tool == GENERAL }
             })
         })
     };
@@ -111,10 +116,10 @@ pub fn all() -> &'static [Variable] {
 /// The entries that are about a variable, those that are denied first.
 pub fn covering<'a>(name: &'a str, value: Option<&'a str>) -> impl Iterator<Item = &'static Variable> + 'a {
     let first = name.bytes().next().unwrap_or_default();
-    SHIPPED.by_first[usize::from(first)]
-        .iter()
-        .map(|at| &SHIPPED.variables[*at])
-        .filter(move |variable| variable.covers(name, value))
+    let possible = SHIPPED.by_first[usize::from(first)].iter().map(|at| &SHIPPED.variables[*at]);
+    // Who says more of a name is asked alone, or a value that it lets through and a pattern that a profile drops would not pass.
+    let is_known = possible.clone().any(|variable| !variable.is_general && matches(&variable.pattern, name));
+    possible.filter(move |variable| !(variable.is_general && is_known) && variable.covers(name, value))
 }
 
 /// Whether a pattern is about a name. `*` stands for any text; one without capital letters is for names in any case.
@@ -127,8 +132,12 @@ fn is_any_case(pattern: &str) -> bool {
     !pattern.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-/// Whether a word of a value is as a listed one, in which `*` stands for what cannot mean anything else to a shell.
+/// Whether a word of a value is as a listed one, in which `*` stands for what cannot mean anything else to a shell. `#` is a
+/// number: ksh takes any other text for an expression.
 fn word_matches(known: &str, word: &str) -> bool {
+    if known == "#" {
+        return !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+=-".contains(&byte);
     glob(known.as_bytes(), word.as_bytes(), &|a, b| a == b, &is_plain)
 }
@@ -176,7 +185,7 @@ mod tests {
         assert_eq!(patterns.len(), all().len(), "a pattern stands there twice");
         assert!(patterns.len() > 500, "{}", patterns.len());
         for Variable { pattern, reason, except, .. } in all() {
-            let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '*';
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_*.,".contains(c);
             assert!(!pattern.is_empty() && pattern.chars().all(plain), "{pattern:?}");
             assert!(!pattern.contains("**") && pattern != "*", "{pattern:?}");
             assert!(reason.split(": ").last().is_some_and(|why| why.len() >= 4), "{pattern:?}: {reason:?}");
@@ -227,6 +236,20 @@ mod tests {
             "https_proxy",
             "HTTPS_PROXY",
             "SYSTEMD_PAGER",
+            "RM",
+            ".SHELLFLAGS",
+            "COMPILE.c",
+            "CHECKOUT,v",
+            "TARGET_ARCH",
+            "GIT_TEST_MAINT_SCHEDULER",
+            "GITPERLLIB",
+            "_PYTHON_SYSCONFIGDATA_NAME",
+            "SECONDS",
+            "OLDPWD",
+            "OMP_TOOL_LIBRARIES",
+            "SOME_TOOL_BINARY",
+            "SOME_TOOL_EDITOR",
+            "SOME_TOOL_PLUGIN_PATH",
         ] {
             assert!(found(name, "/tmp/x").is_some(), "{name} passes");
         }
@@ -287,6 +310,10 @@ mod tests {
             ("PIP_NO_INPUT", "1"),
             ("SOURCE_DATE_EPOCH", "0"),
             ("CLAUDECODE", "1"),
+            ("SHLVL", "1"),
+            ("ELECTRON_SKIP_BINARY_DOWNLOAD", "1"),
+            ("PUPPETEER_SKIP_CHROMIUM_DOWNLOAD", "true"),
+            ("IN_NIX_SHELL", "pure"),
         ] {
             assert_eq!(found(name, value), None, "{name}={value}");
         }
@@ -305,6 +332,9 @@ mod tests {
         assert!(refuses("GIT_TRACE", "/tmp/x"));
         assert!(refuses("RUSTFLAGS", "-C linker=./x"));
         assert!(refuses("LD_PRELOAD", ""));
+        for value in ["a[$(id)]", "x", "8 0+x", "1.5", "0x10"] {
+            assert!(refuses("COLUMNS", value), "{value}");
+        }
     }
 
     #[test]

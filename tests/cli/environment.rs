@@ -100,3 +100,59 @@ fn what_agents_pass_every_day_reaches_the_command() {
         assert!(seen.lines().any(|line| line == variable), "{variable}: {seen}");
     }
 }
+
+/// Tools that take commands, code or expressions from variables: name, value (`@` is the attack), and the line.
+const TAKEN_FOR_COMMANDS: [(&str, &str, &str, &str); 11] = [
+    ("make", "RM", "@", "make clean"),
+    ("make", ".SHELLFLAGS", "-c @;", "make hi"),
+    ("make", "COMPILE.c", "@", "make a.o"),
+    ("make", "OUTPUT_OPTION", "; @", "make a.o"),
+    ("make", "TARGET_ARCH", "; @", "make a.o"),
+    ("git", "GIT_TEST_MAINT_SCHEDULER", "crontab:@", "git init -q . && git maintenance start"),
+    (
+        "python3",
+        "_PYTHON_SYSCONFIGDATA_NAME",
+        "attack",
+        "python3 -c 'import sysconfig; sysconfig.get_config_vars()'",
+    ),
+    ("bash", "OLDPWD", "/usr", "cd -P - && [ \"$PWD\" = /usr ] && echo ATTACK"),
+    ("mksh", "COLUMNS", "a[$(@)]", "mksh -c :"),
+    ("mksh", "SECONDS", "a[$(@)]", "mksh -c :"),
+    ("mksh", "LINENO", "a[$(@)]", "mksh -c :"),
+];
+
+#[test]
+fn what_tools_take_for_commands_is_not_run() {
+    let place = Place::new();
+    let at = |name: &str| place.work().join(name);
+    program(at("attack"), "#!/bin/sh\necho ATTACK >&2\n");
+    program(at("attack.py"), "import sys\nprint('ATTACK', file=sys.stderr)\nbuild_time_vars = {}\n");
+    program(at("Makefile"), "hi:\n\t@echo hi\nclean:\n\t$(RM) nothing\n");
+    program(at("a.c"), "int a;\n");
+    let narrow = narrow(&place);
+    for (tool, name, value, line) in TAKEN_FOR_COMMANDS {
+        let value = value.replace('@', &at("attack").display().to_string());
+        let run = |program: &mut Command| program.current_dir(place.work()).output().expect("it starts");
+        if !run(Command::new("sh").args(["-c", "command -v \"$0\"", tool])).status.success() {
+            println!("SKIPPED: {tool} is not here: {name} is not tried");
+            continue;
+        }
+        let outside = run(Command::new("env")
+            .arg("HOME=/nonexistent")
+            .arg(format!("{name}={value}"))
+            .args(["bash", "-c", line]));
+        // A tool's version may not have it; a host that has none of these shows nothing.
+        if !shown(&outside).contains("ATTACK") {
+            println!("SKIPPED: {name} does nothing to this {tool}: {}", shown(&outside));
+            continue;
+        }
+        let variable = format!("{name}={value}");
+        for policies in [&narrow, &place.policies().display().to_string()] {
+            let mut provost = place.provost();
+            provost.args(["run", "--policies", policies, "--env", &variable, "--", "bash", "-c", line]);
+            let output = provost.output().expect("provost starts");
+            assert_eq!(code(&output), 126, "{name}: {}", shown(&output));
+            assert!(stderr(&output).contains(&format!("{name:?} is denied")), "{name}: {}", shown(&output));
+        }
+    }
+}
