@@ -111,10 +111,20 @@ fn limits(rules: &LimitRules) -> Limits {
         swap_bytes: leaf.swap_bytes,
         pids: leaf.pids,
         cpu_millis: leaf.cpu_millis,
-        rlimits: rules.rlimits.iter().filter_map(|(name, value)| rlimit(name, *value)).collect(),
+        rlimits: rlimits(rules),
         require: rules.demand == Demand::Require,
     }
 }
+
+/// Those of the profile; without a word of its own no cores.
+fn rlimits(rules: &LimitRules) -> Vec<Rlimit> {
+    let unsaid = (!rules.rlimits.contains_key("core")).then(|| rlimit("core", 0)).flatten();
+    rules.rlimits.iter().filter_map(|(name, value)| rlimit(name, *value)).chain(unsaid).collect()
+}
+
+/// No core file and none for the program that `kernel.core_pattern` names either: that one, root on the host, is given a
+/// process's memory, secrets and all, with a limit of 0 (core(5)).
+const NO_DUMP: u64 = 1;
 
 /// A limit of setrlimit(2), no higher than the gateway's own hard one: nothing below it could be given more without
 /// privilege, and a tighter limit than the profile's is no shortfall. Policy has refused every other name.
@@ -135,6 +145,7 @@ fn rlimit(name: &str, value: u64) -> Option<Rlimit> {
     };
     // A limit that can't be read is asked for as it is: setting it then fails with its stage and errno.
     let hard = getrlimit(resource).map_or(u64::MAX, |(_, hard)| hard);
+    let value = if resource == Resource::RLIMIT_CORE { value.max(NO_DUMP) } else { value };
     let value = value.min(hard);
     Some(Rlimit { resource: resource as u32, soft: value, hard: value })
 }

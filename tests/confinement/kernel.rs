@@ -2,12 +2,25 @@
 
 use std::fs;
 
-use crate::support::{Attack, Gateway, Process, in_session, is_root, run_outside, skip};
+use crate::support::{Attack, Gateway, Process, in_session, is_root, run_outside, signal_name, skip};
 
 /// What a command is answered. What is not named here has the kernel's own answer.
 const REFUSED: [(&str, &[&str]); 5] = [
     ("EPERM", &["fanotify", "listener", "sti", "sti-high", "setd", "setd-high", "linux", "cons"]),
-    ("ENOSYS", &["memfd-secret", "io-setup"]),
+    (
+        "ENOSYS",
+        &[
+            "memfd-secret",
+            "io-setup",
+            "cachestat",
+            "statmount",
+            "listmount",
+            "lsm-get",
+            "lsm-set",
+            "lsm-list",
+            "later",
+        ],
+    ),
     (
         "EAFNOSUPPORT",
         &["packet", "vsock", "alg", "key", "can", "tipc", "bluetooth", "rds", "kcm", "smc", "xdp", "qipcrtr"],
@@ -58,7 +71,10 @@ async fn calls_that_no_build_needs_are_refused_and_those_that_programs_use_are_n
 /// Files of /proc about the machine. Which of them there are is the kernel's affair; what can be read of them is ours.
 pub const ABOUT_THE_MACHINE: &str = "keys key-users kallsyms modules timer_list sched_debug schedstat slabinfo allocinfo \
     vmallocinfo pagetypeinfo latency_stats locks kmsg kcore kpagecount kpageflags kpagecgroup iomem ioports interrupts \
-    bootconfig sysrq-trigger";
+    bootconfig sysrq-trigger cmdline buddyinfo zoneinfo softirqs diskstats consoles";
+
+/// Directories of /proc about devices, interrupts and file systems of the machine.
+pub const DIRECTORIES_ABOUT_THE_MACHINE: &str = "acpi asound bus driver fs ide irq scsi";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_about_the_machine_say_nothing() {
@@ -66,6 +82,9 @@ async fn files_about_the_machine_say_nothing() {
     let look = format!(
         "for file in {ABOUT_THE_MACHINE}; do
             bytes=$(timeout 5 head -c 64 /proc/$file 2>/dev/null | wc -c); [ $bytes = 0 ] || echo $file: $bytes
+         done
+         for directory in {DIRECTORIES_ABOUT_THE_MACHINE}; do
+            [ -z \"$(ls -A /proc/$directory 2>/dev/null)\" ] || echo $directory: not empty
          done; echo looked"
     );
     if is_root() {
@@ -74,6 +93,11 @@ async fn files_about_the_machine_say_nothing() {
             println!("{name} outside: {:?}", there.map(|content| content.len()).ok());
         }
         assert!(!fs::read("/proc/key-users").unwrap_or_default().is_empty(), "outside it says something");
+        assert!(!fs::read("/proc/cmdline").unwrap_or_default().is_empty(), "outside it says something");
+        assert!(
+            fs::read_dir("/proc/irq").is_ok_and(|mut irqs| irqs.next().is_some()),
+            "outside there are some"
+        );
     }
     in_session(&Gateway::shared(), async |session| {
         assert_eq!(session.sh(&look).finish().await.text(), "looked\n");
@@ -139,4 +163,43 @@ async fn a_supervisor_cannot_be_dumped_whatever_the_host_says_of_changed_ids() {
         idle.release().await;
     })
     .await;
+}
+
+const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
+
+/// Names a program of the host that is given the memory of what crashes, for a moment.
+struct CoreHandler(String);
+
+impl CoreHandler {
+    fn name() -> Option<Self> {
+        let before = fs::read_to_string(CORE_PATTERN).ok()?;
+        // It reads all there is.
+        fs::write(CORE_PATTERN, "|/usr/bin/wc -c").ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for CoreHandler {
+    fn drop(&mut self) {
+        let _ = fs::write(CORE_PATTERN, self.0.trim_end());
+    }
+}
+
+/// A limit of 0 keeps the kernel from writing a file, not from handing the memory to a program of root's on the host.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_crash_hands_no_memory_to_a_program_of_the_hosts() {
+    use std::os::unix::process::ExitStatusExt;
+    const CRASH: &str = "ulimit -c 0; kill -SEGV $$";
+    let Some(handler) = CoreHandler::name() else {
+        return skip("kernel.core_pattern cannot be set here");
+    };
+    let outside = std::process::Command::new("sh").args(["-c", CRASH]).status().expect("sh starts");
+    assert!(outside.core_dumped(), "outside it is handed over: {outside:?}");
+    in_session(&Gateway::shared(), async |session| {
+        let crashed = session.sh("kill -SEGV $$").finish().await;
+        assert_eq!(signal_name(&crashed.outcome), "SIGSEGV");
+        assert!(!crashed.outcome.core_dumped, "{:?}", crashed.outcome);
+    })
+    .await;
+    drop(handler);
 }

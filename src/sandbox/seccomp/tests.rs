@@ -249,6 +249,14 @@ fn what_the_host_has_a_fixed_number_of_is_refused() {
 fn what_watches_or_answers_for_others_is_refused() {
     assert_eq!(answers(300, &[]), EPERM, "fanotify_init");
     assert_eq!(answers(447, &[]), ENOSYS, "memfd_secret");
+    assert_eq!(answers(469, &[]), ALLOW, "file_setattr");
+    for later in [470, 471, 600, 0x3fff_ffff] {
+        assert_eq!(answers(later, &[]), ENOSYS, "{later}: nobody has judged it");
+    }
+    assert_eq!(answers(0x4000_0000, &[]), EPERM, "x32");
+    for judged in [451, 457, 458, 459, 460, 461] {
+        assert_eq!(answers(judged, &[]), ENOSYS, "{judged}");
+    }
     assert_eq!(answers(317, &[1, 8]), EPERM, "a listener");
     assert_eq!(answers(317, &[1, 9]), EPERM, "a listener, and another flag");
     assert_eq!(answers(317, &[1, 1]), ALLOW, "a filter of one's own");

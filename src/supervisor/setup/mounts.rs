@@ -220,6 +220,10 @@ impl View {
         for name in HOSTS_OWN {
             lay_over(proc.as_fd(), Path::new(name), &mut cover)?;
         }
+        let mut empty = None;
+        for name in HOSTS_OWN_DIRECTORIES {
+            cover_directory(proc.as_fd(), Path::new(name), &mut empty)?;
+        }
         self.proc = Some(writable);
         Ok(())
     }
@@ -325,9 +329,9 @@ impl View {
 }
 
 /// Files of /proc that are about the whole machine and that no namespace narrows: its keys, its kernel's addresses, its
-/// modules, its memory, its timers, the locks of all processes. Not those that programs size themselves by (cpuinfo,
+/// modules, its memory, its timers, the locks of all processes, how it was started (where passwords may stand). Not those that programs size themselves by (cpuinfo,
 /// meminfo, stat, loadavg, uptime).
-const HOSTS_OWN: [&str; 23] = [
+const HOSTS_OWN: [&str; 29] = [
     "keys",
     "key-users",
     "kallsyms",
@@ -351,7 +355,16 @@ const HOSTS_OWN: [&str; 23] = [
     "ioports",
     "interrupts",
     "bootconfig",
+    "cmdline",
+    "buddyinfo",
+    "zoneinfo",
+    "softirqs",
+    "diskstats",
+    "consoles",
 ];
+
+/// Directories of /proc, likewise: devices, interrupts, file systems that others have mounted.
+const HOSTS_OWN_DIRECTORIES: [&str; 8] = ["acpi", "asound", "bus", "driver", "fs", "ide", "irq", "scsi"];
 
 /// Lays the null device over a file of /proc, if this kernel has it. `cover`: the first one that was laid, of which the
 /// others are copies.
@@ -374,6 +387,25 @@ fn lay_over(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> R
     mount::attach(null.as_fd(), file.as_fd(), c"")?;
     // A copy is made of what is attached (open_tree(2)).
     cover.get_or_insert(null);
+    Ok(())
+}
+
+/// Lays an empty directory over one of /proc, if this kernel has it. `empty`: as for a file.
+fn cover_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd>) -> Result<(), Errno> {
+    let directory = match step_into(proc, name) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let laid = match empty {
+        Some(empty) => mount::copy(empty.as_fd(), c"", Reach::One)?,
+        None => {
+            let attributes = PLAIN.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+            mount::make(c"tmpfs", &[value(c"mode", "0555"), value(c"nr_inodes", "1")], attributes)?
+        }
+    };
+    mount::attach(laid.as_fd(), directory.as_fd(), c"")?;
+    empty.get_or_insert(laid);
     Ok(())
 }
 
