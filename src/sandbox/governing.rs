@@ -6,7 +6,10 @@
 
 use std::{
     fmt, io,
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -189,6 +192,7 @@ impl Governing {
         for one in &all {
             let traced = trace::follow(&one.path).and_then(|trace| Ok((mounts.place_at(&trace)?, trace)));
             let (place, trace) = traced.map_err(|cause| unknown(&one.path, cause))?;
+            has_one_name(one.kind, &trace).map_err(|cause| unknown(&one.path, cause))?;
             governing.push(Traced { one, trace, place });
         }
         shown.iter().try_for_each(|shown| check_one(shown, &governing, &mounts))
@@ -223,6 +227,18 @@ impl Governing {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<GoverningPath>> {
         self.of_policy.lock().expect("no code panics while it holds the list of what governs")
+    }
+}
+
+/// By another hard link it may lie in any directory, and only reading the whole file system would tell in which.
+fn has_one_name(kind: Kind, trace: &Trace) -> io::Result<()> {
+    // A program that runs cannot be written by any name (ETXTBSY), and builds leave it with two.
+    let matters = kind != Kind::Program;
+    match trace.end().map(|end| &end.metadata) {
+        Some(metadata) if matters && metadata.is_file() && metadata.nlink() > 1 => {
+            Err(io::Error::other(format!("it has {} hard links: replace it by a copy", metadata.nlink())))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

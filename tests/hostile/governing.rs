@@ -117,6 +117,12 @@ async fn no_root_reaches_it_by_a_link_a_second_name_or_another_mount() {
     // A root by a link, which is resolved first.
     symlink(at("policies"), at("beside/way")).unwrap();
     must_be_refused(&caller, &at("beside/way"), "policies").await;
+    // A second name of a policy file, which nobody knows to lie in a place of work: none is opened while it is there.
+    fs::hard_link(at("policies/default.toml"), at("work/second")).unwrap();
+    let refusal = open(&caller, &at("work")).await.expect_err("it is opened, and with it a policy file");
+    assert!(refusal.message.contains("cannot find out whether"), "{}", refusal.message);
+    fs::remove_file(at("work/second")).unwrap();
+    open(&caller, &at("work")).await.expect("it has one name again");
     let by_process = PathBuf::from("/proc/self/root").join(at("policies").strip_prefix("/").unwrap());
     open(&caller, &by_process).await.expect_err("it is opened by way of the gateway's process");
     if !is_root() {
