@@ -35,7 +35,7 @@ mod serve;
 mod streams;
 mod terminals;
 
-use nix::sys::signal::SigSet;
+use nix::{errno::Errno, sys::signal::SigSet};
 
 use arguments::{Arguments, Command};
 use failure::Failure;
@@ -77,8 +77,13 @@ fn started_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let started = gateway::runtime();
     panic::set_hook(usual);
     started.map_err(|error| {
-        Failure::own("cannot start the threads of the runtime", error)
-            .advise("the user's or the cgroup's limit of processes and threads is reached: see `ulimit -u` and pids.max")
+        let advice = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE) => "the limit of open files is reached: see `ulimit -n`",
+            Some(_) | None => {
+                "the user's or the cgroup's limit of processes and threads is reached: see `ulimit -u` and pids.max"
+            }
+        };
+        Failure::own("cannot start the threads of the runtime", error).advise(advice)
     })
 }
 

@@ -4,7 +4,7 @@
 //! set is set here; those of a command are the profile's.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,8 +22,12 @@ use crate::{
     approval::Terms,
     policy::{PolicyFileError, PolicySet, duration},
     sandbox::identity,
+    sys::text_file,
     terminal::Caps,
 };
+
+/// Bytes that a configuration may hold. More is refused.
+const CONFIGURATION_BYTES: u64 = 1 << 20;
 
 /// Where the policy comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,8 +161,8 @@ impl Default for Config {
 impl Config {
     /// The configuration of a file; what it leaves out has its default.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = text_file::read_text(path, CONFIGURATION_BYTES)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Ok(Self { file: Some(path.to_owned()), ..Self::parse(&path.display().to_string(), &text)? })
     }
 

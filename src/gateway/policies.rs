@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::policy::{PolicyFileError, PolicySet};
+use crate::{
+    policy::{PolicyFileError, PolicySet},
+    sys::text_file,
+};
 
 /// Files that a folder may hold. More is refused.
 const MOST_FILES: usize = 256;
@@ -82,7 +85,8 @@ fn read_texts(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
         if metadata.len() > LARGEST_FILE_BYTES {
             return Err(ReadError::TooMuch(file));
         }
-        let text = fs::read_to_string(&file).map_err(failed(&file))?;
+        // What has taken its place meanwhile is not waited for either.
+        let text = text_file::read_text(&file, LARGEST_FILE_BYTES).map_err(failed(&file))?;
         Ok((file.display().to_string(), text))
     };
     paths.into_iter().map(text).collect()

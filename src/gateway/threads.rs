@@ -12,7 +12,7 @@ use std::{
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::sys::allocator;
+use crate::sys::{allocator, signals};
 
 /// Two workers serve thousands of terminals, because no byte of output passes through here unless someone reads it.
 const WORKERS: usize = 2;
@@ -31,6 +31,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// What clone(2) or the runtime said; `WouldBlock` when the system gives this user or cgroup no more threads.
 pub fn runtime() -> io::Result<Runtime> {
     allocator::return_large_blocks();
+    signals::ignore_file_size_limit();
     check_that_threads_can_be_had(WORKERS + KEPT_BLOCKING_THREADS)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)

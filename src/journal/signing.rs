@@ -15,6 +15,7 @@ use super::{
     line::{Link, hex, parse_hex},
     maintenance::Checkpoint,
 };
+use crate::sys::text_file;
 
 /// The most that a key file may hold.
 const KEY_FILE_BYTES: u64 = 4096;
@@ -126,10 +127,11 @@ fn signed_text(link: Link) -> String {
 fn load(path: &Path, label: &str, prefix: &[u8], wanted: &'static str) -> Result<[u8; 32], KeyError> {
     let read = |source| KeyError::Read { path: path.to_owned(), source };
     let form = || KeyError::Form { path: path.to_owned(), wanted };
-    if fs::metadata(path).map_err(read)?.len() > KEY_FILE_BYTES {
-        return Err(form());
-    }
-    let text = fs::read_to_string(path).map_err(read)?;
+    let text = match text_file::read_text(path, KEY_FILE_BYTES) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Err(form()),
+        Err(error) => return Err(read(error)),
+    };
     key_of_pem(&text, label, prefix).ok_or_else(form)
 }
 

@@ -102,7 +102,9 @@ pub fn read<M: Message + Default>(path: &Path) -> Result<M, ReadError> {
 
 fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NOFOLLOW).open(path)?;
+    // A pipe in its place is garbled, and not waited for.
+    let options = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(options).open(path)?;
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

@@ -77,7 +77,8 @@ impl Series {
         if length == 0 {
             return Ok(Self::unwritten(path));
         }
-        let file = OpenOptions::new().write(true).custom_flags(nix::libc::O_NOFOLLOW).open(&path)?;
+        let options = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+        let file = OpenOptions::new().write(true).custom_flags(options).open(&path)?;
         file.set_len(length)?;
         Ok(Self { path, file: Some(file), length })
     }

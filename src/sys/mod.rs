@@ -21,6 +21,7 @@ pub mod ring;
 pub mod seccomp;
 pub mod signals;
 pub mod spawn;
+pub mod text_file;
 pub mod trial;
 pub mod wait;
 pub mod watched;

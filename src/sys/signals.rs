@@ -28,6 +28,12 @@ pub fn reset() {
     unsafe { bare(libc::SYS_rt_sigprocmask, [how, &raw const none as usize, 0, 8, 0]) };
 }
 
+/// Lets a write beyond the limit of a file's size (`ulimit -f`) fail with EFBIG instead of ending this process, which
+/// can then say so and end what it runs.
+pub fn ignore_file_size_limit() {
+    set(libc::SIGXFSZ as usize, &[libc::SIG_IGN as u64, 0, 0, 0]);
+}
+
 /// Does this while nothing is ignored, so that what is started in it ignores nothing. A signal that is ignored otherwise,
 /// and comes meanwhile, has its effect.
 pub fn while_nothing_is_ignored<T>(start: impl FnOnce() -> T) -> T {

@@ -70,3 +70,25 @@ fn a_gateway_ends_when_it_is_told_to_whatever_was_blocked() {
     };
     assert!(ended.success(), "{ended}");
 }
+
+#[test]
+fn a_limit_of_file_sizes_or_of_open_files_is_a_failure_that_is_told() {
+    let place = Place::new();
+    let run = |limit: &str, value: u32| {
+        let line = format!("ulimit -{limit} {value}; exec \"$0\" run -- echo ran");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line, env!("CARGO_BIN_EXE_provost")]).current_dir(place.work());
+        shell.env_remove("PROVOST_GATEWAY").output().expect("sh starts")
+    };
+    // A write beyond it ends a process that does not say otherwise: by SIGXFSZ, which is no status.
+    let output = run("f", 0);
+    let has_run = stdout(&output) == "ran\n" && code(&output) == 0;
+    assert!(has_run || code(&output) == 125 && shown(&output).contains("provost: "), "{}", shown(&output));
+    let output = run("n", 8);
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert!(
+        shown(&output).contains("ulimit -n") && !shown(&output).contains("ulimit -u"),
+        "{}",
+        shown(&output)
+    );
+}

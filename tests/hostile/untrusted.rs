@@ -177,6 +177,38 @@ fn what_belongs_to_somebody_else_starts_no_gateway() {
     place.must_be_refused_for(&link, 0o777, "chown 0 ");
 }
 
+/// A pipe is waited for by who opens it, a device is read without end: each is refused, with its name.
+#[test]
+fn what_is_no_regular_file_is_neither_waited_for_nor_read() {
+    let place = Place::new();
+    let key = place.at("gov/keys/key");
+    let text = format!("[journal]\nfolder = {:?}\nsigning_key = {key:?}\n", place.at("journal"));
+    let make_pipe = |path: &Path| {
+        let _ = fs::remove_file(path);
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    };
+    let refused = |named: &Path, why: &str| match place.serve().outcome() {
+        Outcome::Serves => panic!("it serves in spite of {}", named.display()),
+        Outcome::Refused(said) => {
+            assert!(said.contains(&named.display().to_string()) && said.contains(why), "{why}: {said}");
+        }
+    };
+    let configuration = place.at("gov/provost.toml");
+    fs::write(&configuration, text).unwrap();
+    make_pipe(&key);
+    refused(&key, "no regular file");
+    fs::remove_file(&key).unwrap();
+    symlink("/dev/zero", &key).unwrap();
+    assert_ne!(place.serve().outcome(), Outcome::Serves, "a device is no key");
+    make_pipe(&configuration);
+    refused(&configuration, "no regular file");
+    fs::remove_file(&configuration).unwrap();
+    fs::File::create(&configuration).unwrap().set_len(1 << 30).unwrap();
+    refused(&configuration, "more than");
+    fs::write(&configuration, "").unwrap();
+    place.must_start();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_policy_that_others_can_write_is_not_loaded_and_the_old_one_stays() {
     let gateway = Gateway::start();
