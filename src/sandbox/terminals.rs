@@ -122,7 +122,8 @@ mod tests {
         assert_eq!(ptys.share(2).count(), PTYS);
         drop(first);
         assert_eq!(ptys.share(1).count(), PTYS);
-        assert_eq!((ptys.lock().all, ptys.lock().by_user.len()), (0, 0));
+        let given = ptys.lock();
+        assert_eq!((given.all, given.by_user.len()), (0, 0));
     }
 
     #[test]
