@@ -52,10 +52,12 @@ impl Descriptors {
         let mut books = self.lock();
         let own = books.principals.get(&principal).copied().unwrap_or(0);
         let is_trusted = principal.uid == 0 || principal.uid == self.own_uid;
-        let part = match () {
-            () if is_trusted => TRUSTED_PART,
-            () if books.all + count > self.most / CROWDED_PART => FEW_PART,
-            () => PRINCIPAL_PART,
+        let part = if is_trusted {
+            TRUSTED_PART
+        } else if books.all + count > self.most / CROWDED_PART {
+            FEW_PART
+        } else {
+            PRINCIPAL_PART
         };
         let bound = self.most / part;
         if own + count > bound {
