@@ -120,3 +120,66 @@ fn what_begins_behind_a_file_without_records_continues_what_the_head_names() {
     let first = text.lines().next().unwrap();
     assert!(first.contains(&format!("\"prev\":\"{}\"", last.hash)), "{first} does not continue {last:?}");
 }
+
+#[test]
+fn a_line_that_is_cut_off_in_a_file_before_the_last_one_is_changed_and_not_torn() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let mut options = options(&folder);
+    options.rotate_bytes = 2000;
+    written(options, 40);
+    let files = Folder::new(&folder).files().unwrap();
+    let between = &files[files.len() / 2];
+    let path = folder.join(&between.name);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() - 9]).unwrap();
+    let broken = report(&folder);
+    let fault = &broken.faults[0];
+    let expected = (FaultKind::Changed, &between.name, text.lines().count() as u64);
+    assert_eq!((fault.kind, &fault.file, fault.line), expected, "{broken:#?}");
+    assert!(broken.tear.is_none(), "{broken:#?}");
+}
+
+#[test]
+fn a_first_record_that_is_not_the_one_its_file_is_named_after_is_told() {
+    let (_root, file, lines) = small(5);
+    put(&file, &lines[1..]);
+    let broken = report(file.parent().unwrap());
+    let told = broken.faults.iter().find(|fault| fault.kind == FaultKind::Removed);
+    let fault = told.unwrap_or_else(|| panic!("{broken:#?}"));
+    assert_eq!((fault.sequence, fault.line), (1, 1), "{broken:#?}");
+    assert_eq!(fault.problem, "the first record has number 2");
+}
+
+#[test]
+fn a_record_that_nothing_before_or_behind_it_continues_is_the_one_to_blame() {
+    let (_root, file, mut lines) = small(5);
+    let (_, previous) = lines[3].split_once("\"prev\":\"").unwrap();
+    lines[3] = forged(&lines[3].replace(&previous[..64], &"0".repeat(64)), "uid:1000", "uid:0");
+    put(&file, &lines);
+    let broken = report(file.parent().unwrap());
+    let fault = &broken.faults[0];
+    assert_eq!((fault.kind, fault.sequence, fault.line), (FaultKind::Changed, 4, 4), "{broken:#?}");
+    assert!(fault.problem.contains("do not belong together"), "{broken:#?}");
+}
+
+#[test]
+fn a_start_that_finds_no_head_or_cannot_read_it_says_so_and_a_first_start_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("journal");
+    let text = || {
+        let files = Folder::new(&folder).files().unwrap();
+        files.iter().map(|file| fs::read_to_string(folder.join(&file.name)).unwrap()).collect::<String>()
+    };
+    written(options(&folder), 2);
+    written(options(&folder), 1);
+    assert!(!text().contains("recovery"), "{}", text());
+    fs::remove_file(folder.join("head")).unwrap();
+    written(options(&folder), 1);
+    assert_eq!(text().matches("the file head is missing").count(), 1, "{}", text());
+    fs::write(folder.join("head"), b"no head").unwrap();
+    let problem = Folder::new(&folder).head().unwrap_err().to_string();
+    written(options(&folder), 1);
+    assert_eq!(text().matches(&problem).count(), 1, "{problem}: {}", text());
+    assert_eq!(text().matches("the file head is missing").count(), 1, "{}", text());
+}
