@@ -88,6 +88,18 @@ mod tests {
     }
 
     #[test]
+    fn names_are_self_and_uids_and_nothing_else() {
+        assert_eq!(parse("self"), Some(Approver::Oneself));
+        assert_eq!(parse("uid:1000"), Some(Approver::Principal(uid(1000))));
+        for other in ["", "Self", "uid:", "uid:-1", "uid:root", "1000", "gid:1000", "uid:4294967296"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+        let both = Approvers(vec![Approver::Oneself, Approver::Principal(uid(1000))]);
+        assert!(both.include(uid(1001), uid(1001), GATEWAY) && both.include(uid(1000), uid(1001), GATEWAY));
+        assert!(!both.include(uid(1001), uid(1002), GATEWAY));
+    }
+
+    #[test]
     fn root_and_the_gateways_own_user_always_answer() {
         for approver in [0, GATEWAY] {
             assert!(Approvers(Vec::new()).include(uid(approver), uid(1000), GATEWAY));

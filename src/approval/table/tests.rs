@@ -122,6 +122,7 @@ fn a_question_that_a_call_waits_with_is_for_that_call_alone() {
     let id = table.insert(asked, Some(tell), &terms(), now).unwrap().id();
     assert!(table.take(id, now).is_none());
     assert!(told.try_recv().is_err());
+    assert!(table.posted(Principal { uid: 1 }, digest, generation, now).is_none());
     table.answer(id, answer(Said::Yes), &terms(), now).unwrap();
     assert!(told.try_recv().is_ok());
     assert!(table.posted(Principal { uid: 1 }, digest, generation, now).is_none());
@@ -155,6 +156,53 @@ fn a_newer_policy_ends_all_that_was_asked_under_an_older_one() {
         table.withdraw(id);
     }
     assert_eq!(table.over().count(), HISTORY);
+}
+
+#[test]
+fn a_posted_question_is_found_again_by_its_request_while_nobody_has_answered() {
+    let (mut table, now, mine) = (Table::default(), Instant::now(), wanted(1, "ls"));
+    let (digest, generation) = (mine.question.digest, mine.question.generation);
+    let id = post(&mut table, mine, now).unwrap();
+    let found = |table: &Table, uid: u32, digest, generation, at| {
+        table.posted(Principal { uid }, digest, generation, at).map(|approval| approval.id())
+    };
+    assert_eq!(found(&table, 1, digest, generation, now), Some(id));
+    let other = wanted(1, "make").question.digest;
+    assert_eq!(found(&table, 2, digest, generation, now), None);
+    assert_eq!(found(&table, 1, other, generation, now), None);
+    assert_eq!(found(&table, 1, digest, generation + 1, now), None);
+    assert_eq!(found(&table, 1, digest, generation, now + SOON), None);
+    table.answer(id, answer(Said::Yes), &terms(), now).unwrap();
+    assert_eq!(found(&table, 1, digest, generation, now), None);
+}
+
+#[test]
+fn a_no_is_kept_for_who_posted_the_question_and_is_over_for_who_waits() {
+    let (mut table, now, mine) = (Table::default(), Instant::now(), wanted(1, "ls"));
+    let (digest, generation) = (mine.question.digest, mine.question.generation);
+    let posted = post(&mut table, mine, now).unwrap();
+    let asked = Asked::new(wanted(1, "make"), Asking::Waiting);
+    let waiting = table.insert(asked, None, &terms(), now).unwrap().id();
+    for id in [posted, waiting] {
+        table.answer(id, answer(Said::No), &terms(), now).unwrap();
+        assert!(table.take(id, now).is_none());
+    }
+    let open: Vec<ApprovalId> = table.open().map(Approval::id).collect();
+    assert_eq!(open, [posted]);
+    let found = table.redeem(Principal { uid: 1 }, digest, generation, now);
+    assert!(matches!(found, Some((Found::Denied(_), approval)) if approval.state == State::Denied));
+    for id in [posted, waiting] {
+        assert_eq!(table.get(id).map(|approval| (approval.id(), approval.state)), Some((id, State::Denied)));
+    }
+}
+
+#[test]
+fn what_ends_a_denied_question_does_not_make_it_less_denied() {
+    let (mut table, now) = (Table::default(), Instant::now());
+    let id = post(&mut table, wanted(1, "ls"), now).unwrap();
+    table.answer(id, answer(Said::No), &terms(), now).unwrap();
+    assert_eq!(table.expire(now + SOON)[0].state, State::Denied);
+    assert_eq!(table.get(id).unwrap().state, State::Denied);
 }
 
 fn wanted_again() -> Wanted {
