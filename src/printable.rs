@@ -4,7 +4,7 @@
 //! One function for each place that such a text goes to: a line, a page, a bounded sentence, JSON. Pure. It changes nothing
 //! that a program reads: values in JSON come back as they were.
 
-use std::{borrow::Cow, fmt::Write};
+use std::{borrow::Cow, fmt::Write, path::Path};
 
 /// Whether a character is not seen as itself: a control of a terminal (C0, DEL, C1), one that turns the direction of writing or
 /// ends a line, one without a width.
@@ -39,10 +39,31 @@ pub fn bounded(text: &str, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{mark}", cut(&shown, max_bytes.saturating_sub(mark.len()))))
 }
 
+/// As one line of so many bytes at most, with how long it was where it is cut.
+pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    match bounded(text, max_bytes) {
+        shown if shown.contains(['\n', '\t']) => {
+            // What is escaped now was a byte each, so that it is longer.
+            let shown = line(&shown).into_owned();
+            let mark = format!("... ({} bytes)", text.len());
+            match shown.len() <= max_bytes {
+                true => Cow::Owned(shown),
+                false => Cow::Owned(format!("{}{mark}", cut(&shown, max_bytes.saturating_sub(mark.len())))),
+            }
+        }
+        shown => shown,
+    }
+}
+
 /// The beginning of a text, whole characters of it.
 pub fn cut(text: &str, max_bytes: usize) -> &str {
     let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
+}
+
+/// A path, whatever bytes it has.
+pub fn path(path: &Path) -> String {
+    bytes(path.as_os_str().as_encoded_bytes())
 }
 
 /// Bytes that may not be text: each that is not is written as a number.
@@ -140,6 +161,9 @@ mod tests {
         let cut = bounded(&"x".repeat(10_000), 100).into_owned();
         assert!(cut.len() <= 100 && cut.ends_with("... (10000 bytes)"), "{cut}");
         assert!(bounded(&"\u{1b}".repeat(40), 50).len() <= 50);
+        assert_eq!(bounded_line("a\n\tb", 16), "a\\n\\tb");
+        let cut = bounded_line(&"\n".repeat(60), 64).into_owned();
+        assert!(cut.len() <= 64 && cut.ends_with("... (60 bytes)"), "{cut}");
     }
 
     proptest! {
@@ -148,6 +172,8 @@ mod tests {
             prop_assert!(!line(&text).chars().any(is_unseen));
             prop_assert!(lines(&text).chars().all(|c| !is_unseen(c) || matches!(c, '\n' | '\t')));
             prop_assert!(bounded(&text, max).len() <= max);
+            let one_line = bounded_line(&text, max);
+            prop_assert!(one_line.len() <= max && !one_line.chars().any(is_unseen));
         }
 
         #[test]

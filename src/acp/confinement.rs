@@ -51,7 +51,7 @@ pub enum ConfineError {
     #[error("the gateway refuses to run the agent")]
     Gateway(#[from] Status),
     /// A word of the command is no text.
-    #[error("{} is no UTF-8", .0.display())]
+    #[error("{} is no UTF-8", crate::printable::path(.0))]
     Text(PathBuf),
     /// The call ended before the agent had started.
     #[error("the gateway ended the call before the agent had started")]

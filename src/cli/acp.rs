@@ -18,6 +18,7 @@ use super::{
     connection::Connection,
     failure::Failure,
     interrupts::Interrupts,
+    log_lines::LogLines,
 };
 use crate::{acp, proto::v1};
 
@@ -82,14 +83,16 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {
 /// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
 fn log_to(file: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().create(true).append(true).open(file);
-    let opened = opened.map_err(|error| Failure::own(format!("cannot write {}", file.display()), error))?;
+    let opened = opened
+        .map_err(|error| Failure::own(format!("cannot write {}", crate::printable::path(&file)), error))?;
     let filter = EnvFilter::builder()
         .with_env_var(super::serve::LOG_VARIABLE)
         .with_default_directive(tracing::Level::INFO.into());
     let filter = filter.from_env_lossy();
+    let opened = Arc::new(opened);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::sync::Mutex::new(opened))
+        .with_writer(move || LogLines(opened.clone()))
         .with_ansi(false)
         .try_init()
         .map_err(|error| Failure::plain(format!("cannot start logging: {error}")))

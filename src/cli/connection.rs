@@ -139,7 +139,10 @@ async fn running(named: Option<&str>) -> Result<Option<Client>, Failure> {
         Trust::Absent => return Ok(None),
         Trust::Ours => {}
         Trust::Strangers(why) => {
-            super::streams::note(&format!("notice: not using the gateway at {}: {why}", socket.display()));
+            super::streams::note(&format!(
+                "notice: not using the gateway at {}: {why}",
+                crate::printable::path(&socket)
+            ));
             return Ok(None);
         }
     }
@@ -171,11 +174,15 @@ fn trust(socket: &Path) -> Trust {
     let user = nix::unistd::geteuid().as_raw();
     for (path, metadata) in [(&folder, &of_folder), (&socket.to_owned(), &of_socket)] {
         if metadata.uid() != user && metadata.uid() != 0 {
-            return Trust::Strangers(format!("{} belongs to uid {}", path.display(), metadata.uid()));
+            return Trust::Strangers(format!(
+                "{} belongs to uid {}",
+                crate::printable::path(&path),
+                metadata.uid()
+            ));
         }
     }
     if !of_folder.is_dir() || of_folder.mode() & 0o022 != 0 {
-        return Trust::Strangers(format!("others can write to {}", folder.display()));
+        return Trust::Strangers(format!("others can write to {}", crate::printable::path(&folder)));
     }
     Trust::Ours
 }

@@ -32,7 +32,8 @@ const NOT_USABLE: u8 = 1;
 /// Examines the host for this user.
 pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, Failure> {
     let state = arguments.state.clone().unwrap_or_else(default_state);
-    let left = quarantine::list(&state).map_err(|error| format!("{error}: {}", state.display()));
+    let left =
+        quarantine::list(&state).map_err(|error| format!("{error}: {}", crate::printable::path(&state)));
     let journal = JournalRoom::below(&state);
     let report = Report { left: Left::of(left), journal, ..Report::of(&Host::probe().protections()) };
     let shown = if arguments.json { as_json(&report)? } else { report.page() };
@@ -79,7 +80,7 @@ impl JournalRoom {
         format!(
             "\nThe journal in {} has room for {free_bytes} bytes: a gateway that cannot write it starts no command. \
              Make room; it goes on by itself.\n",
-            folder.display()
+            crate::printable::path(&folder)
         )
     }
 }

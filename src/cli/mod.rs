@@ -24,6 +24,7 @@ mod exit;
 mod failure;
 mod interrupts;
 mod json;
+mod log_lines;
 mod logs;
 mod policy;
 mod policy_in_force;

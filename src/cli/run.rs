@@ -322,7 +322,7 @@ fn is_end_of_reader(code: tonic::Code) -> bool {
 
 fn workspace(given: Option<&std::path::Path>) -> Result<String, Failure> {
     let (folder, named) = match given {
-        Some(folder) => (folder.canonicalize(), folder.display().to_string()),
+        Some(folder) => (folder.canonicalize(), crate::printable::path(folder)),
         None => (std::env::current_dir(), "the current folder".to_owned()),
     };
     let folder =
@@ -356,6 +356,7 @@ fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, Failure
 
 /// The API carries text: an argument that is no UTF-8 is refused here, with its name.
 fn text(word: OsString, what: &str) -> Result<String, Failure> {
-    word.into_string()
-        .map_err(|word| Failure::plain(format!("{what} is no UTF-8: {}", PathBuf::from(word).display())))
+    word.into_string().map_err(|word| {
+        Failure::plain(format!("{what} is no UTF-8: {}", crate::printable::path(&PathBuf::from(word))))
+    })
 }

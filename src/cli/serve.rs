@@ -6,7 +6,7 @@ use std::{error::Error, io};
 
 use tracing_subscriber::EnvFilter;
 
-use super::{arguments::ServeArguments, failure::Failure};
+use super::{arguments::ServeArguments, failure::Failure, log_lines::LogLines};
 use crate::gateway::{self, Config, PolicySource};
 
 /// The variable that says what is logged, as in "provost=debug".
@@ -50,8 +50,9 @@ fn log_to_stderr() -> Result<(), Failure> {
         filter.from_env().map_err(|error| Failure::own(format!("cannot use ${LOG_VARIABLE}"), error))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .with_writer(|| LogLines(io::stderr()))
+        // An escape of the log's own could not be told from one in a name.
+        .with_ansi(false)
         .try_init()
         .map_err(|error: Box<dyn Error + Send + Sync>| {
             Failure::plain(format!("cannot start logging: {error}"))

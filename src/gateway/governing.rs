@@ -31,7 +31,7 @@ pub enum Distrust {
     /// Somebody else owns it, or what is on the way to it.
     #[error(
         "the {kind} cannot be trusted: {} belongs to uid {owner}, mode {mode:04o}, and must belong to {wanted}: \
-         `chown {wanted} {}`", path.display(), path.display()
+         `chown {wanted} {}`", crate::printable::path(&path), crate::printable::path(&path)
     )]
     Owner {
         /// What governs.
@@ -48,7 +48,7 @@ pub enum Distrust {
     /// Others than its owner can change it, or what is on the way to it.
     #[error(
         "the {kind} cannot be trusted: others can write to {} (uid {owner}, mode {mode:04o}): `chmod go-w {}`",
-        path.display(), path.display()
+        crate::printable::path(&path), crate::printable::path(&path)
     )]
     Writable {
         /// What governs.
@@ -63,7 +63,7 @@ pub enum Distrust {
     /// It has another name, which may lie where commands work.
     #[error(
         "the {kind} cannot be trusted: {} (uid {owner}, mode {mode:04o}) has {links} hard links, and by another one \
-         it could be changed or read: replace it by a copy", path.display()
+         it could be changed or read: replace it by a copy", crate::printable::path(&path)
     )]
     Linked {
         /// What governs.
@@ -78,7 +78,7 @@ pub enum Distrust {
         links: u64,
     },
     /// It cannot be looked at.
-    #[error("cannot look at the {kind} {}", path.display())]
+    #[error("cannot look at the {kind} {}", crate::printable::path(&path))]
     Look {
         /// What governs.
         kind: Kind,
@@ -94,7 +94,7 @@ pub enum Distrust {
 #[derive(Debug, thiserror::Error)]
 pub enum Conflict {
     /// A session that is open would reach it.
-    #[error("session {session} is open, and {error} ({})", error.governing().display())]
+    #[error("session {session} is open, and {error} ({})", crate::printable::path(&error.governing()))]
     Session {
         /// The session.
         session: SessionId,
@@ -102,7 +102,7 @@ pub enum Conflict {
         error: GoverningError,
     },
     /// A profile shows it to commands.
-    #[error("profile {profile}: {error} ({})", error.governing().display())]
+    #[error("profile {profile}: {error} ({})", crate::printable::path(&error.governing()))]
     Profile {
         /// The profile.
         profile: String,

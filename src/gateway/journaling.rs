@@ -88,7 +88,7 @@ pub enum JournalError {
     #[error("the journal cannot be opened")]
     Open(#[from] journal::OpenError),
     /// The key that is to sign it cannot be used.
-    #[error("the journal's signing_key {} cannot be used", path.display())]
+    #[error("the journal's signing_key {} cannot be used", crate::printable::path(&path))]
     Key {
         /// The file.
         path: PathBuf,
@@ -287,7 +287,7 @@ pub(super) async fn tell_health(recorder: &Recorder, health: &HealthReporter) ->
                     step = failure.step.name(),
                     errno = failure.source.raw_os_error(),
                     cause = %failure.source,
-                    folder = %journal.folder().path().display(),
+                    folder = %crate::printable::path(&journal.folder().path()),
                     "the journal cannot be written: no command is started until it can; kills and releases go on"
                 );
                 health.set_not_serving::<TerminalsServer<TerminalsService>>().await;

@@ -32,10 +32,10 @@ const REFUSED_REST: Duration = Duration::from_millis(2);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process has a socket there, whether or not it answers.
-    #[error("a gateway already listens at {}, or another process holds a socket there", .0.display())]
+    #[error("a gateway already listens at {}, or another process holds a socket there", crate::printable::path(.0))]
     InUse(PathBuf),
     /// Somebody else's socket, whose process has ended.
-    #[error("{} is a socket of uid {owner} that nobody holds any more: remove it to listen there", path.display())]
+    #[error("{} is a socket of uid {owner} that nobody holds any more: remove it to listen there", crate::printable::path(&path))]
     Foreign {
         /// The socket.
         path: PathBuf,
@@ -43,10 +43,10 @@ pub enum ListenError {
         owner: u32,
     },
     /// Something that is no socket lies there.
-    #[error("{} exists and is not a socket", .0.display())]
+    #[error("{} exists and is not a socket", crate::printable::path(.0))]
     NotASocket(PathBuf),
     /// The system refused.
-    #[error("cannot listen at {}", path.display())]
+    #[error("cannot listen at {}", crate::printable::path(&path))]
     System {
         /// The socket.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum ListenError {
         source: Option<io::Error>,
     },
     /// The service manager listens elsewhere than the configuration says, where clients would look in vain.
-    #[error("the service manager listens at {passed}, the configuration says {}", configured.display())]
+    #[error("the service manager listens at {passed}, the configuration says {}", crate::printable::path(&configured))]
     Elsewhere {
         /// The passed socket's address.
         passed: String,

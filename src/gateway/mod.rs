@@ -116,7 +116,7 @@ pub enum ServeError {
     #[error(
         "session {session} of the gateway before still runs commands, and {error} ({}): end it under the \
          configuration that it was opened under, or with `provost reap --state STATE --all`",
-        error.governing().display()
+        crate::printable::path(&error.governing())
     )]
     Adopted {
         /// The session.
@@ -125,7 +125,7 @@ pub enum ServeError {
         error: GoverningError,
     },
     /// The state folder cannot be used.
-    #[error("cannot use the state folder {}", path.display())]
+    #[error("cannot use the state folder {}", crate::printable::path(&path))]
     State {
         /// The folder.
         path: PathBuf,
@@ -134,7 +134,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Another gateway has it.
-    #[error("the state folder {} belongs to a gateway that runs", .0.display())]
+    #[error("the state folder {} belongs to a gateway that runs", crate::printable::path(.0))]
     StateInUse(PathBuf),
     /// The configured cgroup cannot be used.
     #[error(transparent)]
@@ -180,7 +180,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
         None => listen::bind(&config.listen, config.socket_mode)?,
     };
     tell_systemd(NotifyState::Ready);
-    tracing::info!(listen = %config.listen.display(), state = %gateway.state.folder.display(), "serving");
+    tracing::info!(listen = %crate::printable::path(&config.listen), state = %crate::printable::path(&gateway.state.folder), "serving");
 
     let orders = Orders::default();
     let signals = draining::watch_signals(&mut terminate, &mut interrupt, &orders);

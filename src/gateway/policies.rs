@@ -23,7 +23,7 @@ const LARGEST_FILE_BYTES: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be read.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", crate::printable::path(&path))]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -32,13 +32,13 @@ pub enum ReadError {
         source: io::Error,
     },
     /// There is no policy in it.
-    #[error("there is no *.toml in {}", .0.display())]
+    #[error("there is no *.toml in {}", crate::printable::path(.0))]
     Empty(PathBuf),
     /// More files, or larger, than are read.
-    #[error("{}: more than {MOST_FILES} files, or a file of more than {LARGEST_FILE_BYTES} bytes", .0.display())]
+    #[error("{}: more than {MOST_FILES} files, or a file of more than {LARGEST_FILE_BYTES} bytes", crate::printable::path(.0))]
     TooMuch(PathBuf),
     /// Something else than a file has a file's name. A pipe would be waited for, for ever.
-    #[error("{} is no regular file", .0.display())]
+    #[error("{} is no regular file", crate::printable::path(.0))]
     NotAFile(PathBuf),
     /// What they say is wrong.
     #[error("{0}")]
@@ -87,7 +87,7 @@ fn read_texts(path: &Path) -> Result<Vec<(String, String)>, ReadError> {
         }
         // What has taken its place meanwhile is not waited for either.
         let text = text_file::read_text(&file, LARGEST_FILE_BYTES).map_err(failed(&file))?;
-        Ok((file.display().to_string(), text))
+        Ok((crate::printable::path(&file), text))
     };
     paths.into_iter().map(text).collect()
 }

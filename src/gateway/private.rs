@@ -45,7 +45,9 @@ pub(super) fn remove(folder: &Path) {
     match fs::remove_dir_all(folder) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::error!(folder = %folder.display(), error = %error, "cannot remove"),
+        Err(error) => {
+            tracing::error!(folder = %crate::printable::path(&folder), error = %error, "cannot remove")
+        }
     }
 }
 

@@ -95,7 +95,7 @@ pub enum ReapError {
     #[error("the sandbox {0} cannot be ended")]
     Sandbox(String, #[source] EndError),
     /// The file cannot be removed.
-    #[error("the file {} cannot be removed", .0.display())]
+    #[error("the file {} cannot be removed", crate::printable::path(.0))]
     File(PathBuf, #[source] io::Error),
     /// What was reaped is gone; the list still names it.
     #[error("the list of what was left cannot be written")]

@@ -49,7 +49,10 @@ pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
     }
     let is_plain = source.file.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok());
     if !is_plain {
-        return Err(format!("file: {} must be absolute, without \"..\"", source.file.display()));
+        return Err(format!(
+            "file: {} must be absolute, without \"..\"",
+            crate::printable::path(&source.file)
+        ));
     }
     Entry::new(name.to_owned(), String::new()).map(drop).map_err(|error| error.to_string())
 }

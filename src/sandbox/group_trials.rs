@@ -75,7 +75,7 @@ fn unified(own: Option<&OwnGroup>) -> Vec<Protection> {
     };
     // In this order: into a group that was killed once, Linux 6.13 and later lets nobody be born alive.
     let born = birth(&scratch);
-    vec![available("cgroup-v2", &own.path.display().to_string()), kill(&scratch), born]
+    vec![available("cgroup-v2", &crate::printable::path(&own.path)), kill(&scratch), born]
 }
 
 fn kill(scratch: &Scratch) -> Protection {
@@ -119,7 +119,7 @@ fn limited(name: &'static str, controller: &str, own: &[OwnGroup]) -> Protection
             Hierarchy::V2 => could_hand_on(group),
         };
         match tried {
-            Ok(()) => return available(name, &group.path.display().to_string()),
+            Ok(()) => return available(name, &crate::printable::path(&group.path)),
             Err(refusal) => why = why.or(Some(refusal)),
         }
     }
@@ -142,7 +142,7 @@ fn is_handed_on(group: &OwnGroup, controller: &str) -> bool {
 fn could_hand_on(group: &OwnGroup) -> Result<(), String> {
     let switch = group.path.join("cgroup.subtree_control");
     if !folder::is_writable(&switch) {
-        return Err(format!("{} cannot be written", switch.display()));
+        return Err(format!("{} cannot be written", crate::printable::path(&switch)));
     }
     // Only the hierarchy's root has no type, and it is free of the rule.
     if !group.path.join("cgroup.type").exists() {
@@ -154,7 +154,7 @@ fn could_hand_on(group: &OwnGroup) -> Result<(), String> {
         0 => Ok(()),
         others => Err(format!(
             "{others} other processes in {} keep it from limiting groups below",
-            group.path.display()
+            crate::printable::path(&group.path)
         )),
     }
 }

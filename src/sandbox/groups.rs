@@ -227,7 +227,7 @@ fn make_group(own: &OwnGroup, name: &str, whys: &mut Vec<String>) -> Option<Gate
     };
     if !folder::is_writable(&path) {
         // Of another user's gateway, whose state folder had the same number before it was removed.
-        whys.push(format!("cgroup {} belongs to somebody else", path.display()));
+        whys.push(format!("cgroup {} belongs to somebody else", crate::printable::path(&path)));
         return None;
     }
     let mut controllers = own.controllers.clone();

@@ -76,7 +76,7 @@ pub enum StartError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// A root of the session is not the folder any more that it was.
-    #[error("the session's root {} is gone, or another folder is in its place", .0.display())]
+    #[error("the session's root {} is gone, or another folder is in its place", crate::printable::path(.0))]
     RootGone(PathBuf),
     /// The gateway has no descriptors left to hold it by.
     #[error("hold the sandbox's descriptors")]

@@ -58,13 +58,13 @@ pub struct Protection {
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// It is not written as /proc/PID/cgroup would.
-    #[error("the cgroup {} is not absolute, or has \"..\" or a line's end in it", .0.display())]
+    #[error("the cgroup {} is not absolute, or has \"..\" or a line's end in it", crate::printable::path(.0))]
     Malformed(PathBuf),
     /// No hierarchy has it.
-    #[error("there is no cgroup {}", .0.display())]
+    #[error("there is no cgroup {}", crate::printable::path(.0))]
     Missing(PathBuf),
     /// /proc does not tell.
-    #[error("cannot find the cgroup {}", group.display())]
+    #[error("cannot find the cgroup {}", crate::printable::path(&group))]
     Proc {
         /// Which one.
         group: PathBuf,

@@ -146,10 +146,10 @@ pub(super) fn id_mapped_mounts(privileged: bool) -> Protection {
     }
     let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
     match map_a_mount(&here) {
-        Ok(()) => available(NAME, &format!("tried on the file system of {}", here.display())),
+        Ok(()) => available(NAME, &format!("tried on the file system of {}", crate::printable::path(&here))),
         Err(errno) => missing(
             NAME,
-            &format!("the file system of {} refused it ({errno})", here.display()),
+            &format!("the file system of {} refused it ({errno})", crate::printable::path(&here)),
             "Linux 5.12 or later, and roots on ext4, xfs, btrfs, tmpfs or, on later kernels, overlay, fuse or 9p",
         ),
     }

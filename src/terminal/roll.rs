@@ -260,7 +260,7 @@ impl Kept {
         let mut aside: OsString = file.clone().into();
         aside.push(DAMAGED);
         if let Err(error) = fs::rename(&file, &aside) {
-            tracing::error!(file = %file.display(), error = %error, "cannot put a damaged roll aside");
+            tracing::error!(file = %crate::printable::path(&file), error = %error, "cannot put a damaged roll aside");
         }
         let mut kept = Self { entries, ..Self::empty(Series::unwritten(file)) };
         if !kept.entries.is_empty() {

@@ -182,7 +182,7 @@ impl Observer for Terminal {
             Action::Failed(reason) => (WorkspaceAction::Failed, reason.clone()),
         };
         seen.changes.push(v1::WorkspaceChange {
-            path: change.path.to_string_lossy().chars().take(PATH_SHOWN_CHARS).collect(),
+            path: crate::printable::path(&change.path).chars().take(PATH_SHOWN_CHARS).collect(),
             what: change.what.clone(),
             action: action.into(),
             failure,

@@ -1,6 +1,6 @@
 //! What others named drives no terminal: in errors, pages, JSON and the journal.
 
-use std::{fs, process::Output};
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, process::Output};
 
 use provost::printable::is_unseen;
 
@@ -54,6 +54,20 @@ fn names_in_errors_are_written_out() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_written_as_numbers() {
+    let place = Place::new();
+    let missing = OsStr::from_bytes(b"a\xff\x1b[31m\xc2z");
+    let mut run = place.provost();
+    let output = run.args(["run", "--", "true"]).arg(missing).output().expect("provost starts");
+    must_be_seen("an argument", &output);
+    assert!(stderr(&output).contains("a\\xff\\u{1b}[31m\\xc2z"), "{}", shown(&output));
+    let mut check = place.provost();
+    let output = check.args(["policy", "check"]).arg(missing).output().expect("provost starts");
+    must_be_seen("a file", &output);
+    assert!(shown(&output).contains("a\\xff\\u{1b}[31m\\xc2z"), "{}", shown(&output));
+}
+
+#[test]
 fn what_a_policy_page_says_is_written_out() {
     let place = Place::new();
     let bad = place.path().join(format!("bad{HOSTILE}"));
@@ -65,7 +79,7 @@ fn what_a_policy_page_says_is_written_out() {
     let output = check.args(["policy", "check"]).arg(&bad).output().expect("provost starts");
     assert_eq!(code(&output), 1, "{}", shown(&output));
     must_be_written_out("policy check", &output);
-    assert!(stderr(&output).contains("\n1 | \"x]0;t\\u{9b}2J\\u{202e}cod"), "{}", shown(&output));
+    assert!(shown(&output).contains("\n1 | \"x]0;t\\u{9b}2J\\u{202e}cod"), "{}", shown(&output));
 
     for json in [&["--json"][..], &[]] {
         let mut explain = place.provost();

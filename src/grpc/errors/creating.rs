@@ -92,7 +92,7 @@ fn sandbox(error: &StartError) -> Status {
         }
         StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
             // What mount_setattr(2) answers, and the only errno that is explained like this.
-            let metadata = [("errno", libc::EINVAL.to_string()), ("path", path.display().to_string())];
+            let metadata = [("errno", libc::EINVAL.to_string()), ("path", crate::printable::path(&path))];
             confinement("id_map", with_causes(error), metadata)
         }
         StartError::Launch(LaunchError::Governing(_)) => confinement("governing", with_causes(error), []),
@@ -113,7 +113,7 @@ fn sandbox(error: &StartError) -> Status {
         ) => confinement("launch", with_causes(error), []),
         StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
         StartError::RootGone(path) => {
-            confinement("root", with_causes(error), [("path", path.display().to_string())])
+            confinement("root", with_causes(error), [("path", crate::printable::path(&path))])
         }
         StartError::Descriptors(_) => spawn_status(
             SpawnError::LimitReached,
@@ -197,6 +197,16 @@ mod tests {
         terminal::{Kind, QuotaReached, Scope, SecretFault, TurnedAway, Unrecorded},
         wire::EncodeError,
     };
+
+    #[test]
+    fn what_others_named_is_written_out_in_values_too() {
+        let named = format!("/a\u{1b}[2J\u{9b}\u{202e}\n{}", "x".repeat(10_000));
+        let status = create(&CreateError::Sandbox(Arc::new(StartError::RootGone(named.into()))));
+        let info = status.get_details_error_info().expect("it has details");
+        let path = &info.metadata["path"];
+        assert!(path.starts_with("/a\\u{1b}[2J\\u{9b}\\u{202e}\\nxxx") && path.len() <= 512, "{path}");
+        assert!(!status.message().contains(crate::printable::is_unseen), "{}", status.message());
+    }
 
     #[test]
     fn what_is_counted_is_what_the_caller_is_told() {

@@ -58,7 +58,7 @@ pub fn not_found(missing: Missing) -> Status {
 
 /// A field that is wrong.
 pub fn bad_field(error: FieldError) -> Status {
-    let field = printable::bounded(&error.field, VALUE_MAX_BYTES);
+    let field = printable::bounded_line(&error.field, VALUE_MAX_BYTES);
     let problem = printable::bounded(&error.problem, VALUE_MAX_BYTES);
     let mut details = ErrorDetails::with_bad_request_violation(field.as_ref(), problem.as_ref());
     let metadata = HashMap::from([("field".to_owned(), field.clone().into_owned())]);
@@ -272,6 +272,7 @@ fn quota_reached(reached: &QuotaReached) -> Status {
 }
 
 fn quota(name: &str, cap: impl ToString, message: String) -> Status {
+    let message = printable::bounded(&message, MESSAGE_MAX_BYTES).into_owned();
     let mut details = ErrorDetails::with_quota_failure_violation(name, &message);
     let metadata =
         HashMap::from([("limit".to_owned(), name.to_owned()), ("cap".to_owned(), cap.to_string())]);
@@ -305,10 +306,7 @@ fn status(
     reason: &str,
     metadata: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Status {
-    let bounded = |value: String| match value.len() > VALUE_MAX_BYTES {
-        true => printable::cut(&value, VALUE_MAX_BYTES).to_owned(),
-        false => value,
-    };
+    let bounded = |value: String| printable::bounded_line(&value, VALUE_MAX_BYTES).into_owned();
     let metadata: HashMap<String, String> =
         metadata.into_iter().map(|(name, value)| (name.to_owned(), bounded(value))).collect();
     let message = printable::bounded(&message, MESSAGE_MAX_BYTES).into_owned();
