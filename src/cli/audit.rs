@@ -22,7 +22,7 @@ use crate::{
     gateway::Config,
     journal::Clock as _,
     journal::{
-        Entries, Entry, Filter, Folder, Follower, Integrity, JournalPublicKey, ReadError, Report,
+        Commands, Entries, Entry, Filter, Folder, Follower, Integrity, JournalPublicKey, ReadError, Report,
         SystemClock, Verdict, parse_utc, verify,
     },
     policy::duration,
@@ -173,7 +173,10 @@ async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<Sou
         Some(connection) => Source::Gateway(Box::new(connection)),
         None => {
             let folder = default_folder();
-            streams::note(&format!("notice: no gateway serves; reading the files in {}", folder.display()));
+            streams::note(&format!(
+                "notice: no gateway serves; reading the files in {}",
+                crate::printable::path(&folder)
+            ));
             Source::Files(Folder::new(folder))
         }
     })
@@ -185,10 +188,10 @@ fn default_folder() -> PathBuf {
 
 fn query(folder: &Folder, arguments: &FilterArguments) -> Result<u8, Failure> {
     let entries = Entries::new(folder, arguments.filter()).map_err(|error| unreadable(folder, error))?;
-    let mut status = 0;
+    let (mut status, mut commands) = (0, Commands::of(folder));
     for entry in entries {
         let Some(entry) = readable(folder, entry.map(Some), &mut status)? else { continue };
-        if print(&entry.text, arguments)? == Written::NobodyReads {
+        if print(&entry.text, &mut commands, arguments)? == Written::NobodyReads {
             return Ok(super::exit::NOBODY_READS);
         }
     }
@@ -204,7 +207,7 @@ fn tail(
     let mut status = 0;
     let mut follower =
         Follower::new(folder, arguments.filter(), TAIL_FILES).map_err(|error| unreadable(folder, error))?;
-    let mut last = VecDeque::new();
+    let (mut last, mut commands) = (VecDeque::new(), Commands::of(folder));
     loop {
         let mut bad = 0;
         match readable(folder, follower.next(Duration::ZERO), &mut bad)? {
@@ -217,14 +220,14 @@ fn tail(
         }
     }
     for entry in last {
-        if print(&entry.text, arguments)? == Written::NobodyReads {
+        if print(&entry.text, &mut commands, arguments)? == Written::NobodyReads {
             return Ok(super::exit::NOBODY_READS);
         }
     }
     let Some(wait) = follow else { return Ok(status) };
     loop {
         if let Some(entry) = readable(folder, follower.next(wait), &mut status)?
-            && print(&entry.text, arguments)? == Written::NobodyReads
+            && print(&entry.text, &mut commands, arguments)? == Written::NobodyReads
         {
             return Ok(super::exit::NOBODY_READS);
         }
@@ -249,15 +252,23 @@ fn readable(
 }
 
 /// Prints a record, from its line, which says the same as it was written.
-pub(super) fn print(line: &str, arguments: &FilterArguments) -> Result<Written, Failure> {
-    let text = if arguments.json { format!("{}\n", printable::json(line)) } else { line_for_people(line)? };
+pub(super) fn print(
+    line: &str,
+    commands: &mut Commands,
+    arguments: &FilterArguments,
+) -> Result<Written, Failure> {
+    let text = match arguments.json {
+        true => format!("{}\n", printable::json(line)),
+        false => line_for_people(line, commands)?,
+    };
     streams::print(&text).map_err(|error| Failure::own("cannot write to stdout", error))
 }
 
-/// Number, time, kind, then the fields that are not empty, as the record has them.
-fn line_for_people(line: &str) -> Result<String, Failure> {
-    let line = serde_json::from_str::<serde_json::Value>(line)
+/// Number, time, kind, then the fields that are not empty, as the record has them, with its texts whole.
+fn line_for_people(line: &str, commands: &mut Commands) -> Result<String, Failure> {
+    let mut line = serde_json::from_str::<serde_json::Value>(line)
         .map_err(|error| Failure::own("cannot show a record", error))?;
+    commands.whole(&mut line);
     let fields = line["record"].as_object().cloned().unwrap_or_default();
     let kind = fields.get("kind").and_then(serde_json::Value::as_str).unwrap_or("?").to_owned();
     let rest: Vec<String> = fields
@@ -299,7 +310,7 @@ fn page(folder: &Folder, report: &Report) -> String {
         }
         _ => "no records".to_owned(),
     };
-    line(format!("{}: {}: {range}", folder.path().display(), as_word(&report.verdict())));
+    line(format!("{}: {}: {range}", crate::printable::path(&folder.path()), as_word(&report.verdict())));
     if let Some(through) = report.signed_through {
         line(format!("signed by the key up to record {through}"));
     }
@@ -313,7 +324,7 @@ fn as_word(value: &impl serde::Serialize) -> String {
 }
 
 fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
-    Failure::own(format!("cannot read the journal {}", folder.path().display()), error)
+    Failure::own(format!("cannot read the journal {}", crate::printable::path(&folder.path())), error)
         .advise("name its folder with --journal")
 }
 

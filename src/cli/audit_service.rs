@@ -12,7 +12,7 @@ use super::{
     failure::Failure,
     streams::Written,
 };
-use crate::proto::v1;
+use crate::{journal::Commands, proto::v1};
 
 /// Prints the records that are there.
 pub(super) async fn query(connection: &Connection, arguments: &FilterArguments) -> Result<u8, Failure> {
@@ -47,8 +47,9 @@ async fn print_all(
     mut records: Streaming<v1::AuditRecord>,
     arguments: &FilterArguments,
 ) -> Result<u8, Failure> {
+    let mut commands = Commands::default();
     while let Some(record) = records.message().await? {
-        if print(&record.line, arguments)? == Written::NobodyReads {
+        if print(&record.line, &mut commands, arguments)? == Written::NobodyReads {
             return Ok(exit::NOBODY_READS);
         }
     }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     SyncRule,
-    line::{FORMAT_VERSION, Hash, LAST_SEQUENCE, Link},
+    line::{FORMAT_VERSION, Hash, LAST_SEQUENCE, Link, OLDEST_VERSION},
 };
 
 /// One file of the journal, by its name.
@@ -91,7 +91,7 @@ impl Folder {
         let mut text = String::new();
         file.take(HEAD_BYTES).read_to_string(&mut text).map_err(HeadError::Unreadable)?;
         let head: Head = serde_json::from_str(&text).map_err(HeadError::Garbled)?;
-        if head.v != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&head.v) {
             return Err(HeadError::UnknownVersion(head.v));
         }
         Ok(Some(Link { sequence: head.sequence, hash: head.hash }))
@@ -120,7 +120,7 @@ pub enum HeadError {
     #[error("the file head is garbled")]
     Garbled(#[source] serde_json::Error),
     /// It is of a later version.
-    #[error("the file head has version {0}, and this program knows {FORMAT_VERSION}")]
+    #[error("the file head has version {0}, and this program knows none after {FORMAT_VERSION}")]
     UnknownVersion(u32),
 }
 
@@ -128,7 +128,7 @@ pub enum HeadError {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// It cannot be made or used.
-    #[error("the journal's folder {} cannot be used", path.display())]
+    #[error("the journal's folder {} cannot be used", crate::printable::path(&path))]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -137,7 +137,7 @@ pub enum FolderError {
         source: io::Error,
     },
     /// Others than its owner may write to it, or its owner is not this user.
-    #[error("the journal's folder {} must belong to user {uid} alone, and has owner {owner} and mode {mode:o}", path.display())]
+    #[error("the journal's folder {} must belong to user {uid} alone, and has owner {owner} and mode {mode:o}", crate::printable::path(&path))]
     Exposed {
         /// The folder.
         path: PathBuf,
@@ -149,7 +149,7 @@ pub enum FolderError {
         mode: u32,
     },
     /// Another writer has it.
-    #[error("the journal in {} is being written by another process", path.display())]
+    #[error("the journal in {} is being written by another process", crate::printable::path(&path))]
     Locked {
         /// The folder.
         path: PathBuf,

@@ -1,6 +1,6 @@
 //! One record as one line: the envelope, the hash, and the chain.
 //!
-//! A line is `{"v":1,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline.
+//! A line is `{"v":2,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline.
 //! The hash is SHA-256 over the line's bytes up to `,"hash":`, which contain the hash of the line before: so every
 //! byte of the line is either hashed or has only one value that it can have. Pure: no I/O.
 
@@ -11,8 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{clock::Moment, record::Record};
 
-/// The version of the envelope.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version that is written. Version 1 wrote a command's text in each of its records.
+pub const FORMAT_VERSION: u32 = 2;
+/// The earliest version that is read.
+pub(super) const OLDEST_VERSION: u32 = 1;
 /// The longest line, newline included. A longer record is refused.
 pub const LINE_BYTES: usize = 1024 * 1024;
 /// No record has a higher number, so that counting on never overflows.
@@ -164,7 +166,7 @@ impl Line {
             return Err(LineError::WrongHash);
         }
         let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| LineError::NotARecord)?;
-        if envelope.v != FORMAT_VERSION {
+        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&envelope.v) {
             return Err(LineError::UnknownVersion(envelope.v));
         }
         if envelope.seq > LAST_SEQUENCE {
@@ -217,7 +219,9 @@ pub enum LineError {
     #[error("it has not the form of a record")]
     NotARecord,
     /// It is of a later version.
-    #[error("it has version {0}, and this program knows {FORMAT_VERSION}")]
+    #[error(
+        "it has version {0}, and this program knows none after {FORMAT_VERSION}: use the version of provost that wrote it, or a later one"
+    )]
     UnknownVersion(u32),
 }
 
@@ -244,7 +248,7 @@ mod tests {
         let text = String::from_utf8(line(&record)).unwrap();
         let zeros = "0".repeat(64);
         assert!(text.starts_with(&format!(
-            "{{\"v\":1,\"seq\":1,\"time\":\"2025-11-21T10:26:27.123456789Z\",\"boot\":\"8c0e\",\"mono_ns\":42,\
+            "{{\"v\":2,\"seq\":1,\"time\":\"2025-11-21T10:26:27.123456789Z\",\"boot\":\"8c0e\",\"mono_ns\":42,\
              \"prev\":\"{zeros}\",\"record\":{{\"kind\":\"gateway_stopped\",\"cause\":\"drained\",\
              \"live_terminals\":0}},\"hash\":\""
         )));

@@ -22,6 +22,7 @@ mod recovery;
 mod report;
 mod retention;
 mod shares;
+mod shown;
 mod signing;
 mod store;
 mod verify;
@@ -44,6 +45,7 @@ pub use queue::{Answer, NOTED_BYTES, NOTED_RECORDS, NOTED_WITHIN, QUEUED_BYTES, 
 pub use record::*;
 pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};
 pub use shares::{ShareReached, Shares};
+pub use shown::Commands;
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
 pub use verify::verify;
 pub use writer::Journal;

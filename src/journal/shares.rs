@@ -21,7 +21,7 @@ const SLICES: usize = 16;
 /// Of all bytes, what each principal may write whatever the others have: one in so many.
 const SMALLEST_SHARE: u64 = 256;
 /// What the envelope adds to a record, about.
-const ENVELOPE_BYTES: u64 = 350;
+const ENVELOPE_BYTES: u64 = 300;
 /// The most principals that the end of a file names; those who wrote less are together.
 const NAMED: usize = 64;
 /// Under which name they are.

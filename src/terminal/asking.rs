@@ -143,14 +143,17 @@ impl Terminals {
         };
         let Requested { session, request, minutes, approval, .. } = requested;
         let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
-        records::after_yes(&mut record, *approval);
+        records::after_yes(&mut record, *approval, None);
         self.known_secrets().veil(&policy).cover(&mut record);
         let recorded = self.recorder().refused(&record).await;
         match denial {
             // Nobody is asked about what could not be written down.
             Denial::NeedsApproval(question) => match recorded? {
-                None => Ok(Judged::Asks(question)),
-                Some(CountedOnly) => Err(CreateError::AsksTooOften),
+                Ok(asked_in) => {
+                    requested.asked_in = asked_in;
+                    Ok(Judged::Asks(question))
+                }
+                Err(CountedOnly) => Err(CreateError::AsksTooOften),
             },
             denial => Err(CreateError::Denied(denial)),
         }

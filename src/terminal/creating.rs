@@ -125,6 +125,7 @@ impl Terminals {
             on_ask: new.on_ask,
             minutes: Minutes::default(),
             approval: None,
+            asked_in: None,
         };
         let permit =
             self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.one())?;

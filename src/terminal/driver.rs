@@ -35,7 +35,7 @@ use super::{
 use crate::{
     approval::{ApprovalId, Wanted},
     failpoint,
-    journal::Record,
+    journal::{CommandIn, Record},
     policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
     pool::PoolError,
     proto::v1::Outcome,
@@ -67,6 +67,8 @@ pub(super) struct Requested {
     pub minutes: Minutes,
     /// The yes that it was given.
     pub approval: Option<ApprovalId>,
+    /// The record of the decision to ask.
+    pub asked_in: Option<u64>,
 }
 
 impl Requested {
@@ -168,9 +170,10 @@ impl Requested {
         failpoint::reach("create.authorized");
         let (secrets, veil) = (Secrets::default(), Veil::default());
         let mut decision = records::allowed(&terminal, &self.request, &permit, &self.minutes);
-        records::after_yes(&mut decision, self.approval);
+        records::after_yes(&mut decision, self.approval, self.asked_in);
+        let command_in = records::command_in(&decision);
         let unwritten = Some(decision);
-        Ok(Authorized { terminal, permit, secrets, veil, entered: self.entered, unwritten })
+        Ok(Authorized { terminal, permit, secrets, veil, entered: self.entered, unwritten, command_in })
     }
 }
 
@@ -211,6 +214,8 @@ pub(super) struct Authorized {
     entered: Entered,
     /// The decision, until it is in the journal: with the spawn where that comes at once.
     unwritten: Option<Record>,
+    /// Where the command's text is, for the records behind it.
+    command_in: CommandIn,
 }
 
 impl Authorized {
@@ -234,12 +239,18 @@ impl Authorized {
 
     /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
     pub(super) async fn prepare(self, site: &Site, workspaces: &Workspaces) -> Result<Prepared, CreateError> {
-        let Self { terminal, permit, secrets, veil, entered, mut unwritten } = self;
-        if !terminal.session.has_sandbox_for(site, permit.order())
-            && let Err(unrecorded) = terminal.record_before(&unwritten.take()).await
-        {
-            terminal.abandon();
-            return Err(unrecorded.into());
+        let Self { terminal, permit, secrets, veil, entered, mut unwritten, mut command_in } = self;
+        if !terminal.session.has_sandbox_for(site, permit.order()) {
+            match terminal.record_before(&unwritten.take()).await {
+                Ok(Some(decision)) if command_in == CommandIn::BEFORE => {
+                    command_in = CommandIn::Record(decision);
+                }
+                Ok(_) => {}
+                Err(unrecorded) => {
+                    terminal.abandon();
+                    return Err(unrecorded.into());
+                }
+            }
         }
         let settling = workspace::attach(&terminal, permit.order().profile(), workspaces);
         let begun = Instant::now();
@@ -253,7 +264,8 @@ impl Authorized {
                 }
                 let place = Place { sandbox, tenancy };
                 workspace::enter(&terminal, settling).await;
-                Ok(Prepared { terminal, permit, secrets, veil, place, _entered: entered, unwritten })
+                let _entered = entered;
+                Ok(Prepared { terminal, permit, secrets, veil, place, _entered, unwritten, command_in })
             }
             Err(error) => {
                 unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
@@ -292,13 +304,14 @@ pub(super) struct Prepared {
     place: Place,
     _entered: Entered,
     unwritten: Option<Record>,
+    command_in: CommandIn,
 }
 
 impl Prepared {
     /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
     /// sandbox before the journal says that it will be.
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
-        let Self { terminal, permit, secrets, veil, place, _entered, unwritten } = self;
+        let Self { terminal, permit, secrets, veil, place, _entered, unwritten, command_in } = self;
         // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
         if let Err(error) = terminal.roll().begin(&terminal, place.sandbox.id()) {
             unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
@@ -308,7 +321,7 @@ impl Prepared {
             return Err(CreateError::Keep(error));
         }
         failpoint::reach("create.enrolled");
-        let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox);
+        let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox, command_in);
         veil.cover(&mut spawn);
         covering::mask(&mut spawn, secrets.masker());
         if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {

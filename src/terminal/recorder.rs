@@ -56,26 +56,30 @@ impl Recorder {
 
     /// Writes a record before its effect, and waits until that is done. An error forbids the effect.
     pub async fn record(&self, record: &Record) -> Result<(), Unrecorded> {
-        self.record_all([record]).await
+        self.record_all([record]).await.map(drop)
     }
 
-    /// Writes records before their effect: all in one go, in this order, or none.
+    /// Writes records before their effect: all in one go, in this order, or none. The number of the first, where there is
+    /// a journal.
     pub async fn record_all<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Record>,
-    ) -> Result<(), Unrecorded> {
+    ) -> Result<Option<u64>, Unrecorded> {
         match &self.journal {
-            None => Ok(()),
-            Some(journal) => Ok(journal.append_all_async(records).await.map(drop)?),
+            None => Ok(None),
+            Some(journal) => Ok(journal.append_all_async(records).await.map(Some)?),
         }
     }
 
-    /// Writes a refusal, or counts it where its principal's are too many. `Some`: it was counted.
-    pub(super) async fn refused(&self, record: &Record) -> Result<Option<CountedOnly>, Unrecorded> {
+    /// Writes a refusal and answers with its number, or counts it where its principal's are too many.
+    pub(super) async fn refused(
+        &self,
+        record: &Record,
+    ) -> Result<Result<Option<u64>, CountedOnly>, Unrecorded> {
         if self.journal.is_some() && self.refusals.take(record, self.room(record)) == Refusal::Counted {
-            return Ok(Some(CountedOnly));
+            return Ok(Err(CountedOnly));
         }
-        self.record(record).await.map(|()| None)
+        self.record_all([record]).await.map(Ok)
     }
 
     /// Notes what its principal can have happen again and again at no cost, or counts it where that is too often.

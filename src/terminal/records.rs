@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use super::{QuotaReached, SecretError, Terminal, receipt};
+use super::{QuotaReached, SecretError, Terminal, receipt, summary::Form};
 use crate::{
     approval::ApprovalId,
     journal::{
-        Adopted, Command, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt, Record,
-        Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed, Started,
-        Usage, Verdict, WorkspaceChange,
+        Adopted, Command, CommandIn, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt,
+        Record, Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed,
+        Started, Usage, Verdict, WorkspaceChange,
     },
     policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
     proto::v1::{self, Outcome, SpawnError, outcome},
@@ -49,10 +49,23 @@ pub fn denied(
     })
 }
 
-/// Names the yes that a decision was made after.
-pub fn after_yes(decision: &mut Record, approval: Option<ApprovalId>) {
-    if let Record::Decision(decision) = decision {
-        decision.approval = approval.map(|id| id.to_string());
+/// Names the yes that a decision was made after, and leaves what it is about to the record of the question.
+pub fn after_yes(decision: &mut Record, approval: Option<ApprovalId>, asked_in: Option<u64>) {
+    if let (Record::Decision(decision), Some(approval)) = (decision, approval) {
+        decision.approval = Some(approval.to_string());
+        // A yes is for a request of one digest, and so for the same text.
+        if let (Verdict::Allow, Some(asked_in)) = (decision.verdict, asked_in) {
+            decision.command_in = Some(CommandIn::Record(asked_in));
+            (decision.command, decision.judged) = Default::default();
+        }
+    }
+}
+
+/// The record that has the text of a decision which is written just before another record.
+pub fn command_in(decision: &Record) -> CommandIn {
+    match decision {
+        Record::Decision(Decision { command_in: Some(elsewhere), .. }) => *elsewhere,
+        _ => CommandIn::BEFORE,
     }
 }
 
@@ -80,6 +93,7 @@ fn decision(
             Program::Command { command, args } => Command::new(std::iter::once(command).chain(args)),
             Program::ShellLine(line) => Command::new([line]),
         },
+        command_in: None,
         judged: Judged::new(&minutes.commands),
         observed: observed.collect(),
         approval: None,
@@ -125,8 +139,12 @@ pub fn share_reached(principal: Principal, reached: &QuotaReached) -> Record {
     })
 }
 
-/// A command that is about to be started in a sandbox.
-pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox) -> Record {
+/// A command that is about to be started in a sandbox. What it is, its decision says.
+pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox, command_in: CommandIn) -> Record {
+    let before = match terminal.summary.form {
+        Form::Program => 0,
+        Form::Line => order.argv().len().saturating_sub(1),
+    };
     Record::Spawn(Spawn {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
@@ -135,7 +153,8 @@ pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox) -> Record {
         profile: order.profile_name().to_string(),
         request_digest: terminal.summary.digest.to_string(),
         generation: terminal.summary.generation,
-        command: Command::new(order.argv()),
+        command: Command::new(&order.argv()[..before]),
+        command_in: Some(command_in),
     })
 }
 
@@ -369,7 +388,7 @@ pub fn workspace_change(terminal: &Terminal, change: &Change) -> Record {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal: terminal.session.principal.to_string(),
-        path: change.path.to_string_lossy().into_owned(),
+        path: crate::printable::path(&change.path),
         what: change.what.clone(),
         action: action.to_owned(),
         failure,

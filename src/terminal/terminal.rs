@@ -164,11 +164,11 @@ impl Terminal {
         self.live.get()
     }
 
-    /// Writes down what comes before its start; an error forbids the start.
+    /// Writes down what comes before its start, and answers with the first record's number; an error forbids the start.
     pub(super) async fn record_before<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Record>,
-    ) -> Result<(), Unrecorded> {
+    ) -> Result<Option<u64>, Unrecorded> {
         let begun = Instant::now();
         let recorded = self.recorder.record_all(records).await;
         self.counters.steps.record.took(begun.elapsed());

@@ -188,6 +188,7 @@ fn records_are_found_by_what_they_are_about() {
             generation: 1,
             reason: String::new(),
             command: Command::new(["make"]),
+            command_in: None,
             judged: Judged::new(["make"]),
             observed: vec![Observed { rule: "watching".to_owned(), verdict: Verdict::Deny }],
             approval: None,

@@ -99,9 +99,9 @@ fn bytes_of(journal: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
 }
 
-/// Allowed commands with as long an argument as there can be, until one is refused or somebody says that it is enough.
-async fn commands_until(session: &Session, is_enough: impl Fn() -> bool) -> Option<Refusal> {
-    let text = "x".repeat(ARGUMENT_BYTES);
+/// Allowed commands with an argument of so many bytes, until one is refused or somebody says that it is enough.
+async fn commands_until(session: &Session, bytes: usize, is_enough: impl Fn() -> bool) -> Option<Refusal> {
+    let text = "x".repeat(bytes);
     for n in 0..COMMANDS {
         match session.command("true").args([&text]).try_create().await {
             Ok(terminal) => {
@@ -115,6 +115,14 @@ async fn commands_until(session: &Session, is_enough: impl Fn() -> bool) -> Opti
         }
     }
     None
+}
+
+/// Has as much written as it can: also a command as short as can be is refused then.
+async fn fill_the_share(session: &Session) {
+    for bytes in [ARGUMENT_BYTES, 8_192, 1] {
+        let refusal = commands_until(session, bytes, || false).await.expect("a share has an end");
+        must_be_the_share(&refusal);
+    }
 }
 
 fn must_be_the_share(refusal: &Refusal) {
@@ -131,7 +139,8 @@ async fn without_a_time_that_records_are_kept_for_one_caller_washes_the_others_a
     let journal = folder(&gateway);
     assert_eq!(of_the_victim(&journal), 1);
     let session = Session::open_as(&gateway, FLOODER).await;
-    assert!(commands_until(&session, || of_the_victim(&journal) == 0).await.is_none());
+    let is_gone = || of_the_victim(&journal) == 0;
+    assert!(commands_until(&session, ARGUMENT_BYTES, is_gone).await.is_none());
     assert_eq!(of_the_victim(&journal), 0, "the attack of the test below does nothing");
     session.close().await;
     gateway.stop();
@@ -149,8 +158,7 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
     let stubborn = session.sh("trap '' TERM; echo ready; while :; do sleep 1; done").create().await;
     stubborn.until("ready").await;
 
-    let refusal = commands_until(&session, || false).await.expect("its share of the journal has an end");
-    must_be_the_share(&refusal);
+    fill_the_share(&session).await;
     let full = bytes_of(&journal);
     assert!(full < 8 << 20, "a third of what is kept, not {full} bytes");
     what_costs_nothing(&gateway, &session, &stubborn).await;
@@ -164,7 +172,9 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
     gateway.start_again();
     let caller = gateway.caller_as(FLOODER).await;
     session.go_on(&caller);
-    must_be_the_share(&session.command("true").refusal().await);
+    fill_the_share(&session).await;
+    let after = bytes_of(&journal);
+    assert!(after < full + 2 * BEYOND_BYTES, "{full} bytes, and {after} after a restart");
     stubborn.over(&caller).kill(Some(Duration::ZERO)).await;
     session.close().await;
     gateway.stop();

@@ -11,6 +11,7 @@ mod disk;
 mod flooded;
 mod full;
 mod life;
+mod once;
 mod secrecy;
 mod service;
 mod signing;
@@ -21,6 +22,7 @@ use std::{
     process::{Command, Output},
 };
 
+use provost::journal::{Commands, Folder};
 use serde_json::Value;
 use support::{Gateway, eventually};
 
@@ -39,12 +41,17 @@ pub(crate) fn audit(folder: &Path, arguments: &[&str]) -> Output {
         .expect("provost can be started")
 }
 
-/// The records that `provost audit query` finds, without their envelopes.
+/// The records that `provost audit query` finds, without their envelopes and with their texts whole.
 pub(crate) fn records(folder: &Path, filter: &[&str]) -> Vec<Value> {
     let output = audit(folder, &[&["query", "--json"], filter].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("records are text");
-    let record = |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON")["record"].clone();
+    let mut commands = Commands::of(&Folder::new(folder));
+    let record = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).expect("a line is JSON");
+        commands.whole(&mut line);
+        line["record"].take()
+    };
     text.lines().map(record).collect()
 }
 

@@ -17,7 +17,43 @@ pub struct Command {
     pub cut_bytes: u64,
 }
 
+/// Where the text of a command stands that is written once, and meant by several records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CommandIn {
+    /// In the record before this one.
+    Before(Before),
+    /// In the record of this number.
+    Record(u64),
+}
+
+/// As `"before"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Before {
+    /// The only word.
+    Before,
+}
+
+impl CommandIn {
+    /// In the record before this one.
+    pub const BEFORE: Self = Self::Before(Before::Before);
+
+    /// The number of the record, where this one's is known.
+    pub fn sequence(self, of_this: u64) -> u64 {
+        match self {
+            Self::Before(Before::Before) => of_this.saturating_sub(1),
+            Self::Record(sequence) => sequence,
+        }
+    }
+}
+
 impl Command {
+    /// Whether there is none here.
+    pub fn is_empty(&self) -> bool {
+        self.argv.is_empty() && self.cut_bytes == 0
+    }
+
     /// Keeps the first [`COMMAND_BYTES`] of the arguments.
     pub fn new(argv: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         let (argv, cut_bytes) = keep(argv);

@@ -5,6 +5,8 @@
 
 mod approval;
 mod command;
+mod decision;
+mod folded;
 mod gateway;
 mod terminal;
 
@@ -13,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 
 pub use approval::*;
-pub use command::{COMMAND_BYTES, Command, Judged};
+pub use command::{COMMAND_BYTES, Command, CommandIn, Judged};
+pub use decision::{Decision, Observed};
 pub use gateway::*;
 pub use terminal::*;
 

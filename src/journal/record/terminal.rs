@@ -1,59 +1,10 @@
-//! Records of a command's life: judged, spawned, started, asked to end, ended.
+//! Records of a command's life: spawned, started, asked to end, ended.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, Judged, Verdict};
-
-/// [`Record::Decision`](super::Record::Decision).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
-    /// Who asked, e.g. `uid:1000`.
-    pub principal: String,
-    /// In which session.
-    pub session: String,
-    /// The terminal that it is for; absent: there is none, because it was not allowed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub terminal: Option<String>,
-    /// SHA-256 of the request in its normal form; absent: it was refused before it had one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_digest: Option<String>,
-    /// What was decided.
-    #[serde(rename = "decision")]
-    pub verdict: Verdict,
-    /// The rule that decided; absent: nothing in it needed one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<String>,
-    /// Of the policy.
-    pub generation: u64,
-    /// What the caller was told; empty where it was allowed.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// The command as the caller gave it; a line for a shell is one text.
-    pub command: Command,
-    /// What was seen in it.
-    #[serde(default, skip_serializing_if = "Judged::is_empty")]
-    pub judged: Judged,
-    /// What rules in the mode `observe` would have decided. It had no effect.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub observed: Vec<Observed>,
-    /// The approval that answered a rule that asks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<String>,
-    /// Its working folder.
-    pub cwd: String,
-}
-
-/// What a rule that only watches would have decided.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
-    /// The rule.
-    pub rule: String,
-    /// What it would have decided.
-    #[serde(rename = "decision")]
-    pub verdict: Verdict,
-}
+use super::{Command, CommandIn};
 
 /// [`Record::Spawn`](super::Record::Spawn): written before the command is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,8 +23,12 @@ pub struct Spawn {
     pub request_digest: String,
     /// Of the policy that allowed it.
     pub generation: u64,
-    /// The command, as it is given to exec.
+    /// What is given to exec before the command of the decision, as `sh -c`; all of it where there is no other record.
+    #[serde(default, skip_serializing_if = "Command::is_empty")]
     pub command: Command,
+    /// The record that has the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_in: Option<CommandIn>,
 }
 
 /// [`Record::Started`](super::Record::Started).

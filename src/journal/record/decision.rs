@@ -1,0 +1,194 @@
+//! The record of a request that was judged: what a caller wrote stands in it once.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{
+    Command, CommandIn, Judged, Verdict,
+    folded::{Fold, Folded},
+};
+
+/// [`Record::Decision`](super::Record::Decision).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Read")]
+pub struct Decision {
+    /// Who asked, e.g. `uid:1000`.
+    pub principal: String,
+    /// In which session.
+    pub session: String,
+    /// The terminal that it is for; absent: there is none, because it was not allowed.
+    pub terminal: Option<String>,
+    /// SHA-256 of the request in its normal form; absent: it was refused before it had one.
+    pub request_digest: Option<String>,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// The rule that decided; absent: nothing in it needed one.
+    pub rule: Option<String>,
+    /// Of the policy.
+    pub generation: u64,
+    /// What the caller was told; empty where it was allowed.
+    pub reason: String,
+    /// The command as the caller gave it; a line for a shell is one text.
+    pub command: Command,
+    /// The record that has the command, of the same request; absent: this one.
+    pub command_in: Option<CommandIn>,
+    /// What was seen in it.
+    pub judged: Judged,
+    /// What rules in the mode `observe` would have decided. It had no effect.
+    pub observed: Vec<Observed>,
+    /// The approval that answered a rule that asks.
+    pub approval: Option<String>,
+    /// Its working folder.
+    pub cwd: String,
+}
+
+/// What a rule that only watches would have decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The rule.
+    pub rule: String,
+    /// What it would have decided.
+    #[serde(rename = "decision")]
+    pub verdict: Verdict,
+}
+
+/// As it is written, in this order.
+#[derive(Serialize)]
+struct Written<'a> {
+    principal: &'a str,
+    session: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    terminal: &'a Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_digest: &'a Option<String>,
+    decision: Verdict,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: &'a Option<String>,
+    generation: u64,
+    #[serde(skip_serializing_if = "Folded::is_empty")]
+    reason: Folded,
+    #[serde(skip_serializing_if = "Command::is_empty")]
+    command: &'a Command,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command_in: Option<CommandIn>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judged: Option<FoldedJudged>,
+    #[serde(skip_serializing_if = "<[Observed]>::is_empty")]
+    observed: &'a [Observed],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: &'a Option<String>,
+    cwd: &'a str,
+}
+
+/// As it is read, of every version.
+#[derive(Deserialize)]
+struct Read {
+    principal: String,
+    session: String,
+    #[serde(default)]
+    terminal: Option<String>,
+    #[serde(default)]
+    request_digest: Option<String>,
+    decision: Verdict,
+    #[serde(default)]
+    rule: Option<String>,
+    generation: u64,
+    #[serde(default)]
+    reason: Option<Folded>,
+    #[serde(default)]
+    command: Command,
+    #[serde(default)]
+    command_in: Option<CommandIn>,
+    #[serde(default)]
+    judged: Option<FoldedJudged>,
+    #[serde(default)]
+    observed: Vec<Observed>,
+    #[serde(default)]
+    approval: Option<String>,
+    cwd: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FoldedJudged {
+    commands: Vec<Folded>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    cut_bytes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Serialize for Decision {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.command.argv.join(" ");
+        let mut fold = Fold::into(&text);
+        let reason = fold.fold(&self.reason);
+        let judged = (!self.judged.is_empty()).then(|| FoldedJudged {
+            commands: self.judged.commands.iter().map(|command| fold.fold(command)).collect(),
+            cut_bytes: self.judged.cut_bytes,
+        });
+        let Self { principal, session, terminal, request_digest, verdict, rule, generation, .. } = self;
+        let Self { command, command_in, observed, approval, cwd, .. } = self;
+        Written {
+            principal,
+            session,
+            terminal,
+            request_digest,
+            decision: *verdict,
+            rule,
+            generation: *generation,
+            reason,
+            command,
+            command_in: *command_in,
+            judged,
+            observed,
+            approval,
+            cwd,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl From<Read> for Decision {
+    fn from(read: Read) -> Self {
+        let text = read.command.argv.join(" ");
+        let judged = read.judged.map_or_else(Judged::default, |judged| Judged {
+            commands: judged.commands.into_iter().map(|command| command.unfold(&text)).collect(),
+            cut_bytes: judged.cut_bytes,
+        });
+        Self {
+            principal: read.principal,
+            session: read.session,
+            terminal: read.terminal,
+            request_digest: read.request_digest,
+            verdict: read.decision,
+            rule: read.rule,
+            generation: read.generation,
+            reason: read.reason.map_or_else(String::new, |reason| reason.unfold(&text)),
+            command: read.command,
+            command_in: read.command_in,
+            judged,
+            observed: read.observed,
+            approval: read.approval,
+            cwd: read.cwd,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Record;
+
+    /// As it stands in a file of version 1.
+    const VERSION_1: &str = r#"{"kind":"decision","principal":"uid:0","session":"s","terminal":"t","request_digest":"d","decision":"allow","generation":1,"command":{"argv":["echo","hello there"]},"judged":{"commands":["echo 'hello there'"]},"cwd":"/"}"#;
+
+    #[test]
+    fn what_version_1_wrote_is_read_and_written_once_from_now_on() {
+        let record: Record = serde_json::from_str(VERSION_1).unwrap();
+        let Record::Decision(decision) = &record else { panic!("{record:?}") };
+        assert_eq!(decision.judged.commands, ["echo 'hello there'"]);
+        let written = serde_json::to_string(&record).unwrap();
+        assert_eq!(written.matches("hello there").count(), 1, "{written}");
+        assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record);
+    }
+}
