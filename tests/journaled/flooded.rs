@@ -175,7 +175,9 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
     fill_the_share(&session).await;
     let after = bytes_of(&journal);
     assert!(after < full + 2 * BEYOND_BYTES, "{full} bytes, and {after} after a restart");
-    stubborn.over(&caller).kill(Some(Duration::ZERO)).await;
+    let stubborn = stubborn.over(&caller);
+    stubborn.kill(Some(Duration::ZERO)).await;
+    stubborn.wait().await;
     session.close().await;
     gateway.stop();
 
@@ -199,7 +201,7 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
 async fn what_costs_nothing(gateway: &Arc<Gateway>, session: &Session, stubborn: &Terminal) {
     let caller = gateway.caller_as(FLOODER).await;
     for _ in 0..TIMES {
-        stubborn.signal("SIGURG").await.expect("a signal is delivered, written or counted");
+        stubborn.signal("SIGCONT").await.expect("a signal is delivered, written or counted");
         stubborn.try_kill(Some(Duration::from_secs(600))).await.expect("so is a kill");
         let refusal = session.command("true").env("LD_PRELOAD", "x").refusal().await;
         assert_eq!(refusal.reason, "POLICY_DENIED", "{refusal:?}");

@@ -25,24 +25,21 @@ async fn a_commands_text_is_written_once_whatever_becomes_of_it() {
     session.command("echo").args([&"MARKER_long-".repeat(5_000)]).finish().await;
     session.command("true").args(["MARKER_denied"]).env("LD_PRELOAD", "x").refusal().await;
     session.close().await;
-    let (journal_of_the_first, first) = (journal, session.id.clone());
     gateway.stop();
 
-    must_be_intact(&journal_of_the_first);
+    must_be_intact(&journal);
     for marker in ["MARKER_plain", "MARKER_quoted", "MARKER_line", "MARKER_denied"] {
-        assert_eq!(copies(&journal_of_the_first, marker), 1, "{marker}");
+        assert_eq!(copies(&journal, marker), 1, "{marker}");
     }
     // As many as are kept of it.
-    let kept = copies(&journal_of_the_first, "MARKER_long-");
+    let kept = copies(&journal, "MARKER_long-");
     assert!((1_000..=32 * 1024 / 12).contains(&kept), "{kept}");
 
-    let shown = audit(&journal_of_the_first, &["query", "--session", &first]);
+    let shown = audit(&journal, &["query", "--session", &session.id]);
     let shown = String::from_utf8(shown.stdout).expect("records are text");
     for marker in ["MARKER_plain", "MARKER_quoted", "MARKER_line"] {
         let records: Vec<&str> = shown.lines().filter(|line| line.contains(marker)).collect();
         let is_of = |kind: &str| records.iter().any(|line| line.contains(kind));
         assert!(is_of("  decision ") && is_of("  spawn "), "{marker}: {records:#?}");
     }
-    let judged = shown.lines().find(|line| line.contains("MARKER_line") && line.contains("  decision "));
-    assert!(judged.is_some_and(|line| line.contains("echo MARKER_line")), "{judged:?}");
 }
