@@ -11,7 +11,7 @@ const RLIMIT_NAMES: [&str; 11] =
     ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
 
 /// Paths of a root that are protected, of either kind.
-const MOST_PROTECTED: usize = 32;
+const MOST_PROTECTED: usize = 160;
 
 /// A key of a profile whose value cannot mean anything.
 pub(super) struct Wrong {

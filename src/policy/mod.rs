@@ -26,7 +26,7 @@ mod secret;
 mod set;
 pub mod suite;
 pub mod variables;
-mod workspace_files;
+pub mod workspace_files;
 
 pub use approval::{Approval, Question};
 pub use denial::Denial;

@@ -1,6 +1,10 @@
 //! Files of a workspace that people's tools run or read commands from: the data file, read once. Pure.
 
-use std::{path::PathBuf, sync::LazyLock};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
 
 use serde::Deserialize;
 
@@ -8,14 +12,39 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 struct Data {
     file: Vec<File>,
+    judged: Vec<Judged>,
+    stores: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     path: PathBuf,
+    /// Whether it counts below the root, too.
+    #[serde(default = "yes")]
+    nested: bool,
     #[expect(dead_code, reason = "for who reads the data file")]
     reason: String,
+}
+
+/// A file that everyday work writes: it is dangerous by what is in it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Judged {
+    /// Wherever it is.
+    pub path: PathBuf,
+    /// It runs nothing without any of these words, in small letters.
+    #[serde(default)]
+    pub without: Vec<String>,
+    /// It runs nothing with none but these sections.
+    #[serde(default)]
+    pub sections: Vec<String>,
+    #[expect(dead_code, reason = "for who reads the data file")]
+    reason: String,
+}
+
+fn yes() -> bool {
+    true
 }
 
 static DATA: LazyLock<Data> = LazyLock::new(|| {
@@ -28,12 +57,33 @@ pub(super) fn paths() -> Vec<PathBuf> {
     DATA.file.iter().map(|file| file.path.clone()).collect()
 }
 
+/// Whether a path of the list counts below the root, too.
+pub fn is_nested(path: &Path) -> bool {
+    DATA.file.iter().any(|file| file.nested && file.path == path)
+}
+
+/// Those that are judged by what is in them.
+pub fn judged() -> &'static [Judged] {
+    &DATA.judged
+}
+
+/// Whether a directory of this name is filled by a package manager.
+pub fn is_store(name: &OsStr) -> bool {
+    DATA.stores.iter().any(|store| name == store.as_str())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_data_file_is_whole() {
-        assert!(paths().iter().all(|path| path.is_relative() && path.components().count() <= 2));
+        assert!(judged().iter().all(|judged| judged.without.is_empty() != judged.sections.is_empty()));
+        let judged = judged().iter().map(|judged| judged.path.clone());
+        for path in paths().into_iter().chain(judged) {
+            assert!(path.is_relative() && path.components().count() <= 3, "{path:?}");
+        }
+        assert!(is_nested(Path::new(".vscode")) && !is_nested(Path::new("own")));
+        assert!(is_store(OsStr::new("node_modules")));
     }
 }

@@ -56,6 +56,7 @@ pub async fn close(
                 failpoint::reach("close.released");
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
+                workspace::finish(&session, terminals.workspaces()).await;
                 terminals.rolls().remove(session.id);
                 workspace::forget(&session, terminals.workspaces());
                 sessions.remove(&session);

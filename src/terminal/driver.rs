@@ -252,7 +252,15 @@ impl Authorized {
                 }
             }
         }
-        let settling = workspace::attach(&terminal, permit.order().profile(), workspaces);
+        let settling = match workspace::attach(&terminal, permit.order().profile(), workspaces) {
+            Ok(settling) => settling,
+            Err(error) => {
+                unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
+                terminal.recorder.note(&records::not_watched(&terminal, &error));
+                terminal.abandon();
+                return Err(error.into());
+            }
+        };
         let begun = Instant::now();
         match terminal.session.sandbox_for(site, permit.order()).await {
             Ok((sandbox, tenancy, origin)) => {

@@ -7,6 +7,7 @@ use crate::{
     policy::Denial,
     pool::PoolError,
     sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
+    workspace::WatchError,
 };
 
 /// Why there is no terminal.
@@ -42,6 +43,9 @@ pub enum CreateError {
     /// The same request has a terminal already, in a sandbox that this gateway could not take back.
     #[error("the request's terminal {0} is in a sandbox that could not be taken back")]
     Withheld(TerminalId),
+    /// Nobody would see what it leaves in its workspace.
+    #[error("the workspace cannot be watched")]
+    Unwatched(#[from] WatchError),
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),

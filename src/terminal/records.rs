@@ -22,7 +22,7 @@ use crate::{
         spawn_error::{SpawnFault, stage_name},
     },
     session::{Principal, Session},
-    workspace::{Action, Change},
+    workspace::{Action, Change, WatchError},
 };
 
 /// A request that was allowed; the terminal is for it.
@@ -222,6 +222,11 @@ pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
         }
     };
     spawn_failed(terminal, reason, stage, errno, error)
+}
+
+/// A command whose workspace nobody would watch.
+pub fn not_watched(terminal: &Terminal, error: &WatchError) -> Record {
+    spawn_failed(terminal, SpawnError::LimitReached, "workspace".to_owned(), None, error)
 }
 
 /// A command that could not be entered on its session's roll.

@@ -8,6 +8,7 @@ use crate::{
     sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
     session::OpenError,
     tally::words,
+    workspace::WatchError,
 };
 
 words! {
@@ -129,7 +130,9 @@ impl From<&CreateError> for TurnedAway {
             CreateError::SessionClosing => Self::SessionClosing,
             CreateError::Denied(_) => Self::Denied,
             CreateError::Unapproved(unapproved) => of_unapproved(unapproved),
-            CreateError::Quota(_) | CreateError::AsksTooOften => Self::Quota,
+            CreateError::Quota(_)
+            | CreateError::AsksTooOften
+            | CreateError::Unwatched(WatchError::TooMany { .. } | WatchError::System(_)) => Self::Quota,
             CreateError::Unrecorded(error) => of_unrecorded(error),
             CreateError::Keep(_) => Self::StateUnwritable,
             CreateError::Host(_) => Self::Host,
@@ -244,6 +247,7 @@ impl Limit {
             | CreateError::Host(_)
             | CreateError::AsksTooOften
             | CreateError::Withheld(_)
+            | CreateError::Unwatched(_)
             | CreateError::Sandbox(_)
             | CreateError::Secret(_)
             | CreateError::Spawn(_) => None,

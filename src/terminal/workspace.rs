@@ -5,12 +5,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use nix::sys::stat::fstat;
+
 use super::{Terminal, records};
 use crate::{
     policy::profile::{Access, Filesystem, OnChange, Profile},
     proto::v1::{self, Outcome, WorkspaceAction, WorkspaceChange},
+    sandbox::trace,
     session::Session,
-    workspace::{Action, Change, Ending, Observer, Root, Settling, Watch, Workspaces},
+    workspace::{Action, Change, Ending, Observer, Root, Settling, Watch, WatchError, Workspaces},
 };
 
 /// The most changes in one outcome; there are at most as many records in the journal.
@@ -36,17 +39,29 @@ struct Seen {
 }
 
 /// Begins to look at what a command will be able to write. The looks go on while its sandbox is brought up.
-pub(super) fn attach(terminal: &Terminal, profile: &Profile, workspaces: &Workspaces) -> Vec<Settling> {
-    if profile.filesystem.workspace == Access::Read {
-        return Vec::new();
+///
+/// # Errors
+/// [`WatchError`]: nobody would look, and the profile wants more than to be told.
+pub(super) fn attach(
+    terminal: &Terminal,
+    profile: &Profile,
+    workspaces: &Workspaces,
+) -> Result<Vec<Settling>, WatchError> {
+    if profile.filesystem.workspace == Access::Read && profile.filesystem.writable.is_empty() {
+        return Ok(Vec::new());
     }
-    let attached = Attached::to(terminal, &profile.filesystem, workspaces);
+    let (attached, unwatched) = Attached::to(terminal, &profile.filesystem, workspaces);
+    if let Some(error) = unwatched
+        && profile.filesystem.changes != OnChange::Report
+    {
+        return Err(error);
+    }
     let settling =
         attached.watches.iter().filter_map(|watch| watch.settle(&profile.filesystem.protected)).collect();
     if terminal.workspace.set(attached).is_err() {
         unreachable!("a terminal is attached once, by whoever makes it");
     }
-    settling
+    Ok(settling)
 }
 
 /// Waits for the looks, and begins to judge. The command may start.
@@ -69,7 +84,7 @@ pub(super) fn take_up(
     workspaces: &Workspaces,
     told: Option<Outcome>,
 ) {
-    if profile.filesystem.workspace == Access::Read {
+    if profile.filesystem.workspace == Access::Read && profile.filesystem.writable.is_empty() {
         return;
     }
     let attached = match told {
@@ -82,7 +97,8 @@ pub(super) fn take_up(
                 shortfall: Some(told.workspace_shortfall).filter(|reason| !reason.is_empty()),
             }),
         },
-        None => Attached::to(terminal, &profile.filesystem, workspaces),
+        // It runs already: what is not watched is said.
+        None => Attached::to(terminal, &profile.filesystem, workspaces).0,
     };
     if !attached.watches.iter().all(|watch| watch.has_baseline()) {
         let reason = "the gateway before this one left no record of what was there before the command";
@@ -130,6 +146,15 @@ pub(super) fn tell(terminal: &Terminal, outcome: &mut Outcome) {
     outcome.workspace_changes_omitted = seen.omitted;
 }
 
+/// Nothing of a session runs any more: waits for what is left of looks that were cut short.
+pub(super) async fn finish(session: &Session, workspaces: &Workspaces) {
+    for rest in workspaces.finish(&session.id.to_string()) {
+        if !rest.wait().await {
+            tracing::error!(session.id = %session.id, "not all that its commands left in its workspace was looked at");
+        }
+    }
+}
+
 /// A session has ended, and nothing of it runs any more.
 pub(super) fn forget(session: &Session, workspaces: &Workspaces) {
     workspaces.forget(&session.id.to_string(), &roots(session));
@@ -142,16 +167,30 @@ fn roots(session: &Session) -> Vec<Root<'_>> {
 }
 
 impl Attached {
-    fn to(terminal: &Terminal, files: &Filesystem, workspaces: &Workspaces) -> Self {
+    fn to(terminal: &Terminal, files: &Filesystem, workspaces: &Workspaces) -> (Self, Option<WatchError>) {
         let session = &terminal.session;
-        let (mut watches, mut seen) = (Vec::new(), Seen::default());
-        for root in roots(session) {
-            match workspaces.watch(&root, &session.id.to_string()) {
-                Ok(watch) => watches.push(watch),
-                Err(error) => seen.shortfall = Some(error.to_string()),
+        let id = session.id.to_string();
+        let (mut watches, mut seen, mut unwatched) = (Vec::new(), Seen::default(), None);
+        let mut watch = |root: &Root<'_>| match workspaces.watch(root, &id) {
+            Ok(watch) => watches.push(watch),
+            Err(error) => {
+                seen.shortfall = Some(error.to_string());
+                unwatched = Some(error);
+            }
+        };
+        if files.workspace == Access::Write {
+            roots(session).iter().for_each(&mut watch);
+        }
+        for path in &files.writable {
+            // As the sandbox shows it: written as its owner. One that is not there is refused with the sandbox.
+            let opened = path.canonicalize().and_then(|real| Ok((trace::open(&real)?, real)));
+            let Ok((descriptor, path)) = opened else { continue };
+            let Ok(stat) = fstat(&descriptor) else { continue };
+            if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
+                watch(&Root { path: &path, descriptor: &descriptor, owner: (stat.st_uid, stat.st_gid) });
             }
         }
-        Self { watches, on_change: files.changes, seen: Mutex::new(seen) }
+        (Self { watches, on_change: files.changes, seen: Mutex::new(seen) }, unwatched)
     }
 
     fn begin(&self, terminal: &Arc<Terminal>) {

@@ -11,7 +11,8 @@ use std::{
 
 use super::{
     gitconfig::{self, Flavour},
-    tree::{ASIDE, Content, Tree},
+    todo,
+    tree::{ASIDE, Content, Tree, UNFINISHED},
 };
 
 /// Directories of a repository that hold objects and names, and no configuration. They are not looked at, and nothing
@@ -31,8 +32,10 @@ pub enum Role {
     Hook,
     /// The directory of hooks itself.
     Hooks,
-    /// A file or directory that a tool other than git looks for.
+    /// A file or directory that a tool other than git looks for, or what is in it.
     Tool,
+    /// What an interrupted rebase does when it goes on.
+    Todo,
 }
 
 /// A control place: where it is and what is there.
@@ -65,6 +68,7 @@ pub fn is_interesting(name: &OsStr) -> bool {
             | b"config.worktree"
             | b"commondir"
             | b"hooks"
+            | b"git-rebase-todo"
             | b"objects"
             | b"refs"
     )
@@ -72,8 +76,14 @@ pub fn is_interesting(name: &OsStr) -> bool {
 
 /// Whether git can run a file of that name in a directory of hooks.
 pub fn is_hook(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    !name.ends_with(b".sample") && !name.windows(ASIDE.len()).any(|part| part == ASIDE.as_bytes())
+    !name.as_bytes().ends_with(b".sample") && !is_aside(name)
+}
+
+/// Whether a name is one that this gateway gives to what it moves aside or is about to put back.
+pub fn is_aside(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let ends = [ASIDE, UNFINISHED].map(|part| name.rsplit_once(part).map(|(_, end)| end));
+    ends.into_iter().flatten().any(|end| end.len() == 26 && end.bytes().all(|b| b.is_ascii_alphanumeric()))
 }
 
 /// What a change makes people's tools run; `None` for a change that makes them run nothing.
@@ -88,15 +98,18 @@ pub fn judge(
     }
     match (sight.role, &sight.content) {
         (_, Content::Absent) => None,
-        (Role::Tool, _) => match before {
-            None | Some(Content::Absent) => Some("a file that tools run or read commands from".to_owned()),
-            Some(_) => None,
-        },
+        (Role::Tool, _) => Some("a file that tools run or read commands from".to_owned()),
+        (Role::Todo, Content::Directory) => None,
         (Role::Hooks | Role::Config(_) | Role::Pointer, Content::Directory) => None,
         (Role::Hooks, Content::File { .. }) => None,
         (_, Content::Link(to)) => Some(format!("a link to {}", shown(&to.to_string_lossy()))),
         (_, Content::Strange) => Some("something that cannot be read as a file".to_owned()),
-        (Role::Config(flavour), Content::File { bytes, .. }) => judge_config(flavour, before, bytes),
+        (Role::Config(flavour), Content::File { bytes, .. }) => judge_config(flavour, before, bytes)
+            .or_else(|| judge_worktree(tree, repositories, before, &sight.path, bytes)),
+        (Role::Todo, Content::File { bytes, .. }) => {
+            let first = todo::new_commands(bytes, before)?;
+            Some(shown(&first))
+        }
         (Role::Pointer, Content::File { bytes, .. }) => judge_pointer(tree, repositories, &sight.path, bytes),
         (Role::Hook, Content::Directory) => None,
         (Role::Hook, Content::File { .. }) => Some("a hook".to_owned()),
@@ -116,6 +129,30 @@ fn judge_config(flavour: Flavour, before: Option<&Content>, bytes: &[u8]) -> Opt
         count => format!(" and {count} more"),
     };
     Some(shown(&format!("{} = {}", first.name(), first.value)) + &more)
+}
+
+/// The files of a repository may be in the same root, and not among repositories' own: a checkout writes them.
+fn judge_worktree(
+    tree: &Tree,
+    repositories: &BTreeSet<PathBuf>,
+    before: Option<&Content>,
+    config: &Path,
+    bytes: &[u8],
+) -> Option<String> {
+    let known = match before {
+        Some(Content::File { bytes, .. }) => gitconfig::worktrees(bytes),
+        _ => BTreeSet::new(),
+    };
+    let repository = config.parent().unwrap_or(Path::new(""));
+    let leads_elsewhere = |value: &String| {
+        let Some(target) = beneath(tree, repository, Path::new(value)) else { return true };
+        let is_in_repository = target.ancestors().any(|at| repositories.contains(at))
+            || target.components().any(|part| part.as_os_str() == ".git");
+        is_in_repository || tree.directory(&target).is_err()
+    };
+    let worktrees = gitconfig::worktrees(bytes);
+    let elsewhere = worktrees.difference(&known).find(|value| leads_elsewhere(value))?;
+    Some(shown(&format!("core.worktree = {elsewhere}")))
 }
 
 /// A pointer may lead to a place in the same root that is looked at as well: elsewhere nobody would see what it holds.

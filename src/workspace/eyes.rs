@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::{
     budget::Share,
     control::{self, Role, Sight},
+    todo,
     tree::{Content, Tree},
     walk::{CONTROL_FILES_MAX, Walk},
 };
@@ -21,6 +22,10 @@ use crate::policy::profile::OnChange;
 
 /// The most bytes of all control files of a root that are known.
 const KNOWN_BYTES_MAX: usize = 16 << 20;
+
+/// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
+const COPY_NAMES_MAX: usize = 256;
+const COPY_DEPTH_MAX: usize = 8;
 
 /// What was done about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +72,12 @@ pub struct Eyes {
     walk: Walk,
     known: BTreeMap<PathBuf, (Role, Content)>,
     known_bytes: usize,
+    /// Tools' places at the root that were there before any command: they are read-only in every sandbox, and what changes in
+    /// them was changed outside.
+    read_only: BTreeSet<PathBuf>,
+    /// Lists that running commands may be working off: judged when none runs.
+    put_off: BTreeSet<PathBuf>,
+    is_last: bool,
     /// Could not be undone, and was said.
     failed: BTreeMap<PathBuf, Content>,
     /// The first look at everything has come to its end.
@@ -87,6 +98,9 @@ impl Eyes {
             walk: Walk::new(share),
             known: BTreeMap::new(),
             known_bytes: 0,
+            read_only: BTreeSet::new(),
+            put_off: BTreeSet::new(),
+            is_last: false,
             failed: BTreeMap::new(),
             has_baseline: known.is_some(),
             is_unwritten: true,
@@ -99,7 +113,12 @@ impl Eyes {
 
     /// Whether nothing can have changed since the last look. Does not block.
     pub fn is_quiet(&mut self) -> bool {
-        self.walk.is_quiet()
+        self.put_off.is_empty() && self.walk.is_quiet()
+    }
+
+    /// Whether the kernel has noticed anything since it was last asked. Does not block.
+    pub fn has_word(&self) -> bool {
+        self.walk.has_word()
     }
 
     /// Whether nothing is known that could change without a word.
@@ -124,7 +143,7 @@ impl Eyes {
 
     /// Why some of the workspace is not looked at.
     pub fn shortfall(&self) -> Option<&str> {
-        self.walk.shortfall.as_deref()
+        self.walk.shortfall()
     }
 
     /// What is known, to be written down.
@@ -142,8 +161,14 @@ impl Eyes {
         self.walk.rescan_if_deaf();
     }
 
-    /// Compares the known files themselves: a file that somebody holds mapped changes without a word.
-    pub fn compare(&mut self) {
+    /// Compares the known files themselves: a file that somebody holds mapped changes without a word. `is_last`: no command
+    /// runs any more.
+    pub fn compare(&mut self, is_last: bool) {
+        self.is_last = is_last;
+        if is_last {
+            self.walk
+                .reconsider(std::mem::take(&mut self.put_off).into_iter().map(|path| (path, Role::Todo)));
+        }
         let changed = |path: &PathBuf, known: &Content| self.tree.content(path).0 != *known;
         let files = self.known.iter().filter(|(_, (_, content))| matches!(content, Content::File { .. }));
         let changed: Vec<(PathBuf, Role)> = files
@@ -163,7 +188,6 @@ impl Eyes {
         let mut changes = Vec::new();
         let mut found = Vec::new();
         self.walk.look(&self.tree, until, &mut |sight| found.push(sight));
-        self.has_baseline |= self.walk.is_done();
         // What was looked at twice is judged once: the second sight is older than what was done about the first.
         let mut judged = BTreeSet::new();
         for sight in found {
@@ -171,6 +195,7 @@ impl Eyes {
                 self.consider(mode, sight, &mut changes);
             }
         }
+        self.has_baseline |= self.walk.is_done();
         changes
     }
 
@@ -182,10 +207,24 @@ impl Eyes {
             }
             Mode::AcceptBefore(_, on_change) | Mode::Judge(on_change) => on_change,
         };
+        if sight.role == Role::Todo && !self.is_last {
+            self.put_off.insert(sight.path);
+            return;
+        }
+        if sight.role == Role::Tool && self.runs_nothing(&sight) {
+            return self.keep(sight, Follow::No);
+        }
         let before = self.known.get(&sight.path).map(|(_, content)| content);
         let Some(what) = control::judge(&self.tree, &self.walk.repositories, before, &sight) else {
             return self.keep(sight, Follow::No);
         };
+        let cleaned = match (&sight.role, &sight.content) {
+            (Role::Todo, Content::File { bytes, mode }) => {
+                Some(Content::File { bytes: todo::without_new_commands(bytes, before), mode: *mode })
+            }
+            _ => None,
+        };
+        let before = cleaned.as_ref().or(before);
         let action = match (on_change, before) {
             (OnChange::Report, _) => Ok(Action::Reported),
             (on_change, Some(before @ (Content::File { .. } | Content::Link(_)))) => {
@@ -193,7 +232,14 @@ impl Eyes {
                     OnChange::Quarantine => self.tree.set_aside(&sight.path),
                     OnChange::Undo | OnChange::Report => Ok(()),
                 };
-                kept.and_then(|()| self.tree.put_back(&sight.path, before)).map(|()| Action::Restored)
+                match kept.and_then(|()| self.tree.put_back(&sight.path, before)) {
+                    Ok(()) => Ok(Action::Restored),
+                    // No room for what was there: what is there now must not stay.
+                    Err(_) if kept.is_ok() && on_change == OnChange::Quarantine => Ok(Action::Quarantined),
+                    Err(errno) => {
+                        self.tree.set_aside(&sight.path).map(|()| Action::Quarantined).map_err(|_| errno)
+                    }
+                }
             }
             (_, _) => self.tree.set_aside(&sight.path).map(|()| Action::Quarantined),
         };
@@ -218,10 +264,64 @@ impl Eyes {
         }
     }
 
+    /// Whether a tool's place runs nothing that was not accepted: it cannot be a command's, its content is harmless, or the
+    /// same is known of another place: a copy, a worktree, a directory by another name.
+    fn runs_nothing(&self, sight: &Sight) -> bool {
+        if self.read_only.iter().any(|place| sight.path.starts_with(place)) {
+            return true;
+        }
+        match &sight.content {
+            Content::File { bytes, .. } => self.is_file_accepted(&sight.path, bytes),
+            Content::Directory => {
+                self.known.contains_key(&sight.path)
+                    || self.is_directory_accepted(&sight.path, COPY_DEPTH_MAX)
+            }
+            Content::Absent | Content::Link(_) | Content::Strange => false,
+        }
+    }
+
+    fn is_file_accepted(&self, path: &Path, bytes: &[u8]) -> bool {
+        let Some(name) = self.walk.tools.known_as(path) else { return false };
+        let is_copy = |(known, (role, content)): (&PathBuf, &(Role, Content))| {
+            *role == Role::Tool
+                && matches!(content, Content::File { bytes: known, .. } if known == bytes)
+                && self.walk.tools.known_as(known) == Some(name)
+        };
+        self.walk.tools.is_harmless(path, bytes) || self.known.iter().any(is_copy)
+    }
+
+    fn is_directory_accepted(&self, path: &Path, depth: usize) -> bool {
+        let Ok(names) = self.tree.directory(path).and_then(Tree::names) else { return false };
+        depth > 0
+            && names.len() <= COPY_NAMES_MAX
+            && names.iter().filter(|(name, _)| !control::is_aside(name)).all(|(name, _)| {
+                let path = path.join(name);
+                match self.tree.content(&path).0 {
+                    Content::File { bytes, .. } => self.is_file_accepted(&path, &bytes),
+                    Content::Directory => self.is_directory_accepted(&path, depth - 1),
+                    Content::Absent => true,
+                    Content::Link(_) | Content::Strange => false,
+                }
+            })
+    }
+
     fn keep(&mut self, sight: Sight, follow: Follow) {
         let Sight { path, role, content, .. } = sight;
         if let (Follow::Yes, Role::Config(_), Content::File { bytes, .. }) = (follow, role, &content) {
             self.walk.follow(&self.tree, &path, bytes);
+        }
+        if role == Role::Tool
+            && let Some(place) = self.walk.tools.place(&path)
+        {
+            if content == Content::Absent {
+                self.read_only.remove(&path);
+            } else if follow == Follow::Yes
+                && !self.has_baseline
+                && self.walk.tools.is_rooted(&place)
+                && matches!(content, Content::File { .. } | Content::Directory)
+            {
+                self.read_only.insert(place);
+            }
         }
         let before = self.known.get(&path).map(|(_, content)| content);
         if before == Some(&content) {

@@ -28,6 +28,15 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Whether the value is a path, and no command.
+    pub fn is_path(&self) -> bool {
+        ["path", "templatedir", "attributesfile", "hooks", "prog"]
+            .iter()
+            .any(|end| self.variable.ends_with(end))
+    }
+}
+
 /// Which keys of a file are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
@@ -47,9 +56,17 @@ pub fn dangerous(text: &[u8], flavour: Flavour) -> BTreeSet<Entry> {
     Reader::new(text).entries().into_iter().filter(is_dangerous).collect()
 }
 
+/// Where a repository says that its files are.
+pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
+    let entries = Reader::new(text).entries().into_iter();
+    entries.filter(|entry| entry.name() == "core.worktree").map(|entry| entry.value).collect()
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {
+    plain_commands: Vec<String>,
+    running_options: Vec<String>,
     key: Vec<Rule>,
     modules: Vec<Rule>,
 }
@@ -64,6 +81,9 @@ struct Rule {
     safe: Vec<String>,
     #[serde(default)]
     below: Option<String>,
+    /// An alias: dangerous but for a plain command with plain options.
+    #[serde(default)]
+    alias: bool,
     #[expect(dead_code, reason = "for who reads the data file")]
     reason: String,
 }
@@ -77,6 +97,7 @@ impl Rule {
     fn fits(&self, entry: &Entry) -> bool {
         let value = entry.value.trim().to_ascii_lowercase();
         self.names(entry)
+            && !(self.alias && is_plain_alias(&entry.value))
             && (self.starts.is_empty() || self.starts.iter().any(|start| value.starts_with(start)))
             && !self.safe.contains(&value)
             && self.below.as_ref().is_none_or(|below| {
@@ -93,11 +114,33 @@ impl Rule {
                 let name = entry.name().to_ascii_lowercase();
                 entry.subsection.is_some()
                     && name.strip_prefix(section).is_some_and(|rest| {
-                        rest.starts_with('.') && rest.ends_with(variable) && rest.len() > variable.len()
+                        let is_any = variable == ".*";
+                        let is_it = rest.ends_with(variable) && rest.len() > variable.len();
+                        rest.starts_with('.') && (is_any || is_it)
                     })
             }
         }
     }
+}
+
+/// Whether an alias stands for a command of git's that runs no other program by its options.
+fn is_plain_alias(value: &str) -> bool {
+    let value: String = value.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
+    let mut words = value.split_whitespace();
+    let is_plain_command =
+        words.next().is_none_or(|first| DATA.plain_commands.iter().any(|one| one == first));
+    is_plain_command
+        && words.all(|word| match word.strip_prefix("--") {
+            Some(long) => {
+                let name = long.split('=').next().unwrap_or_default();
+                // Options can be shortened.
+                let is_running =
+                    |option: &String| option.starts_with(name) || name.starts_with(option.as_str());
+                name.is_empty() || !DATA.running_options.iter().any(is_running)
+            }
+            None if word.starts_with('-') => !word.contains(['x', 'O', 'c']),
+            None => !word.contains("::"),
+        })
 }
 
 struct Reader<'a> {
@@ -249,6 +292,16 @@ mod tests {
             ("[filter.a]\nclean = x", "filter.a.clean"),
             ("[includeIf \"gitdir:/x/.clean\"]\npath = x", "includeif.gitdir:/x/.clean.path"),
             ("[alias]\nst = !x", "alias.st"),
+            ("[alias]\nst = rebase -ix ./x HEAD~", "alias.st"),
+            ("[alias]\nst = \"rebase --'ex'e=./x HEAD~\"", "alias.st"),
+            ("[alias]\nst = --exec-path=x foo", "alias.st"),
+            ("[alias]\nst = log --output=x", "alias.st"),
+            ("[alias]\nst = config core.pager x", "alias.st"),
+            ("[alias \"st\"]\ncommand = bisect run ./x", "alias.st.command"),
+            ("[rebase]\ninstructionFormat = %s%nexec x", "rebase.instructionformat"),
+            ("[submodule \"o\"]\nurl = ext::x", "submodule.o.url"),
+            ("[tig \"bind\"]\nmain = x !y", "tig.bind.main"),
+            ("[http \"https://x\"]\nsaveCookies", "http.https://x.savecookies"),
             ("[remote \"o\"]\nurl = ext::sh -c x", "remote.o.url"),
             ("[url \"ext::x\"]\ninsteadOf = https:", "url.ext::x.insteadof"),
             ("[pager]\nlog = x", "pager.log"),
@@ -267,7 +320,9 @@ mod tests {
             "[branch \"filter.x.clean\"]\nremote = origin\nmerge = refs/heads/x",
             "[submodule \"x\"]\nurl = ../x\nactive = true\nupdate = rebase",
             "# [core]\n# fsmonitor = x\n",
-            "[alias]\nst = status",
+            "[alias]\nst = status\nlg = log --graph --oneline --format='%h %s' -n 5\npu = push -u origin HEAD",
+            "[alias]\nci = commit -v\nunstage = reset HEAD --\nbr = branch -vv",
+            "[http]\nsaveCookies = false",
             "[pager]\nlog = false",
             "[extensions]\nworktreeConfig = true",
         ] {

@@ -145,13 +145,14 @@ fn known(file: KnownFile) -> Option<(PathBuf, Role, Content)> {
 }
 
 /// Every role and its number on disk, which is never given to another one.
-const ROLES: [(Role, u32); 6] = [
+const ROLES: [(Role, u32); 7] = [
     (Role::Config(Flavour::Repository), 1),
     (Role::Config(Flavour::Modules), 2),
     (Role::Pointer, 3),
     (Role::Hook, 4),
     (Role::Hooks, 5),
     (Role::Tool, 6),
+    (Role::Todo, 7),
 ];
 
 fn number(role: Role) -> u32 {

@@ -7,9 +7,13 @@
 mod budget;
 mod control;
 mod eyes;
+mod follow;
 mod gitconfig;
 mod known;
+mod notice;
 mod queue;
+mod todo;
+mod tools;
 mod tree;
 mod walk;
 mod watch;
@@ -53,8 +57,13 @@ pub struct Root<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The bound is reached.
-    #[error("{0} workspaces are watched, the most there may be")]
-    TooMany(usize),
+    #[error("{max} workspaces are watched, the most there may be")]
+    TooMany {
+        /// Which bound.
+        name: &'static str,
+        /// Its value.
+        max: usize,
+    },
     /// No thread or descriptor can be had.
     #[error("watch the workspace")]
     System(#[from] io::Error),
@@ -103,9 +112,12 @@ impl Workspaces {
         }
         let owner = root.owner.0;
         let of_owner = watched.keys().filter(|(_, _, uid)| *uid == owner).count();
-        for (count, max) in [(of_owner, WATCHED_PER_OWNER), (watched.len(), WATCHED_MAX)] {
+        for (name, count, max) in [
+            ("workspaces_per_principal", of_owner, WATCHED_PER_OWNER),
+            ("workspaces", watched.len(), WATCHED_MAX),
+        ] {
             if count >= max {
-                return Err(WatchError::TooMany(max));
+                return Err(WatchError::TooMany { name, max });
             }
         }
         let store = self.state.as_ref().map(|state| Store::new(state, key));
@@ -115,6 +127,13 @@ impl Workspaces {
             Arc::new(Watch::start(Eyes::new(tree, self.budget.instance(owner), known), root.owner, store)?);
         watched.insert(key, Watched { watch: watch.clone(), sessions: HashSet::from([session.to_owned()]) });
         Ok(watch)
+    }
+
+    /// The rests of looks that were cut short, of the workspaces that only this session has.
+    pub fn finish(&self, session: &str) -> Vec<Settling> {
+        let watched = self.lock();
+        let own = watched.values().filter(|one| one.sessions.len() == 1 && one.sessions.contains(session));
+        own.filter_map(|one| one.watch.finish()).collect()
     }
 
     /// A session has ended. A workspace without one is not watched any more, and what is known of it is forgotten.

@@ -25,7 +25,7 @@ pub const CONTROL_FILE_BYTES: usize = 1 << 20;
 /// In the names of what was moved aside.
 pub const ASIDE: &str = ".provost-quarantine-";
 /// In the names of what is about to be put back.
-const UNFINISHED: &str = ".provost-restore-";
+pub const UNFINISHED: &str = ".provost-restore-";
 
 /// What is at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,11 +67,46 @@ impl Tree {
 
     /// Opens a directory for listing.
     pub fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
+        match self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
+            // Its owner has closed it, or one above it, and can open it again.
+            Err(Errno::EACCES) => self.forced(path).map_err(|_| Errno::EACCES),
+            opened => opened,
+        }
+    }
+
+    /// Opens a directory whose owner has closed it or one above it: each is open to its owner for a moment.
+    fn forced(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let mut opened = Vec::new();
+        let mut at = PathBuf::new();
+        let mut step = || -> Result<OwnedFd, Errno> {
+            let names = std::iter::once(OsStr::new("")).chain(path.iter());
+            for name in names {
+                at.push(name);
+                let place = self.open(&at, OFlag::O_PATH | OFlag::O_DIRECTORY)?;
+                let mode = fstat(&place)?.st_mode & 0o7777;
+                if mode & 0o700 != 0o700 {
+                    set_mode(&place, mode | 0o700)?;
+                    opened.push((place, mode));
+                }
+            }
+            self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)
+        };
+        let directory = step();
+        for (place, mode) in opened.into_iter().rev() {
+            set_mode(&place, mode)?;
+        }
+        directory
+    }
+
+    /// Where a place is when links on the way to it are followed, if that is another place below the root.
+    pub fn resolved(&self, path: &Path) -> Option<PathBuf> {
+        let real = std::fs::canonicalize(self.path.join(path)).ok()?;
+        let real = real.strip_prefix(&self.path).ok()?;
+        (real != path).then(|| real.to_owned())
     }
 
     /// A path that leads to an open descriptor, for calls that take no descriptor.
-    pub fn by_descriptor(descriptor: &OwnedFd) -> PathBuf {
+    pub fn by_descriptor(descriptor: &impl AsRawFd) -> PathBuf {
         format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
     }
 
@@ -195,6 +230,12 @@ impl Tree {
 
 fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// Changes permissions by a descriptor that only names the place.
+fn set_mode(place: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    let flags = nix::sys::stat::FchmodatFlags::FollowSymlink;
+    nix::sys::stat::fchmodat(place, &Tree::by_descriptor(place), Mode::from_bits_truncate(mode), flags)
 }
 
 fn suffixed(name: &OsStr, part: &str) -> OsString {

@@ -8,7 +8,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -25,7 +25,9 @@ use super::{
 };
 use crate::{policy::profile::OnChange, sys::credentials};
 
-/// Between two looks while a command runs.
+/// Between two looks at what the kernel has noticed, while a command runs.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Between two looks that compare the files themselves, too.
 const TICK: Duration = Duration::from_secs(1);
 /// After so long without a command the thread sleeps until there is one.
 const AWAKE: Duration = Duration::from_secs(3);
@@ -64,12 +66,16 @@ struct Shared {
     store: Option<Store>,
     /// The thread waits for a job, and for nothing else.
     is_asleep: AtomicBool,
+    /// The look at a command's end was cut short, and its rest is still to come.
+    is_owed: AtomicBool,
     /// Changes were found of which those who run have not been told. Changed by the thread, set with the lock on `eyes`.
     is_telling: AtomicBool,
 }
 
 struct Running {
     id: String,
+    /// As [`super::control::Sight::changed_at`].
+    since: i64,
     observer: Weak<dyn Observer>,
     on_change: OnChange,
 }
@@ -93,9 +99,10 @@ impl Watch {
             shortfall: Mutex::default(),
             store,
             is_asleep: AtomicBool::new(false),
+            is_owed: AtomicBool::new(false),
             is_telling: AtomicBool::new(false),
         });
-        let looker = Looker { shared: shared.clone(), owner, late_since: None };
+        let looker = Looker { shared: shared.clone(), owner, owed: None };
         thread::Builder::new().name("workspace".into()).spawn(move || looker.run())?;
         Ok(Self { shared })
     }
@@ -123,7 +130,9 @@ impl Watch {
 
     /// A command is about to start.
     pub fn enter(&self, id: String, observer: Weak<dyn Observer>, on_change: OnChange) {
-        self.shared.lock_running().push(Running { id, observer, on_change });
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = i64::try_from(now.saturating_sub(FILE_CLOCK_LAG).as_nanos()).unwrap_or(i64::MAX);
+        self.shared.lock_running().push(Running { id, since, observer, on_change });
         if self.shared.is_asleep.swap(false, Ordering::AcqRel) {
             self.shared.queue.wake();
         }
@@ -155,6 +164,23 @@ impl Watch {
     /// A command that was about to start does not.
     pub fn withdraw(&self, id: &str) {
         self.shared.lock_running().retain(|one| one.id != id);
+    }
+
+    /// The rest of a look that was cut short, before nobody watches any more. `None`: there is none.
+    pub fn finish(&self) -> Option<Settling> {
+        if !self.shared.is_owed.load(Ordering::Acquire) {
+            return None;
+        }
+        let (ready, is_ready) = oneshot::channel();
+        // Whoever waited may have gone.
+        let ready = Mutex::new(Some(ready));
+        let ending = Ending::new(move || {
+            if let Some(ready) = ready.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                let _ = ready.send(());
+            }
+        });
+        self.shared.queue.ask(|asked| asked.ends.push((String::new(), ending)));
+        Some(Settling(is_ready))
     }
 
     /// The last session has ended: what is known is not kept.
@@ -200,8 +226,23 @@ impl Shared {
 struct Looker {
     shared: Arc<Shared>,
     owner: (u32, u32),
-    /// A command runs since then, and the first look is not done.
-    late_since: Option<i64>,
+    /// What is left of a look at a command's end.
+    owed: Option<Owed>,
+}
+
+/// A look that was cut short: what it finds is judged as if those commands still ran.
+struct Owed {
+    on_change: OnChange,
+    observers: Vec<Weak<dyn Observer>>,
+}
+
+/// How far a look goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// What the kernel has noticed.
+    Heard,
+    /// The known files themselves, too.
+    Compared,
 }
 
 impl Drop for Looker {
@@ -219,19 +260,24 @@ impl Looker {
             *self.shared.lock_shortfall() = Some(reason);
             return;
         }
-        let mut pause = TICK;
-        while let Some(Asked { starts, ends, .. }) = self.next(pause) {
+        let (mut pause, mut until_compared) = (GLANCE, TICK);
+        let mut compared_at = Instant::now();
+        loop {
+            let due = until_compared.saturating_sub(compared_at.elapsed());
+            let Some(Asked { starts, ends, .. }) = self.next(pause, due) else { return };
             if !ends.is_empty() {
                 // One look is all of theirs.
-                self.look_at_end();
+                self.look_at_end(&ends);
                 self.shared.lock_running().retain(|one| ends.iter().all(|(id, _)| one.id != *id));
-            } else if starts.is_empty() && !self.shared.lock_running().is_empty() {
+            } else if starts.is_empty() && self.has_to_judge() {
                 let begun = Instant::now();
-                self.look_while_running();
-                pause = TICK.max(begun.elapsed() * SHARE);
-            } else if starts.is_empty() && self.is_behind() {
-                // No command runs, or not yet: the first look goes on, with nobody to wait for.
-                self.look(Instant::now() + SLICE);
+                let is_due = compared_at.elapsed() >= until_compared;
+                self.look_while_running(if is_due { Depth::Compared } else { Depth::Heard });
+                let rest = begun.elapsed() * SHARE;
+                pause = GLANCE.max(rest);
+                if is_due {
+                    (compared_at, until_compared) = (Instant::now(), TICK.max(rest));
+                }
             }
             drop(ends);
             if !starts.is_empty() {
@@ -245,20 +291,23 @@ impl Looker {
         }
     }
 
-    /// What is asked for next, or nothing when it is time for a look at what commands do.
-    fn next(&self, pause: Duration) -> Option<Asked> {
-        if self.is_behind() {
+    /// What is asked for next, or nothing when it is time for a look at what commands do: after a pause where the kernel
+    /// has noticed something, and when the files are due to be compared.
+    fn next(&self, pause: Duration, due: Duration) -> Option<Asked> {
+        if self.has_to_judge() && (self.owed.is_some() || !self.lock_eyes().has_baseline) {
             return self.shared.queue.next(Some(Duration::ZERO));
         }
         let begun = Instant::now();
         let mut wait = pause;
-        while begun.elapsed() < AWAKE || !self.shared.lock_running().is_empty() {
+        while begun.elapsed() < AWAKE || self.has_to_judge() {
             let asked = self.shared.queue.next(Some(wait))?;
-            let is_time = begun.elapsed() >= pause && !self.shared.lock_running().is_empty();
+            let passed = begun.elapsed();
+            let is_time = passed >= pause && self.has_to_judge();
+            let is_time = is_time && (passed >= due || self.lock_eyes().has_word());
             if !asked.starts.is_empty() || !asked.ends.is_empty() || is_time {
                 return Some(asked);
             }
-            wait = pause.saturating_sub(begun.elapsed()).max(TICK);
+            wait = pause.saturating_sub(begun.elapsed()).max(GLANCE);
         }
         self.shared.is_asleep.store(true, Ordering::Release);
         // Who has come in meanwhile did not wake anybody.
@@ -268,9 +317,9 @@ impl Looker {
         asked
     }
 
-    /// Whether the first look was cut short, and is not done.
-    fn is_behind(&self) -> bool {
-        self.late_since.is_some() && !self.lock_eyes().has_baseline
+    /// Whether what changes is judged: a command runs, or what one has left is not looked at yet.
+    fn has_to_judge(&self) -> bool {
+        self.owed.is_some() || !self.shared.lock_running().is_empty()
     }
 
     /// Before a command starts. The first look is cut short and goes on beside it.
@@ -283,26 +332,30 @@ impl Looker {
                 return;
             }
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let late_since = now.saturating_sub(FILE_CLOCK_LAG).as_nanos();
-        self.late_since.get_or_insert(i64::try_from(late_since).unwrap_or(i64::MAX));
     }
 
-    fn look_while_running(&mut self) {
+    fn look_while_running(&mut self, depth: Depth) {
         {
             let mut eyes = self.lock_eyes();
             eyes.hear();
-            eyes.compare();
+            if depth == Depth::Compared {
+                eyes.compare(false);
+            }
         }
         self.look(Instant::now() + SLICE);
     }
 
-    fn look_at_end(&mut self) {
+    fn look_at_end(&mut self, ends: &[(String, Arc<Ending>)]) {
+        let is_last = self
+            .shared
+            .lock_running()
+            .iter()
+            .all(|one| one.observer.strong_count() == 0 || ends.iter().any(|(id, _)| one.id == *id));
         {
             let mut eyes = self.lock_eyes();
             eyes.hear();
             eyes.look_again_if_deaf();
-            eyes.compare();
+            eyes.compare(is_last);
         }
         let begun = Instant::now();
         loop {
@@ -314,41 +367,65 @@ impl Looker {
             }
             if begun.elapsed() > LAST_LOOK {
                 eyes.fall_short("the look at a command's end was cut short: the rest of it comes later");
-                return;
+                drop(eyes);
+                return self.owe();
             }
         }
     }
 
+    /// The rest comes later, and is judged as if these commands still ran.
+    fn owe(&mut self) {
+        let running = self.shared.lock_running();
+        let Some(on_change) = running.iter().map(|one| one.on_change).max() else { return };
+        let observers = running.iter().map(|one| one.observer.clone()).collect();
+        drop(running);
+        self.owed = Some(Owed { on_change, observers });
+        self.shared.is_owed.store(true, Ordering::Release);
+    }
+
     /// One look, and what comes of it told to every command that runs.
-    fn look(&self, until: Instant) {
+    fn look(&mut self, until: Instant) {
         let mode = self.mode();
         let mut eyes = self.lock_eyes();
         let changes = eyes.look(mode, until);
         let shortfall = eyes.shortfall().map(str::to_owned);
+        let is_done = eyes.is_done();
         self.shared.is_telling.store(!changes.is_empty(), Ordering::Release);
         drop(eyes);
         *self.shared.lock_shortfall() = shortfall;
-        if changes.is_empty() {
-            return;
+        if !changes.is_empty() {
+            self.tell(&changes);
+            self.shared.is_telling.store(false, Ordering::Release);
         }
-        // Told without the lock: who is told may be the last who holds its terminal.
-        let running: Vec<_> =
+        if is_done && self.owed.take().is_some() {
+            self.shared.is_owed.store(false, Ordering::Release);
+        }
+    }
+
+    /// Told without the lock: who is told may be the last who holds its terminal.
+    fn tell(&self, changes: &[Change]) {
+        let mut observers: Vec<_> =
             self.shared.lock_running().iter().filter_map(|one| one.observer.upgrade()).collect();
-        for change in &changes {
-            running.iter().for_each(|observer| observer.changed(change));
+        let late = self.owed.iter().flat_map(|owed| &owed.observers).filter_map(Weak::upgrade);
+        let late: Vec<_> =
+            late.filter(|one| !observers.iter().any(|other| Arc::ptr_eq(one, other))).collect();
+        observers.extend(late);
+        for change in changes {
+            observers.iter().for_each(|observer| observer.changed(change));
         }
-        self.shared.is_telling.store(false, Ordering::Release);
     }
 
     fn mode(&self) -> Mode {
-        let strictest = self.shared.lock_running().iter().map(|one| one.on_change).max();
-        let has_baseline = self.lock_eyes().has_baseline;
-        match (strictest, self.late_since) {
-            (strictest, Some(since)) if !has_baseline => {
-                Mode::AcceptBefore(since, strictest.unwrap_or_default())
-            }
-            (Some(on_change), _) if has_baseline => Mode::Judge(on_change),
-            (None, _) | (Some(_), _) => Mode::Accept,
+        let running = self.shared.lock_running();
+        let strictest = running.iter().map(|one| one.on_change).max();
+        let since = running.iter().map(|one| one.since).min();
+        drop(running);
+        let strictest = strictest.max(self.owed.as_ref().map(|owed| owed.on_change));
+        match (strictest, since) {
+            (None, _) => Mode::Accept,
+            (Some(on_change), _) if self.lock_eyes().has_baseline => Mode::Judge(on_change),
+            (Some(on_change), Some(since)) => Mode::AcceptBefore(since, on_change),
+            (Some(on_change), None) => Mode::Judge(on_change),
         }
     }
 
@@ -387,32 +464,6 @@ mod tests {
 
     fn owner() -> (u32, u32) {
         (geteuid().as_raw(), getegid().as_raw())
-    }
-
-    #[test]
-    fn a_first_look_that_was_cut_short_comes_to_its_end_although_no_command_runs() {
-        let root = tempfile::tempdir().unwrap();
-        for directory in 0..100 {
-            fs::create_dir_all(root.path().join(format!("{directory}/in"))).unwrap();
-        }
-        let late = Arc::new(Shared {
-            queue: Queue::default(),
-            eyes: Mutex::new(eyes(root.path())),
-            running: Mutex::default(),
-            shortfall: Mutex::default(),
-            store: None,
-            is_asleep: AtomicBool::new(false),
-            is_telling: AtomicBool::new(false),
-        });
-        let looker = Looker { shared: late.clone(), owner: owner(), late_since: Some(0) };
-        let thread = thread::spawn(move || looker.run());
-        let begun = Instant::now();
-        while !late.eyes.lock().unwrap().has_baseline {
-            assert!(begun.elapsed() < PATIENCE, "the look has not come to its end");
-            thread::yield_now();
-        }
-        late.queue.close();
-        thread.join().unwrap();
     }
 
     /// A command that runs beside.

@@ -15,6 +15,7 @@ use crate::{
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
     },
     terminal::{CreateError, SecretError, Unapproved},
+    workspace::WatchError,
 };
 
 /// Creating a terminal.
@@ -35,6 +36,10 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::AsksTooOften => quota("refusals_written", "16 KiB/s", error.to_string()),
         CreateError::Withheld(_) => {
             status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
+        }
+        CreateError::Unwatched(WatchError::TooMany { name, max }) => quota(name, max, with_causes(error)),
+        CreateError::Unwatched(WatchError::System(_)) => {
+            quota("workspace_threads", "the host's", with_causes(error))
         }
         CreateError::Sandbox(error) => sandbox(error),
         CreateError::Secret(error) => secret(error),
