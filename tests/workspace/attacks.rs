@@ -187,6 +187,78 @@ const WAYS: &[Way] = &[
         command: "cp x.sh .envrc",
         person: "test -f .envrc && . ./.envrc",
     },
+    Way {
+        name: "a command in the list of an interrupted rebase",
+        host: "echo 2 > file; git commit -qam second",
+        command: "printf 'edit %s\\nexec ./x.sh\\n' $(git rev-parse HEAD) > t; GIT_SEQUENCE_EDITOR='cp t' git rebase -i HEAD~1",
+        person: "GIT_EDITOR=true git rebase --continue",
+    },
+    Way {
+        name: "a command in the format of a rebase's list",
+        host: "echo 2 > file; git commit -qam second",
+        command: "git config rebase.instructionFormat '%s%nexec ./x.sh'",
+        person: "git rebase -q --force-rebase HEAD~1",
+    },
+    Way {
+        name: "an alias with an option that runs a program",
+        host: "echo 2 > file; git commit -qam second",
+        command: "git config alias.st 'rebase -x ./x.sh HEAD~1'",
+        person: "git st",
+    },
+    Way {
+        name: "the files of a repository elsewhere",
+        host: "",
+        command: "n=$(basename $PWD).mark; echo > $n; git add $n; git commit -qm mark; git config core.worktree $PWD/..",
+        person: "git reset --hard",
+    },
+    Way {
+        name: "the script that a configured interpreter is given",
+        host: "mkdir tools; printf '#!/bin/sh\\n' > tools/mon; git config core.fsmonitor 'sh tools/mon'",
+        command: "cat x.sh > tools/mon",
+        person: "git status",
+    },
+    Way {
+        name: "a directory of hooks that was configured and not there",
+        host: "git config core.hooksPath .githooks",
+        command: "mkdir .githooks; cp x.sh .githooks/pre-commit",
+        person: "git commit --allow-empty -m x",
+    },
+    Way {
+        name: "a configured program that comes with its directory",
+        host: "mkdir tools; printf '#!/bin/sh\\n' > tools/mon; chmod +x tools/mon; git config core.fsmonitor ./tools/mon",
+        command: "mkdir evil; cp x.sh evil/mon; rm tools/mon; sleep 2; rmdir tools; mv evil tools",
+        person: "git status",
+    },
+    Way {
+        name: "an editor's tasks in a project below",
+        host: "",
+        command: "mkdir -p packages/a/.vscode; echo {} > packages/a/.vscode/tasks.json",
+        person: "test -f packages/a/.vscode/tasks.json && ./x.sh",
+    },
+    Way {
+        name: "a change of an editor's tasks in a project below",
+        host: "mkdir -p sub/.vscode; echo {} > sub/.vscode/tasks.json",
+        command: "echo '{\"x\": 1}' > sub/.vscode/tasks.json",
+        person: "grep -q x sub/.vscode/tasks.json && ./x.sh",
+    },
+    Way {
+        name: "a toolchain in the workspace",
+        host: "",
+        command: "printf '[toolchain]\\npath = \"evil\"\\n' > rust-toolchain.toml",
+        person: "grep -q path rust-toolchain.toml && ./x.sh",
+    },
+    Way {
+        name: "another version control's hooks",
+        host: "",
+        command: "mkdir -p m/.hg; printf '[hooks]\\nupdate = ./x\\n' > m/.hg/hgrc",
+        person: "grep -q hooks m/.hg/hgrc && ./x.sh",
+    },
+    Way {
+        name: "the list of commands at a commit",
+        host: "",
+        command: "echo 'repos: []' > .pre-commit-config.yaml",
+        person: "test -f .pre-commit-config.yaml && ./x.sh",
+    },
 ];
 
 /// Prepares a workspace; the program in it leaves a mark beside it.

@@ -13,6 +13,10 @@ const WORK: &[&str] = &[
     "git -c protocol.file.allow=always submodule add -q $PWD/copy sub; git commit -qm sub; git submodule update --init",
     "git config alias.st status; git config core.fsmonitor true; git config --unset core.fsmonitor; git sparse-checkout set .",
     "mv copy moved; git -C moved status; cp -r moved again; git -C again log --oneline; rm -rf again",
+    "git config alias.lg 'log --oneline --graph'; git config alias.pu 'push -u origin HEAD'; printf '[toolchain]\nchannel = \"1\"\n' > rust-toolchain.toml",
+    "mkdir -p node_modules/x/.vscode m/.hg; echo {} > node_modules/x/.vscode/settings.json; printf '[paths]\ndefault = x\n' > m/.hg/hgrc",
+    "cp -r project copied; git worktree add -q second other; mv project renamed; git worktree remove --force second",
+    "git checkout -q other; for i in 1 2 3; do echo $i > x$i; git add x$i; git commit -qm x$i; done; git rebase -q -x true HEAD~2; git checkout -q -",
     "git branch -D other 2>&1; git config --rename-section remote.origin remote.up; git remote -v; git fsck 2>&1",
     "mkdir -p a/b/c target/debug; for i in 1 2 3 4 5; do echo $i > a/b/c/$i; done; rm -r a; echo ok > Makefile",
 ];
@@ -22,6 +26,7 @@ async fn everyday_git_is_left_alone() {
     let gateway = gateway();
     let session = session(&gateway, "workspace").await;
     outside(&session.workspace, REPOSITORY);
+    outside(&session.workspace, "mkdir -p project/.vscode; echo {} > project/.vscode/tasks.json");
     for work in WORK {
         let done = session.sh(&format!("set -e; {work}")).finish().await;
         assert_eq!(code(&done.outcome), 0, "{work}: {}", done.text());

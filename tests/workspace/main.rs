@@ -5,7 +5,9 @@ mod support;
 
 mod attacks;
 mod everyday;
+mod obstacles;
 mod sharing;
+mod told;
 
 use std::{path::Path, process::Command, sync::Arc};
 
