@@ -137,7 +137,7 @@ impl Tree {
     pub fn place(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let (directory, name) = self.parent(path)?;
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        nix::fcntl::openat(&directory, name, flags, Mode::empty())
+        with_rights_in(&directory, || nix::fcntl::openat(&directory, name, flags, Mode::empty()))
     }
 
     /// What is at a place, and when it was last changed (stat(2) `st_ctime`, in nanoseconds).
@@ -151,14 +151,16 @@ impl Tree {
         let content = match kind(&stat) {
             SFlag::S_IFDIR => Content::Directory,
             SFlag::S_IFLNK => readlinkat(&place, "").map_or(Content::Strange, |to| Content::Link(to.into())),
-            SFlag::S_IFREG => self.read(path, &stat).unwrap_or(Content::Strange),
+            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or(Content::Strange),
             _ => Content::Strange,
         };
         (content, stat.st_ctime.saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec))
     }
 
-    fn read(&self, path: &Path, seen: &FileStat) -> Result<Content, Errno> {
-        let file = self.open(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW)?;
+    fn read(place: &OwnedFd, seen: &FileStat) -> Result<Content, Errno> {
+        // By descriptor: its directory may be closed to its owner.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = nix::fcntl::open(&Self::by_descriptor(place), flags, Mode::empty())?;
         let stat = fstat(&file)?;
         if kind(&stat) != SFlag::S_IFREG || (stat.st_dev, stat.st_ino) != (seen.st_dev, seen.st_ino) {
             return Ok(Content::Strange);
@@ -274,7 +276,7 @@ fn move_aside(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 }
 
 /// Does something in a directory; where its owner may not write there, the owner is allowed to for as long.
-fn with_rights_in(directory: &OwnedFd, act: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+fn with_rights_in<T>(directory: &OwnedFd, act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match act() {
         Err(Errno::EACCES) => {
             let before = Mode::from_bits_truncate(fstat(directory)?.st_mode & 0o7777);

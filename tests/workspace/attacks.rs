@@ -189,8 +189,9 @@ const WAYS: &[Way] = &[
     },
     Way {
         name: "a command in the list of an interrupted rebase",
-        host: "echo 2 > file; git commit -qam second",
-        command: "printf 'edit %s\\nexec ./x.sh\\n' $(git rev-parse HEAD) > t; GIT_SEQUENCE_EDITOR='cp t' git rebase -i HEAD~1",
+        host: "echo 2 > file; git commit -qam second; printf 'edit %s\\nexec ./x.sh\\n' $(git rev-parse HEAD) > t; \
+               echo \"GIT_SEQUENCE_EDITOR='cp t' git rebase -i HEAD~1\" > r.sh",
+        command: "sh r.sh",
         person: "GIT_EDITOR=true git rebase --continue",
     },
     Way {
