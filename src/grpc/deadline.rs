@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
         assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         assert_eq!(parse("15000000n"), Some(Duration::from_millis(15)));
-        for bad in ["", "S", "1", "1s", "999999999S", "-1S", "1é"] {
+        for bad in ["", "S", "1", "1s", "999999999S", "-1S", "+1S", "1é"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -329,3 +329,29 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_status_is_longer_than_a_header_may_be() {
+        let status = status(
+            Code::Internal,
+            "é".repeat(5_000),
+            "LONG",
+            [("long", "é".repeat(5_000)), ("exact", "e".repeat(VALUE_MAX_BYTES))],
+        );
+        assert!(status.message().len() <= MESSAGE_MAX_BYTES, "{}", status.message().len());
+        let metadata = status.get_error_details().error_info().unwrap().metadata.clone();
+        assert!(metadata["long"].starts_with('é') && metadata["long"].len() <= VALUE_MAX_BYTES);
+        assert_eq!(metadata["exact"].len(), VALUE_MAX_BYTES);
+    }
+
+    #[test]
+    fn an_error_is_told_with_all_that_caused_it() {
+        let cause = std::io::Error::from_raw_os_error(libc::ENOSPC);
+        let error = crate::session::OpenError::Keep(cause);
+        assert_eq!(with_causes(&error), "the session cannot be kept: No space left on device (os error 28)");
+    }
+}
