@@ -291,3 +291,6 @@ impl Session {
 pub(super) fn mark_owner(process: Option<&OwnedFd>) -> io::Result<Option<ProcessMark>> {
     process.map_or(Ok(None), |process| ProcessMark::of(process.as_fd()))
 }
+
+#[cfg(test)]
+mod tests;
