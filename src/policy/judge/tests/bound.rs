@@ -43,9 +43,13 @@ fn requests_that_differ_in_one_part_have_digests_that_differ() {
         ("profile", Request { profile: Some("two".into()), ..request() }),
         ("program", command("false", &[])),
         ("argument", command("true", &["a"])),
+        ("another argument", command("true", &["b"])),
+        ("one argument of two", command("true", &["ab", "c"])),
+        ("the other of them", command("true", &["a", "bc"])),
         ("line", Request { program: Program::ShellLine("true".into()), ..request() }),
         ("cwd", Request { cwd: absolute("/work/b"), ..request() }),
         ("variable", Request { env: with_env("A"), ..request() }),
+        ("another variable", Request { env: with_env("B"), ..request() }),
         ("network", Request { network: Some(Network::Host), ..request() }),
         ("streams", Request { streams: Streams::Split, ..request() }),
         ("stdin", Request { stdin: Stdin::Open, ..request() }),
@@ -74,10 +78,13 @@ fn what_rules_give_and_which_files_there_are_is_in_the_digest() {
     .map(|(part, effects)| (part, digest_of(effects, &request(), 1)))
     .to_vec();
     digests.push(("a file that was exchanged", digest_of("", &request(), 2)));
-    let moved = RULES.replace("EFFECTS", "secrets = ['TOKEN']").replace("/secrets/token", "/secrets/moved");
-    let policy = PolicySet::parse("p", &moved).unwrap();
-    let permit = super::super::judge(&policy, &request(), &OnPaths { version: 1 }, None).unwrap();
-    digests.push(("the file of a secret", permit.digest()));
+    let with_secret = |name: &str, from: &str, to: &str| {
+        let rules = RULES.replace("EFFECTS", &format!("secrets = ['{name}']")).replace(from, to);
+        let policy = PolicySet::parse("p", &rules).unwrap();
+        super::super::judge(&policy, &request(), &OnPaths { version: 1 }, None).unwrap().digest()
+    };
+    digests.push(("the file of a secret", with_secret("TOKEN", "/secrets/token", "/secrets/moved")));
+    digests.push(("the name of a secret", with_secret("OTHER", "/secrets/other", "/secrets/token")));
     assert_all_differ(&digests);
 }
 
