@@ -9,6 +9,7 @@ use std::{
     time::Instant,
 };
 
+use nix::errno::Errno;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -243,6 +244,10 @@ impl Eyes {
             }
             (_, _) => self.tree.set_aside(&sight.path).map(|()| Action::Quarantined),
         };
+        if action == Err(Errno::ENOENT) {
+            // It has gone meanwhile, or was moved aside with its directory.
+            return;
+        }
         let action = action.unwrap_or_else(|errno| Action::Failed(errno.to_string()));
         let sha256 = match &sight.content {
             Content::File { bytes, .. } => Some(base16(&Sha256::digest(bytes))),
