@@ -133,7 +133,7 @@ fn is_any_case(pattern: &str) -> bool {
 }
 
 /// Whether a word of a value is as a listed one, in which `*` stands for what cannot mean anything else to a shell. `#` is a
-/// number: ksh takes any other text for an expression.
+/// number: older versions of ksh take any other text for an expression.
 fn word_matches(known: &str, word: &str) -> bool {
     if known == "#" {
         return !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());

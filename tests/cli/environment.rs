@@ -101,8 +101,8 @@ fn what_agents_pass_every_day_reaches_the_command() {
     }
 }
 
-/// Tools that take commands, code or expressions from variables: name, value (`@` is the attack), and the line.
-const TAKEN_FOR_COMMANDS: [(&str, &str, &str, &str); 11] = [
+/// Tools that take commands or code from variables: name, value (`@` is the attack), and the line.
+const TAKEN_FOR_COMMANDS: [(&str, &str, &str, &str); 8] = [
     ("make", "RM", "@", "make clean"),
     ("make", ".SHELLFLAGS", "-c @;", "make hi"),
     ("make", "COMPILE.c", "@", "make a.o"),
@@ -116,9 +116,6 @@ const TAKEN_FOR_COMMANDS: [(&str, &str, &str, &str); 11] = [
         "python3 -c 'import sysconfig; sysconfig.get_config_vars()'",
     ),
     ("bash", "OLDPWD", "/usr", "cd -P - && [ \"$PWD\" = /usr ] && echo ATTACK"),
-    ("mksh", "COLUMNS", "a[$(@)]", "mksh -c :"),
-    ("mksh", "SECONDS", "a[$(@)]", "mksh -c :"),
-    ("mksh", "LINENO", "a[$(@)]", "mksh -c :"),
 ];
 
 #[test]
