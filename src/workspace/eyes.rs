@@ -189,6 +189,8 @@ impl Eyes {
         let mut changes = Vec::new();
         let mut found = Vec::new();
         self.walk.look(&self.tree, until, &mut |sight| found.push(sight));
+        // What has gone is forgotten last: what was renamed is compared with what it was.
+        found.sort_by_key(|sight| sight.content == Content::Absent);
         // What was looked at twice is judged once: the second sight is older than what was done about the first.
         let mut judged = BTreeSet::new();
         for sight in found {

@@ -100,7 +100,7 @@ async fn a_writable_directory_of_a_profile_is_watched_too() {
     let changes = &done.outcome.workspace_changes;
     assert_eq!(changes.len(), 1, "{}{}", done.text(), shown(changes));
     assert!(changes[0].path.ends_with("/r/.git/config"), "{}", shown(changes));
-    assert_eq!(left, "");
+    assert!(!left.contains("fsmonitor"), "{left}");
     session.close().await;
     gateway.stop();
 }
