@@ -254,7 +254,8 @@ fn a_follower_does_not_leave_a_file_for_one_that_was_begun_and_taken_back() {
 fn what_callers_must_not_write_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let journal = Journal::open(options(&root.path().join("journal"))).unwrap();
-    let closed = Record::FileClosed(FileClosed { records: 1, next: "x".to_owned() });
+    let closed =
+        Record::FileClosed(FileClosed { records: 1, next: "x".to_owned(), written: Default::default() });
     assert!(matches!(journal.append(&closed), Err(AppendError::Reserved)));
     let long = Record::SessionClosed(provost::journal::SessionClosed {
         principal: "uid:0".to_owned(),
