@@ -84,7 +84,7 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {
 fn log_to(file: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().create(true).append(true).open(file);
     let opened = opened
-        .map_err(|error| Failure::own(format!("cannot write {}", crate::printable::path(&file)), error))?;
+        .map_err(|error| Failure::own(format!("cannot write {}", crate::printable::path(file)), error))?;
     let filter = EnvFilter::builder()
         .with_env_var(super::serve::LOG_VARIABLE)
         .with_default_directive(tracing::Level::INFO.into());

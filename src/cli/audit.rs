@@ -310,7 +310,7 @@ fn page(folder: &Folder, report: &Report) -> String {
         }
         _ => "no records".to_owned(),
     };
-    line(format!("{}: {}: {range}", crate::printable::path(&folder.path()), as_word(&report.verdict())));
+    line(format!("{}: {}: {range}", crate::printable::path(folder.path()), as_word(&report.verdict())));
     if let Some(through) = report.signed_through {
         line(format!("signed by the key up to record {through}"));
     }
@@ -324,7 +324,7 @@ fn as_word(value: &impl serde::Serialize) -> String {
 }
 
 fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
-    Failure::own(format!("cannot read the journal {}", crate::printable::path(&folder.path())), error)
+    Failure::own(format!("cannot read the journal {}", crate::printable::path(folder.path())), error)
         .advise("name its folder with --journal")
 }
 

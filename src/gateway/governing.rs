@@ -94,7 +94,7 @@ pub enum Distrust {
 #[derive(Debug, thiserror::Error)]
 pub enum Conflict {
     /// A session that is open would reach it.
-    #[error("session {session} is open, and {error} ({})", crate::printable::path(&error.governing()))]
+    #[error("session {session} is open, and {error} ({})", crate::printable::path(error.governing()))]
     Session {
         /// The session.
         session: SessionId,
@@ -102,7 +102,7 @@ pub enum Conflict {
         error: GoverningError,
     },
     /// A profile shows it to commands.
-    #[error("profile {profile}: {error} ({})", crate::printable::path(&error.governing()))]
+    #[error("profile {profile}: {error} ({})", crate::printable::path(error.governing()))]
     Profile {
         /// The profile.
         profile: String,

@@ -287,7 +287,7 @@ pub(super) async fn tell_health(recorder: &Recorder, health: &HealthReporter) ->
                     step = failure.step.name(),
                     errno = failure.source.raw_os_error(),
                     cause = %failure.source,
-                    folder = %crate::printable::path(&journal.folder().path()),
+                    folder = %crate::printable::path(journal.folder().path()),
                     "the journal cannot be written: no command is started until it can; kills and releases go on"
                 );
                 health.set_not_serving::<TerminalsServer<TerminalsService>>().await;

@@ -116,7 +116,7 @@ pub enum ServeError {
     #[error(
         "session {session} of the gateway before still runs commands, and {error} ({}): end it under the \
          configuration that it was opened under, or with `provost reap --state STATE --all`",
-        crate::printable::path(&error.governing())
+        crate::printable::path(error.governing())
     )]
     Adopted {
         /// The session.

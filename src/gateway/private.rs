@@ -46,7 +46,7 @@ pub(super) fn remove(folder: &Path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::error!(folder = %crate::printable::path(&folder), error = %error, "cannot remove")
+            tracing::error!(folder = %crate::printable::path(folder), error = %error, "cannot remove")
         }
     }
 }

@@ -56,7 +56,7 @@ fn check_paths(profile: &Profile) -> Result<(), Wrong> {
     ];
     for (key, list) in lists {
         if let Some(path) = list.iter().find(|path| !is_plain_absolute(path)) {
-            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(&path)));
+            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(path)));
         }
     }
     for (key, list) in [("protected", &files.protected), ("reserved", &files.reserved)] {
@@ -70,17 +70,17 @@ fn check_paths(profile: &Profile) -> Result<(), Wrong> {
         if let Some(path) = list.iter().find(|path| !is_plain(path)) {
             return wrong(
                 key,
-                format!("{} must be relative to a root, without \"..\"", crate::printable::path(&path)),
+                format!("{} must be relative to a root, without \"..\"", crate::printable::path(path)),
             );
         }
     }
     for (key, path) in [("shell", &profile.shell), ("home", &profile.identity.home)] {
         if !is_plain_absolute(path) {
-            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(&path)));
+            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(path)));
         }
     }
     if let Some(path) = profile.path.iter().find(|path| path.to_string_lossy().contains(':')) {
-        return wrong("path", format!("{} must not hold \":\"", crate::printable::path(&path)));
+        return wrong("path", format!("{} must not hold \":\"", crate::printable::path(path)));
     }
     if profile.path.is_empty() {
         return wrong("path", "must name at least one folder");

@@ -91,7 +91,7 @@ impl Secrets {
         let mut values = Vec::new();
         for Grant { name, file } in grants {
             let value = read(file).map_err(|fault| {
-                tracing::error!(secret.name = name, secret.file = %crate::printable::path(&file), error = %fault, "secret not read");
+                tracing::error!(secret.name = name, secret.file = %crate::printable::path(file), error = %fault, "secret not read");
                 SecretError { name: name.clone(), fault }
             })?;
             values.push((name.clone(), value));

@@ -97,7 +97,7 @@ fn sandbox(error: &StartError) -> Status {
         }
         StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
             // What mount_setattr(2) answers, and the only errno that is explained like this.
-            let metadata = [("errno", libc::EINVAL.to_string()), ("path", crate::printable::path(&path))];
+            let metadata = [("errno", libc::EINVAL.to_string()), ("path", crate::printable::path(path))];
             confinement("id_map", with_causes(error), metadata)
         }
         StartError::Launch(LaunchError::Governing(_)) => confinement("governing", with_causes(error), []),
@@ -118,7 +118,7 @@ fn sandbox(error: &StartError) -> Status {
         ) => confinement("launch", with_causes(error), []),
         StartError::Connect(_) | StartError::Silent => confinement("connect", with_causes(error), []),
         StartError::RootGone(path) => {
-            confinement("root", with_causes(error), [("path", crate::printable::path(&path))])
+            confinement("root", with_causes(error), [("path", crate::printable::path(path))])
         }
         StartError::Descriptors(_) => spawn_status(
             SpawnError::LimitReached,
