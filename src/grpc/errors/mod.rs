@@ -344,7 +344,7 @@ mod tests {
         );
         assert!(status.message().len() <= MESSAGE_MAX_BYTES, "{}", status.message().len());
         let metadata = status.get_error_details().error_info().unwrap().metadata.clone();
-        assert!(metadata["long"].starts_with('é') && metadata["long"].len() <= VALUE_MAX_BYTES);
+        assert!(metadata["long"].starts_with("é") && metadata["long"].len() <= VALUE_MAX_BYTES);
         assert_eq!(metadata["exact"].len(), VALUE_MAX_BYTES);
     }
 
