@@ -311,7 +311,6 @@ mod tests {
             ("SOURCE_DATE_EPOCH", "0"),
             ("CLAUDECODE", "1"),
             ("SHLVL", "1"),
-            ("ELECTRON_SKIP_BINARY_DOWNLOAD", "1"),
             ("PUPPETEER_SKIP_CHROMIUM_DOWNLOAD", "true"),
             ("IN_NIX_SHELL", "pure"),
         ] {
