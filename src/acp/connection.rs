@@ -55,7 +55,7 @@ pub struct Ended {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The agent cannot be started.
-    #[error("cannot start the agent {}", crate::printable::path(&program))]
+    #[error("cannot start the agent {}", crate::printable::path(program))]
     Agent {
         /// Its program.
         program: std::path::PathBuf,

@@ -176,7 +176,7 @@ fn trust(socket: &Path) -> Trust {
         if metadata.uid() != user && metadata.uid() != 0 {
             return Trust::Strangers(format!(
                 "{} belongs to uid {}",
-                crate::printable::path(&path),
+                crate::printable::path(path),
                 metadata.uid()
             ));
         }

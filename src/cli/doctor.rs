@@ -80,7 +80,7 @@ impl JournalRoom {
         format!(
             "\nThe journal in {} has room for {free_bytes} bytes: a gateway that cannot write it starts no command. \
              Make room; it goes on by itself.\n",
-            crate::printable::path(&folder)
+            crate::printable::path(folder)
         )
     }
 }

@@ -51,7 +51,7 @@ pub enum ConnectError {
     #[error("gateway address {0:?} is not of the form unix:PATH")]
     Address(String),
     /// Nothing listens there.
-    #[error("cannot connect to the gateway at {}", crate::printable::path(&path))]
+    #[error("cannot connect to the gateway at {}", crate::printable::path(path))]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// Something listens, and does not speak HTTP/2.
-    #[error("no gateway answers at {}", crate::printable::path(&path))]
+    #[error("no gateway answers at {}", crate::printable::path(path))]
     Handshake {
         /// The socket.
         path: PathBuf,

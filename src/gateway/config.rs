@@ -106,7 +106,7 @@ impl Default for IdRange {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {}", crate::printable::path(&path))]
+    #[error("cannot read {}", crate::printable::path(path))]
     Read {
         /// The file.
         path: PathBuf,

@@ -31,7 +31,9 @@ pub enum Distrust {
     /// Somebody else owns it, or what is on the way to it.
     #[error(
         "the {kind} cannot be trusted: {} belongs to uid {owner}, mode {mode:04o}, and must belong to {wanted}: \
-         `chown {wanted} {}`", crate::printable::path(&path), crate::printable::path(&path)
+         `chown {wanted} {}`",
+        crate::printable::path(path),
+        crate::printable::path(path)
     )]
     Owner {
         /// What governs.
@@ -48,7 +50,8 @@ pub enum Distrust {
     /// Others than its owner can change it, or what is on the way to it.
     #[error(
         "the {kind} cannot be trusted: others can write to {} (uid {owner}, mode {mode:04o}): `chmod go-w {}`",
-        crate::printable::path(&path), crate::printable::path(&path)
+        crate::printable::path(path),
+        crate::printable::path(path)
     )]
     Writable {
         /// What governs.
@@ -63,7 +66,8 @@ pub enum Distrust {
     /// It has another name, which may lie where commands work.
     #[error(
         "the {kind} cannot be trusted: {} (uid {owner}, mode {mode:04o}) has {links} hard links, and by another one \
-         it could be changed or read: replace it by a copy", crate::printable::path(&path)
+         it could be changed or read: replace it by a copy",
+        crate::printable::path(path)
     )]
     Linked {
         /// What governs.
@@ -78,7 +82,7 @@ pub enum Distrust {
         links: u64,
     },
     /// It cannot be looked at.
-    #[error("cannot look at the {kind} {}", crate::printable::path(&path))]
+    #[error("cannot look at the {kind} {}", crate::printable::path(path))]
     Look {
         /// What governs.
         kind: Kind,

@@ -88,7 +88,7 @@ pub enum JournalError {
     #[error("the journal cannot be opened")]
     Open(#[from] journal::OpenError),
     /// The key that is to sign it cannot be used.
-    #[error("the journal's signing_key {} cannot be used", crate::printable::path(&path))]
+    #[error("the journal's signing_key {} cannot be used", crate::printable::path(path))]
     Key {
         /// The file.
         path: PathBuf,

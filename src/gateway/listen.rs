@@ -35,7 +35,10 @@ pub enum ListenError {
     #[error("a gateway already listens at {}, or another process holds a socket there", crate::printable::path(.0))]
     InUse(PathBuf),
     /// Somebody else's socket, whose process has ended.
-    #[error("{} is a socket of uid {owner} that nobody holds any more: remove it to listen there", crate::printable::path(&path))]
+    #[error(
+        "{} is a socket of uid {owner} that nobody holds any more: remove it to listen there",
+        crate::printable::path(path)
+    )]
     Foreign {
         /// The socket.
         path: PathBuf,
@@ -46,7 +49,7 @@ pub enum ListenError {
     #[error("{} exists and is not a socket", crate::printable::path(.0))]
     NotASocket(PathBuf),
     /// The system refused.
-    #[error("cannot listen at {}", crate::printable::path(&path))]
+    #[error("cannot listen at {}", crate::printable::path(path))]
     System {
         /// The socket.
         path: PathBuf,
@@ -64,7 +67,10 @@ pub enum ListenError {
         source: Option<io::Error>,
     },
     /// The service manager listens elsewhere than the configuration says, where clients would look in vain.
-    #[error("the service manager listens at {passed}, the configuration says {}", crate::printable::path(&configured))]
+    #[error(
+        "the service manager listens at {passed}, the configuration says {}",
+        crate::printable::path(configured)
+    )]
     Elsewhere {
         /// The passed socket's address.
         passed: String,

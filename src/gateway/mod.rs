@@ -125,7 +125,7 @@ pub enum ServeError {
         error: GoverningError,
     },
     /// The state folder cannot be used.
-    #[error("cannot use the state folder {}", crate::printable::path(&path))]
+    #[error("cannot use the state folder {}", crate::printable::path(path))]
     State {
         /// The folder.
         path: PathBuf,

@@ -23,7 +23,7 @@ const LARGEST_FILE_BYTES: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be read.
-    #[error("cannot read {}", crate::printable::path(&path))]
+    #[error("cannot read {}", crate::printable::path(path))]
     Read {
         /// The file or folder.
         path: PathBuf,

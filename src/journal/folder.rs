@@ -128,7 +128,7 @@ pub enum HeadError {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// It cannot be made or used.
-    #[error("the journal's folder {} cannot be used", crate::printable::path(&path))]
+    #[error("the journal's folder {} cannot be used", crate::printable::path(path))]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -137,7 +137,10 @@ pub enum FolderError {
         source: io::Error,
     },
     /// Others than its owner may write to it, or its owner is not this user.
-    #[error("the journal's folder {} must belong to user {uid} alone, and has owner {owner} and mode {mode:o}", crate::printable::path(&path))]
+    #[error(
+        "the journal's folder {} must belong to user {uid} alone, and has owner {owner} and mode {mode:o}",
+        crate::printable::path(path)
+    )]
     Exposed {
         /// The folder.
         path: PathBuf,
@@ -149,7 +152,7 @@ pub enum FolderError {
         mode: u32,
     },
     /// Another writer has it.
-    #[error("the journal in {} is being written by another process", crate::printable::path(&path))]
+    #[error("the journal in {} is being written by another process", crate::printable::path(path))]
     Locked {
         /// The folder.
         path: PathBuf,

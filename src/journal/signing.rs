@@ -37,7 +37,7 @@ pub struct JournalPublicKey(VerifyingKey);
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// It cannot be read.
-    #[error("the key {} cannot be read", crate::printable::path(&path))]
+    #[error("the key {} cannot be read", crate::printable::path(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,10 @@ pub enum KeyError {
         source: io::Error,
     },
     /// Others than its owner can read it.
-    #[error("the key {} can be read by others: its mode is {mode:o}, and must be 600 or 400", crate::printable::path(&path))]
+    #[error(
+        "the key {} can be read by others: its mode is {mode:o}, and must be 600 or 400",
+        crate::printable::path(path)
+    )]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -54,7 +57,7 @@ pub enum KeyError {
         mode: u32,
     },
     /// It is no Ed25519 key of this kind in PEM.
-    #[error("{} is no Ed25519 {wanted} key in PEM", crate::printable::path(&path))]
+    #[error("{} is no Ed25519 {wanted} key in PEM", crate::printable::path(path))]
     Form {
         /// The file.
         path: PathBuf,

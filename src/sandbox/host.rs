@@ -64,7 +64,7 @@ pub enum GroupError {
     #[error("there is no cgroup {}", crate::printable::path(.0))]
     Missing(PathBuf),
     /// /proc does not tell.
-    #[error("cannot find the cgroup {}", crate::printable::path(&group))]
+    #[error("cannot find the cgroup {}", crate::printable::path(group))]
     Proc {
         /// Which one.
         group: PathBuf,

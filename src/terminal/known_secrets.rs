@@ -176,7 +176,7 @@ impl File {
             Err(SecretFault::NotAFile) => was_hidden,
             Err(fault) => {
                 if !was_hidden {
-                    tracing::error!(secret.file = %crate::printable::path(&path), error = %fault, "a secret is not known");
+                    tracing::error!(secret.file = %crate::printable::path(path), error = %fault, "a secret is not known");
                 }
                 self.is_hidden = true;
                 !was_hidden

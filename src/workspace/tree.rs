@@ -127,12 +127,6 @@ impl Tree {
         Ok(names)
     }
 
-    /// Whether a directory has nothing of this name. Asked of the kernel: names that differ may mean the same file.
-    pub fn has_not(directory: &OwnedFd, name: &OsStr) -> bool {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        nix::fcntl::openat(directory, name, flags, Mode::empty()).err() == Some(Errno::ENOENT)
-    }
-
     /// Opens whatever is at a place without reading it.
     pub fn place(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let (directory, name) = self.parent(path)?;

@@ -59,8 +59,8 @@ async fn what_is_pending_is_listed_by_session_until_it_is_answered() {
             let id = post(touch(session, "made")).await;
             let of_other = post(touch(other, "made")).await;
             assert_eq!(desk.pending("").await, [id.clone(), of_other.clone()]);
-            assert_eq!(desk.pending(&session.id).await, [id.clone()]);
-            assert_eq!(desk.pending(&other.id).await, [of_other.clone()]);
+            assert_eq!(desk.pending(&session.id).await, std::slice::from_ref(&id));
+            assert_eq!(desk.pending(&other.id).await, std::slice::from_ref(&of_other));
             desk.deny(&id).await;
             assert_eq!(desk.pending("").await, [of_other]);
             assert!(desk.pending(&session.id).await.is_empty());

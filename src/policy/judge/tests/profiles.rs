@@ -57,7 +57,7 @@ fn a_command_gets_the_secrets_of_its_profile_and_of_its_rule_and_no_other() {
     let grant =
         |name: &str, file: &str| Grant { name: name.to_owned(), file: std::path::PathBuf::from(file) };
     let other = grant("OTHER", "/secrets/other");
-    assert_eq!(order(&command("any", &[])).secrets(), [other.clone()]);
+    assert_eq!(order(&command("any", &[])).secrets(), std::slice::from_ref(&other));
     assert_eq!(order(&command("few", &[])).secrets(), [other, grant("TOKEN", "/secrets/token")]);
 }
 
