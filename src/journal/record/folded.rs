@@ -102,7 +102,7 @@ impl<'a> Fold<'a> {
         while at + SHORTEST <= bytes.len() {
             let found = text.is_char_boundary(at).then(|| places.get(&bytes[at..at + SHORTEST])).flatten();
             let mut length = found.map_or(0, |place| same_bytes(&of[*place..], &bytes[at..]));
-            while !text.is_char_boundary(at + length) {
+            while length > 0 && !text.is_char_boundary(at + length) {
                 length -= 1;
             }
             match found {
