@@ -18,6 +18,9 @@ use crate::wire::{DecodeError, Decoder, HEADER_BYTES, MAX_DESCRIPTORS};
 /// How many bytes one receive takes in at most.
 const RECEIVE_BYTES: usize = 32 << 10;
 
+/// Frames without descriptors are put together up to about this.
+const TOGETHER_BYTES: usize = 16 << 10;
+
 /// Room for one control message with [`MAX_DESCRIPTORS`] descriptors, in `u64`s so that it is aligned for
 /// `cmsghdr`.
 const CONTROL_WORDS: usize = 130;
@@ -174,6 +177,15 @@ impl FrameSender {
     pub fn push(&mut self, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>) {
         debug_assert!(frame.len() >= HEADER_BYTES && usize::from(frame[4]) == descriptors.len());
         self.queued_bytes += frame.len();
+        if let Some(last) = self.queue.back_mut()
+            && last.descriptors.is_empty()
+            && descriptors.is_empty()
+            && last.frame.len() < TOGETHER_BYTES
+        {
+            // Sent in one call, and received in one.
+            last.frame.extend(frame);
+            return;
+        }
         self.queue.push_back(Outgoing { frame, sent: 0, descriptors });
     }
 

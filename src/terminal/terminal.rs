@@ -420,7 +420,7 @@ impl Terminal {
     }
 
     fn publish(&self, stage: Stage) {
-        self.stage.send_replace(stage);
+        stage.publish(&self.stage);
         self.progress.notify_waiters();
         if self.changes.receiver_count() > 0
             && let Some(this) = self.this.upgrade()

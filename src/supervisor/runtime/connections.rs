@@ -6,6 +6,7 @@
 use std::{
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
+    time::Duration,
 };
 
 use nix::{errno::Errno, sys::epoll::EpollFlags};
@@ -29,6 +30,19 @@ pub(super) const MAX_QUEUED_BYTES: usize = 8 << 20;
 
 /// Receives from one connection before another one is told what there is: more than a socket holds.
 pub(super) const HEARD_OUT_RECEIVES: usize = 64;
+
+/// How long something is put off that can wait for what is said next: a gateway that is woken once for both is woken once
+/// less.
+const SOON: Duration = Duration::from_millis(1);
+
+/// When a peer is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// At once, with all that was put off.
+    Now,
+    /// With what it is told next.
+    Soon,
+}
 
 /// Whether a receive brought anything, so that there may be more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,7 +166,7 @@ impl Runtime {
         let Some(connection) = self.connections.remove(key) else { return };
         let greeted = connection.greeting == Greeting::Done;
         if greeted && self.die_with_gateway && !self.has_gateway() {
-            self.begin_shutdown(std::time::Duration::ZERO, None);
+            self.begin_shutdown(Duration::ZERO, None);
         }
     }
 
@@ -179,7 +193,7 @@ impl Runtime {
     ) {
         let message = FromSupervisor { sequence, message: Some(message) };
         match encode(&message, descriptors.len()) {
-            Ok(frame) => self.send(key, frame, descriptors),
+            Ok(frame) => self.send(key, frame, descriptors, When::Now),
             // All answers are far below the bounds; if one is not, the peer must not wait for it for ever.
             Err(_) => self.drop_connection(key),
         }
@@ -187,22 +201,47 @@ impl Runtime {
 
     /// Tells every gateway.
     pub(super) fn broadcast(&mut self, message: from_supervisor::Message) {
+        self.tell_all(message, When::Now);
+        // With it went what was put off.
+        self.tells_at = None;
+    }
+
+    /// Tells every gateway, together with what it is told next or a moment later.
+    pub(super) fn broadcast_soon(&mut self, message: from_supervisor::Message) {
+        self.tell_all(message, When::Soon);
+        let at = self.now + SOON;
+        self.tells_at.get_or_insert(at);
+    }
+
+    fn tell_all(&mut self, message: from_supervisor::Message, when: When) {
         let Ok(frame) = encode(&FromSupervisor { sequence: 0, message: Some(message) }, 0) else { return };
         for key in self.connections.keys() {
             if self.connections.get(key).is_some_and(|one| one.greeting == Greeting::Done) {
-                self.send(key, frame.clone(), Vec::new());
+                self.send(key, frame.clone(), Vec::new(), when);
             }
         }
     }
 
-    fn send(&mut self, key: Key, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>) {
+    /// Sends what was put off, if it is time.
+    pub(super) fn tell_put_off(&mut self) {
+        if self.tells_at.is_some_and(|at| at <= self.now) {
+            self.tells_at = None;
+            for key in self.connections.keys() {
+                if self.connections.get(key).is_some_and(|one| one.sender.queued_bytes() > 0) {
+                    self.flush(key);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, key: Key, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>, when: When) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.sender.queued_bytes() > MAX_QUEUED_BYTES {
             return self.drop_connection(key);
         }
-        let idle = connection.sender.queued_bytes() == 0;
         connection.sender.push(frame, descriptors);
-        if idle {
+        // Of a socket that takes no more it is told when it does.
+        if when == When::Now && !connection.watches_write {
             self.flush(key);
         }
     }

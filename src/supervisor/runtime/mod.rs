@@ -110,6 +110,8 @@ struct Runtime {
     shutdown: Option<Shutdown>,
     /// When to end because something of a command outlives its kill.
     end_at: Option<Instant>,
+    /// When to say what was put off.
+    tells_at: Option<Instant>,
     /// A gateway has said Hello.
     greeted: bool,
     /// When to end, if none has by then.
@@ -156,6 +158,7 @@ impl Runtime {
             scan_at: Some(Instant::now()),
             shutdown: None,
             end_at: None,
+            tells_at: None,
             greeted: false,
             alone_until: Instant::now() + UNGREETED_LIMIT,
             now: Instant::now(),
@@ -192,6 +195,7 @@ impl Runtime {
         }
         self.score.lower_at(self.now);
         self.wake_terminals();
+        self.tell_put_off();
         Ok(())
     }
 
@@ -200,7 +204,10 @@ impl Runtime {
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.give_up_at);
         let alone = (!self.greeted).then_some(self.alone_until);
         let lowers = self.score.lowers();
-        [terminal, self.scan_at, shutdown, alone, self.end_at, lowers].into_iter().flatten().min()
+        [terminal, self.scan_at, shutdown, alone, self.end_at, self.tells_at, lowers]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether no gateway has ever come: the one that started this sandbox died before it could, and none came after

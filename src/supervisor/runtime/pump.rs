@@ -127,8 +127,10 @@ impl Runtime {
             return;
         }
         let Some(terminal) = self.terminals.get(key) else { return };
-        let progress = Progress { terminal_id: terminal.id.clone(), at_end: terminal.is_drained() };
-        self.broadcast(Message::Progress(progress));
+        let at_end = terminal.is_drained();
+        let progress = Message::Progress(Progress { terminal_id: terminal.id.clone(), at_end });
+        // Who closes its output is about to exit, as a rule: a gateway need not wake up for each.
+        if at_end { self.broadcast_soon(progress) } else { self.broadcast(progress) }
     }
 
     fn output(&mut self, key: Key, index: usize) -> Option<&mut Output> {
