@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
 
     // The public services only: reflection shows what callers may call, neither the supervisor's protocol nor what lies
-    // in the state folder.
+    // in the state directory.
     let public = files.iter().filter(|file| file.starts_with("proto/provost/v1/"));
     let public = protox::compile(public, ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);

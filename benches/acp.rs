@@ -115,8 +115,8 @@ impl Drop for Echo {
 
 /// An agent that asks for the output of a command that has filled its megabyte, every 250 ms.
 fn polling() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut agent = Agent::start(folder.path());
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut agent = Agent::start(directory.path());
     let script = format!("head -c {} /dev/zero | tr '\\0' x; echo; exec sleep 1000", POLLED_BYTES - 1);
     let params =
         json!({"sessionId": "s", "command": "sh", "args": ["-c", script], "outputByteLimit": POLLED_BYTES});
@@ -154,8 +154,8 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(folder: &Path) -> Self {
-        let (inward, outward) = (folder.join("in"), folder.join("out"));
+    fn start(directory: &Path) -> Self {
+        let (inward, outward) = (directory.join("in"), directory.join("out"));
         for path in [&inward, &outward] {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("pipes can be made");
         }
@@ -171,8 +171,8 @@ impl Agent {
         let from_shim = BufReader::new(File::open(&inward).expect("the pipe opens"));
         let mut editor = shim.stdin.take().expect("it is piped");
         let mut agent = Self { shim, editor: None, to_shim, from_shim, next_id: 0 };
-        let workspace = folder.join("workspace");
-        fs::create_dir(&workspace).expect("a folder can be made");
+        let workspace = directory.join("workspace");
+        fs::create_dir(&workspace).expect("a directory can be made");
         for (id, method, params, result) in [
             (1, "initialize", json!({"protocolVersion": 1}), json!({"protocolVersion": 1})),
             (2, "session/new", json!({"cwd": workspace, "mcpServers": []}), json!({"sessionId": "s"})),

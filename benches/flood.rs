@@ -153,7 +153,7 @@ fn resident_mib(pid: u32) -> u64 {
 
 /// A gateway's directory, open to the attacker, and a terminal of the attacker's there.
 struct Place {
-    folder: PathBuf,
+    directory: PathBuf,
     socket: PathBuf,
     terminal: String,
 }
@@ -161,10 +161,10 @@ struct Place {
 impl Place {
     async fn open(gateway: &Gateway) -> Self {
         let socket = PathBuf::from(gateway.address().trim_start_matches("unix:"));
-        let folder = gateway.workspace().parent().expect("it lies in the gateway's folder").to_owned();
-        fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("it is ours");
+        let directory = gateway.workspace().parent().expect("it lies in the gateway's directory").to_owned();
+        fs::set_permissions(&directory, Permissions::from_mode(0o755)).expect("it is ours");
         fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
-        let work = folder.join("attacker");
+        let work = directory.join("attacker");
         fs::create_dir(&work).expect("a directory can be made");
         chown(&work, Some(ATTACKER), Some(ATTACKER)).expect("root can give it away");
         // The kernel reports the uid that connects.
@@ -176,11 +176,11 @@ impl Place {
         let session = client.sessions.create(request).await.expect("a session").into_inner().id;
         let zeros = ["head", "-c", &OUTPUT_BYTES.to_string(), "/dev/zero"];
         let terminal = gateway::create_and_wait(&mut client, gateway::command(&session, &zeros)).await;
-        Self { folder, socket, terminal }
+        Self { directory, socket, terminal }
     }
 
     fn flood(&self, kind: &str, connections: u32, streams: u32, field_and_path: &[&str]) -> Attacking {
-        let program = Attack::compiled("flood").placed_in(&self.folder);
+        let program = Attack::compiled("flood").placed_in(&self.directory);
         fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
         let mut child = Command::new(program)
             .arg(&self.socket)
@@ -200,7 +200,7 @@ impl Place {
 
     /// Two loops of commands with as many bytes as a request may have.
     fn large_requests(&self) -> Attacking {
-        let (program, work) = (self.folder.join("provost"), self.folder.join("attacker"));
+        let (program, work) = (self.directory.join("provost"), self.directory.join("attacker"));
         if !program.exists() {
             fs::copy(gateway::PROVOST, &program).expect("the program can be copied");
         }
@@ -229,7 +229,7 @@ impl Place {
 
     /// Sessions on a FUSE mount whose server never answers.
     fn hung_mount(&self) -> Attacking {
-        let at = self.folder.join("hung");
+        let at = self.directory.join("hung");
         fs::create_dir_all(&at).expect("a directory can be made");
         let device = File::options().read(true).write(true).open("/dev/fuse").expect("the host has FUSE");
         let options = format!(

@@ -1,7 +1,7 @@
 //! What an append costs by each rule of syncing: one at a time, two records together as a spawn has them, and with
 //! many threads; and how fast the journal is verified.
 //!
-//! Run by `cargo bench --bench journal`, with `--records N` for another number. The folder is below `target`, so that
+//! Run by `cargo bench --bench journal`, with `--records N` for another number. The directory is below `target`, so that
 //! it is on the disk that is built on.
 
 use std::{
@@ -13,7 +13,8 @@ use std::{
 };
 
 use provost::journal::{
-    Append, Folder, Journal, JournalOptions, KillAsked, Record, Retention, SyncRule, verify,
+    AppendFuture, Journal, JournalDirectory, JournalOptions, KillRequested, Record, Retention, SyncRule,
+    verify,
 };
 
 #[path = "support/statistics.rs"]
@@ -34,9 +35,9 @@ fn main() {
     let within = Duration::from_millis(50);
     let rules = [("batch", SyncRule::Batch { within }), ("always", SyncRule::Always), ("off", SyncRule::Off)];
     for (name, sync) in rules {
-        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-        let folder = root.path().join("journal");
-        let journal = Journal::open(options(&folder, sync)).expect("a journal can be opened");
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+        let directory = root.path().join("journal");
+        let journal = Journal::open(options(&directory, sync)).expect("a journal can be opened");
         let single = measured(records, |n| {
             journal.append(&record(n)).expect("the disk takes it");
         });
@@ -54,7 +55,7 @@ fn main() {
         let rate = (THREADS * each) as f64 / begun.elapsed().as_secs_f64();
         journal.close();
         let begun = Instant::now();
-        let report = verify(&Folder::new(&folder), None).expect("the journal can be read");
+        let report = verify(&JournalDirectory::new(&directory), None).expect("the journal can be read");
         assert!(report.faults.is_empty(), "{report:?}");
         let verified = report.records as f64 / begun.elapsed().as_secs_f64();
         println!(
@@ -79,7 +80,7 @@ fn measured(rounds: u64, mut work: impl FnMut(u64)) -> Samples {
 }
 
 fn record(n: u64) -> Record {
-    Record::KillAsked(KillAsked {
+    Record::KillRequested(KillRequested {
         terminal: format!("term_{n:026}"),
         session: "sess_00000000000000000000000001".to_owned(),
         principal: "uid:1000".to_owned(),
@@ -89,13 +90,13 @@ fn record(n: u64) -> Record {
     })
 }
 
-fn options(folder: &Path, sync: SyncRule) -> JournalOptions {
+fn options(directory: &Path, sync: SyncRule) -> JournalOptions {
     let retention = Retention { files: None, age: None, files_at_least: NonZeroU32::MIN };
-    JournalOptions { sync, retention, ..JournalOptions::new(folder) }
+    JournalOptions { sync, retention, ..JournalOptions::new(directory) }
 }
 
 /// Waits for an append on this thread, as a task would.
-fn wait(append: Append) -> provost::journal::Answer {
+fn wait(append: AppendFuture) -> provost::journal::AppendResult {
     struct Unpark(Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: std::sync::Arc<Self>) {

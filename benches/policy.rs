@@ -7,10 +7,10 @@ use std::{hint::black_box, time::Instant};
 use provost::policy::{
     PolicySet,
     command::{
-        program::Nominal,
-        rule::Circumstances,
+        program::NominalResolver,
+        rule::RequestContext,
         shell::Dialect,
-        verdict::{Bench, Form, Lookup, Setting, judge},
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
     },
 };
 
@@ -32,18 +32,19 @@ fn main() {
         );
     }
     let policy = PolicySet::parse("bench", &text).expect("the policy of the benchmark is valid");
-    let circumstances = Circumstances { cwd: "/workspace".into(), ..Circumstances::default() };
+    let circumstances = RequestContext { cwd: "/workspace".into(), ..RequestContext::default() };
     let mut nanos: Vec<u128> = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        let bench = Bench {
+        let bench = EvalContext {
             rules: policy.rules(),
-            programs: &Nominal,
-            circumstances: &circumstances,
+            resolver: &NominalResolver,
+            request: &circumstances,
             lookup: Lookup::Trusted,
-            setting: &|_, _| Setting::Free,
+            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
-        let _verdict = black_box(judge(Form::Line(black_box(LINE), Dialect::Posix), bench));
+        let _verdict =
+            black_box(evaluate_rules(CommandInput::ShellLine(black_box(LINE), Dialect::Posix), bench));
         nanos.push(begun.elapsed().as_nanos());
     }
     nanos.sort_unstable();

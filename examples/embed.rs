@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use agent_client_protocol_schema::v1::SessionId;
 use provost::{
-    acp::Terminals,
+    acp::AcpTerminals,
     gateway::{self, Config},
     supervisor,
 };
@@ -51,7 +51,7 @@ async fn play() -> Result<(), Failure> {
 
 /// What an ACP client does with its agent's requests.
 async fn be_a_client(gateway: &str) -> Result<(), Failure> {
-    let terminals = Terminals::connect(gateway).await?;
+    let terminals = AcpTerminals::connect(gateway).await?;
 
     // When session/new, load, resume or fork is answered: where the session's commands may work.
     let session = SessionId::new("session-1");
@@ -90,7 +90,7 @@ async fn be_a_client(gateway: &str) -> Result<(), Failure> {
 }
 
 /// One request and its answer, as JSON-RPC has them.
-async fn answer(terminals: &Terminals, method: &str, params: Value) -> Result<Value, Failure> {
+async fn answer(terminals: &AcpTerminals, method: &str, params: Value) -> Result<Value, Failure> {
     let params = to_raw_value(&params)?;
     // None is for the methods that are not about terminals: files, permissions, updates.
     let answer = terminals.answer(method, Some(&params)).ok_or("not a terminal method")?;

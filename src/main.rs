@@ -5,12 +5,12 @@
 
 use std::process::ExitCode;
 
-use provost::{cli, leash, supervisor};
+use provost::{cli, subreaper, supervisor};
 
 fn main() -> ExitCode {
     match std::env::args_os().next() {
         Some(name) if name == supervisor::PROCESS_NAME => supervisor::main(),
-        Some(name) if name == leash::PROCESS_NAME => leash::main(),
+        Some(name) if name == subreaper::PROCESS_NAME => subreaper::main(),
         Some(_) | None => cli::main(),
     }
 }

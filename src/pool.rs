@@ -23,47 +23,47 @@ use tokio::{
 };
 
 /// A thread without work ends after this.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// First places, of so many users at once: threads beside the shared ones, at most.
-const FIRST_PLACES: usize = 512;
+const RESERVED_THREADS: usize = 512;
 /// Users whose places are remembered although nothing is under way; beyond that they are forgotten.
-const IDLE_USERS: usize = 1_024;
+const IDLE_USERS_MAX: usize = 1_024;
 
 /// Why work was not done, or is not known to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// It did not return in time. It may still do so.
     #[error("the file system has not answered within {} s", .0.as_secs())]
-    Overdue(Duration),
+    TimedOut(Duration),
     /// All places of this user stayed taken, and nothing of it returned, for that time.
     #[error("{0} requests of this user wait for a file system that does not answer, the most there may be")]
     Busy(usize),
     /// The system gives no thread, or the work has panicked.
     #[error("there is no thread for it")]
-    NoThread,
+    ThreadUnavailable,
 }
 
 /// A pool of threads, with places for each user.
 #[derive(Debug)]
 pub struct Pool {
     per_user: usize,
-    users: Mutex<HashMap<u32, Arc<User>>>,
-    firsts: Arc<Semaphore>,
-    shared: Arc<Semaphore>,
+    users: Mutex<HashMap<u32, Arc<UserSlots>>>,
+    reserved_threads: Arc<Semaphore>,
+    shared_threads: Arc<Semaphore>,
     workers: Arc<Workers>,
 }
 
 /// The places of one user, and how much of its work has returned.
 #[derive(Debug)]
-struct User {
-    places: Arc<Semaphore>,
+struct UserSlots {
+    slots: Arc<Semaphore>,
     /// Its own one of these.
-    first: Arc<Semaphore>,
-    returned: AtomicU64,
+    reserved: Arc<Semaphore>,
+    completed: AtomicU64,
 }
 
 /// What work holds until it returns: a place of its user, and a thread, by the user's first place or a shared one.
-type Places = Vec<OwnedSemaphorePermit>;
+type Permits = Vec<OwnedSemaphorePermit>;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -91,8 +91,8 @@ impl Pool {
         Self {
             per_user,
             users: Mutex::default(),
-            firsts: Arc::new(Semaphore::new(FIRST_PLACES)),
-            shared: Arc::new(Semaphore::new(shared)),
+            reserved_threads: Arc::new(Semaphore::new(RESERVED_THREADS)),
+            shared_threads: Arc::new(Semaphore::new(shared)),
             workers: Arc::default(),
         }
     }
@@ -107,65 +107,66 @@ impl Pool {
         limit: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PoolError> {
-        let user = self.user(uid);
-        let places = self.places(&user, limit).await.ok_or(PoolError::Busy(self.per_user))?;
+        let user = self.slots_of(uid);
+        let permits = self.acquire(&user, limit).await.ok_or(PoolError::Busy(self.per_user))?;
         let (answer, answered) = oneshot::channel();
         self.workers.submit(Box::new(move || {
             let result = work();
-            user.returned.fetch_add(1, Relaxed);
-            drop(places);
+            user.completed.fetch_add(1, Relaxed);
+            drop(permits);
             // Nobody waits any more: the result is dropped, and with it what it holds.
             let _ = answer.send(result);
         }))?;
         match timeout(limit, answered).await {
             Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) => Err(PoolError::NoThread),
-            Err(_) => Err(PoolError::Overdue(limit)),
+            Ok(Err(_)) => Err(PoolError::ThreadUnavailable),
+            Err(_) => Err(PoolError::TimedOut(limit)),
         }
     }
 
     /// A place of the user, and then a thread for it, so that waiting for the user's takes none of the others'.
-    async fn places(&self, user: &User, limit: Duration) -> Option<Places> {
-        let places = async {
-            let own = one_of(&user.places).await;
-            let first = async { vec![one_of(&user.first).await, one_of(&self.firsts).await] };
-            let mut places = tokio::select! {
+    async fn acquire(&self, user: &UserSlots, limit: Duration) -> Option<Permits> {
+        let permits = async {
+            let own = acquire_one(&user.slots).await;
+            let reserved =
+                async { vec![acquire_one(&user.reserved).await, acquire_one(&self.reserved_threads).await] };
+            let mut permits = tokio::select! {
                 biased;
-                first = first => first,
-                shared = one_of(&self.shared) => vec![shared],
+                first = reserved => first,
+                shared = acquire_one(&self.shared_threads) => vec![shared],
             };
-            places.push(own);
-            places
+            permits.push(own);
+            permits
         };
-        tokio::pin!(places);
-        let mut returned = user.returned.load(Relaxed);
+        tokio::pin!(permits);
+        let mut returned = user.completed.load(Relaxed);
         loop {
-            if let Ok(places) = timeout(limit, &mut places).await {
-                return Some(places);
+            if let Ok(permits) = timeout(limit, &mut permits).await {
+                return Some(permits);
             }
             // Much work of one user is no reason to refuse it, as long as it goes on.
-            let now = user.returned.load(Relaxed);
+            let now = user.completed.load(Relaxed);
             if std::mem::replace(&mut returned, now) == now {
                 return None;
             }
         }
     }
 
-    fn user(&self, uid: u32) -> Arc<User> {
+    fn slots_of(&self, uid: u32) -> Arc<UserSlots> {
         let mut users = self.users.lock().expect("no code panics while it holds the users' places");
-        if users.len() > IDLE_USERS && !users.contains_key(&uid) {
+        if users.len() > IDLE_USERS_MAX && !users.contains_key(&uid) {
             users.retain(|_, user| Arc::strong_count(user) > 1);
         }
-        let new = || User {
-            places: Arc::new(Semaphore::new(self.per_user)),
-            first: Arc::new(Semaphore::new(1)),
-            returned: AtomicU64::new(0),
+        let new = || UserSlots {
+            slots: Arc::new(Semaphore::new(self.per_user)),
+            reserved: Arc::new(Semaphore::new(1)),
+            completed: AtomicU64::new(0),
         };
         users.entry(uid).or_insert_with(|| Arc::new(new())).clone()
     }
 }
 
-async fn one_of(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+async fn acquire_one(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     places.clone().acquire_owned().await.expect("the places are never closed")
 }
 
@@ -189,7 +190,7 @@ impl Workers {
         if started.is_err() {
             // The newest: the others have their threads.
             queue.jobs.pop_back();
-            return Err(PoolError::NoThread);
+            return Err(PoolError::ThreadUnavailable);
         }
         Ok(())
     }
@@ -206,7 +207,7 @@ impl Workers {
             }
             queue.idle += 1;
             let (back, waited) =
-                self.wake.wait_timeout(queue, IDLE).expect("no code panics while it holds the queue");
+                self.wake.wait_timeout(queue, IDLE_TIMEOUT).expect("no code panics while it holds the queue");
             queue = back;
             queue.idle -= 1;
             if waited.timed_out() && queue.jobs.is_empty() {
@@ -232,7 +233,7 @@ mod tests {
         let (release_two, two) = sync_channel::<()>(0);
         for held in [one, two] {
             let hung = pool.run(1, SOON, move || held.recv().ok()).await;
-            assert_eq!(hung, Err(PoolError::Overdue(SOON)));
+            assert_eq!(hung, Err(PoolError::TimedOut(SOON)));
         }
         assert_eq!(pool.run(1, SOON, || 7).await, Err(PoolError::Busy(2)));
         assert_eq!(pool.run(2, LATE, || 7).await, Ok(7));
@@ -251,7 +252,7 @@ mod tests {
                 let (release, released) = sync_channel::<()>(0);
                 held.push(release);
                 let hung = pool.run(uid, SOON, move || released.recv().ok()).await;
-                assert_eq!(hung, Err(PoolError::Overdue(SOON)));
+                assert_eq!(hung, Err(PoolError::TimedOut(SOON)));
             }
             // What comes beyond waits in vain and takes nothing with it.
             if uid == 4 {
@@ -268,7 +269,7 @@ mod tests {
     async fn work_that_panics_frees_its_place() {
         let pool = Pool::new(1, 1);
         let panicked: Result<(), _> = pool.run(1, LATE, || panic!("of a test")).await;
-        assert_eq!(panicked, Err(PoolError::NoThread));
+        assert_eq!(panicked, Err(PoolError::ThreadUnavailable));
         assert_eq!(pool.run(1, LATE, || 7).await, Ok(7));
     }
 }

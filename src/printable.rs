@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt::Write, path::Path};
 
 /// Whether a character is not seen as itself: a control of a terminal (C0, DEL, C1), one that turns the direction of writing or
 /// ends a line, one without a width.
-pub fn is_unseen(c: char) -> bool {
+pub fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
@@ -17,26 +17,26 @@ pub fn is_unseen(c: char) -> bool {
 
 /// As one line: what is not seen as itself is escaped, line ends and tabs too.
 pub fn line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_unseen)
+    escaped(text, needs_escape)
 }
 
 /// As a page: line ends and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
-    escaped(text, |c| is_unseen(c) && !matches!(c, '\n' | '\t'))
+    escaped(text, |c| needs_escape(c) && !matches!(c, '\n' | '\t'))
 }
 
 /// As a page of so many bytes at most, with how long it was where it is cut.
 pub fn bounded(text: &str, max_bytes: usize) -> Cow<'_, str> {
-    if text.len() <= max_bytes && !text.chars().any(is_unseen) {
+    if text.len() <= max_bytes && !text.chars().any(needs_escape) {
         return Cow::Borrowed(text);
     }
     // What is escaped is not shorter, so that no more of it can be shown.
-    let shown = lines(cut(text, max_bytes));
+    let shown = lines(truncate(text, max_bytes));
     if shown.len() <= max_bytes && text.len() <= max_bytes {
         return Cow::Owned(shown.into_owned());
     }
     let mark = format!("... ({} bytes)", text.len());
-    Cow::Owned(format!("{}{mark}", cut(&shown, max_bytes.saturating_sub(mark.len()))))
+    Cow::Owned(format!("{}{mark}", truncate(&shown, max_bytes.saturating_sub(mark.len()))))
 }
 
 /// As one line of so many bytes at most, with how long it was where it is cut.
@@ -48,7 +48,9 @@ pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
             let mark = format!("... ({} bytes)", text.len());
             match shown.len() <= max_bytes {
                 true => Cow::Owned(shown),
-                false => Cow::Owned(format!("{}{mark}", cut(&shown, max_bytes.saturating_sub(mark.len())))),
+                false => {
+                    Cow::Owned(format!("{}{mark}", truncate(&shown, max_bytes.saturating_sub(mark.len()))))
+                }
             }
         }
         shown => shown,
@@ -56,7 +58,7 @@ pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
 }
 
 /// The beginning of a text, whole characters of it.
-pub fn cut(text: &str, max_bytes: usize) -> &str {
+pub fn truncate(text: &str, max_bytes: usize) -> &str {
     let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }
@@ -84,7 +86,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     // Outside of strings there are no such characters, but for blanks, which stay.
-    let is_hidden = |c: char| is_unseen(c) && !c.is_ascii_control() || c == '\u{7f}';
+    let is_hidden = |c: char| needs_escape(c) && !c.is_ascii_control() || c == '\u{7f}';
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -121,12 +123,12 @@ fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     // A few of these are printed as they are by `escape_debug`: they have a shape in some language.
     match shown.contains(&is_hidden) {
-        true => Cow::Owned(shown.chars().map(|c| numbered(c, &is_hidden)).collect()),
+        true => Cow::Owned(shown.chars().map(|c| unicode_escape(c, &is_hidden)).collect()),
         false => Cow::Owned(shown),
     }
 }
 
-fn numbered(c: char, is_hidden: &impl Fn(char) -> bool) -> String {
+fn unicode_escape(c: char, is_hidden: &impl Fn(char) -> bool) -> String {
     if is_hidden(c) { c.escape_unicode().to_string() } else { c.to_string() }
 }
 
@@ -169,11 +171,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_gets_through(text in ".*", max in 40_usize..200) {
-            prop_assert!(!line(&text).chars().any(is_unseen));
-            prop_assert!(lines(&text).chars().all(|c| !is_unseen(c) || matches!(c, '\n' | '\t')));
+            prop_assert!(!line(&text).chars().any(needs_escape));
+            prop_assert!(lines(&text).chars().all(|c| !needs_escape(c) || matches!(c, '\n' | '\t')));
             prop_assert!(bounded(&text, max).len() <= max);
             let one_line = bounded_line(&text, max);
-            prop_assert!(one_line.len() <= max && !one_line.chars().any(is_unseen));
+            prop_assert!(one_line.len() <= max && !one_line.chars().any(needs_escape));
         }
 
         #[test]
@@ -181,7 +183,7 @@ mod tests {
             let value = serde_json::json!({ "a": format!("{text}{HOSTILE}\u{e0001}"), &text: [other] });
             for encoded in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
                 let shown = json(&encoded);
-                prop_assert!(shown.chars().all(|c| !is_unseen(c) || c == '\n'));
+                prop_assert!(shown.chars().all(|c| !needs_escape(c) || c == '\n'));
                 prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value.clone());
             }
         }

@@ -1,6 +1,6 @@
 //! The gateway, from outside: the real binary, a real client, and what each call promises.
 //!
-//! One gateway for each test, in a folder of its own. What the sandbox confines is tested elsewhere.
+//! One gateway for each test, in a directory of its own. What the sandbox confines is tested elsewhere.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 struct Gateway {
     process: Child,
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Gateway {
@@ -31,13 +31,13 @@ impl Gateway {
     }
 
     async fn start_with(config: &str, change: impl FnOnce(String) -> String) -> Self {
-        let folder = tempfile::Builder::new().prefix("provost-gw-").tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("work")).unwrap();
-        std::fs::write(folder.path().join("provost.toml"), config).unwrap();
+        let directory = tempfile::Builder::new().prefix("provost-gw-").tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("work")).unwrap();
+        std::fs::write(directory.path().join("provost.toml"), config).unwrap();
         let shipped = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/policies/default.toml"));
-        std::fs::create_dir(folder.path().join("policies")).unwrap();
-        std::fs::write(folder.path().join("policies/default.toml"), change(shipped.unwrap())).unwrap();
-        let gateway = Self { process: Self::launch(folder.path()), folder };
+        std::fs::create_dir(directory.path().join("policies")).unwrap();
+        std::fs::write(directory.path().join("policies/default.toml"), change(shipped.unwrap())).unwrap();
+        let gateway = Self { process: Self::launch(directory.path()), directory };
         let deadline = Instant::now() + LIMIT;
         while let Err(error) = client::connect(&gateway.address()).await {
             assert!(Instant::now() < deadline, "the gateway does not answer: {error}");
@@ -46,32 +46,32 @@ impl Gateway {
         gateway
     }
 
-    fn launch(folder: &Path) -> Child {
+    fn launch(directory: &Path) -> Child {
         Command::new(env!("CARGO_BIN_EXE_provost"))
             .arg("serve")
             .arg("--config")
-            .arg(folder.join("provost.toml"))
+            .arg(directory.join("provost.toml"))
             .arg("--listen")
-            .arg(format!("unix:{}", folder.join("provost.sock").display()))
+            .arg(format!("unix:{}", directory.join("provost.sock").display()))
             .arg("--state")
-            .arg(folder.join("state"))
+            .arg(directory.join("state"))
             .arg("--policies")
-            .arg(folder.join("policies"))
+            .arg(directory.join("policies"))
             .stdin(Stdio::null())
             .spawn()
             .unwrap()
     }
 
     fn address(&self) -> String {
-        format!("unix:{}", self.folder.path().join("provost.sock").display())
+        format!("unix:{}", self.directory.path().join("provost.sock").display())
     }
 
     fn work(&self) -> PathBuf {
-        self.folder.path().join("work")
+        self.directory.path().join("work")
     }
 
     fn sandboxes(&self) -> usize {
-        std::fs::read_dir(self.folder.path().join("state/sandboxes")).map_or(0, Iterator::count)
+        std::fs::read_dir(self.directory.path().join("state/sandboxes")).map_or(0, Iterator::count)
     }
 
     async fn session(&self) -> Session {
@@ -255,7 +255,7 @@ async fn spawn_errors_are_told_apart() {
     };
     let (gone, file) = (cwd("gone"), cwd("plain"));
     assert_eq!(reason(&session.create(gone).await.unwrap_err()), "CWD_GONE");
-    assert_eq!(reason(&session.create(file).await.unwrap_err()), "CWD_NOT_A_FOLDER");
+    assert_eq!(reason(&session.create(file).await.unwrap_err()), "CWD_NOT_A_DIRECTORY");
     let long = session.command(&["true", &"x".repeat(2 << 20)]);
     let status = session.create(long).await.unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::InvalidArgument, "ARGUMENT_LIST_TOO_LONG"));
@@ -573,15 +573,15 @@ async fn finished_terminals_that_nobody_releases_are_collected() {
 }
 
 #[tokio::test]
-async fn two_gateways_never_share_a_state_folder_and_a_drained_one_leaves_nothing() {
+async fn two_gateways_never_share_a_state_directory_and_a_drained_one_leaves_nothing() {
     let mut gateway = Gateway::start("").await;
     let mut session = gateway.session().await;
     session.create(session.line("sleep 60")).await.unwrap();
     let mut second = Command::new(env!("CARGO_BIN_EXE_provost"))
         .args(["serve", "--listen"])
-        .arg(format!("unix:{}", gateway.folder.path().join("other.sock").display()))
+        .arg(format!("unix:{}", gateway.directory.path().join("other.sock").display()))
         .arg("--state")
-        .arg(gateway.folder.path().join("state"))
+        .arg(gateway.directory.path().join("state"))
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -598,7 +598,7 @@ async fn two_gateways_never_share_a_state_folder_and_a_drained_one_leaves_nothin
     };
     assert!(status.success(), "{status}");
     assert_eq!(gateway.sandboxes(), 0);
-    assert!(!gateway.folder.path().join("provost.sock").exists());
+    assert!(!gateway.directory.path().join("provost.sock").exists());
 }
 
 fn has_ended(pid: i32) -> bool {
@@ -774,14 +774,14 @@ async fn no_stream_waits_for_a_reader_after_the_last_one_has_gone() {
 }
 
 #[tokio::test]
-async fn links_to_a_working_folder_tell_nothing_of_what_is_outside() {
+async fn links_to_a_working_directory_tell_nothing_of_what_is_outside() {
     let gateway = Gateway::start("").await;
     let mut session = gateway.session().await;
     let work = gateway.work().canonicalize().unwrap();
     std::fs::create_dir_all(work.join("deep/inner")).unwrap();
     for (target, link) in [
         ("/etc", "out"),
-        ("/no/such/folder", "nowhere"),
+        ("/no/such/directory", "nowhere"),
         ("..", "up"),
         ("deep/inner", "near"),
         ("gone", "dangling"),

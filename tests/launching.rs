@@ -17,11 +17,11 @@ use nix::{
 };
 use provost::{
     cgroup::hierarchy,
-    policy::profile::{Demand, Network, Profile},
+    policy::profile::{Network, Profile, Requirement},
     sandbox::{
         governing::Governing,
         host::Host,
-        launch::{self, LaunchError, Launched},
+        launch::{self, LaunchError, LaunchedSandbox},
         roots,
         spec::{Owner, SandboxSpec},
     },
@@ -41,14 +41,14 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = || tempfile::tempdir_in("/var/tmp").unwrap();
-        Self { state: folder(), work: folder(), tools: folder(), _turn: turn }
+        let directory = || tempfile::tempdir_in("/var/tmp").unwrap();
+        Self { state: directory(), work: directory(), tools: directory(), _turn: turn }
     }
 
     fn spec(&self, id: &str) -> SandboxSpec {
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
         let mut profile = Profile::default();
-        profile.limits.demand = Demand::Prefer;
+        profile.limits.demand = Requirement::Prefer;
         SandboxSpec {
             id: id.into(),
             profile_name: "test".into(),
@@ -59,7 +59,7 @@ impl Place {
             groups: Arc::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.
-            holder: Default::default(),
+            assignment: Default::default(),
             die_with_gateway: true,
             fail_at: None,
         }
@@ -70,14 +70,14 @@ impl Place {
         let path = self.tools.path().join("launcher");
         fs::write(&path, script.replace("$PROVOST", env!("CARGO_BIN_EXE_provost"))).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        Host::probe().with_launcher(path)
+        Host::detect().with_launcher(path)
     }
 
     fn host(&self) -> Host {
-        Host::probe().with_launcher(env!("CARGO_BIN_EXE_provost").into())
+        Host::detect().with_launcher(env!("CARGO_BIN_EXE_provost").into())
     }
 
-    /// No process, no folder, no group.
+    /// No process, no directory, no group.
     fn assert_nothing_is_left_of(&self, id: &str, when: &str) {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT | WaitPidFlag::__WALL;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -86,7 +86,7 @@ impl Place {
             std::thread::sleep(Duration::from_millis(1));
         }
         while self.state.path().join("sandboxes").join(id).exists() {
-            assert!(Instant::now() < deadline, "{when}: its folder is left");
+            assert!(Instant::now() < deadline, "{when}: its directory is left");
             std::thread::sleep(Duration::from_millis(1));
         }
         for group in hierarchy::find_own().unwrap() {
@@ -100,8 +100,8 @@ fn find_below(group: &Path, id: &str) -> Option<PathBuf> {
     gateways.map(|gateway| gateway.join(id)).find(|path| path.exists())
 }
 
-fn end(launched: &Launched) {
-    namespace::kill(launched.supervisor.as_fd()).unwrap();
+fn end(launched: &LaunchedSandbox) {
+    namespace::kill_pidfd(launched.supervisor.as_fd()).unwrap();
     launch::reap(launched.supervisor.as_fd()).unwrap();
     launched.cgroup.remove_blocking(Duration::from_secs(60)).unwrap();
     fs::remove_dir_all(launched.socket.parent().unwrap()).unwrap();
@@ -164,7 +164,7 @@ fn a_launcher_that_is_killed_at_any_moment_leaves_nothing() {
                 };
                 std::thread::sleep(Duration::from_micros(300) * step * step / 4);
                 // If it was too quick for that, it has not been killed.
-                let _ = launcher.map(|launcher| namespace::kill(launcher.as_fd()));
+                let _ = launcher.map(|launcher| namespace::kill_pidfd(launcher.as_fd()));
             })
         };
         let launched = launch::launch_blocking(&host, place.state.path(), place.spec(&id));
@@ -174,7 +174,7 @@ fn a_launcher_that_is_killed_at_any_moment_leaves_nothing() {
                 end(&launched);
                 up += 1;
             }
-            Err(LaunchError::Silent | LaunchError::Receive(_) | LaunchError::Send(_)) => failed += 1,
+            Err(LaunchError::NoAnswer | LaunchError::Receive(_) | LaunchError::Send(_)) => failed += 1,
             Err(other) => panic!("step {step}: {other:?}"),
         }
         drop(host);

@@ -72,16 +72,16 @@ fn every_file_that_a_page_points_to_is_there() {
         .into_iter()
         .map(PathBuf::from)
         .collect::<Vec<_>>();
-    for folder in ["docs", "docs/decisions"] {
-        let entries = fs::read_dir(root().join(folder)).expect("the folder is there").flatten();
-        let inside = entries.map(|entry| Path::new(folder).join(entry.file_name()));
+    for directory in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(directory)).expect("the directory is there").flatten();
+        let inside = entries.map(|entry| Path::new(directory).join(entry.file_name()));
         pages.extend(inside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     }
     let mut wrong = Vec::new();
     for page in pages {
         let text = read(&page.display().to_string());
         for word in quoted(&text).filter(|word| is_path(word)) {
-            // `tests/lifecycle` is a suite, in a folder or in one file.
+            // `tests/lifecycle` is a suite, in a directory or in one file.
             let is_there = root().join(word).exists() || root().join(format!("{word}.rs")).exists();
             if !is_there {
                 wrong.push(format!("{} points to {word}", page.display()));
@@ -94,7 +94,7 @@ fn every_file_that_a_page_points_to_is_there() {
 #[test]
 fn decisions_have_numbers_of_their_own() {
     let mut numbers = BTreeSet::new();
-    for entry in fs::read_dir(root().join("docs/decisions")).expect("the folder is there").flatten() {
+    for entry in fs::read_dir(root().join("docs/decisions")).expect("the directory is there").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let number = name.split('-').next().unwrap_or_default().to_owned();
         assert!(number.len() == 4 && number.chars().all(|c| c.is_ascii_digit()), "{name} has no number");
@@ -136,8 +136,8 @@ fn is_path(word: &str) -> bool {
     plain && !word.contains("NNNN") && (is_page || starts.iter().any(|start| word.starts_with(start)))
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries
         .flatten()
         .flat_map(|entry| {

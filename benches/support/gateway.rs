@@ -1,4 +1,4 @@
-//! The gateway under measurement: the release binary's `serve`, a private state folder, a client.
+//! The gateway under measurement: the release binary's `serve`, a private state directory, a client.
 //!
 //! Uses nothing but what any caller has: the command line and gRPC.
 
@@ -27,15 +27,16 @@ const START_DEADLINE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Gateway {
     process: Child,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Gateway {
     /// Starts one, and answers when it does.
     pub async fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a temporary folder");
-        std::fs::create_dir(folder.path().join("work")).expect("the workspace can be made");
-        let gateway = Self { process: launch(folder.path()), folder };
+        let directory =
+            tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a temporary directory");
+        std::fs::create_dir(directory.path().join("work")).expect("the workspace can be made");
+        let gateway = Self { process: launch(directory.path()), directory };
         gateway.answers().await;
         gateway
     }
@@ -46,9 +47,9 @@ impl Gateway {
         self.process.wait().expect("it is ours");
     }
 
-    /// Starts it again on the same folder, and answers when it does.
+    /// Starts it again on the same directory, and answers when it does.
     pub async fn start_again(&mut self) {
-        self.process = launch(self.folder.path());
+        self.process = launch(self.directory.path());
         self.answers().await;
     }
 
@@ -62,12 +63,12 @@ impl Gateway {
 
     /// Where it listens.
     pub fn address(&self) -> String {
-        format!("unix:{}", self.folder.path().join("provost.sock").display())
+        format!("unix:{}", self.directory.path().join("provost.sock").display())
     }
 
-    /// The folder that sessions work in.
+    /// The directory that sessions work in.
     pub fn workspace(&self) -> PathBuf {
-        self.folder.path().join("work")
+        self.directory.path().join("work")
     }
 
     /// The process.
@@ -97,10 +98,10 @@ impl Drop for Gateway {
     }
 }
 
-fn launch(folder: &Path) -> Child {
+fn launch(directory: &Path) -> Child {
     Command::new(PROVOST)
-        .args(["serve", "--listen", &format!("unix:{}", folder.join("provost.sock").display()), "--state"])
-        .arg(folder.join("state"))
+        .args(["serve", "--listen", &format!("unix:{}", directory.join("provost.sock").display()), "--state"])
+        .arg(directory.join("state"))
         .arg("--policies")
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
         .stdin(Stdio::null())

@@ -75,7 +75,7 @@ pub fn sandboxes(program: &str) -> Vec<Peer> {
 
 fn why_not(program: &str) -> &'static str {
     let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).exists())
+        std::env::split_paths(&path).any(|directory| Path::new(&directory).join(program).exists())
     });
     if found { "it does not work here" } else { "it is not installed" }
 }

@@ -22,12 +22,12 @@ use tokio::{
     time::timeout,
 };
 
-use crate::leash;
+use crate::subreaper;
 
 /// How long an agent may take to be started, or not.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the leash may take to end everything: its own limits, and a little.
-const END_LIMIT: Duration = Duration::from_secs(leash::GRACE_S + leash::KILL_LIMIT_S + 5);
+const END_TIMEOUT: Duration = Duration::from_secs(subreaper::GRACE_S + subreaper::KILL_LIMIT_S + 5);
 /// What is said of an agent whose end nobody saw.
 const UNKNOWN_STATUS: u8 = 125;
 
@@ -39,7 +39,7 @@ pub(super) struct AgentProcess {
     /// Closed, however that comes, it ends everything.
     socket: UnixStream,
     /// What the leash has said.
-    heard: BytesMut,
+    received: BytesMut,
 }
 
 /// Starts the agent. The first word is looked for in `PATH`.
@@ -47,36 +47,36 @@ pub(super) async fn start(command: &[OsString]) -> io::Result<(AgentProcess, Sen
     let (ours, theirs) = BlockingStream::pair()?;
     let (agent_stdin, stdin): (PipeReader, PipeWriter) = io::pipe()?;
     let (stdout, agent_stdout) = io::pipe()?;
-    let process = Command::from(leash::command(command))
+    let process = Command::from(subreaper::command(command))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()?;
-    leash::hand_over(&ours, &agent_stdin, &agent_stdout)?;
+    subreaper::send_pipes(&ours, &agent_stdin, &agent_stdout)?;
     drop((agent_stdin, agent_stdout));
     ours.set_nonblocking(true)?;
     let socket = UnixStream::from_std(ours)?;
-    let mut agent = AgentProcess { process, socket, heard: BytesMut::new() };
-    agent.has_started().await?;
+    let mut agent = AgentProcess { process, socket, received: BytesMut::new() };
+    agent.wait_for_start().await?;
     Ok((agent, Sender::from_owned_fd(stdin.into())?, Receiver::from_owned_fd(stdout.into())?))
 }
 
 impl AgentProcess {
-    async fn has_started(&mut self) -> io::Result<()> {
-        match timeout(START_LIMIT, self.hear(leash::STARTED_BYTES)).await {
+    async fn wait_for_start(&mut self) -> io::Result<()> {
+        match timeout(START_TIMEOUT, self.receive(subreaper::STARTED_BYTES)).await {
             Ok(true) => {}
             Ok(false) => return Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         }
-        match self.heard.first_chunk().map(|errno| i32::from_le_bytes(*errno)) {
+        match self.received.first_chunk().map(|errno| i32::from_le_bytes(*errno)) {
             Some(0) | None => Ok(()),
             Some(errno) => Err(io::Error::from_raw_os_error(errno)),
         }
     }
 
     /// Waits for the end of the agent's own process, and gives the status to exit with. May be dropped and called again.
-    pub(super) async fn ended(&mut self) -> u8 {
-        let is_said = self.hear(leash::STARTED_BYTES + 1).await;
-        if is_said { self.heard[leash::STARTED_BYTES] } else { UNKNOWN_STATUS }
+    pub(super) async fn wait(&mut self) -> u8 {
+        let is_known = self.receive(subreaper::STARTED_BYTES + 1).await;
+        if is_known { self.received[subreaper::STARTED_BYTES] } else { UNKNOWN_STATUS }
     }
 
     /// Ends the agent and all that descends from it: TERM, and KILL after a grace. Returns the agent's status when none
@@ -84,24 +84,24 @@ impl AgentProcess {
     pub(super) async fn stop(mut self) -> u8 {
         // It may have gone already.
         let _ = self.socket.shutdown().await;
-        match timeout(END_LIMIT, self.hear(leash::STARTED_BYTES + 2)).await {
-            Ok(true) => match self.heard[leash::STARTED_BYTES + 1] {
+        match timeout(END_TIMEOUT, self.receive(subreaper::STARTED_BYTES + 2)).await {
+            Ok(true) => match self.received[subreaper::STARTED_BYTES + 1] {
                 0 => {}
                 left => tracing::warn!(left, "processes of the agent's could not be ended"),
             },
             Ok(false) => tracing::warn!("the agent's leash is gone: what the agent has started may be left"),
             Err(_) => tracing::warn!("the agent's leash does not end"),
         }
-        let status = timeout(Duration::ZERO, self.ended()).await.unwrap_or(UNKNOWN_STATUS);
+        let status = timeout(Duration::ZERO, self.wait()).await.unwrap_or(UNKNOWN_STATUS);
         // It has said its last word, and ends by itself.
-        let _ = timeout(END_LIMIT, self.process.wait()).await;
+        let _ = timeout(END_TIMEOUT, self.process.wait()).await;
         status
     }
 
     /// Whether that many bytes were heard.
-    async fn hear(&mut self, count: usize) -> bool {
-        while self.heard.len() < count {
-            match self.socket.read_buf(&mut self.heard).await {
+    async fn receive(&mut self, count: usize) -> bool {
+        while self.received.len() < count {
+            match self.socket.read_buf(&mut self.received).await {
                 Ok(0) | Err(_) => return false,
                 Ok(_) => {}
             }

@@ -13,27 +13,27 @@ use tokio::{
 
 use super::{
     agent::{self, AgentProcess},
-    asking::Asker,
-    confinement::{self, ConfineError, ConfinedAgent, Confinement},
-    framing::{self, Frame, Gone, Lines, Outbox},
-    permission::Permissions,
-    shim::{Note, Shim},
+    approval_prompt::ApprovalPrompt,
+    confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
+    framing::{self, Disconnected, InputLine, LineReader, LineSender},
+    permission_requests::PermissionRequests,
+    shim::{NoticeSink, Shim},
     stdio,
-    terminals::Terminals,
+    terminals::AcpTerminals,
 };
 use crate::client::Client;
 
 /// How long an agent may go on after its editor has gone, to end by itself.
-const LEAVE_TO_AGENT: Duration = Duration::from_secs(1);
+const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long what still waits to be written may take, at the end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the commands may take to end, at the end; a gateway that is away or hangs ends them without us.
-const COMMANDS_END: Duration = Duration::from_secs(30);
+const COMMANDS_END_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an agent's stdout may stay open after its end, held by something that it started.
-const LINGER: Duration = Duration::from_millis(500);
+const STDOUT_LINGER: Duration = Duration::from_millis(500);
 
 /// What is to be run, and how.
-pub struct Options {
+pub struct ShimOptions {
     /// The agent and its arguments.
     pub command: Vec<OsString>,
     /// The profile of the commands; none for the policy's default.
@@ -41,19 +41,19 @@ pub struct Options {
     /// How the agent itself is confined, where it is.
     pub confine: Option<Confinement>,
     /// Where one-line notices for a person go.
-    pub note: Note,
+    pub notice: NoticeSink,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct ShimExit {
     /// The agent's exit status, or 128 and the number of the signal that ended it.
     pub exit_status: u8,
 }
 
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum ShimError {
     /// The agent cannot be started.
     #[error("cannot start the agent {}", crate::printable::path(program))]
     Agent {
@@ -73,40 +73,40 @@ pub enum RunError {
 /// same file as [`crate::leash::PROCESS_NAME`]: the program must give that to [`crate::leash::main`] before all else.
 pub async fn run(
     client: Client,
-    options: Options,
+    options: ShimOptions,
     stopped: impl Future<Output = ()>,
-) -> Result<Ended, RunError> {
+) -> Result<ShimExit, ShimError> {
     let is_confined = options.confine.is_some();
     let started = start(&client, &options.command, options.confine).await?;
     // What a confined agent runs by itself is confined with it.
-    let note = if is_confined { Arc::new(|_: &str| {}) } else { options.note };
-    let (editor, to_editor) = framing::outbox();
-    let permissions = Permissions::new(editor.clone());
+    let note = if is_confined { Arc::new(|_: &str| {}) } else { options.notice };
+    let (editor, to_editor) = framing::line_channel();
+    let permissions = PermissionRequests::new(editor.clone());
     let asked = permissions.clone();
-    let ask: Asker = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
-    let terminals = Terminals::new(client, options.profile, Some(ask));
-    let (agent_box, to_agent) = framing::outbox();
+    let ask: ApprovalPrompt = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
+    let terminals = AcpTerminals::new(client, options.profile, Some(ask));
+    let (agent_box, to_agent) = framing::line_channel();
     let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, note);
     let (of_editor, of_agent) = (shim.clone(), shim);
-    let wires = Wires {
-        from_editor: tokio::spawn(pump(Lines::new(stdio::input()), move |frame| {
+    let forwarding = Forwarding {
+        from_editor: tokio::spawn(pump(LineReader::new(stdio::input()), move |frame| {
             let shim = of_editor.clone();
-            async move { shim.take_from_editor(frame).await }
+            async move { shim.handle_editor_line(frame).await }
         })),
-        from_agent: tokio::spawn(pump(Lines::new(started.stdout), move |frame| {
+        from_agent: tokio::spawn(pump(LineReader::new(started.stdout), move |frame| {
             let shim = of_agent.clone();
-            async move { shim.take_from_agent(frame).await }
+            async move { shim.handle_agent_line(frame).await }
         })),
         to_editor: tokio::spawn(to_editor.write(stdio::output())),
         to_agent: tokio::spawn(to_agent.write(started.stdin)),
         editor,
         agent: agent_box,
     };
-    Ok(wires.stay(started.agent, terminals, stopped).await)
+    Ok(forwarding.run_until_end(started.agent, terminals, stopped).await)
 }
 
 /// An agent that runs, whichever way, and its ends of the wires.
-struct Started {
+struct StartedAgent {
     agent: Agent,
     stdin: Box<dyn AsyncWrite + Send + Unpin>,
     stdout: Box<dyn AsyncRead + Send + Unpin>,
@@ -122,11 +122,11 @@ async fn start(
     client: &Client,
     command: &[OsString],
     confine: Option<Confinement>,
-) -> Result<Started, RunError> {
+) -> Result<StartedAgent, ShimError> {
     match confine {
         Some(confinement) => {
-            let (agent, stdin, stdout) = confinement::start(client, command, confinement).await?;
-            Ok(Started {
+            let (agent, stdin, stdout) = confined_agent::start(client, command, confinement).await?;
+            Ok(StartedAgent {
                 agent: Agent::Confined(Box::new(agent)),
                 stdin: Box::new(stdin),
                 stdout: Box::new(stdout),
@@ -135,9 +135,9 @@ async fn start(
         None => {
             let (agent, stdin, stdout) = agent::start(command).await.map_err(|source| {
                 let program = command.first().cloned().unwrap_or_default().into();
-                RunError::Agent { program, source }
+                ShimError::Agent { program, source }
             })?;
-            Ok(Started {
+            Ok(StartedAgent {
                 agent: Agent::Process(Box::new(agent)),
                 stdin: Box::new(stdin),
                 stdout: Box::new(stdout),
@@ -147,10 +147,10 @@ async fn start(
 }
 
 impl Agent {
-    async fn ended(&mut self) -> u8 {
+    async fn wait(&mut self) -> u8 {
         match self {
-            Self::Process(agent) => agent.ended().await,
-            Self::Confined(agent) => agent.ended().await,
+            Self::Process(agent) => agent.wait().await,
+            Self::Confined(agent) => agent.wait().await,
         }
     }
 
@@ -164,9 +164,9 @@ impl Agent {
 
 /// The four directions, each with its task.
 #[derive(Debug)]
-struct Wires {
-    editor: Outbox,
-    agent: Outbox,
+struct Forwarding {
+    editor: LineSender,
+    agent: LineSender,
     from_editor: JoinHandle<()>,
     from_agent: JoinHandle<()>,
     to_editor: JoinHandle<()>,
@@ -174,42 +174,42 @@ struct Wires {
 }
 
 /// What came first.
-enum First {
-    EditorGone,
-    AgentSilent,
-    AgentEnded(u8),
+enum EndCause {
+    EditorDisconnected,
+    AgentClosedStdout,
+    AgentExited(u8),
     Stopped,
 }
 
-impl Wires {
-    async fn stay(
+impl Forwarding {
+    async fn run_until_end(
         mut self,
         mut agent: Agent,
-        terminals: Terminals,
+        terminals: AcpTerminals,
         stopped: impl Future<Output = ()>,
-    ) -> Ended {
+    ) -> ShimExit {
         let first = tokio::select! {
-            _ = &mut self.from_editor => First::EditorGone,
-            () = self.editor.gone() => First::EditorGone,
-            _ = &mut self.from_agent => First::AgentSilent,
-            status = agent.ended() => First::AgentEnded(status),
-            () = stopped => First::Stopped,
+            _ = &mut self.from_editor => EndCause::EditorDisconnected,
+            () = self.editor.gone() => EndCause::EditorDisconnected,
+            _ = &mut self.from_agent => EndCause::AgentClosedStdout,
+            status = agent.wait() => EndCause::AgentExited(status),
+            () = stopped => EndCause::Stopped,
         };
-        let mut own_end = None;
+        let mut agent_status = None;
         match first {
-            First::EditorGone => {
+            EndCause::EditorDisconnected => {
                 tracing::info!("the editor is gone");
-                own_end = self.leave_to_agent(&mut agent).await;
+                agent_status = self.let_agent_exit(&mut agent).await;
             }
-            First::AgentSilent => {
+            EndCause::AgentClosedStdout => {
                 tracing::info!("the agent has closed its stdout");
-                own_end = self.leave_to_agent(&mut agent).await;
+                agent_status = self.let_agent_exit(&mut agent).await;
             }
-            First::AgentEnded(status) => {
+            EndCause::AgentExited(status) => {
                 tracing::info!(status, "the agent has ended");
-                own_end = Some(status);
+                agent_status = Some(status);
             }
-            First::Stopped => tracing::info!("told to stop"),
+            EndCause::Stopped => tracing::info!("told to stop"),
         }
         // Commands and agent at once: neither waits for the other's grace.
         let closing = tokio::spawn({
@@ -217,31 +217,31 @@ impl Wires {
             async move { terminals.close().await }
         });
         let stopped_with = agent.stop().await;
-        self.say_last_words().await;
+        self.flush_and_close().await;
         let ending = async {
             let _ = closing.await;
             // What was still being started when the sessions were closed.
             terminals.close().await;
         };
-        if timeout(COMMANDS_END, ending).await.is_err() {
+        if timeout(COMMANDS_END_TIMEOUT, ending).await.is_err() {
             tracing::warn!("the gateway has not said that all commands have ended");
         }
-        Ended { exit_status: own_end.unwrap_or(stopped_with) }
+        ShimExit { exit_status: agent_status.unwrap_or(stopped_with) }
     }
 
     /// Tells the agent that nobody is there any more, and gives it a moment to end by itself.
-    async fn leave_to_agent(&self, agent: &mut Agent) -> Option<u8> {
-        self.agent.written(LEAVE_TO_AGENT).await;
+    async fn let_agent_exit(&self, agent: &mut Agent) -> Option<u8> {
+        self.agent.flushed(AGENT_EXIT_TIMEOUT).await;
         self.agent.close();
-        timeout(LEAVE_TO_AGENT, agent.ended()).await.ok()
+        timeout(AGENT_EXIT_TIMEOUT, agent.wait()).await.ok()
     }
 
     /// What the agent said before its end reaches the editor.
-    async fn say_last_words(mut self) {
+    async fn flush_and_close(mut self) {
         if !self.from_agent.is_finished() {
-            let _ = timeout(LINGER, &mut self.from_agent).await;
+            let _ = timeout(STDOUT_LINGER, &mut self.from_agent).await;
         }
-        self.editor.written(LAST_WORDS).await;
+        self.editor.flushed(FLUSH_TIMEOUT).await;
         self.editor.close();
         self.agent.close();
         for task in [self.from_editor, self.from_agent, self.to_editor, self.to_agent] {
@@ -251,16 +251,16 @@ impl Wires {
 }
 
 /// Takes frame after frame until there are no more, or nobody wants them.
-async fn pump<R, T, F>(mut lines: Lines<R>, mut take: T)
+async fn pump<R, T, F>(mut lines: LineReader<R>, mut handle: T)
 where
     R: AsyncRead + Unpin,
-    T: FnMut(Frame) -> F,
-    F: Future<Output = Result<(), Gone>>,
+    T: FnMut(InputLine) -> F,
+    F: Future<Output = Result<(), Disconnected>>,
 {
     loop {
         match lines.next().await {
             Ok(Some(frame)) => {
-                if take(frame).await.is_err() {
+                if handle(frame).await.is_err() {
                     return;
                 }
             }

@@ -6,7 +6,7 @@
 use agent_client_protocol_schema::v1::{ContentBlock, TerminalExitStatus, TextContent, ToolCallContent};
 use serde_json::{json, value::RawValue};
 
-use super::fields::Fields;
+use super::raw_object::RawObject;
 
 /// Bytes of output that are shown of one terminal, at most.
 pub(super) const SHOWN_BYTES: usize = 16 << 10;
@@ -18,7 +18,7 @@ const ID_LENGTH: usize = ID_PREFIX.len() + 26;
 #[derive(Debug, Clone)]
 pub(super) enum Block {
     /// Not ours: the text that it was.
-    AsItIs(Box<RawValue>),
+    Other(Box<RawValue>),
     /// A terminal of the gateway's, by its id.
     Terminal(String),
 }
@@ -28,7 +28,7 @@ impl Block {
     pub(super) fn terminal(&self) -> Option<&str> {
         match self {
             Self::Terminal(id) => Some(id),
-            Self::AsItIs(_) => None,
+            Self::Other(_) => None,
         }
     }
 
@@ -36,7 +36,7 @@ impl Block {
     pub(super) fn length(&self) -> usize {
         match self {
             Self::Terminal(id) => id.len(),
-            Self::AsItIs(raw) => raw.get().len(),
+            Self::Other(raw) => raw.get().len(),
         }
     }
 }
@@ -48,13 +48,13 @@ pub(super) fn blocks(content: &RawValue) -> Option<Vec<Block>> {
 }
 
 fn block(raw: &RawValue) -> Block {
-    let terminal = Fields::of(raw).and_then(|fields| {
+    let terminal = RawObject::parse(raw).and_then(|fields| {
         let is_terminal = fields.text("type").is_some_and(|kind| kind == "terminal");
         is_terminal.then(|| fields.text("terminalId")).flatten()
     });
     match terminal {
         Some(id) if is_gateway_id(&id) => Block::Terminal(id),
-        Some(_) | None => Block::AsItIs(raw.to_owned()),
+        Some(_) | None => Block::Other(raw.to_owned()),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn text_block(output: &str, exit: Option<&TerminalExitStatus>) -> Box
         let line_end = if output.ends_with('\n') { "" } else { "\n" };
         text = format!("{fence}\n{output}{line_end}{fence}");
     }
-    if let Some(end) = exit.and_then(said_of_end) {
+    if let Some(end) = exit.and_then(describe_exit) {
         if !text.is_empty() {
             text.push_str("\n\n");
         }
@@ -83,8 +83,8 @@ pub(super) fn text_block(output: &str, exit: Option<&TerminalExitStatus>) -> Box
 }
 
 /// `_meta` of a tool call, with what announces a terminal.
-pub(super) fn with_terminal_info(meta: Option<&RawValue>, id: &str, cwd: &str) -> Fields<'static> {
-    let mut meta = meta.and_then(Fields::of).unwrap_or_default().into_owned();
+pub(super) fn with_terminal_info(meta: Option<&RawValue>, id: &str, cwd: &str) -> RawObject<'static> {
+    let mut meta = meta.and_then(RawObject::parse).unwrap_or_default().into_owned();
     meta.set("terminal_info", &json!({ "terminal_id": id, "cwd": cwd }));
     meta
 }
@@ -100,9 +100,9 @@ pub(super) fn terminal_exit(id: &str, exit: &TerminalExitStatus) -> serde_json::
 }
 
 /// Nothing of a success.
-fn said_of_end(exit: &TerminalExitStatus) -> Option<String> {
+fn describe_exit(exit: &TerminalExitStatus) -> Option<String> {
     let cause = exit.meta.as_ref().and_then(|meta| meta.get("provost")?.get("cause")?.as_str());
-    let why = match cause {
+    let reason = match cause {
         Some("time_limit") => " (time limit)",
         Some("idle_limit") => " (no output for too long)",
         Some("memory_limit") => " (memory limit)",
@@ -111,9 +111,9 @@ fn said_of_end(exit: &TerminalExitStatus) -> Option<String> {
         Some(_) | None => "",
     };
     match (exit.exit_code, &exit.signal) {
-        (_, Some(signal)) => Some(format!("Ended by {signal}{why}.")),
+        (_, Some(signal)) => Some(format!("Ended by {signal}{reason}.")),
         (Some(0) | None, None) => None,
-        (Some(code), None) => Some(format!("Exited with code {code}{why}.")),
+        (Some(code), None) => Some(format!("Exited with code {code}{reason}.")),
     }
 }
 
@@ -137,9 +137,9 @@ mod tests {
             r#"[{{"type":"diff","x":1.0}},{{"type":"terminal","terminalId":"{id}","_meta":{{}}}},{{"type":"terminal","terminalId":"call_1"}}]"#
         );
         let blocks = blocks(&raw(&content)).unwrap();
-        assert!(matches!(&blocks[0], Block::AsItIs(raw) if raw.get() == r#"{"type":"diff","x":1.0}"#));
+        assert!(matches!(&blocks[0], Block::Other(raw) if raw.get() == r#"{"type":"diff","x":1.0}"#));
         assert!(matches!(&blocks[1], Block::Terminal(found) if found == id));
-        assert!(matches!(&blocks[2], Block::AsItIs(_)));
+        assert!(matches!(&blocks[2], Block::Other(_)));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use agent_client_protocol_schema::v1::{CreateTerminalRequest, Error};
 use serde_json::value::RawValue;
 
-use super::refusal;
+use super::errors;
 use crate::proto::v1;
 
 /// Bytes that mean something to a shell, or part words.
@@ -15,30 +15,30 @@ const SHELL_BYTES: &[u8] = b"|&;<>()$`\\\"'*?[]#~=!{}%^";
 
 /// How a command is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum CommandForm {
     /// A program with its arguments.
-    Arguments,
+    Argv,
     /// One word without anything else: a program, and where there is none of that name, a line for the shell.
     Word,
     /// A line for the shell.
-    Line,
+    ShellLine,
 }
 
 /// Reads the parameters of a create; a mistake in them is named.
 pub(super) fn parse(params: Option<&RawValue>) -> Result<CreateTerminalRequest, Error> {
-    let params = params.ok_or_else(|| refusal::bad_parameter("params", "must not be absent"))?;
+    let params = params.ok_or_else(|| errors::bad_parameter("params", "must not be absent"))?;
     let request = serde_json::from_str(params.get());
-    request.map_err(|error| refusal::bad_parameter("terminal/create", error))
+    request.map_err(|error| errors::bad_parameter("terminal/create", error))
 }
 
 /// The form of a request.
-pub(super) fn form_of(request: &CreateTerminalRequest) -> Form {
+pub(super) fn form_of(request: &CreateTerminalRequest) -> CommandForm {
     if !request.args.is_empty() {
-        return Form::Arguments;
+        return CommandForm::Argv;
     }
     let is_plain =
         |byte: u8| !byte.is_ascii_whitespace() && !byte.is_ascii_control() && !SHELL_BYTES.contains(&byte);
-    if request.command.bytes().all(is_plain) { Form::Word } else { Form::Line }
+    if request.command.bytes().all(is_plain) { CommandForm::Word } else { CommandForm::ShellLine }
 }
 
 /// Whether a word that is no program may be something that only the shell knows: one with a slash never is.
@@ -50,16 +50,16 @@ pub(super) fn may_be_builtin(command: &str) -> bool {
 pub(super) fn to_gateway(
     request: &CreateTerminalRequest,
     gateway_session: &str,
-    form: Form,
+    form: CommandForm,
 ) -> Result<v1::CreateTerminalRequest, Error> {
     if request.command.is_empty() {
-        return Err(refusal::bad_parameter("command", "must not be empty"));
+        return Err(errors::bad_parameter("command", "must not be empty"));
     }
     let cwd = match &request.cwd {
         Some(cwd) if !cwd.is_absolute() => {
-            return Err(refusal::bad_parameter("cwd", "must be an absolute path"));
+            return Err(errors::bad_parameter("cwd", "must be an absolute path"));
         }
-        Some(cwd) => cwd.to_str().ok_or_else(|| refusal::bad_parameter("cwd", "must be text"))?.to_owned(),
+        Some(cwd) => cwd.to_str().ok_or_else(|| errors::bad_parameter("cwd", "must be text"))?.to_owned(),
         None => String::new(),
     };
     let mut env: Vec<v1::EnvVar> = Vec::with_capacity(request.env.len());
@@ -72,7 +72,7 @@ pub(super) fn to_gateway(
         session_id: gateway_session.to_owned(),
         command: request.command.clone(),
         args: request.args.clone(),
-        shell_line: form == Form::Line,
+        shell_line: form == CommandForm::ShellLine,
         env,
         cwd,
         output_byte_limit: request.output_byte_limit,
@@ -88,19 +88,19 @@ mod tests {
         parse(Some(&RawValue::from_string(json.to_owned()).unwrap()))
     }
 
-    fn form(command: &str, args: &[&str]) -> Form {
+    fn form(command: &str, args: &[&str]) -> CommandForm {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
         form_of(&CreateTerminalRequest::new("s", command).args(args))
     }
 
     #[test]
     fn the_forms_are_told_apart() {
-        assert_eq!(form("ls", &[]), Form::Word);
-        assert_eq!(form("./build.sh", &[]), Form::Word);
-        assert_eq!(form("ls", &["-l"]), Form::Arguments);
-        assert_eq!(form("/bin/bash", &["-c", "ls | wc"]), Form::Arguments);
+        assert_eq!(form("ls", &[]), CommandForm::Word);
+        assert_eq!(form("./build.sh", &[]), CommandForm::Word);
+        assert_eq!(form("ls", &["-l"]), CommandForm::Argv);
+        assert_eq!(form("/bin/bash", &["-c", "ls | wc"]), CommandForm::Argv);
         for line in ["ls -l", "ls;", "A=1", "$X", "a\nb", " ls", "~/x", "`x`", "a&&b", "'a b'", "{a,b}"] {
-            assert_eq!(form(line, &[]), Form::Line, "{line}");
+            assert_eq!(form(line, &[]), CommandForm::ShellLine, "{line}");
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
             r#"{"sessionId":"s","command":"ls","args":null,"env":null,"cwd":null,"outputByteLimit":null}"#,
             r#"{"sessionId":"s","command":"ls","args":[],"env":[],"_meta":null,"unknown":{"x":1}}"#,
         ] {
-            let request = to_gateway(&parsed(json).unwrap(), "g", Form::Word).unwrap();
+            let request = to_gateway(&parsed(json).unwrap(), "g", CommandForm::Word).unwrap();
             assert!(request.args.is_empty() && request.env.is_empty() && request.cwd.is_empty());
             assert_eq!(request.output_byte_limit, None);
         }
@@ -136,14 +136,18 @@ mod tests {
         assert_eq!(i32::from(parse(None).unwrap_err().code), -32602);
         for cwd in ["", "relative", "./x"] {
             let request = CreateTerminalRequest::new("s", "ls").cwd(std::path::PathBuf::from(cwd));
-            assert_eq!(i32::from(to_gateway(&request, "g", Form::Word).unwrap_err().code), -32602, "{cwd:?}");
+            assert_eq!(
+                i32::from(to_gateway(&request, "g", CommandForm::Word).unwrap_err().code),
+                -32602,
+                "{cwd:?}"
+            );
         }
     }
 
     #[test]
     fn the_last_of_two_values_counts() {
         let json = r#"{"sessionId":"s","command":"ls","env":[{"name":"A","value":"1"},{"name":"B","value":"2"},{"name":"A","value":"3"}]}"#;
-        let env = to_gateway(&parsed(json).unwrap(), "g", Form::Word).unwrap().env;
+        let env = to_gateway(&parsed(json).unwrap(), "g", CommandForm::Word).unwrap().env;
         let pairs: Vec<_> = env.iter().map(|v| (v.name.as_str(), v.value.as_str())).collect();
         assert_eq!(pairs, [("B", "2"), ("A", "3")]);
     }

@@ -41,12 +41,12 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
         Some(End::Signal(name)) => json!({ "signal": name }),
         None => json!(null),
     };
-    let mut said = json!({ "cause": cause_word(outcome.cause()), "end": end });
+    let mut details = json!({ "cause": cause_word(outcome.cause()), "end": end });
     if !outcome.workspace_changes.is_empty() {
         let change = |change: &WorkspaceChange| json!({ "path": change.path, "what": change.what, "action": change.action().as_str_name() });
-        said["workspaceChanges"] = outcome.workspace_changes.iter().map(change).collect();
+        details["workspaceChanges"] = outcome.workspace_changes.iter().map(change).collect();
     }
-    serde_json::Map::from_iter([("provost".to_owned(), said)])
+    serde_json::Map::from_iter([("provost".to_owned(), details)])
 }
 
 fn cause_word(cause: Cause) -> &'static str {

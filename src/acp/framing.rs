@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 /// The longest message, in bytes, with its line end. Longer ones are refused.
 pub const LINE_MAX_BYTES: usize = 16 << 20;
 /// How much of a line that is too long is kept, to find its id in.
-const BEGINNING_BYTES: usize = 64 << 10;
+const PREFIX_BYTES: usize = 64 << 10;
 /// How much may wait to be written to one side.
-const WAITING_MAX_BYTES: usize = 64 << 20;
+const QUEUE_MAX_BYTES: usize = 64 << 20;
 /// And how many lines.
-const WAITING_MAX_LINES: usize = 64 << 10;
+const QUEUE_MAX_LINES: usize = 64 << 10;
 /// What is read at once, at least.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Short lines are written together up to this.
@@ -27,16 +27,16 @@ const BATCH_BYTES: usize = 256 << 10;
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum InputLine {
     /// A line, with its end.
-    Line(Bytes),
+    Complete(Bytes),
     /// A line longer than [`LINE_MAX_BYTES`]: its beginning. The rest was dropped.
     TooLong(Bytes),
 }
 
 /// Reads lines.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(super) struct LineReader<R> {
     from: R,
     buffer: BytesMut,
     /// Up to here there is no line end in the buffer.
@@ -45,25 +45,25 @@ pub(super) struct Lines<R> {
     skipping: Option<Bytes>,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(from: R) -> Self {
         Self { from, buffer: BytesMut::new(), searched: 0, skipping: None }
     }
 
     /// The next line; none at the end. May be dropped and called again without losing any.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         loop {
-            if let Some(frame) = self.take_line() {
+            if let Some(frame) = self.buffered_line() {
                 return Ok(Some(frame));
             }
             self.buffer.reserve(CHUNK_BYTES);
             if self.from.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(self.take_rest());
+                return Ok(self.last_line());
             }
         }
     }
 
-    fn take_line(&mut self) -> Option<Frame> {
+    fn buffered_line(&mut self) -> Option<InputLine> {
         let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
         let Some(end) = end.map(|at| self.searched + at + 1) else {
             self.searched = self.buffer.len();
@@ -73,15 +73,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let line = self.buffer.split_to(end).freeze();
         self.searched = 0;
         match self.skipping.take() {
-            Some(beginning) => Some(Frame::TooLong(beginning)),
-            None if line.len() > LINE_MAX_BYTES => Some(Frame::TooLong(line.slice(..BEGINNING_BYTES))),
-            None => Some(Frame::Line(line)),
+            Some(beginning) => Some(InputLine::TooLong(beginning)),
+            None if line.len() > LINE_MAX_BYTES => Some(InputLine::TooLong(line.slice(..PREFIX_BYTES))),
+            None => Some(InputLine::Complete(line)),
         }
     }
 
     fn skip_when_too_long(&mut self) {
         if self.skipping.is_none() && self.buffer.len() > LINE_MAX_BYTES {
-            self.skipping = Some(Bytes::copy_from_slice(&self.buffer[..BEGINNING_BYTES]));
+            self.skipping = Some(Bytes::copy_from_slice(&self.buffer[..PREFIX_BYTES]));
         }
         if self.skipping.is_some() {
             // A new one: the large one's memory goes.
@@ -91,73 +91,73 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// What stood after the last line end. A line end is added: whoever wrote it has gone away.
-    fn take_rest(&mut self) -> Option<Frame> {
+    fn last_line(&mut self) -> Option<InputLine> {
         self.searched = 0;
         if let Some(beginning) = self.skipping.take() {
-            return Some(Frame::TooLong(beginning));
+            return Some(InputLine::TooLong(beginning));
         }
         if self.buffer.is_empty() {
             return None;
         }
         let mut rest = self.buffer.split();
         rest.extend_from_slice(b"\n");
-        Some(Frame::Line(rest.freeze()))
+        Some(InputLine::Complete(rest.freeze()))
     }
 }
 
 /// The other side has gone away, or its writer has been given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads any more")]
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
 /// Where lines are put that are to be written.
 #[derive(Debug, Clone)]
-pub(super) struct Outbox {
+pub(super) struct LineSender {
     queue: mpsc::Sender<(Bytes, OwnedSemaphorePermit)>,
-    room: Arc<Semaphore>,
+    capacity: Arc<Semaphore>,
     gone: CancellationToken,
 }
 
-/// The other end of an [`Outbox`].
+/// The other end of an [`LineSender`].
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct LineQueue {
     queue: mpsc::Receiver<(Bytes, OwnedSemaphorePermit)>,
     gone: CancellationToken,
 }
 
 /// A queue of lines.
-pub(super) fn outbox() -> (Outbox, Waiting) {
-    let (sender, receiver) = mpsc::channel(WAITING_MAX_LINES);
+pub(super) fn line_channel() -> (LineSender, LineQueue) {
+    let (sender, receiver) = mpsc::channel(QUEUE_MAX_LINES);
     let gone = CancellationToken::new();
-    let room = Arc::new(Semaphore::new(WAITING_MAX_BYTES));
-    (Outbox { queue: sender, room, gone: gone.clone() }, Waiting { queue: receiver, gone })
+    let room = Arc::new(Semaphore::new(QUEUE_MAX_BYTES));
+    (LineSender { queue: sender, capacity: room, gone: gone.clone() }, LineQueue { queue: receiver, gone })
 }
 
-impl Outbox {
+impl LineSender {
     /// Puts a line at the end of the queue; waits while the queue is full.
-    pub(super) async fn send(&self, line: impl Into<Bytes>) -> Result<(), Gone> {
+    pub(super) async fn send(&self, line: impl Into<Bytes>) -> Result<(), Disconnected> {
         let line = line.into();
-        let cost = u32::try_from(line.len().clamp(1, WAITING_MAX_BYTES)).unwrap_or(u32::MAX);
+        let cost = u32::try_from(line.len().clamp(1, QUEUE_MAX_BYTES)).unwrap_or(u32::MAX);
         let room = tokio::select! {
-            room = self.room.clone().acquire_many_owned(cost) => room.map_err(|_| Gone)?,
-            () = self.gone.cancelled() => return Err(Gone),
+            room = self.capacity.clone().acquire_many_owned(cost) => room.map_err(|_| Disconnected)?,
+            () = self.gone.cancelled() => return Err(Disconnected),
         };
         tokio::select! {
-            sent = self.queue.send((line, room)) => sent.map_err(|_| Gone),
-            () = self.gone.cancelled() => Err(Gone),
+            sent = self.queue.send((line, room)) => sent.map_err(|_| Disconnected),
+            () = self.gone.cancelled() => Err(Disconnected),
         }
     }
 
     /// Whether more waits than a picture of something that changes should be added to.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.room.available_permits() < WAITING_MAX_BYTES - (1 << 20)
+    pub(super) fn is_congested(&self) -> bool {
+        self.capacity.available_permits() < QUEUE_MAX_BYTES - (1 << 20)
     }
 
     /// Waits until everything that was put in before has been written, or nobody reads, or `limit` has passed.
-    pub(super) async fn written(&self, limit: Duration) {
-        let all = u32::try_from(WAITING_MAX_BYTES).unwrap_or(u32::MAX);
+    pub(super) async fn flushed(&self, limit: Duration) {
+        let all = u32::try_from(QUEUE_MAX_BYTES).unwrap_or(u32::MAX);
         tokio::select! {
-            _ = self.room.acquire_many(all) => {}
+            _ = self.capacity.acquire_many(all) => {}
             () = self.gone.cancelled() => {}
             () = tokio::time::sleep(limit) => {}
         }
@@ -174,13 +174,13 @@ impl Outbox {
     }
 }
 
-impl Waiting {
+impl LineQueue {
     /// Writes what comes until nobody reads, or the queue is closed. Then `to` is closed.
     pub(super) async fn write<W: AsyncWrite + Unpin>(mut self, mut to: W) {
         let gone = self.gone.clone();
         let writing = async {
             while let Some(first) = self.queue.recv().await {
-                if write_with_followers(&mut to, first, &mut self.queue).await.is_err() {
+                if write_batch(&mut to, first, &mut self.queue).await.is_err() {
                     return;
                 }
             }
@@ -194,7 +194,7 @@ impl Waiting {
 }
 
 /// Writes a line, and with it those that wait behind it: one system call for many short lines.
-async fn write_with_followers<W: AsyncWrite + Unpin>(
+async fn write_batch<W: AsyncWrite + Unpin>(
     to: &mut W,
     (line, room): (Bytes, OwnedSemaphorePermit),
     queue: &mut mpsc::Receiver<(Bytes, OwnedSemaphorePermit)>,
@@ -225,13 +225,13 @@ async fn write_with_followers<W: AsyncWrite + Unpin>(
 mod tests {
     use super::*;
 
-    fn line(text: &[u8]) -> Option<Frame> {
-        Some(Frame::Line(Bytes::copy_from_slice(text)))
+    fn line(text: &[u8]) -> Option<InputLine> {
+        Some(InputLine::Complete(Bytes::copy_from_slice(text)))
     }
 
     #[tokio::test]
     async fn lines_come_whole_and_the_last_one_gets_its_end() {
-        let mut lines = Lines::new(&b"a\n\nbc\r\nd"[..]);
+        let mut lines = LineReader::new(&b"a\n\nbc\r\nd"[..]);
         for expected in [&b"a\n"[..], b"\n", b"bc\r\n", b"d\n"] {
             assert_eq!(lines.next().await.unwrap(), line(expected));
         }
@@ -242,8 +242,8 @@ mod tests {
     async fn a_line_that_is_too_long_costs_one_line() {
         let mut text = vec![b'x'; LINE_MAX_BYTES + 5];
         text.extend_from_slice(b"\nnext\n");
-        let mut lines = Lines::new(&text[..]);
-        assert!(matches!(lines.next().await.unwrap(), Some(Frame::TooLong(_))));
+        let mut lines = LineReader::new(&text[..]);
+        assert!(matches!(lines.next().await.unwrap(), Some(InputLine::TooLong(_))));
         assert_eq!(lines.next().await.unwrap(), line(b"next\n"));
     }
 
@@ -251,15 +251,15 @@ mod tests {
     async fn a_line_as_long_as_may_be_is_taken() {
         let mut text = vec![b'x'; LINE_MAX_BYTES - 1];
         text.push(b'\n');
-        let mut lines = Lines::new(&text[..]);
+        let mut lines = LineReader::new(&text[..]);
         assert!(
-            matches!(lines.next().await.unwrap(), Some(Frame::Line(line)) if line.len() == LINE_MAX_BYTES)
+            matches!(lines.next().await.unwrap(), Some(InputLine::Complete(line)) if line.len() == LINE_MAX_BYTES)
         );
     }
 
     #[tokio::test]
     async fn lines_are_written_in_order_and_a_reader_that_goes_away_is_noticed() {
-        let (outbox, waiting) = outbox();
+        let (outbox, waiting) = line_channel();
         let (ours, mut theirs) = tokio::io::duplex(8);
         let writing = tokio::spawn(waiting.write(ours));
         for line in ["one\n", "two\n", "three\n"] {
@@ -271,6 +271,6 @@ mod tests {
         drop(theirs);
         outbox.send("more\n").await.unwrap();
         writing.await.unwrap();
-        assert_eq!(outbox.send("even more\n").await, Err(Gone));
+        assert_eq!(outbox.send("even more\n").await, Err(Disconnected));
     }
 }

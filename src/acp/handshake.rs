@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 use agent_client_protocol_schema::{ProtocolVersion, v1::Error};
 use serde_json::value::RawValue;
 
-use super::{fields::Fields, lines, refusal};
+use super::{encode, errors, raw_object::RawObject};
 
 /// How an editor shows terminals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Display {
+pub(super) enum TerminalDisplay {
     /// It takes output and exits in `_meta` and shows them as a terminal.
     Terminal,
     /// As text content.
@@ -23,39 +23,43 @@ pub(super) enum Display {
 /// What was learned from `initialize`.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
-    display: OnceLock<Display>,
+    display: OnceLock<TerminalDisplay>,
 }
 
 impl Handshake {
     /// How the editor shows terminals; as text until it has said otherwise.
-    pub(super) fn display(&self) -> Display {
-        self.display.get().copied().unwrap_or(Display::Text)
+    pub(super) fn display(&self) -> TerminalDisplay {
+        self.display.get().copied().unwrap_or(TerminalDisplay::Text)
     }
 
     /// The request as the agent is to see it. None where there is nothing to rewrite: the agent will refuse it.
     pub(super) fn rewrite(&self, line: &[u8], params: Option<&RawValue>) -> Option<Vec<u8>> {
-        let mut params = Fields::of(params?)?;
+        let mut params = RawObject::parse(params?)?;
         let version = params.get("protocolVersion").and_then(number);
         if version.is_some_and(|version| version > latest()) {
             params.set("protocolVersion", &ProtocolVersion::LATEST);
         }
         let owned = params.clone();
         let mut capabilities = owned.object("clientCapabilities").unwrap_or_default();
-        let says_so = capabilities
+        let declared = capabilities
             .object("_meta")
             .and_then(|meta| meta.get("terminal_output").map(|value| value.get() == "true"));
         // The first one counts: an editor does not change while it runs.
-        let _ = self.display.set(if says_so == Some(true) { Display::Terminal } else { Display::Text });
+        let _ = self.display.set(if declared == Some(true) {
+            TerminalDisplay::Terminal
+        } else {
+            TerminalDisplay::Text
+        });
         capabilities.set("terminal", &true);
         params.set("clientCapabilities", &capabilities);
-        lines::with_params(line, &params)
+        encode::with_params(line, &params)
     }
 
     /// What the editor is told instead, where the agent's answer is of a version that has no client terminals.
     pub(super) fn refuse(&self, result: &RawValue) -> Option<Error> {
-        let version = Fields::of(result)?.get("protocolVersion").and_then(number)?;
+        let version = RawObject::parse(result)?.get("protocolVersion").and_then(number)?;
         (version > latest()).then(|| {
-            refusal::internal(format!(
+            errors::internal(format!(
                 "The agent answers with version {version} of the protocol, in which it would run commands itself, \
                  beside Provost; use an agent that speaks version 1, or confine the whole agent with \
                  --confine-agent."
@@ -94,7 +98,7 @@ mod tests {
             let (handshake, line) = rewritten(given);
             assert!(line.contains(r#""terminal":true"#) && line.contains(r#""x":[1.0]"#), "{line}");
             assert_eq!(line.matches("\"terminal\"").count(), 1);
-            assert_eq!(handshake.display(), Display::Text);
+            assert_eq!(handshake.display(), TerminalDisplay::Text);
         }
         for given in [r#"{"protocolVersion":1}"#, r#"{"protocolVersion":1,"clientCapabilities":null}"#] {
             assert!(rewritten(given).1.contains(r#""clientCapabilities":{"terminal":true}"#));
@@ -124,6 +128,6 @@ mod tests {
     fn an_editor_that_shows_terminals_is_remembered() {
         let (handshake, _) =
             rewritten(r#"{"protocolVersion":1,"clientCapabilities":{"_meta":{"terminal_output":true}}}"#);
-        assert_eq!(handshake.display(), Display::Terminal);
+        assert_eq!(handshake.display(), TerminalDisplay::Terminal);
     }
 }

@@ -12,16 +12,16 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::fields::Text;
+use super::raw_object::JsonText;
 
 /// Up to here whole numbers are exact in a reader that knows nothing but double precision: 2^53 - 1.
-const EXACT_MOST: f64 = 9_007_199_254_740_991.0;
+const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 /// The keys that a message may have at its top. Others are carried and not looked at.
 const KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// What one line holds.
 #[derive(Debug)]
-pub(super) enum Parsed<'a> {
+pub(super) enum ParsedLine<'a> {
     /// One message.
     One(Message<'a>),
     /// An array of messages, each as the text that it was.
@@ -58,7 +58,7 @@ pub(super) enum Message<'a> {
 
 /// Why a line is no message.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
+pub(super) enum MessageError {
     /// Not UTF-8.
     #[error("a message must be UTF-8")]
     Utf8(#[from] std::str::Utf8Error),
@@ -85,16 +85,16 @@ impl<'a> Message<'a> {
 }
 
 /// Reads a line.
-pub(super) fn parse(line: &[u8]) -> Result<Parsed<'_>, Unreadable> {
+pub(super) fn parse(line: &[u8]) -> Result<ParsedLine<'_>, MessageError> {
     let text = std::str::from_utf8(line)?;
     if text.trim_ascii_start().starts_with('[') {
-        return Ok(Parsed::Batch(serde_json::from_str(text)?));
+        return Ok(ParsedLine::Batch(serde_json::from_str(text)?));
     }
-    parse_one(text).map(Parsed::One)
+    parse_one(text).map(ParsedLine::One)
 }
 
 /// Reads one message.
-pub(super) fn parse_one(text: &str) -> Result<Message<'_>, Unreadable> {
+pub(super) fn parse_one(text: &str) -> Result<Message<'_>, MessageError> {
     let Envelope { id, method, params, result, error } = serde_json::from_str(text)?;
     let id = id.filter(|id| is_id(id));
     match (id, method, result, error) {
@@ -105,17 +105,17 @@ pub(super) fn parse_one(text: &str) -> Result<Message<'_>, Unreadable> {
         }
         // A result that is nothing, which some writers of JSON leave out.
         (Some(id), None, None, None) => Ok(Message::Response { id, result: Some(RawValue::NULL) }),
-        (id, _, _, _) => Err(Unreadable::Shape { id: id.map(ToOwned::to_owned) }),
+        (id, _, _, _) => Err(MessageError::Shape { id: id.map(ToOwned::to_owned) }),
     }
 }
 
 /// The id and the method of a message whose end is missing, as far as they stand in `beginning`.
-pub(super) fn glance(beginning: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
+pub(super) fn peek_id(beginning: &[u8]) -> (Option<Box<RawValue>>, Option<String>) {
     let whole = match std::str::from_utf8(beginning) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&beginning[..error.valid_up_to()]).unwrap_or_default(),
     };
-    let mut seen = Glance::default();
+    let mut seen = PeekVisitor::default();
     // That it ends early is known; what stood before the end is what counts.
     let _ = serde_json::Deserializer::from_str(whole).deserialize_map(&mut seen);
     (seen.id, seen.method)
@@ -123,11 +123,13 @@ pub(super) fn glance(beginning: &[u8]) -> (Option<Box<RawValue>>, Option<String>
 
 /// What tells two ids apart: `1` and `"1"` are two, `"a"` and `"\u0061"` are one, and so are `1` and `1.0`. A number that
 /// not every reader holds exactly is the text that it is.
-pub(super) fn key_of(id: &RawValue) -> String {
+pub(super) fn id_key(id: &RawValue) -> String {
     match serde_json::from_str::<serde_json::Value>(id.get()) {
         Ok(serde_json::Value::Number(number)) => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, reason = "it is whole, and exact below the bound")]
-            Some(whole) if whole.fract() == 0.0 && whole.abs() <= EXACT_MOST => (whole as i64).to_string(),
+            Some(whole) if whole.fract() == 0.0 && whole.abs() <= EXACT_INTEGER_MAX => {
+                (whole as i64).to_string()
+            }
             Some(_) | None => id.get().to_owned(),
         },
         Ok(id) => id.to_string(),
@@ -165,10 +167,10 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
         let mut envelope = Envelope { id: None, method: None, params: None, result: None, error: None };
-        while let Some(Text(key)) = map.next_key()? {
+        while let Some(JsonText(key)) = map.next_key()? {
             let raw = match key.as_ref() {
                 "method" => {
-                    let Text(method) = map.next_value()?;
+                    let JsonText(method) = map.next_value()?;
                     if envelope.method.replace(method).is_some() {
                         return Err(A::Error::duplicate_field("method"));
                     }
@@ -195,12 +197,12 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
 }
 
 #[derive(Default)]
-struct Glance {
+struct PeekVisitor {
     id: Option<Box<RawValue>>,
     method: Option<String>,
 }
 
-impl<'de> Visitor<'de> for &mut Glance {
+impl<'de> Visitor<'de> for &mut PeekVisitor {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,7 +210,7 @@ impl<'de> Visitor<'de> for &mut Glance {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(Text(key)) = map.next_key()? {
+        while let Some(JsonText(key)) = map.next_key()? {
             match key.as_ref() {
                 "id" => self.id = Some(map.next_value::<Box<RawValue>>()?).filter(|id| is_id(id)),
                 "method" => self.method = Some(map.next_value()?),
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn ids_differ_by_type_and_not_by_spelling() {
-        let key = |text: &str| key_of(&RawValue::from_string(text.to_owned()).unwrap());
+        let key = |text: &str| id_key(&RawValue::from_string(text.to_owned()).unwrap());
         assert_ne!(key("1"), key("\"1\""));
         assert_eq!(key("\"a\""), key("\"\\u0061\""));
         assert_eq!((key("1"), key("-0")), (key("1.0"), key("0e5")));
@@ -281,9 +283,9 @@ mod tests {
 
     #[test]
     fn the_id_of_a_message_that_was_cut_off_is_found() {
-        let (id, method) = glance(br#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"a":"bbbb"#);
+        let (id, method) = peek_id(br#"{"jsonrpc":"2.0","id":"x","method":"m","params":{"a":"bbbb"#);
         assert_eq!(id.unwrap().get(), "\"x\"");
         assert_eq!(method.unwrap(), "m");
-        assert!(glance(br#"{"params":"aaaa"#).0.is_none());
+        assert!(peek_id(br#"{"params":"aaaa"#).0.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol's sessions, each as a session of the gateway whose workspace is the session's folder.
+//! The protocol's sessions, each as a session of the gateway whose workspace is the session's directory.
 //!
 //! Opened at the gateway when its first command comes, so that a session without commands costs nothing there. A
 //! session that was closed is not found again; what was still opening for it is closed as soon as it is open.
@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::{
-    asking::{self, Questions},
-    link::Link,
-    refusal,
-    subagents::{Announced, Placement},
+    approval_prompt::{self, PendingQuestions},
+    errors,
+    retrying_client::RetryingClient,
+    subagents::{StartDirectory, SubagentAnnouncement},
 };
 use crate::proto::v1;
 
@@ -29,64 +29,64 @@ pub const SUBAGENTS_MAX: usize = 512;
 /// The longest id that becomes a label.
 const LABEL_MAX_BYTES: usize = 128;
 /// How long the agent's messages wait for the journal to say what it has done.
-const REPORT_LIMIT: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nobody is there to press a key. What the profile or a caller names itself wins.
-const NOBODY_THERE: [(&str, &str); 3] =
+const NON_INTERACTIVE_ENV: [(&str, &str); 3] =
     [("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
 
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workspace {
-    /// The default working folder of commands; absolute.
+    /// The default working directory of commands; absolute.
     pub cwd: PathBuf,
-    /// Further folders that commands may work in; absolute.
+    /// Further directories that commands may work in; absolute.
     pub additional: Vec<PathBuf>,
 }
 
 /// One session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct AcpSession {
     /// The protocol's id.
     pub(super) id: String,
     pub(super) workspace: Workspace,
     /// Of a subagent's: the one that it was announced in.
-    parent: Option<Arc<Session>>,
+    parent: Option<Arc<AcpSession>>,
     /// Of a subagent's: where its commands start, where that is not where its parent's do.
-    start: Mutex<Option<PathBuf>>,
+    start_dir: Mutex<Option<PathBuf>>,
     /// The gateway's id, once it is open there.
-    opened: Mutex<Option<String>>,
+    gateway_id: Mutex<Option<String>>,
     /// Held by whoever opens it: once.
-    opening: tokio::sync::Mutex<()>,
+    open_lock: tokio::sync::Mutex<()>,
     closed: CancellationToken,
     /// What rules ask of its commands.
-    pub(super) questions: Arc<Questions>,
+    pub(super) questions: Arc<PendingQuestions>,
 }
 
 /// Whether somebody is there to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Somebody {
+pub(super) enum Approver {
     /// What a rule asks can be asked.
-    IsThere,
+    Present,
     /// It cannot.
-    IsNot,
+    Absent,
 }
 
 /// All sessions of one connection.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    link: Link,
+pub(super) struct AcpSessions {
+    client: RetryingClient,
     profile: String,
-    somebody: Somebody,
-    by_id: Mutex<HashMap<String, Arc<Session>>>,
+    approver: Approver,
+    by_id: Mutex<HashMap<String, Arc<AcpSession>>>,
 }
 
-impl Sessions {
-    pub(super) fn new(link: Link, profile: Option<String>, somebody: Somebody) -> Self {
-        Self { link, profile: profile.unwrap_or_default(), somebody, by_id: Mutex::default() }
+impl AcpSessions {
+    pub(super) fn new(client: RetryingClient, profile: Option<String>, approver: Approver) -> Self {
+        Self { client, profile: profile.unwrap_or_default(), approver, by_id: Mutex::default() }
     }
 
     /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
-    pub(super) fn know(&self, id: &str, workspace: Workspace) -> Option<Arc<Session>> {
+    pub(super) fn register(&self, id: &str, workspace: Workspace) -> Option<Arc<AcpSession>> {
         let mut by_id = self.lock();
         if by_id.get(id).is_some_and(|known| known.parent.is_none() && known.workspace == workspace) {
             return None;
@@ -99,19 +99,19 @@ impl Sessions {
             );
             return None;
         }
-        let session = Session::new(id, workspace, None);
+        let session = AcpSession::new(id, workspace, None);
         let other = by_id.insert(id.to_owned(), Arc::new(session));
-        other.inspect(|other| end_of(other, &mut by_id))
+        other.inspect(|other| close_with_subagents(other, &mut by_id))
     }
 
     /// Knows a subagent's session from now on, or where it has moved to. What the editor has opened is not the agent's to
     /// move.
-    pub(super) fn announce(&self, announced: Announced) {
+    pub(super) fn register_subagent(&self, announced: SubagentAnnouncement) {
         let mut by_id = self.lock();
         let Some(parent) = by_id.get(&announced.parent).cloned() else { return };
         if let Some(known) = by_id.get(&announced.child) {
             if known.parent.is_some() && Arc::ptr_eq(&known.root(), &parent.root()) {
-                known.place(announced.placement);
+                known.set_start_dir(announced.start);
             }
             return;
         }
@@ -124,35 +124,35 @@ impl Sessions {
             );
             return;
         }
-        let session = Session::new(&announced.child, parent.workspace.clone(), Some(parent));
-        session.place(announced.placement);
+        let session = AcpSession::new(&announced.child, parent.workspace.clone(), Some(parent));
+        session.set_start_dir(announced.start);
         by_id.insert(announced.child, Arc::new(session));
     }
 
     /// A session that is known.
-    pub(super) fn find(&self, id: &str) -> Option<Arc<Session>> {
+    pub(super) fn find(&self, id: &str) -> Option<Arc<AcpSession>> {
         self.lock().get(id).cloned()
     }
 
     /// Knows a session no longer, from this moment on.
-    pub(super) fn forget(&self, id: &str) -> Option<Arc<Session>> {
+    pub(super) fn remove(&self, id: &str) -> Option<Arc<AcpSession>> {
         let mut by_id = self.lock();
-        by_id.remove(id).inspect(|session| end_of(session, &mut by_id))
+        by_id.remove(id).inspect(|session| close_with_subagents(session, &mut by_id))
     }
 
     /// Knows none any longer. Gives those that have others end with them.
-    pub(super) fn forget_all(&self) -> Vec<Arc<Session>> {
+    pub(super) fn remove_all(&self) -> Vec<Arc<AcpSession>> {
         let all: Vec<_> = self.lock().drain().map(|(_, session)| session).collect();
         all.iter().for_each(|session| session.closed.cancel());
         all.into_iter().filter(|session| session.parent.is_none()).collect()
     }
 
     /// The gateway's id of a session, opened there when it is not yet.
-    pub(super) async fn open(&self, session: &Session) -> Result<String, Error> {
+    pub(super) async fn open(&self, session: &AcpSession) -> Result<String, Error> {
         let root = session.root_of();
         let opened = {
-            let _turn = root.opening.lock().await;
-            match root.opened_as() {
+            let _turn = root.open_lock.lock().await;
+            match root.gateway_id() {
                 Some(opened) => opened,
                 None => {
                     let opened = self.open_at_gateway(root).await?;
@@ -165,15 +165,15 @@ impl Sessions {
             // It was closed while it was being opened; to close it twice does no harm.
             self.close_at_gateway(&opened).await;
         }
-        if session.is_closed() { Err(refusal::unknown_session()) } else { Ok(opened) }
+        if session.is_closed() { Err(errors::unknown_session()) } else { Ok(opened) }
     }
 
-    /// The gateway knows `unknown` no longer, although nobody here has closed it: it is opened anew. A gateway that was
+    /// The gateway knows `unknown` no longer, although nobody here has closed it: it is opened again. A gateway that was
     /// told to stop everything closes its sessions.
-    pub(super) async fn open_anew(&self, session: &Session, unknown: &str) -> Result<String, Error> {
+    pub(super) async fn reopen(&self, session: &AcpSession, stale_id: &str) -> Result<String, Error> {
         {
             let mut opened = session.root_of().lock();
-            if opened.as_deref() == Some(unknown) {
+            if opened.as_deref() == Some(stale_id) {
                 *opened = None;
             }
         }
@@ -181,13 +181,13 @@ impl Sessions {
     }
 
     /// Has the gateway's journal say that something ran beside it in a session.
-    pub(super) async fn report_ran_beside(&self, session: &Session) {
+    pub(super) async fn report_bypass(&self, session: &AcpSession) {
         let reported = async {
             let session_id = self.open(session).await.map_err(|error| error.message)?;
             let request = v1::ReportRequest { session_id, sighting: v1::Sighting::RanBeside.into() };
-            self.link.client().sessions.report(request).await.map_err(|status| status.message().to_owned())
+            self.client.client().sessions.report(request).await.map_err(|status| status.message().to_owned())
         };
-        match tokio::time::timeout(REPORT_LIMIT, reported).await {
+        match tokio::time::timeout(REPORT_TIMEOUT, reported).await {
             Ok(Ok(_)) => {}
             Ok(Err(why)) => tracing::warn!(session = session.id, why, "the journal does not say so"),
             Err(_) => tracing::warn!(
@@ -198,26 +198,32 @@ impl Sessions {
     }
 
     /// Stops and releases everything of a session that is known no longer. Returns when nothing is left.
-    pub(super) async fn close(&self, session: &Session) {
-        if let Some(opened) = session.opened_as() {
+    pub(super) async fn close(&self, session: &AcpSession) {
+        if let Some(opened) = session.gateway_id() {
             self.close_at_gateway(&opened).await;
         }
     }
 
-    async fn open_at_gateway(&self, session: &Session) -> Result<String, Error> {
+    async fn open_at_gateway(&self, session: &AcpSession) -> Result<String, Error> {
         let request = self.request(session)?;
         // Of two that a lost answer leads to, one stays empty, and ends with this process.
-        let opened = self.link.call(|client| {
+        let opened = self.client.call(|client| {
             let request = request.clone();
             async move { client.sessions.clone().create(request).await }
         });
-        let opened = opened.await.map_err(|status| refusal::of_session(&status))?.into_inner().id;
+        let opened = opened.await.map_err(|status| errors::from_session_status(&status))?.into_inner().id;
         let missing = self.missing_variables(&opened).await;
-        let id = if missing.is_empty() { opened } else { self.open_with(request, missing, opened).await };
+        let id =
+            if missing.is_empty() { opened } else { self.reopen_with_env(request, missing, opened).await };
         tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
-        if self.somebody == Somebody::IsThere {
+        if self.approver == Approver::Present {
             let (questions, closed) = (session.questions.clone(), session.closed.clone());
-            tokio::spawn(asking::listen(self.link.client(), id.clone(), questions, closed));
+            tokio::spawn(approval_prompt::watch_questions(
+                self.client.client(),
+                id.clone(),
+                questions,
+                closed,
+            ));
         }
         Ok(id)
     }
@@ -230,26 +236,26 @@ impl Sessions {
             ..Default::default()
         };
         let request = v1::ExplainRequest { create: Some(command) };
-        let explained = self.link.client().policies.explain(request).await;
+        let explained = self.client.client().policies.explain(request).await;
         // Where it cannot be known they are asked for, and a profile that refuses them says so.
         let known = explained.ok().and_then(|answer| answer.into_inner().run).map(|run| run.env_names);
         let known = known.unwrap_or_default();
-        let missing = NOBODY_THERE.iter().filter(|(name, _)| !known.iter().any(|known| known == name));
+        let missing = NON_INTERACTIVE_ENV.iter().filter(|(name, _)| !known.iter().any(|known| known == name));
         missing.map(|(name, value)| v1::EnvVar { name: (*name).into(), value: (*value).into() }).collect()
     }
 
-    /// Opens the session anew with more variables, in the place of the one that is open; that stays where the profile
+    /// Opens the session again with more variables, in the place of the one that is open; that stays where the profile
     /// refuses the variables.
-    async fn open_with(
+    async fn reopen_with_env(
         &self,
         request: v1::CreateSessionRequest,
         env: Vec<v1::EnvVar>,
         opened: String,
     ) -> String {
-        match self.link.client().sessions.create(v1::CreateSessionRequest { env, ..request }).await {
-            Ok(anew) => {
+        match self.client.client().sessions.create(v1::CreateSessionRequest { env, ..request }).await {
+            Ok(again) => {
                 self.close_at_gateway(&opened).await;
-                anew.into_inner().id
+                again.into_inner().id
             }
             Err(status) => {
                 tracing::info!(error = %status, "the profile has no place for PAGER and its like");
@@ -258,13 +264,13 @@ impl Sessions {
         }
     }
 
-    fn request(&self, session: &Session) -> Result<v1::CreateSessionRequest, Error> {
+    fn request(&self, session: &AcpSession) -> Result<v1::CreateSessionRequest, Error> {
         let Workspace { cwd, additional } = &session.workspace;
         if !cwd.is_absolute() {
-            return Err(refusal::bad_parameter("cwd of the session", "must be an absolute path"));
+            return Err(errors::bad_parameter("cwd of the session", "must be an absolute path"));
         }
-        // One that is not there, or no folder, is no place to work in, and no reason to refuse all the others.
-        let there = additional.iter().filter(|folder| folder.is_absolute() && folder.is_dir());
+        // One that is not there, or no directory, is no place to work in, and no reason to refuse all the others.
+        let there = additional.iter().filter(|directory| directory.is_absolute() && directory.is_dir());
         let roots = std::iter::once(cwd).chain(there);
         let roots = roots.map(|root| root.to_string_lossy().into_owned()).collect();
         let labels =
@@ -280,7 +286,7 @@ impl Sessions {
 
     async fn close_at_gateway(&self, id: &str) {
         let request = v1::CloseSessionRequest { session_id: id.to_owned() };
-        match self.link.client().sessions.close(request).await {
+        match self.client.client().sessions.close(request).await {
             Ok(_) => tracing::info!(gateway.session = id, "session closed at the gateway"),
             Err(status) if status.code() == Code::NotFound => {}
             // It ends with this process too.
@@ -288,25 +294,25 @@ impl Sessions {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Session>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AcpSession>>> {
         self.by_id.lock().expect("no code panics while it holds the sessions")
     }
 }
 
 /// It is over, and those that were announced in it with it.
-fn end_of(session: &Session, by_id: &mut HashMap<String, Arc<Session>>) {
+fn close_with_subagents(session: &AcpSession, by_id: &mut HashMap<String, Arc<AcpSession>>) {
     session.closed.cancel();
     by_id.retain(|_, session| !session.is_closed());
 }
 
-impl Session {
+impl AcpSession {
     fn new(id: &str, workspace: Workspace, parent: Option<Arc<Self>>) -> Self {
         Self {
             id: id.to_owned(),
             workspace,
-            start: Mutex::default(),
-            opened: Mutex::default(),
-            opening: tokio::sync::Mutex::default(),
+            start_dir: Mutex::default(),
+            gateway_id: Mutex::default(),
+            open_lock: tokio::sync::Mutex::default(),
             closed: parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token()),
             questions: parent.as_ref().map(|parent| parent.questions.clone()).unwrap_or_default(),
             parent,
@@ -314,22 +320,22 @@ impl Session {
     }
 
     /// Whether it is a subagent's.
-    pub(super) fn is_subagents(&self) -> bool {
+    pub(super) fn is_subagent(&self) -> bool {
         self.parent.is_some()
     }
 
-    /// Where commands start that name no folder; none for the workspace's own.
-    pub(super) fn start(&self) -> Option<PathBuf> {
-        let own = self.start.lock().expect("no code panics while it holds the folder").clone();
-        own.or_else(|| self.parent.as_ref()?.start())
+    /// Where commands start that name no directory; none for the workspace's own.
+    pub(super) fn start_dir(&self) -> Option<PathBuf> {
+        let own = self.start_dir.lock().expect("no code panics while it holds the directory").clone();
+        own.or_else(|| self.parent.as_ref()?.start_dir())
     }
 
-    fn place(&self, placement: Placement) {
-        let mut start = self.start.lock().expect("no code panics while it holds the folder");
+    fn set_start_dir(&self, placement: StartDirectory) {
+        let mut start = self.start_dir.lock().expect("no code panics while it holds the directory");
         match placement {
-            Placement::Unchanged => {}
-            Placement::Inherited => *start = None,
-            Placement::At(folder) => *start = Some(folder),
+            StartDirectory::Unchanged => {}
+            StartDirectory::Inherited => *start = None,
+            StartDirectory::At(directory) => *start = Some(directory),
         }
     }
 
@@ -349,11 +355,11 @@ impl Session {
     }
 
     /// The gateway's id, where it is open there.
-    fn opened_as(&self) -> Option<String> {
+    fn gateway_id(&self) -> Option<String> {
         self.lock().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.opened.lock().expect("no code panics while it holds the id")
+        self.gateway_id.lock().expect("no code panics while it holds the id")
     }
 }

@@ -13,16 +13,16 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    asked::AskedOfAgent,
-    calls::Calls,
-    fields::Fields,
-    framing::{Frame, Gone, LINE_MAX_BYTES, Outbox},
+    agent_requests::AgentRequests,
+    encode,
+    framing::{Disconnected, InputLine, LINE_MAX_BYTES, LineSender},
     handshake::Handshake,
-    lines,
-    message::{self, Message, Parsed, Unreadable},
-    permission::Permissions,
+    in_flight::InFlightRequests,
+    message::{self, Message, MessageError, ParsedLine},
+    permission_requests::PermissionRequests,
+    raw_object::RawObject,
     subagents,
-    terminals::Terminals,
+    terminals::AcpTerminals,
     tool_calls::ToolCalls,
 };
 
@@ -31,63 +31,72 @@ const CANCEL_REQUEST: &str = "$/cancel_request";
 /// Methods of this kind are never the editor's.
 const TERMINAL_PREFIX: &str = "terminal/";
 /// What the person who started this is told of an agent that does not ask for terminals.
-const RAN_BESIDE: &str = "notice: this agent has run a command itself instead of asking for a terminal: that command \
+const BYPASS_NOTICE: &str = "notice: this agent has run a command itself instead of asking for a terminal: that command \
                           was neither judged nor confined. To confine the whole agent, start it with `provost acp \
                           --confine-agent`";
 
 /// Tells the person who started this something, in one line.
-pub type Note = Arc<dyn Fn(&str) + Send + Sync>;
+pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The one between an editor and an agent.
 pub(super) struct Shim {
-    editor: Outbox,
-    agent: Outbox,
-    terminals: Terminals,
-    permissions: Arc<Permissions>,
+    editor: LineSender,
+    agent: LineSender,
+    terminals: AcpTerminals,
+    permissions: Arc<PermissionRequests>,
     tool_calls: Arc<ToolCalls>,
-    note: Note,
-    asked: Arc<AskedOfAgent>,
-    calls: Arc<Calls>,
+    notice: NoticeSink,
+    agent_requests: Arc<AgentRequests>,
+    in_flight: Arc<InFlightRequests>,
 }
 
 /// What of a message matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Disposition {
     /// To be looked at.
-    Ours,
+    Handle,
     /// To go on as it is.
-    Theirs,
+    Forward,
 }
 
 impl Shim {
     /// `permissions` are those that `terminals` ask.
     pub(super) fn new(
-        (editor, agent): (Outbox, Outbox),
-        terminals: Terminals,
-        permissions: Arc<Permissions>,
-        note: Note,
+        (editor, agent): (LineSender, LineSender),
+        terminals: AcpTerminals,
+        permissions: Arc<PermissionRequests>,
+        note: NoticeSink,
     ) -> Arc<Self> {
         let handshake = Arc::new(Handshake::default());
         let tool_calls = ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone());
-        let asked = AskedOfAgent::new(handshake, terminals.clone(), tool_calls.clone(), permissions.clone());
-        let calls = Calls::new(agent.clone(), terminals.clone());
-        Arc::new(Self { editor, agent, terminals, permissions, tool_calls, note, asked, calls })
+        let asked = AgentRequests::new(handshake, terminals.clone(), tool_calls.clone(), permissions.clone());
+        let calls = InFlightRequests::new(agent.clone(), terminals.clone());
+        Arc::new(Self {
+            editor,
+            agent,
+            terminals,
+            permissions,
+            tool_calls,
+            notice: note,
+            agent_requests: asked,
+            in_flight: calls,
+        })
     }
 
     /// Takes what the editor sent.
-    pub(super) async fn take_from_editor(self: &Arc<Self>, frame: Frame) -> Result<(), Gone> {
+    pub(super) async fn handle_editor_line(self: &Arc<Self>, frame: InputLine) -> Result<(), Disconnected> {
         let line = match frame {
-            Frame::Line(line) => line,
-            Frame::TooLong(beginning) => {
+            InputLine::Complete(line) => line,
+            InputLine::TooLong(beginning) => {
                 return self.refuse_too_long(&beginning, &self.editor, &self.agent).await;
             }
         };
         match message::parse(&line) {
-            Ok(Parsed::One(message)) => self.route_from_editor(&line, message).await,
-            Ok(Parsed::Batch(parts)) => {
-                if parts.iter().any(|part| self.is_for_us(part, Self::of_editor)) {
+            Ok(ParsedLine::One(message)) => self.route_from_editor(&line, message).await,
+            Ok(ParsedLine::Batch(parts)) => {
+                if parts.iter().any(|part| self.is_handled(part, Self::editor_disposition)) {
                     for part in parts {
-                        let line = line_of(part);
+                        let line = batch_part_line(part);
                         match message::parse_one(part.get()) {
                             Ok(message) => self.route_from_editor(&line, message).await?,
                             Err(_) => self.agent.send(line).await?,
@@ -103,25 +112,29 @@ impl Shim {
     }
 
     /// Takes what the agent sent.
-    pub(super) async fn take_from_agent(self: &Arc<Self>, frame: Frame) -> Result<(), Gone> {
+    pub(super) async fn handle_agent_line(self: &Arc<Self>, frame: InputLine) -> Result<(), Disconnected> {
         let line = match frame {
-            Frame::Line(line) => one_line(line),
-            Frame::TooLong(beginning) => {
+            InputLine::Complete(line) => without_carriage_returns(line),
+            InputLine::TooLong(beginning) => {
                 return self.refuse_too_long(&beginning, &self.agent, &self.editor).await;
             }
         };
         match message::parse(&line) {
-            Ok(Parsed::One(message)) => self.route_from_agent(&line, message).await,
-            Ok(Parsed::Batch(parts)) => {
-                let parsed: Result<Vec<_>, Unreadable> =
+            Ok(ParsedLine::One(message)) => self.route_from_agent(&line, message).await,
+            Ok(ParsedLine::Batch(parts)) => {
+                let parsed: Result<Vec<_>, MessageError> =
                     parts.iter().map(|part| Ok((*part, message::parse_one(part.get())?))).collect();
                 match parsed {
                     Ok(parsed) if parsed.is_empty() => {
                         self.refuse_from_agent(&line, None, "an empty batch").await
                     }
-                    Ok(parsed) if parsed.iter().any(|(_, message)| self.of_agent(message) == Whose::Ours) => {
+                    Ok(parsed)
+                        if parsed
+                            .iter()
+                            .any(|(_, message)| self.agent_disposition(message) == Disposition::Handle) =>
+                    {
                         for (part, message) in parsed {
-                            self.route_from_agent(&line_of(part), message).await?;
+                            self.route_from_agent(&batch_part_line(part), message).await?;
                         }
                         Ok(())
                     }
@@ -131,62 +144,67 @@ impl Shim {
             }
             // Nothing was said.
             Err(_) if line.trim_ascii().is_empty() => Ok(()),
-            Err(Unreadable::Shape { id }) => {
-                let why = "neither a request nor a notification nor an answer";
-                self.refuse_from_agent(&line, id.as_deref(), why).await
+            Err(MessageError::Shape { id }) => {
+                let problem = "neither a request nor a notification nor an answer";
+                self.refuse_from_agent(&line, id.as_deref(), problem).await
             }
-            Err(error @ (Unreadable::Utf8(_) | Unreadable::Json(_))) => {
+            Err(error @ (MessageError::Utf8(_) | MessageError::Json(_))) => {
                 // Whoever waits for the answer to a garbled request is told, where the id can be made out.
-                let (id, _) = message::glance(&line);
+                let (id, _) = message::peek_id(&line);
                 self.refuse_from_agent(&line, id.as_deref(), &error.to_string()).await
             }
         }
     }
 
-    fn is_for_us(&self, part: &RawValue, whose: impl Fn(&Self, &Message<'_>) -> Whose) -> bool {
-        message::parse_one(part.get()).is_ok_and(|message| whose(self, &message) == Whose::Ours)
+    fn is_handled(&self, part: &RawValue, whose: impl Fn(&Self, &Message<'_>) -> Disposition) -> bool {
+        message::parse_one(part.get()).is_ok_and(|message| whose(self, &message) == Disposition::Handle)
     }
 
-    fn of_editor(&self, message: &Message<'_>) -> Whose {
+    fn editor_disposition(&self, message: &Message<'_>) -> Disposition {
         match message {
-            Message::Request { method, .. } => whose(AskedOfAgent::matters(method)),
-            Message::Notification { method, .. } => whose(method == AGENT_METHOD_NAMES.session_cancel),
-            Message::Response { id, .. } => whose(self.permissions.are_asked(id)),
+            Message::Request { method, .. } => disposition(AgentRequests::is_tracked(method)),
+            Message::Notification { method, .. } => disposition(method == AGENT_METHOD_NAMES.session_cancel),
+            Message::Response { id, .. } => disposition(self.permissions.is_own_id(id)),
         }
     }
 
-    fn of_agent(&self, message: &Message<'_>) -> Whose {
+    fn agent_disposition(&self, message: &Message<'_>) -> Disposition {
         match message {
             Message::Request { method, .. } | Message::Notification { method, .. } => {
                 let names = &CLIENT_METHOD_NAMES;
-                whose(
+                disposition(
                     method.starts_with(TERMINAL_PREFIX)
                         || method == CANCEL_REQUEST
                         || method == names.session_update
                         || method == names.session_request_permission,
                 )
             }
-            Message::Response { id, .. } => whose(self.asked.awaits(id)),
+            Message::Response { id, .. } => disposition(self.agent_requests.is_pending(id)),
         }
     }
 
-    async fn route_from_editor(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
-        if self.of_editor(&message) == Whose::Theirs {
+    async fn route_from_editor(
+        self: &Arc<Self>,
+        line: &Bytes,
+        message: Message<'_>,
+    ) -> Result<(), Disconnected> {
+        if self.editor_disposition(&message) == Disposition::Forward {
             return self.agent.send(line.clone()).await;
         }
         match message {
             Message::Request { id, method, params } => {
-                let rewritten = self.asked.ask(line, id, &method, params);
+                let rewritten = self.agent_requests.register(line, id, &method, params);
                 self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await
             }
             // The agent did not ask, and is not answered.
             Message::Response { id, result } => {
-                self.permissions.answered(id, result);
+                self.permissions.resolve(id, result);
                 Ok(())
             }
             Message::Notification { params, .. } => {
                 self.agent.send(line.clone()).await?;
-                if let Some(session) = params.and_then(Fields::of).and_then(|params| params.text("sessionId"))
+                if let Some(session) =
+                    params.and_then(RawObject::parse).and_then(|params| params.text("sessionId"))
                 {
                     self.permissions.cancel(&SessionId::new(session));
                 }
@@ -195,10 +213,14 @@ impl Shim {
         }
     }
 
-    async fn route_from_agent(self: &Arc<Self>, line: &Bytes, message: Message<'_>) -> Result<(), Gone> {
+    async fn route_from_agent(
+        self: &Arc<Self>,
+        line: &Bytes,
+        message: Message<'_>,
+    ) -> Result<(), Disconnected> {
         match message {
             Message::Request { id, method, params } if method.starts_with(TERMINAL_PREFIX) => {
-                self.call(id, &method, params).await
+                self.answer_terminal_request(id, &method, params).await
             }
             Message::Notification { method, .. } if method.starts_with(TERMINAL_PREFIX) => {
                 tracing::warn!(
@@ -208,19 +230,19 @@ impl Shim {
                 Ok(())
             }
             Message::Notification { method, params }
-                if method == CANCEL_REQUEST && self.calls.cancel(params) =>
+                if method == CANCEL_REQUEST && self.in_flight.cancel(params) =>
             {
                 Ok(())
             }
             Message::Notification { method, params: Some(params) }
                 if method == CLIENT_METHOD_NAMES.session_update =>
             {
-                if let Some(announced) = subagents::announced(params) {
-                    self.terminals.announce(announced);
+                if let Some(announced) = subagents::parse_announcement(params) {
+                    self.terminals.register_subagent(announced);
                 }
-                let ran_beside = self.tool_calls.pass_update(line, params).await?;
-                if ran_beside.is_some() {
-                    (self.note)(RAN_BESIDE);
+                let bypass = self.tool_calls.forward_update(line, params).await?;
+                if bypass.is_some() {
+                    (self.notice)(BYPASS_NOTICE);
                     tracing::warn!("the agent has run a command itself instead of asking for a terminal");
                 }
                 Ok(())
@@ -228,63 +250,84 @@ impl Shim {
             Message::Request { method, params, .. }
                 if method == CLIENT_METHOD_NAMES.session_request_permission =>
             {
-                self.tool_calls.pass_question(line, params).await
+                self.tool_calls.forward_permission_request(line, params).await
             }
-            Message::Response { id, result } => self.answered(line, id, result).await,
+            Message::Response { id, result } => self.forward_answer(line, id, result).await,
             Message::Request { .. } | Message::Notification { .. } => self.editor.send(line.clone()).await,
         }
     }
 
     /// Passes an answer of the agent's on, after what it means here has been done.
-    async fn answered(&self, line: &Bytes, id: &RawValue, result: Option<&RawValue>) -> Result<(), Gone> {
-        match self.asked.answered(id, result).await {
+    async fn forward_answer(
+        &self,
+        line: &Bytes,
+        id: &RawValue,
+        result: Option<&RawValue>,
+    ) -> Result<(), Disconnected> {
+        match self.agent_requests.complete(id, result).await {
             Ok(()) => self.editor.send(line.clone()).await,
-            Err(error) => self.editor.send(lines::error_line(Some(id), &error)).await,
+            Err(error) => self.editor.send(encode::error_line(Some(id), &error)).await,
         }
     }
 
     /// Answers a terminal request, which the editor never sees.
-    async fn call(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Result<(), Gone> {
+    async fn answer_terminal_request(
+        &self,
+        id: &RawValue,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Result<(), Disconnected> {
         if method == CLIENT_METHOD_NAMES.terminal_create
-            && let Some(session) = params.and_then(Fields::of).and_then(|params| params.text("sessionId"))
+            && let Some(session) =
+                params.and_then(RawObject::parse).and_then(|params| params.text("sessionId"))
         {
-            self.tool_calls.asked_for_terminal(&SessionId::new(session)).await;
+            self.tool_calls.terminal_requested(&SessionId::new(session)).await;
         }
-        self.calls.begin(id, method, params).await
+        self.in_flight.begin(id, method, params).await
     }
 
     /// Refuses to pass on what the agent sent. Something that prints to stdout is told so, and nothing breaks.
-    async fn refuse_from_agent(&self, line: &[u8], id: Option<&RawValue>, why: &str) -> Result<(), Gone> {
+    async fn refuse_from_agent(
+        &self,
+        line: &[u8],
+        id: Option<&RawValue>,
+        problem: &str,
+    ) -> Result<(), Disconnected> {
         let beginning = String::from_utf8_lossy(&line[..line.len().min(200)]);
         tracing::warn!(
-            why,
+            problem,
             beginning = &*beginning,
             "a line of the agent's is no message, and was not passed on"
         );
         let code = if id.is_some() { ErrorCode::InvalidRequest } else { ErrorCode::ParseError };
-        let error = Error::new(code.into(), format!("This line was not passed on: {why}."));
-        self.agent.send(lines::error_line(id, &error)).await
+        let error = Error::new(code.into(), format!("This line was not passed on: {problem}."));
+        self.agent.send(encode::error_line(id, &error)).await
     }
 
     /// A message that is too long: whoever waits for it is told.
-    async fn refuse_too_long(&self, beginning: &[u8], from: &Outbox, to: &Outbox) -> Result<(), Gone> {
-        let (id, method) = message::glance(beginning);
+    async fn refuse_too_long(
+        &self,
+        beginning: &[u8],
+        from: &LineSender,
+        to: &LineSender,
+    ) -> Result<(), Disconnected> {
+        let (id, method) = message::peek_id(beginning);
         tracing::warn!(method, limit_bytes = LINE_MAX_BYTES, "a message was too long, and was not passed on");
         let text = format!("A message may have at most {LINE_MAX_BYTES} bytes; this one was not passed on.");
         let error = Error::new(ErrorCode::InvalidRequest.into(), text);
         match (id, method) {
             // The other side waits for this answer.
-            (Some(id), None) => to.send(lines::error_line(Some(&id), &error)).await,
-            (id, _) => from.send(lines::error_line(id.as_deref(), &error)).await,
+            (Some(id), None) => to.send(encode::error_line(Some(&id), &error)).await,
+            (id, _) => from.send(encode::error_line(id.as_deref(), &error)).await,
         }
     }
 }
 
-fn whose(ours: bool) -> Whose {
-    if ours { Whose::Ours } else { Whose::Theirs }
+fn disposition(ours: bool) -> Disposition {
+    if ours { Disposition::Handle } else { Disposition::Forward }
 }
 
-fn line_of(part: &RawValue) -> Bytes {
+fn batch_part_line(part: &RawValue) -> Bytes {
     let mut line = part.get().replace(['\n', '\r'], " ").into_bytes();
     line.push(b'\n');
     line.into()
@@ -292,7 +335,7 @@ fn line_of(part: &RawValue) -> Bytes {
 
 /// A carriage return between tokens is white space to JSON and a line end to some editors, which would read what
 /// stands between two of them as a message of its own. In a string it cannot stand as it is.
-fn one_line(line: Bytes) -> Bytes {
+fn without_carriage_returns(line: Bytes) -> Bytes {
     let line_end = if line.ends_with(b"\r\n") { 2 } else { 1 };
     let end = line.len().saturating_sub(line_end);
     if memchr::memchr(b'\r', &line[..end]).is_none() {
@@ -313,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_carriage_return_inside_a_message_is_a_space() {
-        let plain = |text: &'static str| one_line(Bytes::from_static(text.as_bytes()));
+        let plain = |text: &'static str| without_carriage_returns(Bytes::from_static(text.as_bytes()));
         assert_eq!(plain("{}\r\n"), "{}\r\n");
         assert_eq!(plain("{\r\"a\":1\r}\r\n"), "{ \"a\":1 }\r\n");
         assert_eq!(plain("\n"), "\n");
@@ -323,6 +366,6 @@ mod tests {
     #[test]
     fn methods_of_the_stable_table_are_what_they_are_known_as() {
         assert!(CLIENT_METHOD_NAMES.terminal_create.starts_with(TERMINAL_PREFIX));
-        assert!(AskedOfAgent::matters("session/new") && !AskedOfAgent::matters("session/prompt"));
+        assert!(AgentRequests::is_tracked("session/new") && !AgentRequests::is_tracked("session/prompt"));
     }
 }

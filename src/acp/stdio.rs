@@ -1,6 +1,6 @@
 //! This process's own stdin and stdout, without a thread in between where that can be had.
 //!
-//! A pipe is opened anew by its name in /proc, so that the descriptor that somebody else may share keeps its flags; a
+//! A pipe is opened again by its name in /proc, so that the descriptor that somebody else may share keeps its flags; a
 //! socket is duplicated and set not to block. Anything else goes through a thread.
 
 use std::{
@@ -19,44 +19,44 @@ use tokio::{
 /// What is read from the editor.
 pub(super) fn input() -> Box<dyn AsyncRead + Send + Unpin> {
     match kind("/proc/self/fd/0") {
-        Kind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
+        DescriptorKind::Pipe => match pipe::OpenOptions::new().open_receiver("/proc/self/fd/0") {
             Ok(pipe) => Box::new(pipe),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        Kind::Socket => match socket(io::stdin().as_fd()) {
+        DescriptorKind::Socket => match socket(io::stdin().as_fd()) {
             Ok(socket) => Box::new(socket),
             Err(_) => Box::new(tokio::io::stdin()),
         },
-        Kind::Other => Box::new(tokio::io::stdin()),
+        DescriptorKind::Other => Box::new(tokio::io::stdin()),
     }
 }
 
 /// What is written to the editor.
 pub(super) fn output() -> Box<dyn AsyncWrite + Send + Unpin> {
     match kind("/proc/self/fd/1") {
-        Kind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
+        DescriptorKind::Pipe => match pipe::OpenOptions::new().open_sender("/proc/self/fd/1") {
             Ok(pipe) => Box::new(pipe),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        Kind::Socket => match socket(io::stdout().as_fd()) {
+        DescriptorKind::Socket => match socket(io::stdout().as_fd()) {
             Ok(socket) => Box::new(socket),
             Err(_) => Box::new(tokio::io::stdout()),
         },
-        Kind::Other => Box::new(tokio::io::stdout()),
+        DescriptorKind::Other => Box::new(tokio::io::stdout()),
     }
 }
 
-enum Kind {
+enum DescriptorKind {
     Pipe,
     Socket,
     Other,
 }
 
-fn kind(path: &str) -> Kind {
+fn kind(path: &str) -> DescriptorKind {
     match std::fs::metadata(path).map(|metadata| metadata.file_type()) {
-        Ok(kind) if kind.is_fifo() => Kind::Pipe,
-        Ok(kind) if kind.is_socket() => Kind::Socket,
-        Ok(_) | Err(_) => Kind::Other,
+        Ok(kind) if kind.is_fifo() => DescriptorKind::Pipe,
+        Ok(kind) if kind.is_socket() => DescriptorKind::Socket,
+        Ok(_) | Err(_) => DescriptorKind::Other,
     }
 }
 

@@ -1,14 +1,14 @@
 //! Sessions that an agent opens for its subagents, and announces in the session that they belong to.
 //!
 //! Where such a child works is what the agent says, and the agent is not who is trusted with that: a child runs its commands
-//! in the session of the gateway's that its parent has, with the parent's folders and no others, and only where they start
+//! in the session of the gateway's that its parent has, with the parent's directories and no others, and only where they start
 //! is the child's own. Its terminals are its own as well. It ends with its parent, and an editor's session is never made one.
 
 use std::path::PathBuf;
 
 use serde_json::value::RawValue;
 
-use super::fields::Fields;
+use super::raw_object::RawObject;
 
 /// The longest id, and the longest path: what has a longer one is not heeded.
 const ID_MAX_BYTES: usize = 1 << 10;
@@ -16,15 +16,15 @@ const PATH_MAX_BYTES: usize = 4 << 10;
 
 /// What an update announces of a child.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Announced {
+pub(super) struct SubagentAnnouncement {
     pub(super) parent: String,
     pub(super) child: String,
-    pub(super) placement: Placement,
+    pub(super) start: StartDirectory,
 }
 
-/// Where the commands of a child start that name no folder.
+/// Where the commands of a child start that name no directory.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Placement {
+pub(super) enum StartDirectory {
     /// As before.
     Unchanged,
     /// Where its parent's do.
@@ -34,48 +34,48 @@ pub(super) enum Placement {
 }
 
 /// Reads a `session/update`; none where it announces nobody.
-pub(super) fn announced(params: &RawValue) -> Option<Announced> {
+pub(super) fn parse_announcement(params: &RawValue) -> Option<SubagentAnnouncement> {
     // Most updates are text, and are not looked into.
     memchr::memmem::find(params.get().as_bytes(), b"subagent_update")?;
-    let params = Fields::of(params)?;
-    let update = Fields::of(params.borrowed("update")?)?;
+    let params = RawObject::parse(params)?;
+    let update = RawObject::parse(params.borrowed("update")?)?;
     if update.text("sessionUpdate")? != "subagent_update" {
         return None;
     }
     let placement = match update.get("cwd") {
-        None => Placement::Unchanged,
-        Some(cwd) if cwd.get() == "null" => Placement::Inherited,
-        Some(_) => Placement::At(update.text("cwd")?.into()),
+        None => StartDirectory::Unchanged,
+        Some(cwd) if cwd.get() == "null" => StartDirectory::Inherited,
+        Some(_) => StartDirectory::At(update.text("cwd")?.into()),
     };
-    let fits = |placement: &Placement| match placement {
-        Placement::At(folder) => folder.as_os_str().len() <= PATH_MAX_BYTES,
-        Placement::Unchanged | Placement::Inherited => true,
+    let fits = |placement: &StartDirectory| match placement {
+        StartDirectory::At(directory) => directory.as_os_str().len() <= PATH_MAX_BYTES,
+        StartDirectory::Unchanged | StartDirectory::Inherited => true,
     };
     let child = update.text("sessionId")?;
     if child.len() > ID_MAX_BYTES || !fits(&placement) {
         return None;
     }
-    Some(Announced { parent: params.text("sessionId")?, child, placement })
+    Some(SubagentAnnouncement { parent: params.text("sessionId")?, child, start: placement })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn placement(update: &str) -> Option<Placement> {
+    fn placement(update: &str) -> Option<StartDirectory> {
         let params = format!(r#"{{"sessionId":"p","update":{{{update}}}}}"#);
         let params = RawValue::from_string(params).unwrap();
-        let announced = announced(&params)?;
+        let announced = parse_announcement(&params)?;
         assert_eq!((&*announced.parent, &*announced.child), ("p", "c"));
-        Some(announced.placement)
+        Some(announced.start)
     }
 
     #[test]
     fn a_child_is_announced_with_its_place_or_without() {
         let update = r#""sessionUpdate":"subagent_update","sessionId":"c""#;
-        assert_eq!(placement(update), Some(Placement::Unchanged));
-        assert_eq!(placement(&format!(r#"{update},"cwd":null"#)), Some(Placement::Inherited));
-        assert_eq!(placement(&format!(r#"{update},"cwd":"/x""#)), Some(Placement::At("/x".into())));
+        assert_eq!(placement(update), Some(StartDirectory::Unchanged));
+        assert_eq!(placement(&format!(r#"{update},"cwd":null"#)), Some(StartDirectory::Inherited));
+        assert_eq!(placement(&format!(r#"{update},"cwd":"/x""#)), Some(StartDirectory::At("/x".into())));
         assert_eq!(placement(&format!(r#"{update},"cwd":7"#)), None);
         assert_eq!(placement(r#""sessionUpdate":"plan","sessionId":"c","x":"subagent_update""#), None);
     }

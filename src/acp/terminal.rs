@@ -10,36 +10,38 @@ use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
 use tokio::sync::{Mutex, OnceCell};
 use tonic::{Code, Status};
 
-use super::{content::SHOWN_BYTES, exit, link::Link, refusal, sessions::Session, text::Tail};
+use super::{
+    content::SHOWN_BYTES, errors, exit, retrying_client::RetryingClient, sessions::AcpSession, text::Tail,
+};
 use crate::{
     client::Client,
     proto::v1::{self, Outcome, State, StreamOutputRequest, TerminalRequest, output_event::Event},
 };
 
 /// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
-const LOOK_MAX_BYTES: u64 = 16 << 20;
+const FETCH_MAX_BYTES: u64 = 16 << 20;
 
 /// One terminal.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct AcpTerminal {
     /// The gateway's id, which is the protocol's too.
     pub(super) id: String,
-    pub(super) session: Arc<Session>,
+    pub(super) session: Arc<AcpSession>,
     /// Where it was started.
     pub(super) cwd: String,
     /// The gateway's session that it runs in.
     gateway_session: String,
-    link: Link,
+    client: RetryingClient,
     /// Held by whoever fetches: one at a time.
-    fetching: Mutex<()>,
+    fetch_lock: Mutex<()>,
     /// Never held while the gateway is asked: whoever shows what is known does not wait for it.
-    picture: StdMutex<Picture>,
+    snapshot: StdMutex<OutputSnapshot>,
     outcome: OnceCell<Outcome>,
 }
 
 /// What is known of the output.
 #[derive(Debug)]
-struct Picture {
+struct OutputSnapshot {
     tail: Tail,
     completeness: Completeness,
     /// The text as a JSON string, and what was produced when it was made.
@@ -54,7 +56,7 @@ enum Completeness {
 
 /// What a terminal shows at one moment.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct TerminalView {
     /// The retained text, as a JSON string.
     pub(super) encoded: Arc<str>,
     pub(super) truncated: bool,
@@ -64,7 +66,7 @@ pub(super) struct View {
 
 /// What was added to the output since another moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct News {
+pub(super) struct OutputDelta {
     /// The new text, as far as it is retained, at most as much as was asked for.
     pub(super) text: String,
     /// Where to ask from next time.
@@ -73,26 +75,26 @@ pub(super) struct News {
     pub(super) exit: Option<TerminalExitStatus>,
 }
 
-impl Terminal {
-    pub(super) fn new(link: Link, session: Arc<Session>, started: v1::Terminal) -> Self {
+impl AcpTerminal {
+    pub(super) fn new(client: RetryingClient, session: Arc<AcpSession>, started: v1::Terminal) -> Self {
         let limit = usize::try_from(started.output_byte_limit).unwrap_or(usize::MAX);
         let outcome = OnceCell::new_with(started.outcome);
-        let picture =
-            Picture { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
+        let snapshot =
+            OutputSnapshot { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
         Self {
             id: started.id,
             session,
             cwd: started.cwd,
             gateway_session: started.session_id,
-            link,
-            fetching: Mutex::default(),
-            picture: StdMutex::new(picture),
+            client,
+            fetch_lock: Mutex::default(),
+            snapshot: StdMutex::new(snapshot),
             outcome,
         }
     }
 
     /// Whether this session may speak of it.
-    pub(super) fn is_of(&self, session: &SessionId) -> bool {
+    pub(super) fn belongs_to(&self, session: &SessionId) -> bool {
         *self.session.id == *session.0 && !self.session.is_closed()
     }
 
@@ -102,51 +104,55 @@ impl Terminal {
     }
 
     /// The output and, once there is one, the exit status.
-    pub(super) async fn view(&self) -> Result<View, Error> {
-        self.refresh().await.map_err(|status| refusal::of_request(&status))?;
-        let mut picture = self.lock();
-        Ok(View {
-            encoded: picture.encoded(),
-            truncated: picture.tail.is_truncated(),
-            exit: self.exit_when_complete(&picture),
+    pub(super) async fn view(&self) -> Result<TerminalView, Error> {
+        self.refresh().await.map_err(|status| errors::from_status(&status))?;
+        let mut snapshot = self.lock();
+        Ok(TerminalView {
+            encoded: snapshot.encoded(),
+            truncated: snapshot.tail.is_truncated(),
+            exit: self.exit_when_complete(&snapshot),
         })
     }
 
     /// What has come since `produced`, at most the last `limit_bytes` of it.
-    pub(super) async fn news(&self, produced: u64, limit_bytes: usize) -> Result<News, Status> {
+    pub(super) async fn output_since(
+        &self,
+        produced: u64,
+        limit_bytes: usize,
+    ) -> Result<OutputDelta, Status> {
         let refreshed = self.refresh().await;
         // One that is gone shows what it showed.
         if self.outcome.get().is_none() {
             refreshed?;
         }
-        let picture = self.lock();
-        Ok(News {
-            text: last(picture.tail.since(produced), limit_bytes).to_owned(),
-            produced: picture.tail.produced(),
-            exit: self.exit_when_complete(&picture),
+        let snapshot = self.lock();
+        Ok(OutputDelta {
+            text: tail_of(snapshot.tail.since(produced), limit_bytes).to_owned(),
+            produced: snapshot.tail.produced(),
+            exit: self.exit_when_complete(&snapshot),
         })
     }
 
     /// The last text that was seen, at most `limit_bytes` of it, without asking anybody.
-    pub(super) fn last_seen(&self, limit_bytes: usize) -> String {
-        last(self.lock().tail.text(), limit_bytes).to_owned()
+    pub(super) fn cached_tail(&self, limit_bytes: usize) -> String {
+        tail_of(self.lock().tail.text(), limit_bytes).to_owned()
     }
 
     /// Waits until there is output after what was fetched, or the command has ended.
-    pub(super) async fn changed(&self) -> Result<(), Status> {
+    pub(super) async fn wait_for_change(&self) -> Result<(), Status> {
         let offset = {
-            let picture = self.lock();
-            if picture.completeness == Completeness::Complete {
+            let snapshot = self.lock();
+            if snapshot.completeness == Completeness::Complete {
                 return Ok(());
             }
-            picture.tail.next_offset()
+            snapshot.tail.next_offset()
         };
-        let mut events = self.stream(self.link.client(), offset, Follow::Yes).await?;
+        let mut events = self.stream(self.client.client(), offset, FollowMode::Yes).await?;
         events.message().await.map(drop)
     }
 
     /// Waits for the end. Everybody gets the same.
-    pub(super) async fn exit(&self) -> Result<TerminalExitStatus, Error> {
+    pub(super) async fn wait_for_exit(&self) -> Result<TerminalExitStatus, Error> {
         let outcome = self.outcome.get_or_try_init(|| self.wait_at_gateway()).await?;
         Ok(exit::status_of(outcome))
     }
@@ -158,11 +164,11 @@ impl Terminal {
             session_id: self.gateway_session.clone(),
             grace: None,
         };
-        let killed = self.link.ask(|client| {
+        let killed = self.client.call_with_timeout(|client| {
             let request = request.clone();
             async move { client.terminals.clone().kill(request).await.map(drop) }
         });
-        killed.await.map_err(|status| refusal::of_request(&status))
+        killed.await.map_err(|status| errors::from_status(&status))
     }
 
     /// Stops the command, takes in the last of its output, and frees everything at the gateway.
@@ -170,23 +176,23 @@ impl Terminal {
         let is_over = self.outcome.get().is_some();
         if !is_over && self.kill().await.is_ok() {
             // Whoever waits is answered with the true end, and the last output can be shown on.
-            let _ = self.exit().await;
+            let _ = self.wait_for_exit().await;
         }
         // What cannot be had any more is not shown: the release matters.
         let _ = self.refresh().await;
         {
-            let _turn = self.fetching.lock().await;
-            let mut picture = self.lock();
-            picture.completeness = Completeness::Complete;
-            picture.encoded = None;
-            picture.tail.keep(SHOWN_BYTES);
+            let _turn = self.fetch_lock.lock().await;
+            let mut snapshot = self.lock();
+            snapshot.completeness = Completeness::Complete;
+            snapshot.encoded = None;
+            snapshot.tail.shrink_to(SHOWN_BYTES);
         }
         let request = v1::ReleaseRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
             grace: None,
         };
-        let released = self.link.call(|client| {
+        let released = self.client.call(|client| {
             let request = request.clone();
             async move { client.terminals.clone().release(request).await.map(drop) }
         });
@@ -194,35 +200,35 @@ impl Terminal {
             Ok(()) => Ok(()),
             // Collected, or closed with its session.
             Err(status) if status.code() == Code::NotFound => Ok(()),
-            Err(status) => Err(refusal::of_request(&status)),
+            Err(status) => Err(errors::from_status(&status)),
         }
     }
 
     /// Fetches what is new. A fetch that breaks off goes on where it was.
     async fn refresh(&self) -> Result<(), Status> {
-        self.link.ask(|client| self.fetch(client)).await
+        self.client.call_with_timeout(|client| self.fetch(client)).await
     }
 
     async fn fetch(&self, client: Client) -> Result<(), Status> {
-        let _turn = self.fetching.lock().await;
+        let _turn = self.fetch_lock.lock().await;
         let from = {
-            let picture = self.lock();
-            if picture.completeness == Completeness::Complete {
+            let snapshot = self.lock();
+            if snapshot.completeness == Completeness::Complete {
                 return Ok(());
             }
-            picture.tail.next_offset()
+            snapshot.tail.next_offset()
         };
-        let mut events = self.stream(client, from, Follow::No).await?;
+        let mut events = self.stream(client, from, FollowMode::No).await?;
         while let Some(event) = events.message().await? {
-            let mut picture = self.lock();
+            let mut snapshot = self.lock();
             match event.event {
-                Some(Event::Chunk(chunk)) => picture.tail.push(chunk.offset, &chunk.data),
-                Some(Event::Gap(gap)) => picture.tail.skip(gap.to_offset),
-                Some(Event::End(end)) => picture.end(&end, &self.outcome),
+                Some(Event::Chunk(chunk)) => snapshot.tail.push(chunk.offset, &chunk.data),
+                Some(Event::Gap(gap)) => snapshot.tail.skip(gap.to_offset),
+                Some(Event::End(end)) => snapshot.end(&end, &self.outcome),
                 None => {}
             }
-            let fetched = picture.tail.next_offset() - from;
-            if fetched > LOOK_MAX_BYTES && self.outcome.get().is_none() {
+            let fetched = snapshot.tail.next_offset() - from;
+            if fetched > FETCH_MAX_BYTES && self.outcome.get().is_none() {
                 break;
             }
         }
@@ -233,14 +239,14 @@ impl Terminal {
         &self,
         client: Client,
         offset: u64,
-        follow: Follow,
+        follow: FollowMode,
     ) -> Result<tonic::Streaming<v1::OutputEvent>, Status> {
         let request = StreamOutputRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
             stream: v1::Stream::Stdout.into(),
             offset,
-            follow: follow == Follow::Yes,
+            follow: follow == FollowMode::Yes,
         };
         Ok(client.terminals.clone().stream_output(request).await?.into_inner())
     }
@@ -248,28 +254,28 @@ impl Terminal {
     async fn wait_at_gateway(&self) -> Result<Outcome, Error> {
         let request =
             TerminalRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
-        let waited = self.link.call(|client| {
+        let waited = self.client.call(|client| {
             let request = request.clone();
             async move { client.terminals.clone().wait_for_exit(request).await }
         });
-        let ended = waited.await.map_err(|status| refusal::of_request(&status))?.into_inner();
-        ended.outcome.ok_or_else(refusal::unknown_terminal)
+        let ended = waited.await.map_err(|status| errors::from_status(&status))?.into_inner();
+        ended.outcome.ok_or_else(errors::unknown_terminal)
     }
 
     /// The status goes with the whole output, never before it.
-    fn exit_when_complete(&self, picture: &Picture) -> Option<TerminalExitStatus> {
-        match picture.completeness {
+    fn exit_when_complete(&self, snapshot: &OutputSnapshot) -> Option<TerminalExitStatus> {
+        match snapshot.completeness {
             Completeness::Complete => self.outcome.get().map(exit::status_of),
             Completeness::MoreMayCome => None,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Picture> {
-        self.picture.lock().expect("no code panics while it holds the picture")
+    fn lock(&self) -> MutexGuard<'_, OutputSnapshot> {
+        self.snapshot.lock().expect("no code panics while it holds the picture")
     }
 }
 
-impl Picture {
+impl OutputSnapshot {
     /// The gateway has given everything that is there.
     fn end(&mut self, end: &v1::OutputEnd, outcome: &OnceCell<Outcome>) {
         match end.state() {
@@ -300,13 +306,13 @@ impl Picture {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Follow {
+enum FollowMode {
     Yes,
     No,
 }
 
 /// The end of a text, at most `limit_bytes` of it, cut between characters.
-fn last(text: &str, limit_bytes: usize) -> &str {
+fn tail_of(text: &str, limit_bytes: usize) -> &str {
     let mut from = text.len().saturating_sub(limit_bytes);
     while !text.is_char_boundary(from) {
         from += 1;

@@ -20,13 +20,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use super::{
-    asking::Asker,
-    create,
-    link::Link,
-    refusal,
-    sessions::{Session, Sessions, Somebody, Workspace},
-    subagents::{Announced, Placement},
-    terminal::Terminal,
+    approval_prompt::ApprovalPrompt,
+    create, errors,
+    retrying_client::RetryingClient,
+    sessions::{AcpSession, AcpSessions, Approver, Workspace},
+    subagents::{StartDirectory, SubagentAnnouncement},
+    terminal::AcpTerminal,
 };
 use crate::client::{self, Client, ConnectError};
 
@@ -37,38 +36,44 @@ pub const TERMINALS_MAX: usize = 4_096;
 const RELEASED_MAX: usize = 64;
 
 /// An answer that is on its way: the result as JSON text, or the error.
-pub type Answer = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 
 /// The terminals of one ACP connection. Cheap to clone: all clones are one.
 #[derive(Clone)]
-pub struct Terminals(pub(super) Arc<Shared>);
+pub struct AcpTerminals(pub(super) Arc<Inner>);
 
-pub(super) struct Shared {
-    pub link: Link,
-    pub sessions: Sessions,
-    pub ask: Option<Asker>,
-    live: Mutex<HashMap<String, Arc<Terminal>>>,
+pub(super) struct Inner {
+    pub client: RetryingClient,
+    pub sessions: AcpSessions,
+    pub prompt: Option<ApprovalPrompt>,
+    live: Mutex<HashMap<String, Arc<AcpTerminal>>>,
     /// The latest: an agent may speak of a terminal that it has released.
-    released: Mutex<VecDeque<Arc<Terminal>>>,
+    released: Mutex<VecDeque<Arc<AcpTerminal>>>,
 }
 
-impl std::fmt::Debug for Terminals {
+impl std::fmt::Debug for AcpTerminals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Terminals").field("sessions", &self.0.sessions).finish_non_exhaustive()
     }
 }
 
-impl Terminals {
+impl AcpTerminals {
     /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
     /// What a rule asks a person about is put to `ask`; without it such a command is refused.
-    pub fn new(client: Client, profile: Option<String>, ask: Option<Asker>) -> Self {
-        let link = Link::new(client);
-        let sessions = Sessions::new(
-            link.clone(),
+    pub fn new(client: Client, profile: Option<String>, ask: Option<ApprovalPrompt>) -> Self {
+        let retrying = RetryingClient::new(client);
+        let sessions = AcpSessions::new(
+            retrying.clone(),
             profile,
-            if ask.is_some() { Somebody::IsThere } else { Somebody::IsNot },
+            if ask.is_some() { Approver::Present } else { Approver::Absent },
         );
-        Self(Arc::new(Shared { link, sessions, ask, live: Mutex::default(), released: Mutex::default() }))
+        Self(Arc::new(Inner {
+            client: retrying,
+            sessions,
+            prompt: ask,
+            live: Mutex::default(),
+            released: Mutex::default(),
+        }))
     }
 
     /// Connects to the gateway at `unix:PATH`.
@@ -77,13 +82,13 @@ impl Terminals {
     }
 
     /// Knows a session from now on; its commands may work in `cwd`, which must be absolute, and in the additional
-    /// folders. To be called with what `session/new`, `load`, `resume` and `fork` say. Nothing is asked of the gateway
+    /// directories. To be called with what `session/new`, `load`, `resume` and `fork` say. Nothing is asked of the gateway
     /// before the first command.
     pub fn open_session(&self, id: &SessionId, cwd: impl Into<PathBuf>, additional: Vec<PathBuf>) {
         let workspace = Workspace { cwd: cwd.into(), additional };
-        if let Some(other) = self.0.sessions.know(&id.0, workspace) {
+        if let Some(other) = self.0.sessions.register(&id.0, workspace) {
             let all = self.clone();
-            tokio::spawn(async move { all.end(&other).await });
+            tokio::spawn(async move { all.end_session(&other).await });
         }
     }
 
@@ -95,8 +100,8 @@ impl Terminals {
     /// Stops and releases every terminal of a session, whose ids are unknown as soon as this is called. The future
     /// resolves when nothing is left of it; it goes on to the end when the future is dropped.
     pub fn close_session(&self, id: &SessionId) -> impl Future<Output = ()> + Send + use<> {
-        let (all, session) = (self.clone(), self.0.sessions.forget(&id.0));
-        let ending = session.map(|session| tokio::spawn(async move { all.end(&session).await }));
+        let (all, session) = (self.clone(), self.0.sessions.remove(&id.0));
+        let ending = session.map(|session| tokio::spawn(async move { all.end_session(&session).await }));
         async move {
             if let Some(ending) = ending {
                 // It panics only where this would.
@@ -106,17 +111,17 @@ impl Terminals {
     }
 
     /// Has the gateway's journal say that the agent has run something itself in a session.
-    pub(super) async fn report_ran_beside(&self, id: &SessionId) {
+    pub(super) async fn report_bypass(&self, id: &SessionId) {
         if let Some(session) = self.0.sessions.find(&id.0) {
-            self.0.sessions.report_ran_beside(&session).await;
+            self.0.sessions.report_bypass(&session).await;
         }
     }
 
     /// As [`Terminals::close_session`], of every session.
     pub async fn close(&self) {
-        let ending = self.0.sessions.forget_all().into_iter().map(|session| {
+        let ending = self.0.sessions.remove_all().into_iter().map(|session| {
             let all = self.clone();
-            tokio::spawn(async move { all.end(&session).await })
+            tokio::spawn(async move { all.end_session(&session).await })
         });
         for ending in ending.collect::<Vec<_>>() {
             // It panics only where this would.
@@ -140,7 +145,7 @@ impl Terminals {
     ) -> Result<TerminalOutputResponse, Error> {
         let view = self.find(&request.session_id, &request.terminal_id.0)?.view().await?;
         let output: String =
-            serde_json::from_str(&view.encoded).map_err(|error| refusal::internal(error.to_string()))?;
+            serde_json::from_str(&view.encoded).map_err(|error| errors::internal(error.to_string()))?;
         Ok(TerminalOutputResponse::new(output, view.truncated).exit_status(view.exit))
     }
 
@@ -149,7 +154,7 @@ impl Terminals {
         &self,
         request: WaitForTerminalExitRequest,
     ) -> Result<WaitForTerminalExitResponse, Error> {
-        let status = self.find(&request.session_id, &request.terminal_id.0)?.exit().await?;
+        let status = self.find(&request.session_id, &request.terminal_id.0)?.wait_for_exit().await?;
         Ok(WaitForTerminalExitResponse::new(status))
     }
 
@@ -165,7 +170,7 @@ impl Terminals {
         &self,
         request: ReleaseTerminalRequest,
     ) -> Result<ReleaseTerminalResponse, Error> {
-        let terminal = self.take(&request.session_id, &request.terminal_id.0)?;
+        let terminal = self.remove(&request.session_id, &request.terminal_id.0)?;
         release(terminal).await?;
         Ok(ReleaseTerminalResponse::new())
     }
@@ -173,7 +178,7 @@ impl Terminals {
     /// All five in one call: the answer to a request with this method and these params, or none when the method is not
     /// one of them. What the request names is looked up before this returns, so that requests take effect in the order
     /// in which they are handed over.
-    pub fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<Answer> {
+    pub fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<AnswerFuture> {
         let names = &CLIENT_METHOD_NAMES;
         if method == names.terminal_create {
             let all = self.clone();
@@ -181,18 +186,19 @@ impl Terminals {
             return Some(Box::pin(async move { to_json(&all.create_terminal(request?).await?) }));
         }
         if method == names.terminal_output {
-            let found = self.named(params, |r: &TerminalOutputRequest| (&r.session_id, &r.terminal_id.0));
+            let found =
+                self.find_named(params, |r: &TerminalOutputRequest| (&r.session_id, &r.terminal_id.0));
             return Some(Box::pin(async move { output_json(&*found?).await }));
         }
         if method == names.terminal_wait_for_exit {
             let found =
-                self.named(params, |r: &WaitForTerminalExitRequest| (&r.session_id, &r.terminal_id.0));
+                self.find_named(params, |r: &WaitForTerminalExitRequest| (&r.session_id, &r.terminal_id.0));
             return Some(Box::pin(async move {
-                to_json(&WaitForTerminalExitResponse::new(found?.exit().await?))
+                to_json(&WaitForTerminalExitResponse::new(found?.wait_for_exit().await?))
             }));
         }
         if method == names.terminal_kill {
-            let found = self.named(params, |r: &KillTerminalRequest| (&r.session_id, &r.terminal_id.0));
+            let found = self.find_named(params, |r: &KillTerminalRequest| (&r.session_id, &r.terminal_id.0));
             return Some(Box::pin(async move {
                 found?.kill().await?;
                 to_json(&KillTerminalResponse::new())
@@ -200,7 +206,7 @@ impl Terminals {
         }
         if method == names.terminal_release {
             let found = parse::<ReleaseTerminalRequest>(params)
-                .and_then(|request| self.take(&request.session_id, &request.terminal_id.0));
+                .and_then(|request| self.remove(&request.session_id, &request.terminal_id.0));
             return Some(Box::pin(async move {
                 release(found?).await?;
                 to_json(&ReleaseTerminalResponse::new())
@@ -210,14 +216,14 @@ impl Terminals {
     }
 
     /// A terminal of this session.
-    pub(super) fn find(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
+    pub(super) fn find(&self, session: &SessionId, id: &str) -> Result<Arc<AcpTerminal>, Error> {
         let live = self.lock();
-        let found = live.get(id).filter(|terminal| terminal.is_of(session));
-        found.cloned().ok_or_else(refusal::unknown_terminal)
+        let found = live.get(id).filter(|terminal| terminal.belongs_to(session));
+        found.cloned().ok_or_else(errors::unknown_terminal)
     }
 
     /// A terminal of this session that can be shown: one that is there, or one that was released lately.
-    pub(super) fn find_to_show(&self, session: &SessionId, id: &str) -> Option<Arc<Terminal>> {
+    pub(super) fn find_to_show(&self, session: &SessionId, id: &str) -> Option<Arc<AcpTerminal>> {
         let released = || {
             let released = self.0.released.lock().expect("no code panics while it holds the released ones");
             released.iter().find(|terminal| terminal.id == id && *terminal.session.id == *session.0).cloned()
@@ -226,33 +232,33 @@ impl Terminals {
     }
 
     /// Takes a terminal out: its id is unknown from here on.
-    fn take(&self, session: &SessionId, id: &str) -> Result<Arc<Terminal>, Error> {
-        let taken = {
+    fn remove(&self, session: &SessionId, id: &str) -> Result<Arc<AcpTerminal>, Error> {
+        let removed = {
             let mut live = self.lock();
-            let is_there = live.get(id).is_some_and(|terminal| terminal.is_of(session));
-            is_there.then(|| live.remove(id)).flatten().ok_or_else(refusal::unknown_terminal)?
+            let is_there = live.get(id).is_some_and(|terminal| terminal.belongs_to(session));
+            is_there.then(|| live.remove(id)).flatten().ok_or_else(errors::unknown_terminal)?
         };
         let mut released = self.0.released.lock().expect("no code panics while it holds the released ones");
-        released.push_back(taken.clone());
+        released.push_back(removed.clone());
         if released.len() > RELEASED_MAX {
             released.pop_front();
         }
-        Ok(taken)
+        Ok(removed)
     }
 
-    fn named<R: DeserializeOwned>(
+    fn find_named<R: DeserializeOwned>(
         &self,
         params: Option<&RawValue>,
         names: impl Fn(&R) -> (&SessionId, &str),
-    ) -> Result<Arc<Terminal>, Error> {
+    ) -> Result<Arc<AcpTerminal>, Error> {
         let request = parse::<R>(params)?;
         let (session, terminal) = names(&request);
         self.find(session, terminal)
     }
 
-    async fn end(&self, session: &Arc<Session>) {
-        if session.is_subagents() {
-            return self.end_terminals_of(session).await;
+    async fn end_session(&self, session: &Arc<AcpSession>) {
+        if session.is_subagent() {
+            return self.release_terminals_of(session).await;
         }
         self.0.sessions.close(session).await;
         // Its subagents' are over, too.
@@ -260,7 +266,7 @@ impl Terminals {
     }
 
     /// Releases the terminals of a session that shares that of the gateway's with others.
-    async fn end_terminals_of(&self, session: &Arc<Session>) {
+    async fn release_terminals_of(&self, session: &Arc<AcpSession>) {
         let left: Vec<_> = {
             let mut live = self.lock();
             live.extract_if(|_, terminal| Arc::ptr_eq(&terminal.session, session)).collect()
@@ -276,27 +282,31 @@ impl Terminals {
     /// session `parent` says. Its commands may work where its parent's may, and start in `cwd`, or where its parent's start.
     /// It ends with its parent.
     pub fn open_subagent(&self, parent: &SessionId, id: &SessionId, cwd: Option<PathBuf>) {
-        let placement = cwd.map_or(Placement::Inherited, Placement::At);
-        self.announce(Announced { parent: parent.0.to_string(), child: id.0.to_string(), placement });
+        let placement = cwd.map_or(StartDirectory::Inherited, StartDirectory::At);
+        self.register_subagent(SubagentAnnouncement {
+            parent: parent.0.to_string(),
+            child: id.0.to_string(),
+            start: placement,
+        });
     }
 
     /// Takes in what an agent announces of its subagents.
-    pub(super) fn announce(&self, announced: Announced) {
-        self.0.sessions.announce(announced);
+    pub(super) fn register_subagent(&self, announced: SubagentAnnouncement) {
+        self.0.sessions.register_subagent(announced);
     }
 
-    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Terminal>>> {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<AcpTerminal>>> {
         self.0.live.lock().expect("no code panics while it holds the terminals")
     }
 }
 
 /// Releases in a task of its own: a release that was begun is finished.
-pub(super) async fn release(terminal: Arc<Terminal>) -> Result<(), Error> {
+pub(super) async fn release(terminal: Arc<AcpTerminal>) -> Result<(), Error> {
     let releasing = tokio::spawn(async move { terminal.release().await });
-    releasing.await.map_err(|_| refusal::internal("The terminal could not be released."))?
+    releasing.await.map_err(|_| errors::internal("The terminal could not be released."))?
 }
 
-async fn output_json(terminal: &Terminal) -> Result<String, Error> {
+async fn output_json(terminal: &AcpTerminal) -> Result<String, Error> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Rest {
@@ -316,10 +326,10 @@ async fn output_json(terminal: &Terminal) -> Result<String, Error> {
 }
 
 fn parse<R: DeserializeOwned>(params: Option<&RawValue>) -> Result<R, Error> {
-    let params = params.ok_or_else(|| refusal::bad_parameter("params", "must not be absent"))?;
-    serde_json::from_str(params.get()).map_err(|error| refusal::bad_parameter("params", error))
+    let params = params.ok_or_else(|| errors::bad_parameter("params", "must not be absent"))?;
+    serde_json::from_str(params.get()).map_err(|error| errors::bad_parameter("params", error))
 }
 
 fn to_json(value: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| refusal::internal(error.to_string()))
+    serde_json::to_string(value).map_err(|error| errors::internal(error.to_string()))
 }

@@ -5,7 +5,7 @@
 //! so does a character that the command did not finish. The limit counts the text's bytes, not the command's.
 
 /// The longest UTF-8 sequence, in bytes.
-const LONGEST: usize = 4;
+const UTF8_MAX_BYTES: usize = 4;
 
 /// The retained text of one stream.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Tail {
         let next_offset = offset + bytes.len() as u64;
         let rest = if offset > self.next_offset {
             self.skip(offset);
-            leading_rest(bytes)
+            continuation_length(bytes)
         } else {
             0
         };
@@ -67,7 +67,7 @@ impl Tail {
             return;
         }
         self.next_offset = offset;
-        // What follows is not what these were followed by: the tail begins anew.
+        // What follows is not what these were followed by: the tail begins again.
         self.partial.clear();
         self.text.clear();
         self.start = 0;
@@ -82,7 +82,7 @@ impl Tail {
     }
 
     /// Keeps only the last `limit_bytes` from now on, and gives the rest of the memory back.
-    pub(super) fn keep(&mut self, limit_bytes: usize) {
+    pub(super) fn shrink_to(&mut self, limit_bytes: usize) {
         self.limit_bytes = self.limit_bytes.min(limit_bytes);
         let mut from = self.text().len().saturating_sub(self.limit_bytes);
         while !self.text().is_char_boundary(from) {
@@ -180,9 +180,10 @@ impl Tail {
 }
 
 /// How many bytes at the start can be the rest of a character that began before.
-fn leading_rest(bytes: &[u8]) -> usize {
-    let rest = bytes.iter().take(LONGEST).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
-    if rest < LONGEST { rest } else { 0 }
+fn continuation_length(bytes: &[u8]) -> usize {
+    let rest =
+        bytes.iter().take(UTF8_MAX_BYTES).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
+    if rest < UTF8_MAX_BYTES { rest } else { 0 }
 }
 
 /// Whether these bytes, which are no character, may become one.

@@ -12,15 +12,15 @@ use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 
 use super::{
+    bypass_detector::{BypassDetected, ShowsTerminal, ToolCallObservation},
     content::{self, Block},
-    delegation::{RanBeside, ShowsTerminal, Update},
-    fields::Fields,
-    framing::{Gone, Outbox},
-    handshake::{Display, Handshake},
-    lines,
-    shown::{self, Memory, Shown},
-    terminal::Terminal,
-    terminals::Terminals,
+    encode,
+    framing::{Disconnected, LineSender},
+    handshake::{Handshake, TerminalDisplay},
+    raw_object::RawObject,
+    terminal::AcpTerminal,
+    terminals::AcpTerminals,
+    tool_call_state::{self, ShownTerminal, ToolCallState},
 };
 
 /// The longest id of a session or a tool call that is remembered; what has a longer one goes on as it came.
@@ -29,132 +29,143 @@ const ID_MAX_BYTES: usize = 1 << 10;
 /// The tool calls of one connection.
 #[derive(Debug)]
 pub(super) struct ToolCalls {
-    pub(super) editor: Outbox,
-    terminals: Terminals,
+    pub(super) editor: LineSender,
+    terminals: AcpTerminals,
     pub(super) handshake: Arc<Handshake>,
-    pub(super) memory: Mutex<Memory>,
+    pub(super) state: Mutex<ToolCallState>,
 }
 
 /// One update of a tool call, as far as it matters.
-pub(super) struct Said<'a> {
+pub(super) struct ParsedUpdate<'a> {
     pub(super) session: SessionId,
     pub(super) tool_call: String,
     pub(super) is_new: bool,
-    pub(super) params: Fields<'a>,
-    pub(super) update: Fields<'a>,
+    pub(super) params: RawObject<'a>,
+    pub(super) update: RawObject<'a>,
     pub(super) content: Option<Vec<Block>>,
 }
 
 impl ToolCalls {
-    pub(super) fn new(editor: Outbox, terminals: Terminals, handshake: Arc<Handshake>) -> Arc<Self> {
-        Arc::new(Self { editor, terminals, handshake, memory: Mutex::default() })
+    pub(super) fn new(editor: LineSender, terminals: AcpTerminals, handshake: Arc<Handshake>) -> Arc<Self> {
+        Arc::new(Self { editor, terminals, handshake, state: Mutex::default() })
     }
 
     /// Passes a `session/update` on, rewritten where a terminal is in it.
-    pub(super) async fn pass_update(
+    pub(super) async fn forward_update(
         self: &Arc<Self>,
         line: &Bytes,
         params: &RawValue,
-    ) -> Result<Option<RanBeside>, Gone> {
-        let Some(said) = Said::read(params) else {
+    ) -> Result<Option<BypassDetected>, Disconnected> {
+        let Some(parsed) = ParsedUpdate::read(params) else {
             self.editor.send(line.clone()).await?;
             return Ok(None);
         };
-        let session = said.session.clone();
-        self.catch_up(&session, Some(&said.tool_call)).await;
-        let mut memory = self.memory.lock().await;
-        let ran_beside = memory.delegation.observe(said.as_seen());
-        let (lines, new) = self.take(&mut memory, said, line);
+        let session = parsed.session.clone();
+        self.catch_up(&session, Some(&parsed.tool_call)).await;
+        let mut state = self.state.lock().await;
+        let bypass = state.bypass_detector.observe(parsed.observation());
+        let (lines, new) = self.apply(&mut state, parsed, line);
         for line in lines {
             self.editor.send(line).await?;
         }
-        drop(memory);
+        drop(state);
         for terminal in new {
             tokio::spawn(self.clone().follow(session.clone(), terminal));
         }
-        if ran_beside.is_some() {
-            self.terminals.report_ran_beside(&session).await;
+        if bypass.is_some() {
+            self.terminals.report_bypass(&session).await;
         }
-        Ok(ran_beside)
+        Ok(bypass)
     }
 
     /// A question of the agent's own, with the terminals in it as text.
-    pub(super) async fn pass_question(&self, line: &Bytes, params: Option<&RawValue>) -> Result<(), Gone> {
+    pub(super) async fn forward_permission_request(
+        &self,
+        line: &Bytes,
+        params: Option<&RawValue>,
+    ) -> Result<(), Disconnected> {
         let rewritten = match params {
-            Some(params) => self.rewrite_question(line, params).await,
+            Some(params) => self.rewrite_permission_request(line, params).await,
             None => None,
         };
         self.editor.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await
     }
 
     /// A terminal was asked for, in a session that is known.
-    pub(super) async fn asked_for_terminal(&self, session: &SessionId) {
+    pub(super) async fn terminal_requested(&self, session: &SessionId) {
         if self.terminals.workspace_of(session).is_some() {
-            self.memory.lock().await.delegation.asked_for_terminal(&session.0);
+            self.state.lock().await.bypass_detector.terminal_requested(&session.0);
         }
     }
 
     /// A session is over.
-    pub(super) async fn forget(&self, session: &SessionId) {
-        self.memory.lock().await.forget(session);
+    pub(super) async fn remove_session(&self, session: &SessionId) {
+        self.state.lock().await.remove_session(session);
     }
 
     /// Takes an update in, and says what the editor is to be sent for it, and which terminals are new to it.
-    fn take(&self, memory: &mut Memory, said: Said<'_>, line: &Bytes) -> (Vec<Bytes>, Vec<Arc<Terminal>>) {
-        let fields = memory.learn(&said);
-        let Some(blocks) = said.content.as_deref() else { return (vec![line.clone()], Vec::new()) };
+    fn apply(
+        &self,
+        state: &mut ToolCallState,
+        parsed: ParsedUpdate<'_>,
+        line: &Bytes,
+    ) -> (Vec<Bytes>, Vec<Arc<AcpTerminal>>) {
+        let fields = state.update(&parsed);
+        let Some(blocks) = parsed.content.as_deref() else { return (vec![line.clone()], Vec::new()) };
         let ids: Vec<&str> = blocks.iter().filter_map(Block::terminal).collect();
         if ids.is_empty() {
             return (vec![line.clone()], Vec::new());
         }
         let mut new = Vec::new();
         for id in ids {
-            if memory.shown(&said.session, id).is_none()
-                && let Some(terminal) = self.terminals.find_to_show(&said.session, id)
+            if state.shown(&parsed.session, id).is_none()
+                && let Some(terminal) = self.terminals.find_to_show(&parsed.session, id)
             {
                 new.push(terminal.clone());
-                memory.show(&said.session, Shown::new(terminal, said.tool_call.clone()));
+                state.add_shown(&parsed.session, ShownTerminal::new(terminal, parsed.tool_call.clone()));
             }
         }
         let lines = match self.handshake.display() {
-            Display::Terminal => shown::announced(memory, said, line, (&fields, &new)),
-            Display::Text => {
-                let content = memory.as_text(&said.session, said.content.as_deref().unwrap_or_default());
-                vec![said.with_content(line, &content)]
+            TerminalDisplay::Terminal => {
+                tool_call_state::announcement_lines(state, parsed, line, (&fields, &new))
+            }
+            TerminalDisplay::Text => {
+                let content = state.as_text(&parsed.session, parsed.content.as_deref().unwrap_or_default());
+                vec![parsed.with_content(line, &content)]
             }
         };
         (lines, new)
     }
 
-    async fn rewrite_question(&self, line: &Bytes, params: &RawValue) -> Option<Vec<u8>> {
-        let mut params = Fields::of(params)?;
+    async fn rewrite_permission_request(&self, line: &Bytes, params: &RawValue) -> Option<Vec<u8>> {
+        let mut params = RawObject::parse(params)?;
         let session = SessionId::new(params.text("sessionId")?);
         let raw = params.get("toolCall")?.to_owned();
-        let mut tool_call = Fields::of(&raw)?;
+        let mut tool_call = RawObject::parse(&raw)?;
         let blocks = content::blocks(tool_call.get("content")?)?;
         if !blocks.iter().any(|block| block.terminal().is_some()) {
             return None;
         }
-        let memory = self.memory.lock().await;
-        let known = |id: &str| memory.shown(&session, id).is_some();
+        let state = self.state.lock().await;
+        let known = |id: &str| state.shown(&session, id).is_some();
         let all_known = blocks.iter().filter_map(Block::terminal).all(known);
-        if self.handshake.display() == Display::Terminal && all_known {
+        if self.handshake.display() == TerminalDisplay::Terminal && all_known {
             return None;
         }
-        let content = memory.as_text(&session, &blocks);
+        let content = state.as_text(&session, &blocks);
         tool_call.set("content", &content);
         params.set("toolCall", &tool_call);
-        lines::with_params(line, &params)
+        encode::with_params(line, &params)
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> ParsedUpdate<'a> {
     /// None where it is of no tool call.
     fn read(params: &'a RawValue) -> Option<Self> {
         // Most updates are text, and are not looked into.
         memchr::memmem::find(params.get().as_bytes(), b"tool_call")?;
-        let params = Fields::of(params)?;
-        let update = Fields::of(params.borrowed("update")?)?;
+        let params = RawObject::parse(params)?;
+        let update = RawObject::parse(params.borrowed("update")?)?;
         let kind = update.text("sessionUpdate")?;
         let is_new = kind == "tool_call";
         if !is_new && kind != "tool_call_update" {
@@ -169,25 +180,25 @@ impl<'a> Said<'a> {
         Some(Self { session, tool_call, is_new, params, update, content })
     }
 
-    fn as_seen(&self) -> Update<'_> {
+    fn observation(&self) -> ToolCallObservation<'_> {
         let shows = self.content.iter().flatten().any(|block| block.terminal().is_some());
-        Update {
+        ToolCallObservation {
             session: &self.session.0,
             tool_call: &self.tool_call,
-            kind: self.update.plain_text("kind"),
-            status: self.update.plain_text("status"),
+            kind: self.update.unescaped_text("kind"),
+            status: self.update.unescaped_text("status"),
             shows_terminal: if shows { ShowsTerminal::Yes } else { ShowsTerminal::No },
         }
     }
 
     fn with_content(mut self, line: &Bytes, content: &[Box<RawValue>]) -> Bytes {
         self.update.set("content", &content);
-        self.whole(line)
+        self.into_line(line)
     }
 
     /// The message that it came in, with the update as it is now.
-    pub(super) fn whole(mut self, line: &Bytes) -> Bytes {
+    pub(super) fn into_line(mut self, line: &Bytes) -> Bytes {
         self.params.set("update", &self.update);
-        lines::with_params(line, &self.params).map_or_else(|| line.clone(), Bytes::from)
+        encode::with_params(line, &self.params).map_or_else(|| line.clone(), Bytes::from)
     }
 }

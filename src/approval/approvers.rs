@@ -11,7 +11,7 @@ use crate::session::Principal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approver {
     /// Each principal its own questions.
-    Oneself,
+    Requester,
     /// This principal everybody's.
     Principal(Principal),
 }
@@ -23,18 +23,19 @@ pub struct Approvers(Vec<Approver>);
 impl Default for Approvers {
     /// Everybody their own.
     fn default() -> Self {
-        Self(vec![Approver::Oneself])
+        Self(vec![Approver::Requester])
     }
 }
 
 impl Approvers {
     /// Whether `caller` may answer a question of `asker`, at the gateway of the user `gateway_uid`.
-    pub fn include(&self, caller: Principal, asker: Principal, gateway_uid: u32) -> bool {
-        self.answer_for_all(caller, gateway_uid) || (caller == asker && self.0.contains(&Approver::Oneself))
+    pub fn may_answer(&self, caller: Principal, requester: Principal, gateway_uid: u32) -> bool {
+        self.may_answer_all(caller, gateway_uid)
+            || (caller == requester && self.0.contains(&Approver::Requester))
     }
 
     /// Whether `caller` may answer everybody's questions.
-    pub fn answer_for_all(&self, caller: Principal, gateway_uid: u32) -> bool {
+    pub fn may_answer_all(&self, caller: Principal, gateway_uid: u32) -> bool {
         is_administrator(caller, gateway_uid) || self.0.contains(&Approver::Principal(caller))
     }
 }
@@ -56,7 +57,7 @@ impl<'de> Deserialize<'de> for Approvers {
 
 fn parse(name: &str) -> Option<Approver> {
     if name == "self" {
-        return Some(Approver::Oneself);
+        return Some(Approver::Requester);
     }
     let uid = name.strip_prefix("uid:")?.parse().ok()?;
     Some(Approver::Principal(Principal { uid }))
@@ -75,34 +76,36 @@ mod tests {
     #[test]
     fn everybody_answers_their_own_where_nobody_is_named() {
         let approvers = Approvers::default();
-        assert!(approvers.include(uid(1000), uid(1000), GATEWAY));
-        assert!(!approvers.include(uid(1000), uid(1001), GATEWAY));
+        assert!(approvers.may_answer(uid(1000), uid(1000), GATEWAY));
+        assert!(!approvers.may_answer(uid(1000), uid(1001), GATEWAY));
     }
 
     #[test]
     fn where_somebody_is_named_nobody_answers_their_own() {
         let approvers = Approvers(vec![Approver::Principal(uid(1000))]);
-        assert!(approvers.include(uid(1000), uid(1001), GATEWAY));
-        assert!(!approvers.include(uid(1001), uid(1001), GATEWAY));
-        assert!(!approvers.include(uid(1001), uid(1000), GATEWAY));
+        assert!(approvers.may_answer(uid(1000), uid(1001), GATEWAY));
+        assert!(!approvers.may_answer(uid(1001), uid(1001), GATEWAY));
+        assert!(!approvers.may_answer(uid(1001), uid(1000), GATEWAY));
     }
 
     #[test]
     fn names_are_self_and_uids_and_nothing_else() {
-        assert_eq!(parse("self"), Some(Approver::Oneself));
+        assert_eq!(parse("self"), Some(Approver::Requester));
         assert_eq!(parse("uid:1000"), Some(Approver::Principal(uid(1000))));
         for other in ["", "Self", "uid:", "uid:-1", "uid:root", "1000", "gid:1000", "uid:4294967296"] {
             assert_eq!(parse(other), None, "{other}");
         }
-        let both = Approvers(vec![Approver::Oneself, Approver::Principal(uid(1000))]);
-        assert!(both.include(uid(1001), uid(1001), GATEWAY) && both.include(uid(1000), uid(1001), GATEWAY));
-        assert!(!both.include(uid(1001), uid(1002), GATEWAY));
+        let both = Approvers(vec![Approver::Requester, Approver::Principal(uid(1000))]);
+        assert!(
+            both.may_answer(uid(1001), uid(1001), GATEWAY) && both.may_answer(uid(1000), uid(1001), GATEWAY)
+        );
+        assert!(!both.may_answer(uid(1001), uid(1002), GATEWAY));
     }
 
     #[test]
     fn root_and_the_gateways_own_user_always_answer() {
         for approver in [0, GATEWAY] {
-            assert!(Approvers(Vec::new()).include(uid(approver), uid(1000), GATEWAY));
+            assert!(Approvers(Vec::new()).may_answer(uid(approver), uid(1000), GATEWAY));
         }
     }
 }

@@ -18,28 +18,31 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{Answer, Approval, ApprovalId, Asked, Asking, Full, Said, State, Terms};
+use super::{
+    Answer, Approval, ApprovalConfig, ApprovalId, ApprovalLimitReached, ApprovalRequest, ApprovalStatus,
+    ApproverDecision, RequestMode,
+};
 use crate::{
     policy::{self, Digest},
     session::Principal,
 };
 
 /// Questions that are over and still shown.
-const HISTORY: usize = 1_024;
+const CLOSED_MAX: usize = 1_024;
 
 /// What a request finds that was asked about before.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum StoredAnswer {
     /// A yes; now used up.
-    Approved(policy::Approval),
+    Approved(policy::ApprovalGrant),
     /// A no; now told.
     Denied(Arc<Answer>),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct ApprovalTable {
     open: BTreeMap<ApprovalId, Entry>,
-    over: VecDeque<Approval>,
+    closed: VecDeque<Approval>,
 }
 
 #[derive(Debug)]
@@ -51,13 +54,13 @@ struct Entry {
 }
 
 impl Entry {
-    fn is_for(&self, principal: Principal, digest: Digest, generation: u64) -> bool {
-        let wanted = &self.approval.asked.wanted;
-        let question = &wanted.question;
-        (wanted.principal, question.digest, question.generation) == (principal, digest, generation)
+    fn matches(&self, principal: Principal, digest: Digest, generation: u64) -> bool {
+        let action = &self.approval.request.action;
+        let question = &action.question;
+        (action.principal, question.digest, question.generation) == (principal, digest, generation)
     }
 
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         if let Some(waiter) = self.waiter.take() {
             // Who waited may have gone.
             let _ = waiter.send(());
@@ -65,40 +68,44 @@ impl Entry {
     }
 }
 
-impl Table {
+impl ApprovalTable {
     pub(super) fn insert(
         &mut self,
-        asked: Asked,
+        request: ApprovalRequest,
         waiter: Option<oneshot::Sender<()>>,
-        terms: &Terms,
+        config: &ApprovalConfig,
         now: Instant,
-    ) -> Result<Approval, Full> {
-        self.has_room(asked.wanted.principal, terms)?;
+    ) -> Result<Approval, ApprovalLimitReached> {
+        self.check_capacity(request.action.principal, config)?;
         let approval = Approval {
-            expires_at: asked.at + terms.expiry,
-            asked: Arc::new(asked),
-            state: State::Pending,
+            expires_at: request.at + config.expiry,
+            request: Arc::new(request),
+            state: ApprovalStatus::Pending,
             answer: None,
         };
-        let entry = Entry { approval: approval.clone(), deadline: now + terms.expiry, waiter };
+        let entry = Entry { approval: approval.clone(), deadline: now + config.expiry, waiter };
         self.open.insert(approval.id(), entry);
         Ok(approval)
     }
 
     /// Whether the principal may ask another question.
-    pub(super) fn has_room(&self, principal: Principal, terms: &Terms) -> Result<(), Full> {
-        if self.open.len() >= terms.open as usize {
-            return Err(Full::Gateway(terms.open));
+    pub(super) fn check_capacity(
+        &self,
+        principal: Principal,
+        config: &ApprovalConfig,
+    ) -> Result<(), ApprovalLimitReached> {
+        if self.open.len() >= config.open as usize {
+            return Err(ApprovalLimitReached::Gateway(config.open));
         }
-        let own = self.open.values().filter(|entry| entry.approval.asked.wanted.principal == principal);
-        if own.count() >= terms.open_per_principal as usize {
-            return Err(Full::Principal(terms.open_per_principal));
+        let own = self.open.values().filter(|entry| entry.approval.request.action.principal == principal);
+        if own.count() >= config.open_per_principal as usize {
+            return Err(ApprovalLimitReached::Principal(config.open_per_principal));
         }
         Ok(())
     }
 
     /// The posted question about the very same request that nobody has answered.
-    pub(super) fn posted(
+    pub(super) fn find_deferred(
         &self,
         principal: Principal,
         digest: Digest,
@@ -106,46 +113,50 @@ impl Table {
         now: Instant,
     ) -> Option<Approval> {
         let same = |entry: &&Entry| {
-            entry.approval.asked.asking == Asking::Posted
-                && entry.approval.state == State::Pending
-                && entry.is_for(principal, digest, generation)
+            entry.approval.request.mode == RequestMode::Deferred
+                && entry.approval.state == ApprovalStatus::Pending
+                && entry.matches(principal, digest, generation)
                 && entry.deadline > now
         };
         self.open.values().find(same).map(|entry| entry.approval.clone())
     }
 
     /// The answer to the posted question about the very same request. It is given once.
-    pub(super) fn redeem(
+    pub(super) fn take_answer(
         &mut self,
         principal: Principal,
         digest: Digest,
         generation: u64,
         now: Instant,
-    ) -> Option<(Found, Approval)> {
+    ) -> Option<(StoredAnswer, Approval)> {
         let (&id, entry) = self.open.iter().find(|(_, entry)| {
-            entry.approval.asked.asking == Asking::Posted
-                && matches!(entry.approval.state, State::Approved | State::Denied)
-                && entry.is_for(principal, digest, generation)
+            entry.approval.request.mode == RequestMode::Deferred
+                && matches!(entry.approval.state, ApprovalStatus::Approved | ApprovalStatus::Denied)
+                && entry.matches(principal, digest, generation)
                 && entry.deadline > now
         })?;
         let answer = entry.approval.answer.clone()?;
         match entry.approval.state {
-            State::Approved => {
+            ApprovalStatus::Approved => {
                 let granted = grant(&entry.approval, &answer);
-                Some((Found::Approved(granted), self.close(id, State::Used)?))
+                Some((StoredAnswer::Approved(granted), self.close(id, ApprovalStatus::Used)?))
             }
-            _ => Some((Found::Denied(answer), self.close(id, State::Denied)?)),
+            _ => Some((StoredAnswer::Denied(answer), self.close(id, ApprovalStatus::Denied)?)),
         }
     }
 
     /// The yes to a question that a call waits with. It is given once.
-    pub(super) fn take(&mut self, id: ApprovalId, now: Instant) -> Option<(policy::Approval, Approval)> {
+    pub(super) fn take_approved(
+        &mut self,
+        id: ApprovalId,
+        now: Instant,
+    ) -> Option<(policy::ApprovalGrant, Approval)> {
         let entry = self.open.get(&id)?;
-        if entry.approval.state != State::Approved || entry.deadline <= now {
+        if entry.approval.state != ApprovalStatus::Approved || entry.deadline <= now {
             return None;
         }
         let granted = grant(&entry.approval, entry.approval.answer.as_ref()?);
-        Some((granted, self.close(id, State::Used)?))
+        Some((granted, self.close(id, ApprovalStatus::Used)?))
     }
 
     /// Answers a pending question; a question that is not pending stays as it is, and its state is the answer.
@@ -153,48 +164,48 @@ impl Table {
         &mut self,
         id: ApprovalId,
         answer: Answer,
-        terms: &Terms,
+        config: &ApprovalConfig,
         now: Instant,
-    ) -> Result<Approval, State> {
-        let state = self.get(id).map_or(State::Expired, |approval| approval.state);
+    ) -> Result<Approval, ApprovalStatus> {
+        let state = self.get(id).map_or(ApprovalStatus::Expired, |approval| approval.state);
         let entry = self.open.get_mut(&id).ok_or(state)?;
-        if entry.approval.state != State::Pending {
+        if entry.approval.state != ApprovalStatus::Pending {
             return Err(entry.approval.state);
         }
         if entry.deadline <= now {
-            return Err(State::Expired);
+            return Err(ApprovalStatus::Expired);
         }
-        let said = answer.said;
-        entry.approval.state = match said {
-            Said::Yes => State::Approved,
-            Said::No => State::Denied,
+        let decision = answer.decision;
+        entry.approval.state = match decision {
+            ApproverDecision::Approve => ApprovalStatus::Approved,
+            ApproverDecision::Deny => ApprovalStatus::Denied,
         };
-        entry.deadline = now + terms.expiry;
-        entry.approval.expires_at = answer.at + terms.expiry;
+        entry.deadline = now + config.expiry;
+        entry.approval.expires_at = answer.at + config.expiry;
         entry.approval.answer = Some(Arc::new(answer));
-        entry.tell();
+        entry.notify();
         let approval = entry.approval.clone();
-        if said == Said::No && approval.asked.asking == Asking::Waiting {
-            self.close(id, State::Denied);
+        if decision == ApproverDecision::Deny && approval.request.mode == RequestMode::Waiting {
+            self.close(id, ApprovalStatus::Denied);
         }
         Ok(approval)
     }
 
     /// Takes a question back. What is over stays as it is.
     pub(super) fn withdraw(&mut self, id: ApprovalId) -> Option<Approval> {
-        self.close(id, State::Withdrawn)
+        self.close(id, ApprovalStatus::Withdrawn)
     }
 
     /// Ends what is due.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Approval> {
         let due = |entry: &Entry| entry.deadline <= now;
-        self.close_all(due, State::Expired)
+        self.close_all(due, ApprovalStatus::Expired)
     }
 
     /// Ends what was asked under an older policy.
     pub(super) fn supersede(&mut self, generation: u64) -> Vec<Approval> {
-        let older = |entry: &Entry| entry.approval.asked.wanted.question.generation < generation;
-        self.close_all(older, State::Superseded)
+        let older = |entry: &Entry| entry.approval.request.action.question.generation < generation;
+        self.close_all(older, ApprovalStatus::Superseded)
     }
 
     /// When the next one is due.
@@ -205,7 +216,7 @@ impl Table {
     /// An approval, open or over.
     pub(super) fn get(&self, id: ApprovalId) -> Option<&Approval> {
         let open = self.open.get(&id).map(|entry| &entry.approval);
-        open.or_else(|| self.over.iter().rev().find(|approval| approval.id() == id))
+        open.or_else(|| self.closed.iter().rev().find(|approval| approval.id() == id))
     }
 
     /// Those that are open.
@@ -214,34 +225,34 @@ impl Table {
     }
 
     /// Those that are over and still shown, in the order in which they ended.
-    pub(super) fn over(&self) -> impl Iterator<Item = &Approval> {
-        self.over.iter()
+    pub(super) fn closed(&self) -> impl Iterator<Item = &Approval> {
+        self.closed.iter()
     }
 
-    fn close_all(&mut self, which: impl Fn(&Entry) -> bool, state: State) -> Vec<Approval> {
+    fn close_all(&mut self, which: impl Fn(&Entry) -> bool, state: ApprovalStatus) -> Vec<Approval> {
         let ids: Vec<ApprovalId> =
             self.open.iter().filter(|(_, entry)| which(entry)).map(|(&id, _)| id).collect();
         ids.into_iter().filter_map(|id| self.close(id, state)).collect()
     }
 
     /// Ends a question. One that was denied stays denied, whatever ends it.
-    fn close(&mut self, id: ApprovalId, state: State) -> Option<Approval> {
+    fn close(&mut self, id: ApprovalId, state: ApprovalStatus) -> Option<Approval> {
         let mut entry = self.open.remove(&id)?;
-        if entry.approval.state != State::Denied {
+        if entry.approval.state != ApprovalStatus::Denied {
             entry.approval.state = state;
         }
-        entry.tell();
-        if self.over.len() >= HISTORY {
-            self.over.pop_front();
+        entry.notify();
+        if self.closed.len() >= CLOSED_MAX {
+            self.closed.pop_front();
         }
-        self.over.push_back(entry.approval.clone());
+        self.closed.push_back(entry.approval.clone());
         Some(entry.approval)
     }
 }
 
-fn grant(approval: &Approval, answer: &Answer) -> policy::Approval {
-    let wanted = &approval.asked.wanted;
-    policy::Approval::grant(&wanted.question, wanted.principal.to_string(), answer.approver.to_string())
+fn grant(approval: &Approval, answer: &Answer) -> policy::ApprovalGrant {
+    let action = &approval.request.action;
+    policy::ApprovalGrant::issue(&action.question, action.principal.to_string(), answer.approver.to_string())
 }
 
 #[cfg(test)]

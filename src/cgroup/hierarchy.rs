@@ -20,8 +20,8 @@ pub const WANTED_V2: [&str; 4] = ["memory", "pids", "cpu", "io"];
 
 /// This process's own group in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnGroup {
-    /// Its folder.
+pub struct OwnCgroup {
+    /// Its directory.
     pub path: PathBuf,
     /// Which kind of hierarchy.
     pub hierarchy: Hierarchy,
@@ -33,7 +33,7 @@ pub struct OwnGroup {
 ///
 /// # Errors
 /// The errno of reading `/proc/self/cgroup` or `/proc/self/mountinfo`.
-pub fn find_own() -> Result<Vec<OwnGroup>, Errno> {
+pub fn find_own() -> Result<Vec<OwnCgroup>, Errno> {
     let groups = parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
     Ok(groups.into_iter().filter_map(complete).collect())
 }
@@ -43,14 +43,14 @@ pub fn find_own() -> Result<Vec<OwnGroup>, Errno> {
 ///
 /// # Errors
 /// As [`find_own`].
-pub fn find_named(group: &Path) -> Result<Vec<OwnGroup>, Errno> {
+pub fn find_named(group: &Path) -> Result<Vec<OwnCgroup>, Errno> {
     let (membership, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
     let named = parse(&renamed(&membership, group), &mounts);
     if !named.iter().any(|one| one.path.is_dir()) {
         return Ok(Vec::new());
     }
     let own = parse(&membership, &mounts);
-    let of = |named: OwnGroup| match named.path.is_dir() {
+    let of = |named: OwnCgroup| match named.path.is_dir() {
         true => Some(named),
         false => own
             .iter()
@@ -74,8 +74,8 @@ fn renamed(membership: &str, group: &Path) -> String {
     membership.lines().filter_map(line).collect()
 }
 
-/// Fills in what only the folder itself says; `None` when it cannot be seen from here.
-fn complete(mut group: OwnGroup) -> Option<OwnGroup> {
+/// Fills in what only the directory itself says; `None` when it cannot be seen from here.
+fn complete(mut group: OwnCgroup) -> Option<OwnCgroup> {
     if group.path.file_name().is_some_and(|name| name == GATEWAY_LEAF) {
         group.path.pop();
     }
@@ -90,8 +90,8 @@ fn complete(mut group: OwnGroup) -> Option<OwnGroup> {
     Some(group)
 }
 
-fn parse(membership: &str, mounts: &str) -> Vec<OwnGroup> {
-    let mut found: Vec<OwnGroup> = mounts.lines().filter_map(|line| own_in(line, membership)).collect();
+fn parse(membership: &str, mounts: &str) -> Vec<OwnCgroup> {
+    let mut found: Vec<OwnCgroup> = mounts.lines().filter_map(|line| own_in(line, membership)).collect();
     found.sort_by_key(|group| group.hierarchy == Hierarchy::V1);
     found.dedup_by(|later, earlier| {
         later.hierarchy == earlier.hierarchy && later.controllers == earlier.controllers
@@ -100,7 +100,7 @@ fn parse(membership: &str, mounts: &str) -> Vec<OwnGroup> {
 }
 
 /// A line of mountinfo (proc_pid_mountinfo(5)) together with the line of the same hierarchy in `/proc/self/cgroup`.
-fn own_in(mount: &str, membership: &str) -> Option<OwnGroup> {
+fn own_in(mount: &str, membership: &str) -> Option<OwnCgroup> {
     let (place, kind) = mount.split_once(" - ")?;
     let mut place = place.split(' ').skip(3);
     let (root, point) = (unescape(place.next()?), unescape(place.next()?));
@@ -135,7 +135,7 @@ fn own_in(mount: &str, membership: &str) -> Option<OwnGroup> {
     let below = Path::new(group).strip_prefix(&root).ok()?;
     // Joining an empty path would leave a slash at the end.
     let path = PathBuf::from(point).join(below).components().collect();
-    Some(OwnGroup { path, hierarchy, controllers })
+    Some(OwnCgroup { path, hierarchy, controllers })
 }
 
 /// Spaces and their like are octal in mountinfo.

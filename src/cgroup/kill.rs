@@ -8,23 +8,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::folder::{self, FolderError};
+use super::directory::{self, CgroupError};
 use crate::sys::pidfd::Pidfd;
 
 /// Processes held at once between two looks at who is in the cgroup.
-const HELD_AT_ONCE: usize = 64;
+const SIGNAL_BATCH: usize = 64;
 
 /// Kills everything in a cgroup and below it: by `cgroup.kill` where there is one, and each thread group that is there
 /// still, because `cgroup.kill` leaves alive those whose main thread has exited (Linux 6.18). One that is gone is killed.
 ///
 /// # Errors
-/// [`FolderError::Set`] when `cgroup.kill` cannot be written for another reason than that it is not there.
-pub fn kill_tree(group: &Path) -> Result<(), FolderError> {
-    let by_cgroup = match folder::kill(group) {
-        Err(FolderError::Set { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
+/// [`DirectoryError::Set`] when `cgroup.kill` cannot be written for another reason than that it is not there.
+pub fn kill_tree(group: &Path) -> Result<(), CgroupError> {
+    let by_cgroup = match directory::kill(group) {
+        Err(CgroupError::Set { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         killed => killed,
     };
-    for one in with_nested(group) {
+    for one in with_descendants(group) {
         kill_each(&one);
     }
     by_cgroup
@@ -33,16 +33,16 @@ pub fn kill_tree(group: &Path) -> Result<(), FolderError> {
 /// How many processes are in a cgroup and below it.
 #[must_use]
 pub fn count(group: &Path) -> usize {
-    with_nested(group).iter().map(|one| folder::processes(one).map_or(0, |all| all.len())).sum()
+    with_descendants(group).iter().map(|one| directory::processes(one).map_or(0, |all| all.len())).sum()
 }
 
 fn kill_each(group: &Path) {
     // A cgroup that cannot be read is gone, or is tried again by who asked.
-    let Ok(processes) = folder::processes(group) else { return };
-    for some in processes.chunks(HELD_AT_ONCE) {
+    let Ok(processes) = directory::processes(group) else { return };
+    for some in processes.chunks(SIGNAL_BATCH) {
         let held: Vec<_> =
             some.iter().filter_map(|pid| Some((*pid, Pidfd::open(pid.cast_signed()).ok()?))).collect();
-        let still = folder::processes(group).unwrap_or_default();
+        let still = directory::processes(group).unwrap_or_default();
         for (pid, process) in held {
             // 0 stands for a process outside of our namespace.
             if pid > 0 && still.contains(&pid) {
@@ -54,7 +54,7 @@ fn kill_each(group: &Path) {
 }
 
 /// A cgroup and those below it.
-fn with_nested(group: &Path) -> Vec<PathBuf> {
+fn with_descendants(group: &Path) -> Vec<PathBuf> {
     let mut all = vec![group.to_owned()];
     let mut next = 0;
     while let Some(one) = all.get(next) {

@@ -1,6 +1,6 @@
 //! The leaves of terminals: one group for each, with its limits, its usage, its kill, and its removal.
 //!
-//! All by descriptor below the sandbox's [`Folder`]s. The v2 leaf is the tree that is killed and that must be
+//! All by descriptor below the sandbox's [`Directory`]s. The v2 leaf is the tree that is killed and that must be
 //! empty in the end; leaves in v1 hierarchies are made only where a limit needs a controller that lives there,
 //! or where there is no v2. Nothing here waits: a leaf that is still busy says so.
 
@@ -16,7 +16,7 @@ use nix::{
     unistd::{UnlinkatFlags, read, unlinkat, write},
 };
 
-use super::{Folder, Hierarchy};
+use super::{CgroupDirectory, Hierarchy};
 
 /// Limits on one leaf; absent ones are not set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl LimitKind {
 
 /// Whether limits must be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LimitDemand {
+pub enum LimitRequirement {
     /// A limit that cannot be set is a failure.
     Require,
     /// It is listed as unset.
@@ -77,11 +77,11 @@ pub enum LimitDemand {
 
 /// Why a leaf could not be made. What was made of it is removed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MakeError {
-    /// The folder at this index among the sandbox's.
-    #[error("make a leaf in folder {index}")]
-    Folder {
-        /// Which of the sandbox's folders.
+pub enum LeafError {
+    /// The directory at this index among the sandbox's.
+    #[error("make a leaf in directory {index}")]
+    Directory {
+        /// Which of the sandbox's directories.
         index: u32,
         /// Why.
         #[source]
@@ -92,7 +92,7 @@ pub enum MakeError {
     Limit {
         /// Which limit.
         kind: LimitKind,
-        /// Why; `ENOTSUP` when no folder has the controller.
+        /// Why; `ENOTSUP` when no directory has the controller.
         #[source]
         errno: Errno,
     },
@@ -111,8 +111,8 @@ pub enum Removal {
 #[derive(Debug)]
 pub struct Leaf {
     name: CString,
-    /// Indices into the sandbox's folders where this leaf has a group; the tree's own first.
-    pub(super) groups: Vec<usize>,
+    /// Indices into the sandbox's directories where this leaf has a group; the tree's own first.
+    pub(super) cgroups: Vec<usize>,
     /// Limits as the kernel shows them: file name to value.
     pub limits: Vec<(String, String)>,
     /// Limits that could not be set.
@@ -131,34 +131,39 @@ impl Leaf {
     }
 }
 
-/// The sandbox's folders, as the place to make leaves in.
+/// The sandbox's directories, as the place to make leaves in.
 #[derive(Debug)]
 pub struct Leaves {
-    pub(super) folders: Vec<Folder>,
+    pub(super) directories: Vec<CgroupDirectory>,
 }
 
 impl Leaves {
-    /// Leaves will be made in these folders, the v2 one first.
+    /// Leaves will be made in these directories, the v2 one first.
     #[must_use]
-    pub fn new(folders: Vec<Folder>) -> Self {
-        Self { folders }
+    pub fn new(directories: Vec<CgroupDirectory>) -> Self {
+        Self { directories }
     }
 
     /// Whether there is any tree at all.
     #[must_use]
-    pub fn is_possible(&self) -> bool {
-        !self.folders.is_empty()
+    pub fn is_available(&self) -> bool {
+        !self.directories.is_empty()
     }
 
     /// Whether the tree is a v2 one, in which processes can be born and which can be killed at once.
     #[must_use]
-    pub fn is_unified(&self) -> bool {
-        self.folders.first().is_some_and(|folder| folder.hierarchy == Hierarchy::V2)
+    pub fn is_v2(&self) -> bool {
+        self.directories.first().is_some_and(|directory| directory.hierarchy == Hierarchy::V2)
     }
 
     /// Makes a leaf.
-    pub fn make(&self, name: CString, limits: &LeafLimits, demand: LimitDemand) -> Result<Leaf, MakeError> {
-        let mut leaf = Leaf { name, groups: Vec::new(), limits: Vec::new(), unset: Vec::new() };
+    pub fn make(
+        &self,
+        name: CString,
+        limits: &LeafLimits,
+        demand: LimitRequirement,
+    ) -> Result<Leaf, LeafError> {
+        let mut leaf = Leaf { name, cgroups: Vec::new(), limits: Vec::new(), unset: Vec::new() };
         match self.fill(&mut leaf, limits, demand) {
             Ok(()) => Ok(leaf),
             Err(error) => {
@@ -169,8 +174,8 @@ impl Leaves {
         }
     }
 
-    fn fill(&self, leaf: &mut Leaf, limits: &LeafLimits, demand: LimitDemand) -> Result<(), MakeError> {
-        self.add_group(leaf, 0)?;
+    fn fill(&self, leaf: &mut Leaf, limits: &LeafLimits, demand: LimitRequirement) -> Result<(), LeafError> {
+        self.add_cgroup(leaf, 0)?;
         let wanted = [
             (LimitKind::Memory, limits.memory_bytes),
             (LimitKind::Swap, limits.swap_bytes),
@@ -182,22 +187,22 @@ impl Leaves {
             let result = self.set_limit(leaf, kind, value, limits);
             match (result, demand) {
                 (Ok(()), _) => {}
-                (Err(MakeError::Limit { kind, .. }), LimitDemand::Prefer) => leaf.unset.push(kind),
-                (Err(MakeError::Folder { .. }), LimitDemand::Prefer) => leaf.unset.push(kind),
-                (Err(error), LimitDemand::Require) => return Err(error),
+                (Err(LeafError::Limit { kind, .. }), LimitRequirement::Prefer) => leaf.unset.push(kind),
+                (Err(LeafError::Directory { .. }), LimitRequirement::Prefer) => leaf.unset.push(kind),
+                (Err(error), LimitRequirement::Require) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn add_group(&self, leaf: &mut Leaf, index: usize) -> Result<(), MakeError> {
-        if leaf.groups.contains(&index) {
+    fn add_cgroup(&self, leaf: &mut Leaf, index: usize) -> Result<(), LeafError> {
+        if leaf.cgroups.contains(&index) {
             return Ok(());
         }
-        let folder = &self.folders[index];
-        mkdirat(&folder.descriptor, leaf.name.as_c_str(), Mode::from_bits_truncate(0o755))
-            .map_err(|errno| MakeError::Folder { index: index as u32, errno })?;
-        leaf.groups.push(index);
+        let directory = &self.directories[index];
+        mkdirat(&directory.descriptor, leaf.name.as_c_str(), Mode::from_bits_truncate(0o755))
+            .map_err(|errno| LeafError::Directory { index: index as u32, errno })?;
+        leaf.cgroups.push(index);
         Ok(())
     }
 
@@ -207,11 +212,11 @@ impl Leaves {
         kind: LimitKind,
         value: u64,
         limits: &LeafLimits,
-    ) -> Result<(), MakeError> {
-        let failed = |errno| MakeError::Limit { kind, errno };
-        let index = self.folder_with(kind.controller()).ok_or(failed(Errno::ENOTSUP))?;
-        self.add_group(leaf, index)?;
-        let hierarchy = self.folders[index].hierarchy;
+    ) -> Result<(), LeafError> {
+        let failed = |errno| LeafError::Limit { kind, errno };
+        let index = self.directory_with(kind.controller()).ok_or(failed(Errno::ENOTSUP))?;
+        self.add_cgroup(leaf, index)?;
+        let hierarchy = self.directories[index].hierarchy;
         // Thousandths of a processor: microseconds in each period of 100 ms.
         let cpu_quota = value.saturating_mul(100);
         let (file, content) = match (kind, hierarchy) {
@@ -237,20 +242,22 @@ impl Leaves {
         Ok(())
     }
 
-    fn folder_with(&self, controller: &str) -> Option<usize> {
-        self.folders.iter().position(|folder| folder.controllers.iter().any(|one| one == controller))
+    fn directory_with(&self, controller: &str) -> Option<usize> {
+        self.directories
+            .iter()
+            .position(|directory| directory.controllers.iter().any(|one| one == controller))
     }
 
     /// The v2 group, for a process to be born in; `None` where the tree is a v1 one.
     ///
     /// # Errors
     /// The errno of openat(2).
-    pub fn open_unified(&self, leaf: &Leaf) -> Result<Option<OwnedFd>, Errno> {
-        if !self.is_unified() {
+    pub fn open_v2(&self, leaf: &Leaf) -> Result<Option<OwnedFd>, Errno> {
+        if !self.is_v2() {
             return Ok(None);
         }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        openat(&self.folders[0].descriptor, leaf.name.as_c_str(), flags, Mode::empty()).map(Some)
+        openat(&self.directories[0].descriptor, leaf.name.as_c_str(), flags, Mode::empty()).map(Some)
     }
 
     /// The files into which a process writes `0` to join this leaf's groups: all of them, or those of v1 only when
@@ -258,12 +265,12 @@ impl Leaves {
     ///
     /// # Errors
     /// The errno of openat(2).
-    pub fn open_joins(&self, leaf: &Leaf, born_inside: BornInside) -> Result<Vec<OwnedFd>, Errno> {
+    pub fn open_join_files(&self, leaf: &Leaf, born_inside: CloneIntoCgroup) -> Result<Vec<OwnedFd>, Errno> {
         let mut files = Vec::new();
-        for &index in &leaf.groups {
-            let file = match (self.folders[index].hierarchy, born_inside) {
-                (Hierarchy::V2, BornInside::Yes) => continue,
-                (Hierarchy::V2, BornInside::No) => "cgroup.procs",
+        for &index in &leaf.cgroups {
+            let file = match (self.directories[index].hierarchy, born_inside) {
+                (Hierarchy::V2, CloneIntoCgroup::Yes) => continue,
+                (Hierarchy::V2, CloneIntoCgroup::No) => "cgroup.procs",
                 (Hierarchy::V1, _) => "tasks",
             };
             files.push(self.open(leaf, index, file, OFlag::O_WRONLY)?);
@@ -276,10 +283,10 @@ impl Leaves {
     /// # Errors
     /// The errno of unlinkat(2) for anything but a busy group.
     pub fn remove(&self, leaf: &Leaf) -> Result<Removal, Errno> {
-        for &index in &leaf.groups {
-            let mut removed = self.remove_group(leaf, index);
+        for &index in &leaf.cgroups {
+            let mut removed = self.remove_cgroup(leaf, index);
             if removed == Err(Errno::EBUSY) && self.remove_nested(leaf, index) {
-                removed = self.remove_group(leaf, index);
+                removed = self.remove_cgroup(leaf, index);
             }
             match removed {
                 Ok(()) | Err(Errno::ENOENT) => {}
@@ -290,8 +297,8 @@ impl Leaves {
         Ok(Removal::Removed)
     }
 
-    fn remove_group(&self, leaf: &Leaf, index: usize) -> Result<(), Errno> {
-        unlinkat(&self.folders[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir)
+    fn remove_cgroup(&self, leaf: &Leaf, index: usize) -> Result<(), Errno> {
+        unlinkat(&self.directories[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir)
     }
 
     /// The file whose change says that the tree may be empty now, for epoll's `EPOLLPRI`; `None` on v1.
@@ -299,7 +306,7 @@ impl Leaves {
     /// # Errors
     /// The errno of openat(2).
     pub fn open_events(&self, leaf: &Leaf) -> Result<Option<OwnedFd>, Errno> {
-        if !self.is_unified() {
+        if !self.is_v2() {
             return Ok(None);
         }
         self.open(leaf, 0, "cgroup.events", OFlag::O_RDONLY).map(Some)
@@ -311,7 +318,7 @@ impl Leaves {
     /// # Errors
     /// `ENOTSUP` on v1, `ENOENT` on a kernel before 5.14; else the errno of write(2).
     pub fn kill(&self, leaf: &Leaf) -> Result<(), Errno> {
-        if !self.is_unified() {
+        if !self.is_v2() {
             return Err(Errno::ENOTSUP);
         }
         self.write(leaf, 0, "cgroup.kill", "1")
@@ -322,7 +329,7 @@ impl Leaves {
         path.extend_from_slice(leaf.name.as_bytes());
         path.push(b'/');
         path.extend_from_slice(file.as_bytes());
-        openat(&self.folders[index].descriptor, path.as_slice(), flags | OFlag::O_CLOEXEC, Mode::empty())
+        openat(&self.directories[index].descriptor, path.as_slice(), flags | OFlag::O_CLOEXEC, Mode::empty())
     }
 
     fn write(&self, leaf: &Leaf, index: usize, file: &str, content: &str) -> Result<(), Errno> {
@@ -340,7 +347,7 @@ impl Leaves {
 
 /// Whether the new process is born inside the v2 group or has to join it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BornInside {
+pub enum CloneIntoCgroup {
     /// By `CLONE_INTO_CGROUP`.
     Yes,
     /// It writes itself there.

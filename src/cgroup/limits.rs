@@ -1,4 +1,4 @@
-//! Limits on a sandbox as a whole, by whichever controllers its folder in one hierarchy has.
+//! Limits on a sandbox as a whole, by whichever controllers its directory in one hierarchy has.
 //!
 //! The files' names and forms in version 1 and 2 are cgroups-rs' business; what is set and what a missing file means
 //! is decided here. Limits of single terminals are the leaf's, by descriptor.
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use cgroups_rs::{MaxValue, cpu::CpuController, error::Error, memory::MemController, pid::PidController};
 
-use super::{Hierarchy, folder::FolderError};
+use super::{Hierarchy, directory::CgroupError};
 
 /// Limits on a sandbox as a whole; absent ones are not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FolderLimits {
+pub struct CgroupLimitValues {
     /// Bytes of memory.
     pub memory_bytes: Option<u64>,
     /// Bytes of swap beyond the memory.
@@ -33,22 +33,22 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// for all (`net.ipv4.tcp_mem`).
 pub const SOCKET_BYTES: u64 = 256 << 20;
 
-/// Sets the limits that this folder's controllers can hold, and gives the names of those that were set.
+/// Sets the limits that this directory's controllers can hold, and gives the names of those that were set.
 ///
 /// # Errors
-/// [`FolderError::Limit`].
+/// [`DirectoryError::Limit`].
 pub fn set(
     path: &Path,
     hierarchy: Hierarchy,
     controllers: &[String],
-    limits: &FolderLimits,
-) -> Result<Vec<&'static str>, FolderError> {
+    limits: &CgroupLimitValues,
+) -> Result<Vec<&'static str>, CgroupError> {
     let v2 = hierarchy == Hierarchy::V2;
     let has = |name: &str| controllers.iter().any(|one| one == name);
     let mut done = Vec::new();
     let mut put = |limit: &'static str, value: u64, result: Result<(), Error>| {
         done.push(limit);
-        result.map_err(|cause| FolderError::Limit { path: path.to_owned(), limit, value, cause })
+        result.map_err(|cause| CgroupError::Limit { path: path.to_owned(), limit, value, cause })
     };
     if has("memory") {
         let memory = MemController::new(path.to_owned(), v2);
@@ -62,7 +62,7 @@ pub fn set(
     if let (Some(sockets), Some(memory), true, false) =
         (limits.socket_bytes, limits.memory_bytes, has("memory"), v2)
     {
-        bound_sockets(path, memory.min(sockets))?;
+        limit_sockets(path, memory.min(sockets))?;
     }
     if let (Some(pids), true) = (limits.pids, has("pids")) {
         let controller = PidController::new(path.to_owned(), v2);
@@ -83,18 +83,18 @@ pub fn set(
 
 /// Version 2 counts the memory of network sockets as memory; version 1 has a file of its own for it, where the kernel has
 /// one.
-fn bound_sockets(path: &Path, bytes: u64) -> Result<(), FolderError> {
+fn limit_sockets(path: &Path, bytes: u64) -> Result<(), CgroupError> {
     let file = path.join("memory.kmem.tcp.limit_in_bytes");
     if !file.exists() {
         return Ok(());
     }
     let value = bytes.to_string();
-    std::fs::write(&file, &value).map_err(|cause| FolderError::Set { path: file, value, cause })
+    std::fs::write(&file, &value).map_err(|cause| CgroupError::Set { path: file, value, cause })
 }
 
 /// What the swap file wants: swap alone in version 2, memory and swap together in version 1. `None` where the kernel
 /// does not account for swap, so that there is none to limit, or where version 1 has no limit on memory to add to.
-fn swap_value(path: &Path, v2: bool, limits: &FolderLimits) -> Option<u64> {
+fn swap_value(path: &Path, v2: bool, limits: &CgroupLimitValues) -> Option<u64> {
     let swap = limits.swap_bytes?;
     let file = if v2 { "memory.swap.max" } else { "memory.memsw.limit_in_bytes" };
     if !path.join(file).exists() {

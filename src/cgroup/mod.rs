@@ -1,9 +1,9 @@
-//! Control groups: where the hierarchies are, the sandbox's folders, the leaves of terminals.
+//! Control groups: where the hierarchies are, the sandbox's directories, the leaves of terminals.
 //!
-//! Everything below a [`Folder`] is done through its descriptor, because the supervisor has left the mount
+//! Everything below a [`Directory`] is done through its descriptor, because the supervisor has left the mount
 //! in which the hierarchies can be named by path.
 
-pub mod folder;
+pub mod directory;
 pub mod hierarchy;
 pub mod kill;
 pub mod leaf;
@@ -13,7 +13,7 @@ pub mod usage;
 
 use std::os::fd::OwnedFd;
 
-/// The kind of hierarchy that a folder lies in.
+/// The kind of hierarchy that a directory lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hierarchy {
     /// The unified hierarchy (cgroup2), with or without controllers.
@@ -22,10 +22,10 @@ pub enum Hierarchy {
     V1,
 }
 
-/// A sandbox's folder in one hierarchy, owned by its supervisor.
+/// A sandbox's directory in one hierarchy, owned by its supervisor.
 #[derive(Debug)]
-pub struct Folder {
-    /// The open folder.
+pub struct CgroupDirectory {
+    /// The open directory.
     pub descriptor: OwnedFd,
     /// Which kind of hierarchy.
     pub hierarchy: Hierarchy,

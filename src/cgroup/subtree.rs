@@ -34,7 +34,7 @@ impl Leaves {
     pub fn processes(&self, leaf: &Leaf, most: usize) -> Result<Vec<i32>, Errno> {
         let mut pids = Vec::new();
         let mut read = Err(Errno::ENOENT);
-        for &index in &leaf.groups {
+        for &index in &leaf.cgroups {
             let mut found = Vec::new();
             match self.processes_in(leaf, index, most, &mut found) {
                 Ok(()) => read = Ok(()),
@@ -57,7 +57,7 @@ impl Leaves {
         most: usize,
         found: &mut Vec<i32>,
     ) -> Result<(), Errno> {
-        let top = self.open_group(leaf, index)?;
+        let top = self.open_cgroup(leaf, index)?;
         read_processes(&top, most, found)?;
         if has_nested(&top) {
             collect(top, most, MAX_DEPTH, found);
@@ -68,7 +68,7 @@ impl Leaves {
     /// Removes the cgroups below a leaf's, deepest first, where they are empty. Those that are not stay. Whether there
     /// were any.
     pub(super) fn remove_nested(&self, leaf: &Leaf, index: usize) -> bool {
-        match self.open_group(leaf, index) {
+        match self.open_cgroup(leaf, index) {
             Ok(top) if has_nested(&top) => {
                 remove_below(top, MAX_DEPTH);
                 true
@@ -77,8 +77,8 @@ impl Leaves {
         }
     }
 
-    fn open_group(&self, leaf: &Leaf, index: usize) -> Result<OwnedFd, Errno> {
-        openat(&self.folders[index].descriptor, leaf.name(), OFlag::O_RDONLY | DIRECTORY, Mode::empty())
+    fn open_cgroup(&self, leaf: &Leaf, index: usize) -> Result<OwnedFd, Errno> {
+        openat(&self.directories[index].descriptor, leaf.name(), OFlag::O_RDONLY | DIRECTORY, Mode::empty())
     }
 }
 
@@ -115,7 +115,7 @@ fn nested(group: OwnedFd) -> Vec<(OwnedFd, CString)> {
     let Ok(parent) = group.try_clone() else { return Vec::new() };
     let Ok(mut entries) = Dir::from_fd(group) else { return Vec::new() };
     let names = entries.iter().flatten().filter(|entry| entry.file_type() == Some(Type::Directory));
-    let names = names.map(|entry| entry.file_name().to_owned()).filter(|name| !is_itself(name));
+    let names = names.map(|entry| entry.file_name().to_owned()).filter(|name| !is_dot_entry(name));
     let open = |name: CString| {
         let opened = openat(&parent, name.as_c_str(), OFlag::O_RDONLY | DIRECTORY, Mode::empty());
         opened.ok().map(|opened| (opened, name))
@@ -123,7 +123,7 @@ fn nested(group: OwnedFd) -> Vec<(OwnedFd, CString)> {
     names.filter_map(open).collect()
 }
 
-fn is_itself(name: &CStr) -> bool {
+fn is_dot_entry(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 

@@ -25,10 +25,10 @@ impl Leaves {
     #[must_use]
     pub fn usage(&self, leaf: &Leaf) -> Usage {
         let mut usage = Usage::default();
-        for &index in &leaf.groups {
-            let folder = &self.folders[index];
-            let has = |controller: &str| folder.controllers.iter().any(|one| one == controller);
-            match folder.hierarchy {
+        for &index in &leaf.cgroups {
+            let directory = &self.directories[index];
+            let has = |controller: &str| directory.controllers.iter().any(|one| one == controller);
+            match directory.hierarchy {
                 Hierarchy::V2 => {
                     // Every v2 group has this one, with or without the controller.
                     if let Ok(text) = self.read(leaf, index, "cpu.stat") {

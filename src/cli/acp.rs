@@ -15,62 +15,64 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     arguments::{AcpArguments, NetworkChoice},
-    connection::Connection,
-    failure::Failure,
-    interrupts::Interrupts,
-    log_lines::LogLines,
+    connection::GatewayConnection,
+    error::CliError,
+    log_writer::EscapedLog,
+    signals::TerminationSignals,
 };
 use crate::{acp, proto::v1};
 
 /// Runs the agent until it or its editor ends, and answers with the agent's exit status.
-pub(super) async fn run(arguments: AcpArguments) -> Result<u8, Failure> {
-    if somebody_types() {
+pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
+    if is_interactive() {
         return Err(no_editor(&arguments.command));
     }
-    let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
+    let mut interrupts =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
     let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
     let found = match (&arguments.policies, &arguments.journal) {
         (Some(_), _) | (_, Some(_)) => None,
-        (None, None) => Connection::running(arguments.gateway.gateway.as_deref()).await?,
+        (None, None) => GatewayConnection::running(arguments.gateway.gateway.as_deref()).await?,
     };
     let connection = match found {
         Some(connection) => connection,
-        None => Connection::embed(arguments.policies.as_deref(), arguments.journal.as_deref()).await?,
+        None => GatewayConnection::embed(arguments.policies.as_deref(), arguments.journal.as_deref()).await?,
     };
-    let options = acp::Options {
+    let options = acp::ShimOptions {
         command: arguments.command,
         profile: arguments.profile,
         confine,
-        note: Arc::new(super::streams::note),
+        notice: Arc::new(super::stdio::print_notice),
     };
     let stopped = async move {
         interrupts.next().await;
     };
     let ended = acp::run(connection.client(), options, stopped).await;
     connection.close().await;
-    Ok(ended.map_err(|error| Failure::own("cannot run the agent", error))?.exit_status)
+    Ok(ended.map_err(|error| CliError::caused_by("cannot run the agent", error))?.exit_status)
 }
 
 /// Whether a person has started this in a terminal. An editor may have one for messages, but not for errors, too.
-fn somebody_types() -> bool {
+fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Editors start their agent's command in a terminal, too, with some words more, when its login is to be typed.
-fn no_editor(agent: &[OsString]) -> Failure {
+fn no_editor(agent: &[OsString]) -> CliError {
     let words: Vec<_> = agent.iter().map(|word| word.to_string_lossy()).collect();
-    Failure::plain(format!(
+    CliError::message_only(format!(
         "no editor is here, but a terminal: let your editor start this. To log in to the agent, start it by itself: {}",
         words.join(" ")
     ))
 }
 
-fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {
-    let workspace = std::env::current_dir()
-        .map_err(|error| Failure::own("cannot use the current folder as the agent's workspace", error))?;
+fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
+    let workspace = std::env::current_dir().map_err(|error| {
+        CliError::caused_by("cannot use the current directory as the agent's workspace", error)
+    })?;
     let network = match arguments.network {
         None => v1::Network::Unspecified,
         Some(NetworkChoice::None) => v1::Network::None,
@@ -81,10 +83,11 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, Failure> {
 }
 
 /// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
-fn log_to(file: &Path) -> Result<(), Failure> {
+fn log_to(file: &Path) -> Result<(), CliError> {
     let opened = OpenOptions::new().create(true).append(true).open(file);
-    let opened = opened
-        .map_err(|error| Failure::own(format!("cannot write {}", crate::printable::path(file)), error))?;
+    let opened = opened.map_err(|error| {
+        CliError::caused_by(format!("cannot write {}", crate::printable::path(file)), error)
+    })?;
     let filter = EnvFilter::builder()
         .with_env_var(super::serve::LOG_VARIABLE)
         .with_default_directive(tracing::Level::INFO.into());
@@ -92,8 +95,8 @@ fn log_to(file: &Path) -> Result<(), Failure> {
     let opened = Arc::new(opened);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || LogLines(opened.clone()))
+        .with_writer(move || EscapedLog(opened.clone()))
         .with_ansi(false)
         .try_init()
-        .map_err(|error| Failure::plain(format!("cannot start logging: {error}")))
+        .map_err(|error| CliError::message_only(format!("cannot start logging: {error}")))
 }

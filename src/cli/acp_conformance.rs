@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::failure::Failure;
+use super::error::CliError;
 use crate::conformance::{self, Selection};
 
 /// The status when a rule that binds was seen broken.
@@ -35,8 +35,8 @@ pub(super) struct AcpConformanceArguments {
     #[arg(long, value_name = "CASES", value_parser = Selection::parse)]
     only: Option<Selection>,
     /// How long each answer may take: a whole number and ms, s, m or h; without it 20s
-    #[arg(long, value_name = "TIME", value_parser = super::arguments::time)]
-    patience: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = super::arguments::parse_duration)]
+    timeout: Option<Duration>,
     /// Be the agent that a backend starts: carry lines to the suite's socket
     #[arg(long, value_name = "SOCKET", hide = true, exclusive = true)]
     relay: Option<PathBuf>,
@@ -46,10 +46,10 @@ pub(super) struct AcpConformanceArguments {
 }
 
 /// Runs the suite.
-pub(super) async fn run(arguments: AcpConformanceArguments) -> Result<u8, Failure> {
+pub(super) async fn run(arguments: AcpConformanceArguments) -> Result<u8, CliError> {
     if let Some(socket) = &arguments.relay {
         let relayed = conformance::relay(socket).await;
-        return relayed.map(|()| 0).map_err(|error| Failure::own("cannot reach the suite", error));
+        return relayed.map(|()| 0).map_err(|error| CliError::caused_by("cannot reach the suite", error));
     }
     let selection = arguments.only.unwrap_or_default();
     if arguments.list {
@@ -59,17 +59,17 @@ pub(super) async fn run(arguments: AcpConformanceArguments) -> Result<u8, Failur
         return Ok(0);
     }
     if arguments.backend.is_empty() {
-        let served = conformance::run_inside_an_editor().await;
-        return served.map(|()| 0).map_err(|error| Failure::own("cannot run", error));
+        let served = conformance::run_in_editor().await;
+        return served.map(|()| 0).map_err(|error| CliError::caused_by("cannot run", error));
     }
-    let patience = arguments.patience.unwrap_or(conformance::PATIENCE);
-    let report = conformance::run_against(arguments.backend, &selection, patience, |verdict| {
+    let timeout = arguments.timeout.unwrap_or(conformance::ANSWER_TIMEOUT);
+    let report = conformance::run_against(arguments.backend, &selection, timeout, |verdict| {
         if !arguments.json {
             println!("{verdict}");
         }
     })
     .await
-    .map_err(|error| Failure::own("cannot test the backend", error))?;
+    .map_err(|error| CliError::caused_by("cannot test the backend", error))?;
     if arguments.json {
         println!("{}", report.to_json());
     } else {

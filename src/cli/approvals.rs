@@ -7,13 +7,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{
-    arguments::gateway,
-    connection::{Approvals, Connection},
-    exit,
-    failure::Failure,
-    json::{self, Form},
-    streams::{self, Written},
-    terminals::{aligned, as_json, printed},
+    arguments::parse_gateway,
+    connection::{Approvals, GatewayConnection},
+    error::CliError,
+    exit_status,
+    json::{self, OutputFormat},
+    stdio::{self, WriteOutcome},
+    terminals::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{
     printable,
@@ -32,7 +32,7 @@ use crate::{
 )]
 pub(super) struct ApprovalsArguments {
     /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
-    #[arg(long, value_name = "unix:PATH", value_parser = gateway, global = true)]
+    #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway, global = true)]
     gateway: Option<String>,
     /// Print JSON: `list` an array, `watch` an object a line, the others an object
     #[arg(long, global = true)]
@@ -80,14 +80,14 @@ struct AnswerArguments {
 }
 
 /// Does what is asked; answers with the exit status.
-pub(super) async fn approvals(arguments: ApprovalsArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.as_deref()).await?;
+pub(super) async fn run(arguments: ApprovalsArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.as_deref()).await?;
     let approvals = connection.approvals();
-    let form = Form::of(arguments.json);
-    let unspecific = ApprovalsCommand::List { all: false, session: String::new() };
-    match arguments.command.unwrap_or(unspecific) {
+    let form = OutputFormat::of(arguments.json);
+    let default_command = ApprovalsCommand::List { all: false, session: String::new() };
+    match arguments.command.unwrap_or(default_command) {
         ApprovalsCommand::List { all, session } => {
-            let which = if all { Which::All } else { Which::Open };
+            let which = if all { ApprovalFilter::All } else { ApprovalFilter::Open };
             list(approvals, session, which, form).await
         }
         ApprovalsCommand::Watch { session } => watch(approvals, session, form).await,
@@ -100,14 +100,19 @@ pub(super) async fn approvals(arguments: ApprovalsArguments) -> Result<u8, Failu
 
 /// Which are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum ApprovalFilter {
     /// Those that wait.
     Open,
     /// Those that are still known.
     All,
 }
 
-async fn list(mut approvals: Approvals, session_id: String, which: Which, form: Form) -> Result<u8, Failure> {
+async fn list(
+    mut approvals: Approvals,
+    session_id: String,
+    which: ApprovalFilter,
+    form: OutputFormat,
+) -> Result<u8, CliError> {
     let mut request = v1::ListApprovalsRequest { session_id, ..v1::ListApprovalsRequest::default() };
     let mut answer = v1::ListApprovalsResponse::default();
     loop {
@@ -119,30 +124,33 @@ async fn list(mut approvals: Approvals, session_id: String, which: Which, form: 
         request.page_token = page.next_page_token;
     }
     let open = |it: &&v1::Approval| {
-        which == Which::All || matches!(it.state(), ApprovalState::Pending | ApprovalState::Approved)
+        which == ApprovalFilter::All || matches!(it.state(), ApprovalState::Pending | ApprovalState::Approved)
     };
     let shown: Vec<&v1::Approval> = answer.approvals.iter().filter(open).collect();
     match form {
-        Form::Json => printed(&as_json(&shown.into_iter().map(Approval::from).collect::<Vec<_>>())?),
-        Form::Text => {
+        OutputFormat::Json => {
+            print_to_stdout(&to_json_line(&shown.into_iter().map(ApprovalJson::from).collect::<Vec<_>>())?)
+        }
+        OutputFormat::Text => {
             let mut rows =
                 vec![["APPROVAL", "STATE", "PRINCIPAL", "EXPIRES", "RULE", "ASKS ABOUT"].map(str::to_owned)];
             rows.extend(shown.into_iter().map(row));
-            printed(&aligned(&rows))
+            print_to_stdout(&align_columns(&rows))
         }
     }
 }
 
-async fn watch(mut approvals: Approvals, session_id: String, form: Form) -> Result<u8, Failure> {
+async fn watch(mut approvals: Approvals, session_id: String, form: OutputFormat) -> Result<u8, CliError> {
     let mut changes = approvals.watch(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
     while let Some(approval) = changes.message().await? {
         let line = match form {
-            Form::Json => as_json(&Approval::from(&approval))?,
-            Form::Text => format!("{}\n", row(&approval).join("  ")),
+            OutputFormat::Json => to_json_line(&ApprovalJson::from(&approval))?,
+            OutputFormat::Text => format!("{}\n", row(&approval).join("  ")),
         };
-        let written = streams::print(&line).map_err(|error| Failure::own("cannot write to stdout", error))?;
-        if written == Written::NobodyReads {
-            return Ok(exit::NOBODY_READS);
+        let written =
+            stdio::print(&line).map_err(|error| CliError::caused_by("cannot write to stdout", error))?;
+        if written == WriteOutcome::ReaderGone {
+            return Ok(exit_status::BROKEN_PIPE);
         }
     }
     Ok(0)
@@ -152,8 +160,8 @@ async fn resolve(
     mut approvals: Approvals,
     answer: AnswerArguments,
     decision: ApprovalDecision,
-    form: Form,
-) -> Result<u8, Failure> {
+    form: OutputFormat,
+) -> Result<u8, CliError> {
     let request = v1::ResolveApprovalRequest {
         approval_id: answer.id,
         decision: decision.into(),
@@ -162,8 +170,8 @@ async fn resolve(
     };
     let resolved = approvals.resolve(request).await?.into_inner();
     match form {
-        Form::Json => printed(&as_json(&Approval::from(&resolved))?),
-        Form::Text => Ok(0),
+        OutputFormat::Json => print_to_stdout(&to_json_line(&ApprovalJson::from(&resolved))?),
+        OutputFormat::Text => Ok(0),
     }
 }
 
@@ -180,7 +188,7 @@ fn row(approval: &v1::Approval) -> [String; 6] {
 
 /// An approval, as `--json` prints it.
 #[derive(Debug, Serialize)]
-struct Approval {
+struct ApprovalJson {
     id: String,
     state: &'static str,
     session_id: String,
@@ -200,12 +208,12 @@ struct Approval {
     expires_at: Option<String>,
     waited_for: bool,
     request_id: String,
-    answer: Option<Answer>,
+    answer: Option<AnswerJson>,
 }
 
 /// What a person said.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct AnswerJson {
     decision: &'static str,
     approver: String,
     on_behalf_of: String,
@@ -213,7 +221,7 @@ struct Answer {
     answered_at: Option<String>,
 }
 
-impl From<&v1::Approval> for Approval {
+impl From<&v1::Approval> for ApprovalJson {
     fn from(approval: &v1::Approval) -> Self {
         Self {
             id: approval.id.clone(),
@@ -235,7 +243,7 @@ impl From<&v1::Approval> for Approval {
             expires_at: approval.expires_at.as_ref().map(ToString::to_string),
             waited_for: approval.waited_for,
             request_id: approval.request_id.clone(),
-            answer: approval.answer.as_ref().map(|answer| Answer {
+            answer: approval.answer.as_ref().map(|answer| AnswerJson {
                 decision: match answer.decision() {
                     ApprovalDecision::Unspecified => "unknown",
                     ApprovalDecision::Approve => "approve",

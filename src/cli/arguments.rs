@@ -21,12 +21,12 @@ use crate::{gateway::parse_listen, policy::duration};
 )]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: CliCommand,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum CliCommand {
     /// Serve the gateway's API on a unix socket
     Serve(ServeArguments),
     /// Run one command in a sandbox and end with its exit status
@@ -63,7 +63,7 @@ pub(super) enum Command {
 #[command(
     long_about = "Serves the API (gRPC, with health and reflection) on a unix socket. Callers are known by the \
                   credentials of their process. SIGTERM drains, and leaves what runs to the next \
-                  gateway on the same state folder, or stops it, as the configuration says (on_stop). SIGINT stops \
+                  gateway on the same state directory, or stops it, as the configuration says (on_stop). SIGINT stops \
                   what runs. A second signal ends the gateway at once.",
     after_help = "Example:\n  provost serve --listen unix:/run/provost/provost.sock --policies /etc/provost/policies"
 )]
@@ -75,10 +75,10 @@ pub(super) struct ServeArguments {
     /// $XDG_RUNTIME_DIR, else in /tmp/provost-UID
     #[arg(long, value_name = "unix:PATH", value_parser = parse_listen)]
     pub(super) listen: Option<PathBuf>,
-    /// Folder for the sandboxes' sockets and plans; made when absent
+    /// Directory for the sandboxes' sockets and plans; made when absent
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Folder with the policy files. Without it: the policy that is compiled in
+    /// Directory with the policy files. Without it: the policy that is compiled in
     #[arg(long, value_name = "DIR")]
     pub(super) policies: Option<PathBuf>,
     /// The cgroup to make sandboxes in, as /proc/PID/cgroup writes it. Without it: the one it is started in
@@ -90,14 +90,14 @@ pub(super) struct ServeArguments {
 #[derive(Debug, Args)]
 pub(super) struct GatewayArguments {
     /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
-    #[arg(long, value_name = "unix:PATH", value_parser = gateway)]
+    #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway)]
     pub(super) gateway: Option<String>,
 }
 
 /// `provost run`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Runs one command in a sandbox, with the current folder (or --cwd) as its workspace, prints its \
+    long_about = "Runs one command in a sandbox, with the current directory (or --cwd) as its workspace, prints its \
                   stdout and stderr as they come, and ends when nothing of it is left. Uses a gateway that \
                   answers, else an embedded one that lives as long as the command.",
     after_help = "Exit status:\n  \
@@ -116,21 +116,21 @@ pub(super) struct RunArguments {
     /// The profile of confinement; without it the policy's default
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
+    /// Directory with policy files for an embedded gateway; a running one, which has its own, is not used then
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
-    /// Folder to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
+    /// Directory to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
     /// it an embedded gateway keeps none
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
-    /// The workspace, and the command's working folder; without it the current folder
+    /// The workspace, and the command's working directory; without it the current directory
     #[arg(long, value_name = "DIR")]
     pub(super) cwd: Option<PathBuf>,
     /// A variable of the command's environment; may be given many times. Nothing else is passed on
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub(super) env: Vec<(String, String)>,
     /// Stop the command after this time: a whole number and ms, s, m or h
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) timeout: Option<Duration>,
     /// The network; without it the profile's default. "host" reaches the services on the host's loopback and its metadata
     /// addresses, too
@@ -169,14 +169,14 @@ pub(super) struct AcpArguments {
     /// The profile of confinement; without it the policy's default
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Folder with policy files for an embedded gateway; a running one, which has its own, is not used then
+    /// Directory with policy files for an embedded gateway; a running one, which has its own, is not used then
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
-    /// Folder to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
+    /// Directory to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
     /// it an embedded gateway keeps none
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
-    /// Run the agent itself in a sandbox, too, with the current folder as its workspace: for agents that run commands
+    /// Run the agent itself in a sandbox, too, with the current directory as its workspace: for agents that run commands
     /// themselves
     #[arg(long)]
     pub(super) confine_agent: bool,
@@ -185,7 +185,7 @@ pub(super) struct AcpArguments {
     #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
     pub(super) network: Option<NetworkChoice>,
     /// A variable of a confined agent's environment; may be given many times. Nothing else is passed on
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "confine_agent")]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "confine_agent")]
     pub(super) env: Vec<(String, String)>,
     /// Append what happens to this file; stdout belongs to the editor, and stderr to the agent
     #[arg(long, value_name = "FILE")]
@@ -256,7 +256,7 @@ pub(super) struct KillArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
     /// Time between TERM and KILL; 0s kills at once. Without it the profile's
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) grace: Option<Duration>,
     /// Print the terminal as a JSON object
     #[arg(long)]
@@ -295,7 +295,7 @@ pub(super) struct ReleaseArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
     /// Time between TERM and KILL; 0s kills at once. Without it the profile's
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) grace: Option<Duration>,
     /// The terminal's id
     #[arg(value_name = "TERM")]
@@ -311,7 +311,7 @@ pub(super) struct ReleaseArguments {
     after_help = "Example:\n  provost reap sbx_01JD3ZK6T00000000000000000\n  provost reap --all"
 )]
 pub(super) struct ReapArguments {
-    /// The gateway's state folder; without it the default one
+    /// The gateway's state directory; without it the default one
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
     /// Everything that is listed
@@ -330,7 +330,7 @@ pub(super) struct ReapArguments {
     after_help = "Example:\n  provost doctor --json"
 )]
 pub(super) struct DoctorArguments {
-    /// The gateway's state folder, in which it says what it did not take back; without it the default one
+    /// The gateway's state directory, in which it says what it did not take back; without it the default one
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
     /// Print a JSON object
@@ -339,11 +339,11 @@ pub(super) struct DoctorArguments {
 }
 
 /// An address, checked here so that a mistake is a mistake of arguments; the client parses it again.
-pub(super) fn gateway(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_gateway(text: &str) -> Result<String, &'static str> {
     parse_listen(text).map(|_| text.to_owned())
 }
 
-pub(super) fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("the name before \"=\" is empty".to_owned()),
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -351,7 +351,7 @@ pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 

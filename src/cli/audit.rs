@@ -1,6 +1,6 @@
 //! `provost audit`: a journal's records, from the gateway that writes them or from its files, and their check.
 //!
-//! A gateway shows each caller its own records; the files are for whoever may read their folder, with or without a
+//! A gateway shows each caller its own records; the files are for whoever may read their directory, with or without a
 //! gateway. Prints records as they were written; changes nothing.
 
 use std::{
@@ -12,18 +12,18 @@ use std::{
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
-    audit_service,
-    connection::Connection,
-    failure::Failure,
-    streams::{self, Written},
-    terminals::{as_json, printed},
+    audit_remote,
+    connection::GatewayConnection,
+    error::CliError,
+    stdio::{self, WriteOutcome},
+    terminals::{print_to_stdout, to_json_line},
 };
 use crate::{
     gateway::Config,
     journal::Clock as _,
     journal::{
-        Commands, Entries, Entry, Filter, Folder, Follower, Integrity, JournalPublicKey, ReadError, Report,
-        SystemClock, Verdict, parse_utc, verify,
+        CommandExpander, Entries, Follower, Integrity, JournalDirectory, JournalEntry, JournalPublicKey,
+        JournalReadError, RecordFilter, RecordedVerdict, SystemClock, VerifyReport, parse_utc, verify,
     },
     policy::duration,
     printable,
@@ -52,14 +52,14 @@ const TAIL_FILES: usize = 2;
                   provost audit verify --key journal.pub"
 )]
 pub(super) struct AuditArguments {
-    /// Read the files in this folder. Without it: a gateway is asked, and `verify` reads `journal` in the default state
-    /// folder
+    /// Read the files in this directory. Without it: a gateway is asked, and `verify` reads `journal` in the default state
+    /// directory
     #[arg(long, value_name = "DIR", global = true)]
     journal: Option<PathBuf>,
     /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
     #[arg(
         long, value_name = "unix:PATH", global = true, conflicts_with = "journal",
-        value_parser = super::arguments::gateway
+        value_parser = super::arguments::parse_gateway
     )]
     gateway: Option<String>,
     #[command(subcommand)]
@@ -129,28 +129,30 @@ enum DecisionChoice {
 }
 
 /// Does what was asked.
-pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
+pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, CliError> {
     let AuditArguments { journal, gateway, command } = arguments;
     match command {
         AuditCommand::Tail { lines, follow, filter } => match source(journal, gateway).await? {
-            Source::Gateway(connection) => audit_service::tail(&connection, lines, follow, &filter).await,
-            Source::Files(folder) => tail(&folder, lines, follow.then_some(FOLLOW_WAIT), &filter),
+            RecordSource::Gateway(connection) => {
+                audit_remote::tail(&connection, lines, follow, &filter).await
+            }
+            RecordSource::Files(directory) => tail(&directory, lines, follow.then_some(FOLLOW_WAIT), &filter),
         },
         AuditCommand::Query { filter } => match source(journal, gateway).await? {
-            Source::Gateway(connection) => audit_service::query(&connection, &filter).await,
-            Source::Files(folder) => query(&folder, &filter),
+            RecordSource::Gateway(connection) => audit_remote::query(&connection, &filter).await,
+            RecordSource::Files(directory) => query(&directory, &filter),
         },
         AuditCommand::Verify { .. } if gateway.is_some() => {
-            Err(Failure::plain("verify reads the files, and no gateway".into())
-                .advise("name their folder with --journal"))
+            Err(CliError::message_only("verify reads the files, and no gateway".into())
+                .with_advice("name their directory with --journal"))
         }
         AuditCommand::Verify { key, json } => {
-            let folder = Folder::new(journal.unwrap_or_else(default_folder));
+            let directory = JournalDirectory::new(journal.unwrap_or_else(default_directory));
             let key = key.map(|path| JournalPublicKey::load(&path)).transpose();
-            let key = key.map_err(|error| Failure::own("cannot use the key", error))?;
-            let report = verify(&folder, key.as_ref()).map_err(|error| unreadable(&folder, error))?;
-            printed(&if json { as_json(&report)? } else { page(&folder, &report) })?;
-            Ok(match report.verdict() {
+            let key = key.map_err(|error| CliError::caused_by("cannot use the key", error))?;
+            let report = verify(&directory, key.as_ref()).map_err(|error| unreadable(&directory, error))?;
+            print_to_stdout(&if json { to_json_line(&report)? } else { report_text(&directory, &report) })?;
+            Ok(match report.integrity() {
                 Integrity::Intact => 0,
                 Integrity::Torn => TORN,
                 Integrity::Broken => BROKEN,
@@ -160,57 +162,58 @@ pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, Failure> {
 }
 
 /// Where records are read.
-enum Source {
-    Gateway(Box<Connection>),
-    Files(Folder),
+enum RecordSource {
+    Gateway(Box<GatewayConnection>),
+    Files(JournalDirectory),
 }
 
-async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<Source, Failure> {
-    if let Some(folder) = journal {
-        return Ok(Source::Files(Folder::new(folder)));
+async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<RecordSource, CliError> {
+    if let Some(directory) = journal {
+        return Ok(RecordSource::Files(JournalDirectory::new(directory)));
     }
-    Ok(match Connection::running(gateway.as_deref()).await? {
-        Some(connection) => Source::Gateway(Box::new(connection)),
+    Ok(match GatewayConnection::running(gateway.as_deref()).await? {
+        Some(connection) => RecordSource::Gateway(Box::new(connection)),
         None => {
-            let folder = default_folder();
-            streams::note(&format!(
+            let directory = default_directory();
+            stdio::print_notice(&format!(
                 "notice: no gateway serves; reading the files in {}",
-                crate::printable::path(&folder)
+                crate::printable::path(&directory)
             ));
-            Source::Files(Folder::new(folder))
+            RecordSource::Files(JournalDirectory::new(directory))
         }
     })
 }
 
-fn default_folder() -> PathBuf {
+fn default_directory() -> PathBuf {
     Config::default().state.join("journal")
 }
 
-fn query(folder: &Folder, arguments: &FilterArguments) -> Result<u8, Failure> {
-    let entries = Entries::new(folder, arguments.filter()).map_err(|error| unreadable(folder, error))?;
-    let (mut status, mut commands) = (0, Commands::of(folder));
+fn query(directory: &JournalDirectory, arguments: &FilterArguments) -> Result<u8, CliError> {
+    let entries =
+        Entries::new(directory, arguments.filter()).map_err(|error| unreadable(directory, error))?;
+    let (mut status, mut commands) = (0, CommandExpander::from_directory(directory));
     for entry in entries {
-        let Some(entry) = readable(folder, entry.map(Some), &mut status)? else { continue };
-        if print(&entry.text, &mut commands, arguments)? == Written::NobodyReads {
-            return Ok(super::exit::NOBODY_READS);
+        let Some(entry) = readable(directory, entry.map(Some), &mut status)? else { continue };
+        if print(&entry.text, &mut commands, arguments)? == WriteOutcome::ReaderGone {
+            return Ok(super::exit_status::BROKEN_PIPE);
         }
     }
     Ok(status)
 }
 
 fn tail(
-    folder: &Folder,
+    directory: &JournalDirectory,
     lines: usize,
     follow: Option<Duration>,
     arguments: &FilterArguments,
-) -> Result<u8, Failure> {
+) -> Result<u8, CliError> {
     let mut status = 0;
-    let mut follower =
-        Follower::new(folder, arguments.filter(), TAIL_FILES).map_err(|error| unreadable(folder, error))?;
-    let (mut last, mut commands) = (VecDeque::new(), Commands::of(folder));
+    let mut follower = Follower::new(directory, arguments.filter(), TAIL_FILES)
+        .map_err(|error| unreadable(directory, error))?;
+    let (mut last, mut commands) = (VecDeque::new(), CommandExpander::from_directory(directory));
     loop {
         let mut bad = 0;
-        match readable(folder, follower.next(Duration::ZERO), &mut bad)? {
+        match readable(directory, follower.next(Duration::ZERO), &mut bad)? {
             Some(entry) => last.push_back(entry),
             None if bad != 0 => status = bad,
             None => break,
@@ -220,55 +223,55 @@ fn tail(
         }
     }
     for entry in last {
-        if print(&entry.text, &mut commands, arguments)? == Written::NobodyReads {
-            return Ok(super::exit::NOBODY_READS);
+        if print(&entry.text, &mut commands, arguments)? == WriteOutcome::ReaderGone {
+            return Ok(super::exit_status::BROKEN_PIPE);
         }
     }
     let Some(wait) = follow else { return Ok(status) };
     loop {
-        if let Some(entry) = readable(folder, follower.next(wait), &mut status)?
-            && print(&entry.text, &mut commands, arguments)? == Written::NobodyReads
+        if let Some(entry) = readable(directory, follower.next(wait), &mut status)?
+            && print(&entry.text, &mut commands, arguments)? == WriteOutcome::ReaderGone
         {
-            return Ok(super::exit::NOBODY_READS);
+            return Ok(super::exit_status::BROKEN_PIPE);
         }
     }
 }
 
 /// A line that is no record is said and passed over, and makes the status bad.
 fn readable(
-    folder: &Folder,
-    entry: Result<Option<Entry>, ReadError>,
+    directory: &JournalDirectory,
+    entry: Result<Option<JournalEntry>, JournalReadError>,
     status: &mut u8,
-) -> Result<Option<Entry>, Failure> {
+) -> Result<Option<JournalEntry>, CliError> {
     match entry {
         Ok(entry) => Ok(entry),
-        Err(error @ ReadError::BadLine { .. }) => {
+        Err(error @ JournalReadError::BadLine { .. }) => {
             *status = BROKEN;
-            streams::note(&format!("{:#}", anyhow::Error::new(error)));
+            stdio::print_notice(&format!("{:#}", anyhow::Error::new(error)));
             Ok(None)
         }
-        Err(ReadError::Io(error)) => Err(unreadable(folder, error)),
+        Err(JournalReadError::Io(error)) => Err(unreadable(directory, error)),
     }
 }
 
 /// Prints a record, from its line, which says the same as it was written.
 pub(super) fn print(
     line: &str,
-    commands: &mut Commands,
+    commands: &mut CommandExpander,
     arguments: &FilterArguments,
-) -> Result<Written, Failure> {
+) -> Result<WriteOutcome, CliError> {
     let text = match arguments.json {
         true => format!("{}\n", printable::json(line)),
         false => line_for_people(line, commands)?,
     };
-    streams::print(&text).map_err(|error| Failure::own("cannot write to stdout", error))
+    stdio::print(&text).map_err(|error| CliError::caused_by("cannot write to stdout", error))
 }
 
 /// Number, time, kind, then the fields that are not empty, as the record has them, with its texts whole.
-fn line_for_people(line: &str, commands: &mut Commands) -> Result<String, Failure> {
+fn line_for_people(line: &str, commands: &mut CommandExpander) -> Result<String, CliError> {
     let mut line = serde_json::from_str::<serde_json::Value>(line)
-        .map_err(|error| Failure::own("cannot show a record", error))?;
-    commands.whole(&mut line);
+        .map_err(|error| CliError::caused_by("cannot show a record", error))?;
+    commands.expand(&mut line);
     let fields = line["record"].as_object().cloned().unwrap_or_default();
     let kind = fields.get("kind").and_then(serde_json::Value::as_str).unwrap_or("?").to_owned();
     let rest: Vec<String> = fields
@@ -280,7 +283,7 @@ fn line_for_people(line: &str, commands: &mut Commands) -> Result<String, Failur
     Ok(format!("{:>8}  {time}  {kind:<16}  {}\n", sequence.to_string(), rest.join(" ")))
 }
 
-fn page(folder: &Folder, report: &Report) -> String {
+fn report_text(directory: &JournalDirectory, report: &VerifyReport) -> String {
     let mut page = String::new();
     let mut line = |text: String| page.extend([text.as_str(), "\n"]);
     for fault in &report.faults {
@@ -296,7 +299,7 @@ fn page(folder: &Folder, report: &Report) -> String {
     if report.more_faults > 0 {
         line(format!("and {} more", report.more_faults));
     }
-    if let Some(tear) = &report.tear {
+    if let Some(tear) = &report.torn_line {
         line(format!("{}:{}: the last line was not finished", tear.file, tear.line));
     }
     for notice in &report.notices {
@@ -310,7 +313,7 @@ fn page(folder: &Folder, report: &Report) -> String {
         }
         _ => "no records".to_owned(),
     };
-    line(format!("{}: {}: {range}", crate::printable::path(folder.path()), as_word(&report.verdict())));
+    line(format!("{}: {}: {range}", crate::printable::path(directory.path()), as_word(&report.integrity())));
     if let Some(through) = report.signed_through {
         line(format!("signed by the key up to record {through}"));
     }
@@ -323,9 +326,12 @@ fn as_word(value: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().replace('_', " ")
 }
 
-fn unreadable(folder: &Folder, error: std::io::Error) -> Failure {
-    Failure::own(format!("cannot read the journal {}", crate::printable::path(folder.path())), error)
-        .advise("name its folder with --journal")
+fn unreadable(directory: &JournalDirectory, error: std::io::Error) -> CliError {
+    CliError::caused_by(
+        format!("cannot read the journal {}", crate::printable::path(directory.path())),
+        error,
+    )
+    .with_advice("name its directory with --journal")
 }
 
 impl FilterArguments {
@@ -348,16 +354,16 @@ impl FilterArguments {
         }
     }
 
-    fn filter(&self) -> Filter {
-        Filter {
+    fn filter(&self) -> RecordFilter {
+        RecordFilter {
             principal: None,
             session: self.session.clone(),
             terminal: self.terminal.clone(),
             rule: self.rule.clone(),
             verdict: self.decision.map(|decision| match decision {
-                DecisionChoice::Allow => Verdict::Allow,
-                DecisionChoice::Deny => Verdict::Deny,
-                DecisionChoice::Ask => Verdict::Ask,
+                DecisionChoice::Allow => RecordedVerdict::Allow,
+                DecisionChoice::Deny => RecordedVerdict::Deny,
+                DecisionChoice::Ask => RecordedVerdict::Ask,
             }),
             since_ns: self.since,
         }

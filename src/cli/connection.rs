@@ -1,14 +1,14 @@
 //! The gateway that a command talks to: the one that was named, the one that serves here, or an embedded one.
 //!
 //! Commands are handed to nobody by mistake: a socket that was found and not named is used only when this user or
-//! root made it, in a folder that nobody else can write to.
+//! root made it, in a directory that nobody else can write to.
 
 use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use super::failure::Failure;
+use super::error::CliError;
 use crate::{
     client::{self, Client, ConnectError},
     gateway::{self, Config, Embedded, JournalConfig, PolicySource},
@@ -33,43 +33,41 @@ pub(super) type Policies = PoliciesClient<Channel>;
 const VARIABLE: &str = "PROVOST_GATEWAY";
 
 /// A gateway, and the embedded one's life when it is that.
-pub(super) struct Connection {
+pub(super) struct GatewayConnection {
     client: Client,
     embedded: Option<Embedded>,
 }
 
-impl Connection {
+impl GatewayConnection {
     /// The gateway named by the option, else by the environment, else the one that serves here.
-    pub(super) async fn find(named: Option<&str>) -> Result<Self, Failure> {
+    pub(super) async fn find(named: Option<&str>) -> Result<Self, CliError> {
         match running(named).await? {
             Some(client) => Ok(Self { client, embedded: None }),
-            None => {
-                Err(Failure::plain(format!("no gateway serves at {}", gateway::default_listen().display()))
-                    .advise(format!(
-                        "start one with `provost serve`, or name one by --gateway or {VARIABLE}"
-                    )))
-            }
+            None => Err(CliError::message_only(format!(
+                "no gateway serves at {}",
+                gateway::default_listen().display()
+            ))
+            .with_advice(format!("start one with `provost serve`, or name one by --gateway or {VARIABLE}"))),
         }
     }
 
     /// As [`Connection::find`]; none when there is no gateway, and an embedded one is to be started.
-    pub(super) async fn running(named: Option<&str>) -> Result<Option<Self>, Failure> {
+    pub(super) async fn running(named: Option<&str>) -> Result<Option<Self>, CliError> {
         Ok(running(named).await?.map(|client| Self { client, embedded: None }))
     }
 
-    /// An embedded gateway, with these policies or the compiled-in ones, and with a journal in this folder or none.
-    pub(super) async fn embed(policies: Option<&Path>, journal: Option<&Path>) -> Result<Self, Failure> {
-        let folder = |folder: &Path| PolicySource::Folder(folder.to_owned());
-        let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, folder);
+    /// An embedded gateway, with these policies or the compiled-in ones, and with a journal in this directory or none.
+    pub(super) async fn embed(policies: Option<&Path>, journal: Option<&Path>) -> Result<Self, CliError> {
+        let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());
+        let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, directory);
         let journal = match journal.map(std::path::absolute).transpose() {
-            Ok(folder) => {
-                folder.map(|folder| JournalConfig { folder: Some(folder), ..JournalConfig::default() })
-            }
-            Err(error) => return Err(Failure::own("cannot name the journal's folder", error)),
+            Ok(directory) => directory
+                .map(|directory| JournalConfig { directory: Some(directory), ..JournalConfig::default() }),
+            Err(error) => return Err(CliError::caused_by("cannot name the journal's directory", error)),
         };
         let embedded = gateway::embed(Config { policies, journal, ..Config::embedded() })
             .await
-            .map_err(|error| Failure::own("cannot start an embedded gateway", error))?;
+            .map_err(|error| CliError::caused_by("cannot start an embedded gateway", error))?;
         match client::connect(embedded.uri()).await {
             Ok(client) => Ok(Self { client, embedded: Some(embedded) }),
             Err(error) => {
@@ -77,8 +75,8 @@ impl Connection {
                 embedded
                     .close()
                     .await
-                    .map_err(|error| Failure::own("the embedded gateway has failed", error))?;
-                Err(Failure::own("cannot talk to the embedded gateway", error))
+                    .map_err(|error| CliError::caused_by("the embedded gateway has failed", error))?;
+                Err(CliError::caused_by("cannot talk to the embedded gateway", error))
             }
         }
     }
@@ -119,27 +117,28 @@ impl Connection {
         // Its connections end first, or its drain would wait for them.
         drop(self.client);
         if let Err(error) = embedded.close().await {
-            Failure::own("ending the embedded gateway", error).print();
+            CliError::caused_by("ending the embedded gateway", error).print();
         }
     }
 }
 
 /// The gateway that runs, or none. One that was named and does not answer is a failure, never passed over.
-async fn running(named: Option<&str>) -> Result<Option<Client>, Failure> {
+async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
     let named =
         named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
         let connected = client::connect(&named).await;
         return connected.map(Some).map_err(|error| {
-            Failure::own("cannot use the gateway", error).advise(format!("see --gateway and {VARIABLE}"))
+            CliError::caused_by("cannot use the gateway", error)
+                .with_advice(format!("see --gateway and {VARIABLE}"))
         });
     }
     let socket = gateway::default_listen();
-    match trust(&socket) {
-        Trust::Absent => return Ok(None),
-        Trust::Ours => {}
-        Trust::Strangers(why) => {
-            super::streams::note(&format!(
+    match socket_trust(&socket) {
+        SocketTrust::Absent => return Ok(None),
+        SocketTrust::Trusted => {}
+        SocketTrust::Untrusted(why) => {
+            super::stdio::print_notice(&format!(
                 "notice: not using the gateway at {}: {why}",
                 crate::printable::path(&socket)
             ));
@@ -151,40 +150,40 @@ async fn running(named: Option<&str>) -> Result<Option<Client>, Failure> {
         // Left behind by a gateway that is gone, or another user's.
         Err(ConnectError::Socket { .. }) => Ok(None),
         Err(error @ (ConnectError::Handshake { .. } | ConnectError::Address(_))) => {
-            Err(Failure::own("cannot use the gateway that serves here", error))
+            Err(CliError::caused_by("cannot use the gateway that serves here", error))
         }
     }
 }
 
 /// Who can have put a socket where it is.
-enum Trust {
+enum SocketTrust {
     /// There is none.
     Absent,
     /// This user or root, and nobody else.
-    Ours,
+    Trusted,
     /// Somebody else, as the text says.
-    Strangers(String),
+    Untrusted(String),
 }
 
-fn trust(socket: &Path) -> Trust {
-    let folder = socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let (Ok(of_socket), Ok(of_folder)) = (socket.symlink_metadata(), folder.symlink_metadata()) else {
-        return Trust::Absent;
+fn socket_trust(socket: &Path) -> SocketTrust {
+    let directory = socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let (Ok(of_socket), Ok(of_directory)) = (socket.symlink_metadata(), directory.symlink_metadata()) else {
+        return SocketTrust::Absent;
     };
     let user = nix::unistd::geteuid().as_raw();
-    for (path, metadata) in [(&folder, &of_folder), (&socket.to_owned(), &of_socket)] {
+    for (path, metadata) in [(&directory, &of_directory), (&socket.to_owned(), &of_socket)] {
         if metadata.uid() != user && metadata.uid() != 0 {
-            return Trust::Strangers(format!(
+            return SocketTrust::Untrusted(format!(
                 "{} belongs to uid {}",
                 crate::printable::path(path),
                 metadata.uid()
             ));
         }
     }
-    if !of_folder.is_dir() || of_folder.mode() & 0o022 != 0 {
-        return Trust::Strangers(format!("others can write to {}", crate::printable::path(&folder)));
+    if !of_directory.is_dir() || of_directory.mode() & 0o022 != 0 {
+        return SocketTrust::Untrusted(format!("others can write to {}", crate::printable::path(&directory)));
     }
-    Trust::Ours
+    SocketTrust::Trusted
 }
 
 #[cfg(test)]
@@ -194,14 +193,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_in_a_folder_that_others_can_write_to_is_not_trusted() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("provost.sock");
-        assert!(matches!(trust(&socket), Trust::Absent));
+    fn a_socket_in_a_directory_that_others_can_write_to_is_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("provost.sock");
+        assert!(matches!(socket_trust(&socket), SocketTrust::Absent));
         let _listener = UnixListener::bind(&socket).unwrap();
-        assert!(matches!(trust(&socket), Trust::Ours));
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(trust(&socket), Trust::Strangers(_)));
+        assert!(matches!(socket_trust(&socket), SocketTrust::Trusted));
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(socket_trust(&socket), SocketTrust::Untrusted(_)));
     }
 
     #[test]
@@ -210,10 +209,10 @@ mod tests {
             println!("SKIPPED: only root can make another user's socket");
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("provost.sock");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("provost.sock");
         let _listener = UnixListener::bind(&socket).unwrap();
         std::os::unix::fs::chown(&socket, Some(4242), None).unwrap();
-        assert!(matches!(trust(&socket), Trust::Strangers(_)));
+        assert!(matches!(socket_trust(&socket), SocketTrust::Untrusted(_)));
     }
 }

@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::{
     arguments::DoctorArguments,
-    failure::Failure,
-    terminals::{aligned, as_json, printed},
+    error::CliError,
+    terminals::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{
     gateway::{
@@ -21,90 +21,95 @@ use crate::{
     },
     policy::{
         PolicySet,
-        profile::{Demand, Layer, Profile},
+        profile::{Layer, Profile, Requirement},
     },
-    sandbox::host::{Host, Protection, Standing},
+    sandbox::host::{Host, Protection, ProtectionStatus},
 };
 
 /// The exit status when nothing can run here.
 const NOT_USABLE: u8 = 1;
 
 /// Examines the host for this user.
-pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, Failure> {
+pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let left =
         quarantine::list(&state).map_err(|error| format!("{error}: {}", crate::printable::path(&state)));
-    let journal = JournalRoom::below(&state);
-    let report = Report { left: Left::of(left), journal, ..Report::of(&Host::probe().protections()) };
-    let shown = if arguments.json { as_json(&report)? } else { report.page() };
-    let status = printed(&shown)?;
+    let journal = JournalSpace::below(&state);
+    let report = HostReport {
+        left: QuarantineSection::of(left),
+        journal,
+        ..HostReport::of(&Host::detect().protections())
+    };
+    let shown = if arguments.json { to_json_line(&report)? } else { report.page() };
+    let status = print_to_stdout(&shown)?;
     Ok(if report.usable { status } else { NOT_USABLE })
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Report {
+struct HostReport {
     /// Whether `provost run` works here.
     usable: bool,
-    protections: Vec<Row>,
+    protections: Vec<ProtectionRow>,
     /// What the last gateway here did not take back.
-    left: Left,
-    /// The journal in its state folder; absent: there is none, or it cannot be seen.
-    journal: Option<JournalRoom>,
+    left: QuarantineSection,
+    /// The journal in its state directory; absent: there is none, or it cannot be seen.
+    journal: Option<JournalSpace>,
 }
 
 /// With less, the next records may not fit.
-const LITTLE_ROOM_BYTES: u64 = 1 << 20;
+const LOW_SPACE_BYTES: u64 = 1 << 20;
 
 /// Whether a journal can grow.
 #[derive(Serialize)]
-struct JournalRoom {
-    folder: PathBuf,
+struct JournalSpace {
+    directory: PathBuf,
     free_bytes: u64,
     is_full: bool,
 }
 
-impl JournalRoom {
+impl JournalSpace {
     fn below(state: &Path) -> Option<Self> {
-        let folder = state.join("journal");
-        let found = statvfs(&folder).ok()?;
+        let directory = state.join("journal");
+        let found = statvfs(&directory).ok()?;
         let free_bytes = found.blocks_available().saturating_mul(found.fragment_size());
-        Some(Self { folder, free_bytes, is_full: free_bytes < LITTLE_ROOM_BYTES })
+        Some(Self { directory, free_bytes, is_full: free_bytes < LOW_SPACE_BYTES })
     }
 
     fn page(&self) -> String {
         if !self.is_full {
             return String::new();
         }
-        let Self { folder, free_bytes, .. } = self;
+        let Self { directory, free_bytes, .. } = self;
         format!(
             "\nThe journal in {} has room for {free_bytes} bytes: a gateway that cannot write it starts no command. \
              Make room; it goes on by itself.\n",
-            crate::printable::path(folder)
+            crate::printable::path(directory)
         )
     }
 }
 
 /// What a gateway has left as it is.
 #[derive(Default, Serialize)]
-struct Left {
-    all: Vec<LeftRow>,
+struct QuarantineSection {
+    all: Vec<QuarantineRow>,
     /// Why it is not known.
     unknown: Option<String>,
 }
 
 #[derive(Serialize)]
-struct LeftRow {
+struct QuarantineRow {
     kind: &'static str,
     id: String,
     why: String,
 }
 
-impl Left {
+impl QuarantineSection {
     fn of(listed: Result<Vec<Quarantined>, String>) -> Self {
         match listed {
             Ok(listed) => {
-                let row = |one: Quarantined| LeftRow { kind: one.kind.name(), id: one.id, why: one.why };
+                let row =
+                    |one: Quarantined| QuarantineRow { kind: one.kind.name(), id: one.id, why: one.reason };
                 Self { all: listed.into_iter().map(row).collect(), unknown: None }
             }
             Err(unknown) => Self { all: Vec::new(), unknown: Some(unknown) },
@@ -129,7 +134,7 @@ impl Left {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ProtectionRow {
     name: &'static str,
     state: &'static str,
     needed: Need,
@@ -149,7 +154,7 @@ enum Need {
     Always,
 }
 
-impl Report {
+impl HostReport {
     fn of(protections: &[Protection]) -> Self {
         let (serve, run) = (PolicySet::compiled_in(), PolicySet::compiled_in().preferring_limits());
         let is_needed = |set: &PolicySet, name: &str| {
@@ -160,19 +165,19 @@ impl Report {
             (false, true) => Need::Serve,
             (false, false) => Need::Nobody,
         };
-        let row = |one: &Protection| Row {
+        let row = |one: &Protection| ProtectionRow {
             name: one.name,
-            state: state(one.standing),
+            state: state(one.status),
             needed: need(one.name),
-            why: one.why.clone(),
+            why: one.reason.clone(),
             remedy: one.remedy.clone(),
         };
         let is_lacking =
-            |one: &Protection| one.standing == Standing::Missing && need(one.name) == Need::Always;
+            |one: &Protection| one.status == ProtectionStatus::Missing && need(one.name) == Need::Always;
         Self {
             usable: !protections.iter().any(is_lacking),
             protections: protections.iter().map(row).collect(),
-            left: Left::default(),
+            left: QuarantineSection::default(),
             journal: None,
         }
     }
@@ -187,7 +192,7 @@ impl Report {
             };
             [row.name, row.state, needed, &row.why].map(str::to_owned)
         }));
-        let mut page = aligned(&rows);
+        let mut page = align_columns(&rows);
         let remedies = self.remedies();
         if !remedies.is_empty() {
             page.push_str("\nHow to get what is weaker or missing:\n");
@@ -196,7 +201,7 @@ impl Report {
             page.push_str(&format!("  {}: {remedy}\n", names.join(", ")));
         }
         page.push_str(&self.left.page());
-        page.push_str(&self.journal.as_ref().map(JournalRoom::page).unwrap_or_default());
+        page.push_str(&self.journal.as_ref().map(JournalSpace::page).unwrap_or_default());
         page.push_str(self.verdict());
         page
     }
@@ -228,7 +233,7 @@ impl Report {
 
 /// Whether a profile refuses to run without a protection.
 fn requires(profile: &Profile, protection: &str) -> bool {
-    let demands = |layer: &Layer| layer.enabled && layer.demand == Demand::Require;
+    let demands = |layer: &Layer| layer.enabled && layer.demand == Requirement::Require;
     match protection {
         "seccomp" => demands(&profile.seccomp),
         "landlock" => demands(&profile.landlock),
@@ -236,7 +241,7 @@ fn requires(profile: &Profile, protection: &str) -> bool {
             let limits = [&profile.limits.terminal, &profile.limits.session];
             let is_set =
                 |limit: fn(&crate::policy::profile::CgroupLimits) -> bool| limits.into_iter().any(limit);
-            profile.limits.demand == Demand::Require
+            profile.limits.demand == Requirement::Require
                 && match protection {
                     "cgroup-memory" => is_set(|limits| limits.memory_bytes.is_some()),
                     "cgroup-pids" => is_set(|limits| limits.pids.is_some()),
@@ -251,11 +256,11 @@ fn requires(profile: &Profile, protection: &str) -> bool {
     }
 }
 
-fn state(standing: Standing) -> &'static str {
+fn state(standing: ProtectionStatus) -> &'static str {
     match standing {
-        Standing::Available => "available",
-        Standing::Weaker => "weaker",
-        Standing::Missing => "missing",
+        ProtectionStatus::Available => "available",
+        ProtectionStatus::Weaker => "weaker",
+        ProtectionStatus::Missing => "missing",
     }
 }
 
@@ -263,22 +268,22 @@ fn state(standing: Standing) -> &'static str {
 mod tests {
     use super::*;
 
-    fn protection(name: &'static str, standing: Standing) -> Protection {
-        Protection { name, standing, why: "because".to_owned(), remedy: "mend it".to_owned() }
+    fn protection(name: &'static str, standing: ProtectionStatus) -> Protection {
+        Protection { name, status: standing, reason: "because".to_owned(), remedy: "mend it".to_owned() }
     }
 
     #[test]
     fn a_missing_namespace_makes_a_host_unusable() {
-        let report = Report::of(&[protection("namespace-pid", Standing::Missing)]);
+        let report = HostReport::of(&[protection("namespace-pid", ProtectionStatus::Missing)]);
         assert!(!report.usable);
         assert!(report.page().contains("No command runs here"), "{}", report.page());
     }
 
     #[test]
     fn missing_limits_leave_run_usable_and_are_said() {
-        let report = Report::of(&[
-            protection("namespace-pid", Standing::Available),
-            protection("cgroup-memory", Standing::Missing),
+        let report = HostReport::of(&[
+            protection("namespace-pid", ProtectionStatus::Available),
+            protection("cgroup-memory", ProtectionStatus::Missing),
         ]);
         assert!(report.usable);
         assert_eq!(report.protections[1].needed, Need::Serve);
@@ -288,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_here_is_needed() {
-        let report = Report::of(&[protection("a-protection-of-tomorrow", Standing::Missing)]);
+        let report = HostReport::of(&[protection("a-protection-of-tomorrow", ProtectionStatus::Missing)]);
         assert!(!report.usable);
     }
 }

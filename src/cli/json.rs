@@ -10,14 +10,14 @@ use crate::proto::v1::{self, outcome::End};
 
 /// How something is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum OutputFormat {
     /// For people.
     Text,
     /// For programs.
     Json,
 }
 
-impl Form {
+impl OutputFormat {
     /// As `--json` says.
     pub(super) fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
@@ -26,7 +26,7 @@ impl Form {
 
 /// A terminal, as `ps` and `kill` print it.
 #[derive(Debug, Serialize)]
-pub(super) struct Terminal {
+pub(super) struct TerminalJson {
     id: String,
     session_id: String,
     state: &'static str,
@@ -37,24 +37,24 @@ pub(super) struct Terminal {
     labels: BTreeMap<String, String>,
     created_at: Option<String>,
     started_at: Option<String>,
-    outcome: Option<Outcome>,
-    receipt: Option<Receipt>,
+    outcome: Option<OutcomeJson>,
+    receipt: Option<ReceiptJson>,
 }
 
 /// How a command ended: exactly one of code and signal, or neither when nobody saw it.
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct OutcomeJson {
     exit_code: Option<u32>,
     signal: Option<String>,
     cause: &'static str,
-    usage: Option<Usage>,
+    usage: Option<UsageJson>,
     started_at: Option<String>,
     ended_at: Option<String>,
     survivors: u32,
     stragglers_killed: u32,
     core_dumped: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    workspace_changes: Vec<WorkspaceChange>,
+    workspace_changes: Vec<WorkspaceChangeJson>,
     #[serde(skip_serializing_if = "is_zero")]
     workspace_changes_omitted: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -63,7 +63,7 @@ pub(super) struct Outcome {
 
 /// A dangerous change in a workspace.
 #[derive(Debug, Serialize)]
-pub(super) struct WorkspaceChange {
+pub(super) struct WorkspaceChangeJson {
     path: String,
     what: String,
     action: &'static str,
@@ -73,7 +73,7 @@ pub(super) struct WorkspaceChange {
 
 /// What the whole tree used.
 #[derive(Debug, Serialize)]
-pub(super) struct Usage {
+pub(super) struct UsageJson {
     wall_us: i128,
     cpu_user_us: i128,
     cpu_system_us: i128,
@@ -85,7 +85,7 @@ pub(super) struct Usage {
 
 /// What was in force.
 #[derive(Debug, Serialize)]
-pub(super) struct Receipt {
+pub(super) struct ReceiptJson {
     terminal_id: String,
     sandbox_id: String,
     profile: String,
@@ -107,7 +107,7 @@ pub(super) struct Receipt {
     survivors: Option<u32>,
 }
 
-impl From<&v1::Terminal> for Terminal {
+impl From<&v1::Terminal> for TerminalJson {
     fn from(terminal: &v1::Terminal) -> Self {
         Self {
             id: terminal.id.clone(),
@@ -120,13 +120,13 @@ impl From<&v1::Terminal> for Terminal {
             labels: sorted(&terminal.labels),
             created_at: terminal.created_at.as_ref().map(ToString::to_string),
             started_at: terminal.started_at.as_ref().map(ToString::to_string),
-            outcome: terminal.outcome.as_ref().map(Outcome::from),
-            receipt: terminal.receipt.as_ref().map(Receipt::from),
+            outcome: terminal.outcome.as_ref().map(OutcomeJson::from),
+            receipt: terminal.receipt.as_ref().map(ReceiptJson::from),
         }
     }
 }
 
-impl From<&v1::Outcome> for Outcome {
+impl From<&v1::Outcome> for OutcomeJson {
     fn from(outcome: &v1::Outcome) -> Self {
         let (exit_code, signal) = match &outcome.end {
             Some(End::ExitCode(code)) => (Some(*code), None),
@@ -137,20 +137,20 @@ impl From<&v1::Outcome> for Outcome {
             exit_code,
             signal,
             cause: cause(outcome.cause()),
-            usage: outcome.usage.as_ref().map(Usage::from),
+            usage: outcome.usage.as_ref().map(UsageJson::from),
             started_at: outcome.started_at.as_ref().map(ToString::to_string),
             ended_at: outcome.ended_at.as_ref().map(ToString::to_string),
             survivors: outcome.survivors,
             stragglers_killed: outcome.stragglers_killed,
             core_dumped: outcome.core_dumped,
-            workspace_changes: outcome.workspace_changes.iter().map(WorkspaceChange::from).collect(),
+            workspace_changes: outcome.workspace_changes.iter().map(WorkspaceChangeJson::from).collect(),
             workspace_changes_omitted: outcome.workspace_changes_omitted,
             workspace_shortfall: outcome.workspace_shortfall.clone(),
         }
     }
 }
 
-impl From<&v1::WorkspaceChange> for WorkspaceChange {
+impl From<&v1::WorkspaceChange> for WorkspaceChangeJson {
     fn from(change: &v1::WorkspaceChange) -> Self {
         Self {
             path: change.path.clone(),
@@ -173,7 +173,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl From<&v1::Usage> for Usage {
+impl From<&v1::Usage> for UsageJson {
     fn from(usage: &v1::Usage) -> Self {
         Self {
             wall_us: micros(usage.wall),
@@ -191,7 +191,7 @@ impl From<&v1::Usage> for Usage {
     }
 }
 
-impl From<&v1::Receipt> for Receipt {
+impl From<&v1::Receipt> for ReceiptJson {
     fn from(receipt: &v1::Receipt) -> Self {
         Self {
             terminal_id: receipt.terminal_id.clone(),

@@ -8,36 +8,39 @@ use tonic::Streaming;
 
 use super::{
     arguments::LogsArguments,
-    connection::{Connection, Terminals},
-    exit,
-    failure::Failure,
-    json,
-    streams::{self, Written},
-    terminals::as_json,
+    connection::{GatewayConnection, Terminals},
+    error::CliError,
+    exit_status, json,
+    stdio::{self, WriteOutcome},
+    terminals::to_json_line,
 };
 use crate::proto::v1::{self, output_event::Event};
 
 /// `provost logs`.
-pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let terminals = connection.terminals();
     let request = v1::TerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
     let terminal = terminals.clone().get(request).await?.into_inner();
-    let form = if arguments.json { Form::Json } else { Form::Bytes };
+    let form = if arguments.json { LogFormat::Json } else { LogFormat::Bytes };
     let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
         let (out, err) = (open(v1::Stream::Stdout).await?, open(v1::Stream::Stderr).await?);
         tokio::try_join!(print(out, v1::Stream::Stdout, form), print(err, v1::Stream::Stderr, form))?
     } else {
-        (print(open(v1::Stream::Unspecified).await?, v1::Stream::Stdout, form).await?, Written::Whole)
+        (print(open(v1::Stream::Unspecified).await?, v1::Stream::Stdout, form).await?, WriteOutcome::Complete)
     };
-    Ok(if out == Written::Whole && err == Written::Whole { 0 } else { exit::NOBODY_READS })
+    Ok(if out == WriteOutcome::Complete && err == WriteOutcome::Complete {
+        0
+    } else {
+        exit_status::BROKEN_PIPE
+    })
 }
 
 /// How output is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum LogFormat {
     Bytes,
     Json,
 }
@@ -45,10 +48,23 @@ enum Form {
 /// A line of `--json`.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
-    Chunk { stream: &'static str, offset: u64, data_base64: String },
-    Gap { stream: &'static str, from_offset: u64, to_offset: u64 },
-    End { stream: &'static str, next_offset: u64, state: &'static str, outcome: Option<Box<json::Outcome>> },
+enum LogLine {
+    Chunk {
+        stream: &'static str,
+        offset: u64,
+        data_base64: String,
+    },
+    Gap {
+        stream: &'static str,
+        from_offset: u64,
+        to_offset: u64,
+    },
+    End {
+        stream: &'static str,
+        next_offset: u64,
+        state: &'static str,
+        outcome: Option<Box<json::OutcomeJson>>,
+    },
 }
 
 async fn open(
@@ -56,7 +72,7 @@ async fn open(
     terminal_id: String,
     stream: v1::Stream,
     follow: bool,
-) -> Result<Streaming<v1::OutputEvent>, Failure> {
+) -> Result<Streaming<v1::OutputEvent>, CliError> {
     let request = v1::StreamOutputRequest {
         terminal_id,
         session_id: String::new(),
@@ -71,40 +87,42 @@ async fn open(
 async fn print(
     mut events: Streaming<v1::OutputEvent>,
     stream: v1::Stream,
-    form: Form,
-) -> Result<Written, Failure> {
+    form: LogFormat,
+) -> Result<WriteOutcome, CliError> {
     let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
         let written = match (form, event) {
-            (Form::Json, event) => {
-                let line = as_json(&line(event, name(stream)))?;
-                streams::write_all(&mut stdout, line.as_bytes()).await
+            (LogFormat::Json, event) => {
+                let line = to_json_line(&line(event, name(stream)))?;
+                stdio::write_all(&mut stdout, line.as_bytes()).await
             }
-            (Form::Bytes, Event::Chunk(chunk)) if stream == v1::Stream::Stderr => {
-                streams::write_all(&mut stderr, &chunk.data).await
+            (LogFormat::Bytes, Event::Chunk(chunk)) if stream == v1::Stream::Stderr => {
+                stdio::write_all(&mut stderr, &chunk.data).await
             }
-            (Form::Bytes, Event::Chunk(chunk)) => streams::write_all(&mut stdout, &chunk.data).await,
-            (Form::Bytes, Event::Gap(gap)) => {
+            (LogFormat::Bytes, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
+            (LogFormat::Bytes, Event::Gap(gap)) => {
                 let lost = gap.to_offset.saturating_sub(gap.from_offset);
-                streams::note(&format!("{lost} bytes of {} are no longer held", name(stream)));
-                Ok(Written::Whole)
+                stdio::print_notice(&format!("{lost} bytes of {} are no longer held", name(stream)));
+                Ok(WriteOutcome::Complete)
             }
-            (Form::Bytes, Event::End(_)) => Ok(Written::Whole),
+            (LogFormat::Bytes, Event::End(_)) => Ok(WriteOutcome::Complete),
         };
-        if written.map_err(|error| Failure::own("cannot write the output", error))? == Written::NobodyReads {
-            return Ok(Written::NobodyReads);
+        if written.map_err(|error| CliError::caused_by("cannot write the output", error))?
+            == WriteOutcome::ReaderGone
+        {
+            return Ok(WriteOutcome::ReaderGone);
         }
     }
-    Ok(Written::Whole)
+    Ok(WriteOutcome::Complete)
 }
 
-fn line(event: Event, stream: &'static str) -> Line {
+fn line(event: Event, stream: &'static str) -> LogLine {
     match event {
         Event::Chunk(chunk) => {
-            Line::Chunk { stream, offset: chunk.offset, data_base64: STANDARD.encode(&chunk.data) }
+            LogLine::Chunk { stream, offset: chunk.offset, data_base64: STANDARD.encode(&chunk.data) }
         }
-        Event::Gap(gap) => Line::Gap { stream, from_offset: gap.from_offset, to_offset: gap.to_offset },
-        Event::End(end) => Line::End {
+        Event::Gap(gap) => LogLine::Gap { stream, from_offset: gap.from_offset, to_offset: gap.to_offset },
+        Event::End(end) => LogLine::End {
             stream,
             next_offset: end.next_offset,
             state: json::state(end.state()),

@@ -13,38 +13,38 @@ use clap::Parser;
 
 mod acp;
 mod acp_conformance;
+mod approval_prompt;
 mod approvals;
 mod arguments;
-mod asking;
 mod audit;
-mod audit_service;
+mod audit_remote;
 mod connection;
 mod doctor;
-mod exit;
-mod failure;
-mod interrupts;
+mod error;
+mod exit_status;
 mod json;
-mod log_lines;
+mod log_writer;
 mod logs;
 mod policy;
-mod policy_in_force;
+mod policy_status;
 mod reap;
 mod receipt;
 mod report;
 mod run;
 mod serve;
-mod streams;
+mod signals;
+mod stdio;
 mod terminals;
 
 use nix::{errno::Errno, sys::signal::SigSet};
 
-use arguments::{Arguments, Command};
-use failure::Failure;
+use arguments::{Arguments, CliCommand};
+use error::CliError;
 
 use crate::gateway;
 
 /// How long threads that cannot be cancelled (a read of the terminal) are waited for at the end.
-const LAST_THREADS: Duration = Duration::from_millis(100);
+const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the command that the arguments name, and answers with the status that the process is to end with.
 pub fn main() -> ExitCode {
@@ -57,23 +57,23 @@ pub fn main() -> ExitCode {
     let _ = SigSet::all().thread_unblock();
     let runtime = match started_runtime() {
         Ok(runtime) => runtime,
-        Err(failure) => return failure.report(),
+        Err(failure) => return failure.print_and_exit(),
     };
-    let status = runtime.block_on(perform(arguments.command));
-    runtime.shutdown_timeout(LAST_THREADS);
+    let status = runtime.block_on(run_command(arguments.command));
+    runtime.shutdown_timeout(THREAD_SHUTDOWN_TIMEOUT);
     match status {
         Ok(status) => ExitCode::from(status),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.print_and_exit(),
     }
 }
 
 /// Without threads it fails, and says so. What the system gave a moment ago it can still refuse to the runtime, which then
 /// panics and hangs: the process ends before that.
-fn started_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+fn started_runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(|_| {
         eprintln!("provost: cannot start the threads of the runtime");
-        process::exit(failure::OWN.into());
+        process::exit(error::PROVOST_FAILED.into());
     }));
     let started = gateway::runtime();
     panic::set_hook(usual);
@@ -84,36 +84,36 @@ fn started_runtime() -> Result<tokio::runtime::Runtime, Failure> {
                 "the user's or the cgroup's limit of processes and threads is reached: see `ulimit -u` and pids.max"
             }
         };
-        Failure::own("cannot start the threads of the runtime", error).advise(advice)
+        CliError::caused_by("cannot start the threads of the runtime", error).with_advice(advice)
     })
 }
 
-async fn perform(command: Command) -> Result<u8, Failure> {
+async fn run_command(command: CliCommand) -> Result<u8, CliError> {
     match command {
-        Command::Serve(arguments) => serve::serve(arguments).await,
-        Command::Run(arguments) => run::run(arguments).await,
-        Command::Acp(arguments) => acp::run(arguments).await,
-        Command::Ps(arguments) => terminals::list(arguments).await,
-        Command::Logs(arguments) => logs::logs(arguments).await,
-        Command::Kill(arguments) => terminals::kill(arguments).await,
-        Command::Wait(arguments) => terminals::wait(arguments).await,
-        Command::Release(arguments) => terminals::release(arguments).await,
-        Command::Approvals(arguments) => approvals::approvals(arguments).await,
-        Command::Audit(arguments) => audit::audit(arguments).await,
-        Command::Doctor(arguments) => doctor::examine(&arguments),
-        Command::Reap(arguments) => reap::reap(&arguments),
-        Command::AcpConformance(arguments) => acp_conformance::run(arguments).await,
-        Command::Policy(command) => policy::perform(command).await,
+        CliCommand::Serve(arguments) => serve::serve(arguments).await,
+        CliCommand::Run(arguments) => run::run(arguments).await,
+        CliCommand::Acp(arguments) => acp::run(arguments).await,
+        CliCommand::Ps(arguments) => terminals::list(arguments).await,
+        CliCommand::Logs(arguments) => logs::logs(arguments).await,
+        CliCommand::Kill(arguments) => terminals::kill(arguments).await,
+        CliCommand::Wait(arguments) => terminals::wait(arguments).await,
+        CliCommand::Release(arguments) => terminals::release(arguments).await,
+        CliCommand::Approvals(arguments) => approvals::run(arguments).await,
+        CliCommand::Audit(arguments) => audit::audit(arguments).await,
+        CliCommand::Doctor(arguments) => doctor::examine(&arguments),
+        CliCommand::Reap(arguments) => reap::reap(&arguments),
+        CliCommand::AcpConformance(arguments) => acp_conformance::run(arguments).await,
+        CliCommand::Policy(command) => policy::run(command).await,
     }
 }
 
 /// Prints help to stdout with status 0, and a mistake in the arguments to stderr with status 125: 2, which is
 /// usual, is a status that commands have, and `run` and `wait` answer with their command's.
 fn usage(error: &clap::Error) -> ExitCode {
-    let status = if error.use_stderr() { failure::OWN } else { 0 };
+    let status = if error.use_stderr() { error::PROVOST_FAILED } else { 0 };
     match error.use_stderr() {
         // It says again what it was given.
-        true => streams::print_to_stderr(error.render().to_string().trim_end()),
+        true => stdio::print_to_stderr(error.render().to_string().trim_end()),
         // A closed stdout leaves nobody to tell.
         false => drop(error.print()),
     }

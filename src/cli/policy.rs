@@ -14,27 +14,28 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    failure::Failure,
-    policy_in_force::{self, ReloadArguments, StatusArguments},
-    streams,
+    error::CliError,
+    policy_status::{self, ReloadArguments, StatusArguments},
+    stdio,
 };
 use crate::{
-    gateway::{ConfigError, PolicySource, policies},
+    gateway::{ConfigError, PolicySource, policy_directory},
     policy::{
-        AbsPath, Overflow, PolicySet, Program, Request, Stdin, Streams,
-        environment::Entry,
+        AbsPath, CommandSpec, OverflowMode, PolicySet, Request, StdinSource, StreamMode,
+        environment::EnvEntry,
+        evaluate,
         explain::Explanation,
-        hear, schema,
+        schema,
         suite::{Corpus, Suite},
     },
     printable,
-    sandbox::programs::{Remembered, SessionViews},
+    sandbox::program_resolver::{ProgramCache, SessionResolver},
 };
 
 /// `provost policy`.
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Check a folder of policy files, or one file
+    /// Check a directory of policy files, or one file
     Check(CheckArguments),
     /// Run test files against a policy, or try the ways round a policy that are known
     Test(TestArguments),
@@ -42,7 +43,7 @@ pub(super) enum PolicyCommand {
     Explain(ExplainArguments),
     /// Show the policy that a gateway has in force, and whether newer files could not be loaded
     Status(StatusArguments),
-    /// Have a gateway load its policy files anew, and show what is in force then
+    /// Have a gateway load its policy files again, and show what is in force then
     Reload(ReloadArguments),
     /// Print the JSON schema of policy files, for editors
     #[command(after_help = "Example:\n  provost policy schema > policy.schema.json")]
@@ -54,9 +55,9 @@ pub(super) enum PolicyCommand {
 #[command(after_help = "Exit status: 0 when the policy is valid, 1 when it is not\n\n\
                         Example:\n  provost policy check /etc/provost/policies")]
 pub(super) struct CheckArguments {
-    /// The folder
+    /// The directory
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// `provost policy test`.
@@ -88,14 +89,14 @@ pub(super) struct ExplainArguments {
     /// Who asks; without it you
     #[arg(long = "as", value_name = "PRINCIPAL")]
     principal: Option<String>,
-    /// The working folder, and the workspace; without it the current folder
+    /// The working directory, and the workspace; without it the current directory
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// A variable that the caller passes; may be given many times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::parse_assignment)]
     env: Vec<(String, String)>,
     /// A label of the session; may be given many times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::parse_assignment)]
     label: Vec<(String, String)>,
     /// The profile; without it the policy's default
     #[arg(long, value_name = "NAME")]
@@ -109,66 +110,68 @@ pub(super) struct ExplainArguments {
 }
 
 /// Does what is asked; answers with the exit status.
-pub(super) async fn perform(command: PolicyCommand) -> Result<u8, Failure> {
+pub(super) async fn run(command: PolicyCommand) -> Result<u8, CliError> {
     match command {
         PolicyCommand::Check(arguments) => check(&arguments),
         PolicyCommand::Test(arguments) => test(&arguments),
         PolicyCommand::Explain(arguments) => explain(arguments),
-        PolicyCommand::Status(arguments) => policy_in_force::status(arguments).await,
-        PolicyCommand::Reload(arguments) => policy_in_force::reload(arguments).await,
+        PolicyCommand::Status(arguments) => policy_status::status(arguments).await,
+        PolicyCommand::Reload(arguments) => policy_status::reload(arguments).await,
         PolicyCommand::Schema => {
             print(
-                &serde_json::to_string_pretty(&schema::of_files()).map_err(|e| Failure::own("schema", e))?,
+                &serde_json::to_string_pretty(&schema::policy_file_schema())
+                    .map_err(|e| CliError::caused_by("schema", e))?,
             )?;
             Ok(0)
         }
     }
 }
 
-fn load(folder: Option<&Path>) -> Result<PolicySet, Failure> {
-    let source = folder.map_or(PolicySource::CompiledIn, |folder| PolicySource::Folder(folder.to_owned()));
+fn load(directory: Option<&Path>) -> Result<PolicySet, CliError> {
+    let source =
+        directory.map_or(PolicySource::CompiledIn, |directory| PolicySource::Directory(directory.to_owned()));
     source.load().map_err(|error| match &error {
-        ConfigError::Policies(error) => Failure::plain(say_error(error)),
-        ConfigError::Read { .. } | ConfigError::File(_) => Failure::own("policy", error),
+        ConfigError::Policies(error) => CliError::message_only(error_text(error)),
+        ConfigError::Read { .. } | ConfigError::File(_) => CliError::caused_by("policy", error),
     })
 }
 
 /// A mistake in a file says all by itself, over several lines.
-fn say_error(error: &policies::ReadError) -> String {
+fn error_text(error: &policy_directory::PolicyDirectoryError) -> String {
     match error {
-        policies::ReadError::Read { source, .. } => format!("{error}: {source}"),
-        policies::ReadError::File(_)
-        | policies::ReadError::Empty(_)
-        | policies::ReadError::TooMuch(_)
-        | policies::ReadError::NotAFile(_) => error.to_string(),
+        policy_directory::PolicyDirectoryError::Read { source, .. } => format!("{error}: {source}"),
+        policy_directory::PolicyDirectoryError::File(_)
+        | policy_directory::PolicyDirectoryError::Empty(_)
+        | policy_directory::PolicyDirectoryError::TooLarge(_)
+        | policy_directory::PolicyDirectoryError::NotAFile(_) => error.to_string(),
     }
 }
 
-fn check(arguments: &CheckArguments) -> Result<u8, Failure> {
-    match policies::read(&arguments.folder) {
+fn check(arguments: &CheckArguments) -> Result<u8, CliError> {
+    match policy_directory::read(&arguments.directory) {
         Ok(policy) => {
             let (profiles, rules) = (policy.profiles().count(), policy.rules().len());
             print(&format!("valid: {profiles} profiles, {rules} rules; {}", policy.digest()))?;
             if rules == 0 {
-                streams::note("there is no rule, and what no rule allows is denied: nothing would run");
+                stdio::print_notice("there is no rule, and what no rule allows is denied: nothing would run");
             }
             Ok(0)
         }
         Err(error) => {
-            streams::print_to_stderr(&format!("{}\n", say_error(&error)));
+            stdio::print_to_stderr(&format!("{}\n", error_text(&error)));
             Ok(1)
         }
     }
 }
 
-fn test(arguments: &TestArguments) -> Result<u8, Failure> {
+fn test(arguments: &TestArguments) -> Result<u8, CliError> {
     let policy = load(arguments.policies.as_deref())?;
     let mut failures = 0;
     for path in &arguments.files {
         let name = printable::bytes(path.as_os_str().as_encoded_bytes());
-        let text =
-            fs::read_to_string(path).map_err(|error| Failure::own(format!("cannot read {name}"), error))?;
-        let suite = Suite::parse(&name, &text).map_err(|error| Failure::plain(error.to_string()))?;
+        let text = fs::read_to_string(path)
+            .map_err(|error| CliError::caused_by(format!("cannot read {name}"), error))?;
+        let suite = Suite::parse(&name, &text).map_err(|error| CliError::message_only(error.to_string()))?;
         let failed = suite.run(&policy, &text);
         for case in &failed {
             let problem = printable::line(&case.problem);
@@ -194,9 +197,13 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
             ))?;
         }
         let wrong = findings.bypasses.len() + findings.mistaken.len();
-        print(&format!("corpus: {} of {} lines as expected", findings.judged - wrong, findings.judged))?;
-        if findings.judged == 0 {
-            streams::note(
+        print(&format!(
+            "corpus: {} of {} lines as expected",
+            findings.evaluated - wrong,
+            findings.evaluated
+        ))?;
+        if findings.evaluated == 0 {
+            stdio::print_notice(
                 "no rule that denies or asks has examples (`matches`), so that nothing could be tried",
             );
         }
@@ -205,18 +212,19 @@ fn test(arguments: &TestArguments) -> Result<u8, Failure> {
     Ok(u8::from(failures > 0))
 }
 
-fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
+fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let policy = load(arguments.policies.as_deref())?;
     let request = request(&arguments)?;
-    let remembered = Remembered::default();
+    let remembered = ProgramCache::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
-    let views = SessionViews::own(roots, &remembered);
-    let explanation = Explanation::of(&policy, &hear(&policy, &request, &views));
+    let views = SessionResolver::as_gateway(roots, &remembered);
+    let explanation = Explanation::new(&policy, &evaluate(&policy, &request, &views));
     if arguments.json {
-        let json = serde_json::to_string_pretty(&explanation).map_err(|e| Failure::own("explanation", e))?;
+        let json =
+            serde_json::to_string_pretty(&explanation).map_err(|e| CliError::caused_by("explanation", e))?;
         print(&printable::json(&json))?;
     } else {
-        print(&say(&explanation))?;
+        print(&explanation_text(&explanation))?;
     }
     Ok(match explanation.decision.as_str() {
         "allow" => 0,
@@ -225,18 +233,20 @@ fn explain(arguments: ExplainArguments) -> Result<u8, Failure> {
     })
 }
 
-fn request(arguments: &ExplainArguments) -> Result<Request, Failure> {
+fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
     let cwd = match &arguments.cwd {
         Some(cwd) => cwd.clone(),
-        None => std::env::current_dir().map_err(|error| Failure::own("the current folder", error))?,
+        None => {
+            std::env::current_dir().map_err(|error| CliError::caused_by("the current directory", error))?
+        }
     };
-    let cwd = AbsPath::parse(&cwd.to_string_lossy()).map_err(|error| Failure::own("cwd", error))?;
-    let entry = |(name, value): &(String, String)| Entry::new(name.clone(), value.clone());
-    let env: Result<Vec<Entry>, _> = arguments.env.iter().map(entry).collect();
+    let cwd = AbsPath::parse(&cwd.to_string_lossy()).map_err(|error| CliError::caused_by("cwd", error))?;
+    let entry = |(name, value): &(String, String)| EnvEntry::new(name.clone(), value.clone());
+    let env: Result<Vec<EnvEntry>, _> = arguments.env.iter().map(entry).collect();
     let program = match arguments.command.as_slice() {
-        [line] if line.contains(char::is_whitespace) => Program::ShellLine(line.clone()),
-        [command, args @ ..] => Program::Command { command: command.clone(), args: args.to_vec() },
-        [] => return Err(Failure::plain("a command is needed".to_owned())),
+        [line] if line.contains(char::is_whitespace) => CommandSpec::ShellLine(line.clone()),
+        [command, args @ ..] => CommandSpec::Argv { command: command.clone(), args: args.to_vec() },
+        [] => return Err(CliError::message_only("a command is needed".to_owned())),
     };
     let principal = || format!("uid:{}", nix::unistd::geteuid());
     Ok(Request {
@@ -244,15 +254,15 @@ fn request(arguments: &ExplainArguments) -> Result<Request, Failure> {
         labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
         roots: Arc::from([cwd.clone()]),
         session_env: Arc::from([]),
-        program,
-        env: env.map_err(|error| Failure::own("--env", error))?,
+        command: program,
+        env: env.map_err(|error| CliError::caused_by("--env", error))?,
         cwd,
         profile: arguments.profile.clone(),
         network: None,
         output_limit_bytes: None,
-        streams: Streams::Merged,
-        stdin: Stdin::Closed,
-        overflow: Overflow::DropOldest,
+        streams: StreamMode::Merged,
+        stdin: StdinSource::Closed,
+        overflow: OverflowMode::DropOldest,
         time_limit: None,
         idle_limit: None,
         kill_grace: None,
@@ -260,7 +270,7 @@ fn request(arguments: &ExplainArguments) -> Result<Request, Failure> {
 }
 
 /// For people.
-fn say(explanation: &Explanation) -> String {
+fn explanation_text(explanation: &Explanation) -> String {
     let mut lines = vec![format!("{}: {}", explanation.decision, explanation.because)];
     for command in &explanation.commands {
         let within = match command.within.as_slice() {
@@ -298,10 +308,10 @@ fn say(explanation: &Explanation) -> String {
     lines.join("\n")
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CliError> {
     // A reader that has gone away wants no more.
-    match streams::print(&format!("{text}\n")) {
+    match stdio::print(&format!("{text}\n")) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Failure::own("stdout", error)),
+        Err(error) => Err(CliError::caused_by("stdout", error)),
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! Only what the gateway has listed. What cannot be ended is said, and the rest is reaped all the same.
 
-use super::{arguments::ReapArguments, failure::Failure, terminals::printed};
+use super::{arguments::ReapArguments, error::CliError, terminals::print_to_stdout};
 use crate::gateway::{default_state, quarantine};
 
 /// Reaps what is named.
-pub(super) fn reap(arguments: &ReapArguments) -> Result<u8, Failure> {
+pub(super) fn reap(arguments: &ReapArguments) -> Result<u8, CliError> {
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let ids = if arguments.all {
         let listed = quarantine::list(&state);
-        let listed = listed.map_err(|error| Failure::own("cannot read the list of what was left", error))?;
+        let listed =
+            listed.map_err(|error| CliError::caused_by("cannot read the list of what was left", error))?;
         listed.into_iter().map(|one| one.id).collect()
     } else {
         arguments.ids.clone()
@@ -21,14 +22,14 @@ pub(super) fn reap(arguments: &ReapArguments) -> Result<u8, Failure> {
         match quarantine::reap(&state, &id) {
             Ok(()) => page.push_str(&format!("{id} is gone\n")),
             Err(error) => {
-                let failure = Failure::own(format!("cannot reap {id}"), error);
+                let failure = CliError::caused_by(format!("cannot reap {id}"), error);
                 // All but the last are said here; the last is this command's own failure.
                 if let Some(before) = failed.replace(failure) {
-                    before.report();
+                    before.print_and_exit();
                 }
             }
         }
     }
-    let status = printed(&page)?;
+    let status = print_to_stdout(&page)?;
     failed.map_or(Ok(status), Err)
 }

@@ -11,10 +11,10 @@ use crate::proto::v1::{self, outcome::End};
 const WORKSPACE_LINES_MAX: usize = 16;
 
 /// What confined a terminal and how it ended: a few aligned lines.
-pub(super) fn for_people(terminal: &v1::Terminal) -> String {
-    let mut page = Page::new(&format!("receipt of {}", terminal.id));
+pub(super) fn receipt_text(terminal: &v1::Terminal) -> String {
+    let mut page = AlignedText::new(&format!("receipt of {}", terminal.id));
     if let Some(outcome) = &terminal.outcome {
-        page.line("end", &end(outcome));
+        page.line("end", &describe_end(outcome));
         page.line("used", &used(outcome.usage.as_ref()));
         page.line("left over", &format!("{} processes", outcome.survivors));
     }
@@ -56,7 +56,7 @@ pub(super) fn for_people(terminal: &v1::Terminal) -> String {
 }
 
 /// One line about what the profile preferred and this host did not give; the receipt has the whole of it.
-pub(super) fn notice(shortfalls: &[String]) -> Option<String> {
+pub(super) fn shortfall_notice(shortfalls: &[String]) -> Option<String> {
     if shortfalls.is_empty() {
         return None;
     }
@@ -103,9 +103,9 @@ pub(super) fn workspace(outcome: &v1::Outcome) -> Vec<String> {
     };
     let mut lines: Vec<String> =
         outcome.workspace_changes.iter().take(WORKSPACE_LINES_MAX).map(line).collect();
-    let told = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+    let shown = u64::try_from(lines.len()).unwrap_or(u64::MAX);
     let all = u64::try_from(outcome.workspace_changes.len()).unwrap_or(u64::MAX);
-    let left = (all - told).saturating_add(outcome.workspace_changes_omitted);
+    let left = (all - shown).saturating_add(outcome.workspace_changes_omitted);
     if left > 0 {
         lines.push(format!("workspace: {left} more dangerous changes, in the journal"));
     }
@@ -116,7 +116,7 @@ pub(super) fn workspace(outcome: &v1::Outcome) -> Vec<String> {
 }
 
 /// How it ended, in a few words.
-pub(super) fn end(outcome: &v1::Outcome) -> String {
+pub(super) fn describe_end(outcome: &v1::Outcome) -> String {
     let how = match &outcome.end {
         Some(End::ExitCode(code)) => format!("exit code {code}"),
         Some(End::Signal(name)) => name.clone(),
@@ -215,11 +215,11 @@ pub(super) fn bytes(bytes: u64) -> String {
 }
 
 /// Aligned lines below a title.
-struct Page {
+struct AlignedText {
     text: String,
 }
 
-impl Page {
+impl AlignedText {
     fn new(title: &str) -> Self {
         Self { text: format!("provost: {title}") }
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_missing_layer_is_said() {
         let terminal = v1::Terminal { receipt: Some(v1::Receipt::default()), ..Default::default() };
-        let text = for_people(&terminal);
+        let text = receipt_text(&terminal);
         for expected in
             ["seccomp      not in force", "landlock     not in force", "none of its own", "CAN BE GAINED"]
         {
@@ -247,8 +247,9 @@ mod tests {
 
     #[test]
     fn shortfalls_are_one_line() {
-        assert_eq!(notice(&[]), None);
-        let line = notice(&["cgroup-memory: no\nway".to_owned(), "cgroup-pids: no".to_owned()]).unwrap();
+        assert_eq!(shortfall_notice(&[]), None);
+        let line =
+            shortfall_notice(&["cgroup-memory: no\nway".to_owned(), "cgroup-pids: no".to_owned()]).unwrap();
         assert!(
             line.starts_with("notice: confined, but with 2 shortfalls (cgroup-memory, cgroup-pids);"),
             "{line}"

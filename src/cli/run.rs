@@ -9,25 +9,24 @@ use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
 
 use super::{
+    approval_prompt::{self, ApprovalMode},
     arguments::{NetworkChoice, RunArguments},
-    asking::{self, Person},
-    connection::{Connection, Terminals},
-    exit,
-    failure::{self, Failure},
-    interrupts::Interrupts,
-    receipt,
-    report::Report,
-    streams::{self, Written},
+    connection::{GatewayConnection, Terminals},
+    error::{self, CliError},
+    exit_status, receipt,
+    report::RunReport,
+    signals::TerminationSignals,
+    stdio::{self, WriteOutcome},
 };
 use crate::proto::v1::{self, run_event::Event};
 
 /// How long, after the second interrupt, output may still come before this process leaves without it.
-const LEAVE_AFTER: Duration = Duration::from_secs(2);
+const FORCED_EXIT_AFTER: Duration = Duration::from_secs(2);
 
 /// Runs the command, and answers with its exit status.
-pub(super) async fn run(arguments: RunArguments) -> Result<u8, Failure> {
-    let report = Report::asked_for(&arguments);
-    Ok(match confined(arguments).await {
+pub(super) async fn run(arguments: RunArguments) -> Result<u8, CliError> {
+    let report = RunReport::from_arguments(&arguments);
+    Ok(match run_confined(arguments).await {
         Ok(ended) => {
             report.print_end(&ended);
             ended.exit_status
@@ -40,7 +39,7 @@ pub(super) async fn run(arguments: RunArguments) -> Result<u8, Failure> {
 }
 
 /// A command that was started, and how it ended as far as this process saw it.
-pub(super) struct Ended {
+pub(super) struct RunEnd {
     /// The status to exit with.
     pub(super) exit_status: u8,
     /// The terminal at its end; none when an interrupt came before.
@@ -53,59 +52,60 @@ enum Input {
     /// Nothing.
     Empty,
     /// This process's stdin.
-    PassedOn,
+    Forwarded,
 }
 
-impl Ended {
+impl RunEnd {
     /// By an interrupt, before the command's own end was seen.
-    fn by(signal: SignalKind) -> Self {
-        Self { exit_status: exit::of_signal(signal), terminal: None }
+    fn interrupted_by(signal: SignalKind) -> Self {
+        Self { exit_status: exit_status::from_signal(signal), terminal: None }
     }
 }
 
 /// A step, or the interrupt that came first.
 async fn unless_interrupted<T>(
-    interrupts: &mut Interrupts,
+    signals: &mut TerminationSignals,
     step: impl Future<Output = T>,
 ) -> Result<T, SignalKind> {
     tokio::select! {
         result = step => Ok(result),
-        signal = interrupts.next() => Err(signal),
+        signal = signals.next() => Err(signal),
     }
 }
 
-async fn confined(arguments: RunArguments) -> Result<Ended, Failure> {
+async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
-    let mut interrupts = Interrupts::take().map_err(|error| Failure::own("cannot take signals", error))?;
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let workspace = workspace(arguments.cwd.as_deref())?;
-    let input = if arguments.stdin { Input::PassedOn } else { Input::Empty };
+    let input = if arguments.stdin { Input::Forwarded } else { Input::Empty };
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
-    let person = Person::of(&arguments);
-    let request = v1::CreateTerminalRequest { on_ask: person.on_ask().into(), ..request(arguments)? };
+    let approval_mode = ApprovalMode::from_arguments(&arguments);
+    let request = v1::CreateTerminalRequest { on_ask: approval_mode.on_ask().into(), ..request(arguments)? };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match (&policies, &journal) {
         (Some(_), _) | (_, Some(_)) => None,
         (None, None) => {
-            let search = Connection::running(named.as_deref());
-            match unless_interrupted(&mut interrupts, search).await {
+            let search = GatewayConnection::running(named.as_deref());
+            match unless_interrupted(&mut signals, search).await {
                 Ok(found) => found?,
-                Err(signal) => return Ok(Ended::by(signal)),
+                Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
             }
         }
     };
     let connection = match found {
         Some(connection) => connection,
-        None => Connection::embed(policies.as_deref(), journal.as_deref()).await?,
+        None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
-    let result = in_session(&connection, workspace, request, (input, person), &mut interrupts).await;
+    let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
     let result = result.map_err(|failure| advise_on_approval(failure, &connection));
     connection.close().await;
     result
 }
 
 /// Where nobody could be asked: who can say yes, and how.
-fn advise_on_approval(failure: Failure, connection: &Connection) -> Failure {
+fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliError {
     if failure.reason != "APPROVAL_REQUIRED" {
         return failure;
     }
@@ -116,17 +116,17 @@ fn advise_on_approval(failure: Failure, connection: &Connection) -> Failure {
         let id = failure.details.get("approval_id").map_or("ID", String::as_str);
         format!("have `provost approvals approve {id}` done, and run it again; or wait with --on-ask wait")
     };
-    failure.advise(advice)
+    failure.with_advice(advice)
 }
 
 /// Opens a session for the workspace, runs the command in it, and closes it.
 async fn in_session(
-    connection: &Connection,
+    connection: &GatewayConnection,
     workspace: String,
     mut create: v1::CreateTerminalRequest,
-    (input, person): (Input, Person),
-    interrupts: &mut Interrupts,
-) -> Result<Ended, Failure> {
+    (input, person): (Input, ApprovalMode),
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
     let mut sessions = connection.sessions();
     let opening = sessions.create(v1::CreateSessionRequest {
         roots: vec![workspace],
@@ -134,22 +134,22 @@ async fn in_session(
         lifetime: v1::Lifetime::OwnerProcess.into(),
         ..Default::default()
     });
-    let session = match unless_interrupted(interrupts, opening).await {
+    let session = match unless_interrupted(signals, opening).await {
         Ok(session) => session?.into_inner(),
-        Err(signal) => return Ok(Ended::by(signal)),
+        Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
     };
     create.session_id.clone_from(&session.id);
     let result = tokio::select! {
-        driven = drive(connection.terminals(), create, input, interrupts) => driven,
-        never = asking::ask(connection.approvals(), session.id.clone()), if person == Person::Here => match never {},
+        driven = drive(connection.terminals(), create, input, signals) => driven,
+        never = approval_prompt::prompt(connection.approvals(), session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
     let closing = sessions.close(v1::CloseSessionRequest { session_id: session.id });
     // It ends with this process too.
-    let Ok(closed) = unless_interrupted(interrupts, closing).await else { return result };
+    let Ok(closed) = unless_interrupted(signals, closing).await else { return result };
     let ended = result?;
     // The command is done and its status known: that its session could not be closed is worth a line, no more.
     if let Err(status) = closed {
-        streams::note(&format!("closing the session: {}", Failure::from(status)));
+        stdio::print_notice(&format!("closing the session: {}", CliError::from(status)));
     }
     Ok(ended)
 }
@@ -159,27 +159,31 @@ async fn drive(
     mut terminals: Terminals,
     create: v1::CreateTerminalRequest,
     input: Input,
-    interrupts: &mut Interrupts,
-) -> Result<Ended, Failure> {
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
     let mut starter = terminals.clone();
     let starting = async {
         let mut events = starter.run(v1::RunRequest { create: Some(create) }).await?.into_inner();
         let first = events.message().await?;
         Ok::<_, tonic::Status>((first, events))
     };
-    let (first, events) = match unless_interrupted(interrupts, starting).await {
+    let (first, events) = match unless_interrupted(signals, starting).await {
         Ok(started) => started?,
         // To drop the call is enough: a caller of Run that goes away stops the command.
-        Err(signal) => return Ok(Ended::by(signal)),
+        Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
     };
     let Some(Event::Started(started)) = first.and_then(|first| first.event) else {
-        return Err(Failure::plain("the gateway ended the call before the command had started".to_owned()));
+        return Err(CliError::message_only(
+            "the gateway ended the call before the command had started".to_owned(),
+        ));
     };
-    if let Some(line) = started.receipt.as_ref().and_then(|receipt| receipt::notice(&receipt.shortfalls)) {
-        streams::note(&line);
+    if let Some(line) =
+        started.receipt.as_ref().and_then(|receipt| receipt::shortfall_notice(&receipt.shortfalls))
+    {
+        stdio::print_notice(&line);
     }
-    let feeding = (input == Input::PassedOn).then(|| pass_input(terminals.clone(), started.id.clone()));
-    let result = stay(&mut terminals, &started.id, events, interrupts).await;
+    let feeding = (input == Input::Forwarded).then(|| forward_input(terminals.clone(), started.id.clone()));
+    let result = forward_until_end(&mut terminals, &started.id, events, signals).await;
     if let Some(feeding) = feeding {
         feeding.abort();
     }
@@ -187,39 +191,39 @@ async fn drive(
 }
 
 /// Passes output on until the command has ended, and stops it when asked to.
-async fn stay(
+async fn forward_until_end(
     terminals: &mut Terminals,
     terminal_id: &str,
     events: Streaming<v1::RunEvent>,
-    interrupts: &mut Interrupts,
-) -> Result<Ended, Failure> {
-    let passing = pass_output(terminals.clone(), terminal_id.to_owned(), events);
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
+    let passing = forward_output(terminals.clone(), terminal_id.to_owned(), events);
     tokio::pin!(passing);
-    let mut asked = 0_u32;
-    let mut leave_at = None;
+    let mut signal_count = 0_u32;
+    let mut exit_at = None;
     loop {
         tokio::select! {
             ended = &mut passing => return ended,
-            signal = interrupts.next() => {
-                asked += 1;
-                match asked {
+            signal = signals.next() => {
+                signal_count += 1;
+                match signal_count {
                     1 => stop(terminals.clone(), terminal_id.to_owned(), None),
                     2 => {
                         stop(terminals.clone(), terminal_id.to_owned(), Some(Duration::ZERO));
-                        leave_at = Some((Instant::now() + LEAVE_AFTER, signal));
+                        exit_at = Some((Instant::now() + FORCED_EXIT_AFTER, signal));
                     }
-                    _ => return Ok(Ended::by(signal)),
+                    _ => return Ok(RunEnd::interrupted_by(signal)),
                 }
             }
-            signal = leaving(leave_at) => {
-                return Ok(Ended::by(signal));
+            signal = forced_exit(exit_at) => {
+                return Ok(RunEnd::interrupted_by(signal));
             }
         }
     }
 }
 
 /// Never, until there is a time to leave at.
-async fn leaving(at: Option<(Instant, SignalKind)>) -> SignalKind {
+async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
     match at {
         Some((at, signal)) => {
             tokio::time::sleep_until(at).await;
@@ -238,64 +242,64 @@ fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) 
             // It ended by itself meanwhile.
             && status.code() != tonic::Code::NotFound
         {
-            Failure::from(status).print();
+            CliError::from(status).print();
         }
     });
 }
 
 /// Writes each chunk to its own stream as it comes. The command waits while this process's reader does.
-async fn pass_output(
+async fn forward_output(
     terminals: Terminals,
     terminal_id: String,
     mut events: Streaming<v1::RunEvent>,
-) -> Result<Ended, Failure> {
+) -> Result<RunEnd, CliError> {
     let mut stdout = tokio::io::stdout();
     let mut stderr = tokio::io::stderr();
-    let mut nobody_reads = false;
+    let mut is_reader_gone = false;
     while let Some(event) = events.message().await? {
         match event.event {
-            Some(Event::Chunk(chunk)) if !nobody_reads => {
+            Some(Event::Chunk(chunk)) if !is_reader_gone => {
                 let written = if chunk.stream() == v1::Stream::Stderr {
-                    streams::write_all(&mut stderr, &chunk.data).await
+                    stdio::write_all(&mut stderr, &chunk.data).await
                 } else {
-                    streams::write_all(&mut stdout, &chunk.data).await
+                    stdio::write_all(&mut stdout, &chunk.data).await
                 };
                 match written {
-                    Ok(Written::Whole) => {}
-                    Ok(Written::NobodyReads) => {
-                        nobody_reads = true;
+                    Ok(WriteOutcome::Complete) => {}
+                    Ok(WriteOutcome::ReaderGone) => {
+                        is_reader_gone = true;
                         stop(terminals.clone(), terminal_id.clone(), None);
                     }
                     Err(error) => {
                         stop(terminals.clone(), terminal_id.clone(), None);
-                        return Err(Failure::own("cannot write the command's output", error));
+                        return Err(CliError::caused_by("cannot write the command's output", error));
                     }
                 }
             }
             Some(Event::Finished(terminal)) => {
                 let outcome = terminal.outcome.as_ref();
-                let exit_status = if nobody_reads {
-                    exit::NOBODY_READS
+                let exit_status = if is_reader_gone {
+                    exit_status::BROKEN_PIPE
                 } else {
-                    outcome.map_or(failure::OWN, exit::of_outcome)
+                    outcome.map_or(error::PROVOST_FAILED, exit_status::from_outcome)
                 };
-                return Ok(Ended { exit_status, terminal: Some(terminal) });
+                return Ok(RunEnd { exit_status, terminal: Some(terminal) });
             }
             Some(Event::Chunk(_) | Event::Started(_)) | None => {}
         }
     }
-    Err(Failure::plain("the gateway ended the call before the command had".to_owned())
-        .advise("what became of it is in the gateway's log"))
+    Err(CliError::message_only("the gateway ended the call before the command had".to_owned())
+        .with_advice("what became of it is in the gateway's log"))
 }
 
 /// Feeds the command's stdin from this process's, and closes it at the end.
-fn pass_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
+fn forward_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
     let forwarding = tokio::spawn(async move {
         let mut stdin = tokio::io::stdin();
         loop {
-            let data = match streams::next_input(&mut stdin).await {
+            let data = match stdio::next_input(&mut stdin).await {
                 Ok(data) => data,
-                Err(error) => return streams::note(&format!("cannot read stdin: {error}")),
+                Err(error) => return stdio::print_notice(&format!("cannot read stdin: {error}")),
             };
             let (eof, length) = (data.is_none(), data.as_ref().map_or(0, Vec::len) as u64);
             let request = v1::WriteRequest {
@@ -309,7 +313,7 @@ fn pass_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
                 Ok(answer) if eof || answer.get_ref().written < length => return,
                 Ok(_) => {}
                 Err(status) if is_end_of_reader(status.code()) => return,
-                Err(status) => return Failure::from(status).print(),
+                Err(status) => return CliError::from(status).print(),
             }
         }
     });
@@ -320,17 +324,17 @@ fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
 }
 
-fn workspace(given: Option<&std::path::Path>) -> Result<String, Failure> {
-    let (folder, named) = match given {
-        Some(folder) => (folder.canonicalize(), crate::printable::path(folder)),
-        None => (std::env::current_dir(), "the current folder".to_owned()),
+fn workspace(given: Option<&std::path::Path>) -> Result<String, CliError> {
+    let (directory, named) = match given {
+        Some(directory) => (directory.canonicalize(), crate::printable::path(directory)),
+        None => (std::env::current_dir(), "the current directory".to_owned()),
     };
-    let folder =
-        folder.map_err(|error| Failure::own(format!("cannot use {named} as the workspace"), error))?;
-    text(folder.into_os_string(), "the workspace's path")
+    let directory = directory
+        .map_err(|error| CliError::caused_by(format!("cannot use {named} as the workspace"), error))?;
+    text(directory.into_os_string(), "the workspace's path")
 }
 
-fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, Failure> {
+fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
     let mut words = arguments.command.into_iter();
     let command = text(words.next().unwrap_or_default(), "the command")?;
     let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
@@ -349,14 +353,17 @@ fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, Failure
         output_mode: v1::OutputMode::Split.into(),
         stdin_mode: if arguments.stdin { v1::StdinMode::Open } else { v1::StdinMode::Closed }.into(),
         overflow: v1::Overflow::Block.into(),
-        time_limit: time_limit.map_err(|error| Failure::own("--timeout is too long", error))?,
+        time_limit: time_limit.map_err(|error| CliError::caused_by("--timeout is too long", error))?,
         ..Default::default()
     })
 }
 
 /// The API carries text: an argument that is no UTF-8 is refused here, with its name.
-fn text(word: OsString, what: &str) -> Result<String, Failure> {
+fn text(word: OsString, what: &str) -> Result<String, CliError> {
     word.into_string().map_err(|word| {
-        Failure::plain(format!("{what} is no UTF-8: {}", crate::printable::path(&PathBuf::from(word))))
+        CliError::message_only(format!(
+            "{what} is no UTF-8: {}",
+            crate::printable::path(&PathBuf::from(word))
+        ))
     })
 }

@@ -6,25 +6,25 @@ use std::{error::Error, io};
 
 use tracing_subscriber::EnvFilter;
 
-use super::{arguments::ServeArguments, failure::Failure, log_lines::LogLines};
+use super::{arguments::ServeArguments, error::CliError, log_writer::EscapedLog};
 use crate::gateway::{self, Config, PolicySource};
 
 /// The variable that says what is logged, as in "provost=debug".
 pub(super) const LOG_VARIABLE: &str = "PROVOST_LOG";
 
 /// Serves until it is told to stop.
-pub(super) async fn serve(arguments: ServeArguments) -> Result<u8, Failure> {
+pub(super) async fn serve(arguments: ServeArguments) -> Result<u8, CliError> {
     log_to_stderr()?;
     let config = configuration(arguments)?;
-    gateway::serve(config).await.map_err(|error| Failure::own("cannot serve", error))?;
+    gateway::serve(config).await.map_err(|error| CliError::caused_by("cannot serve", error))?;
     Ok(0)
 }
 
 /// The file's values, or the defaults, under the options'.
-fn configuration(arguments: ServeArguments) -> Result<Config, Failure> {
+fn configuration(arguments: ServeArguments) -> Result<Config, CliError> {
     let mut config = match &arguments.config {
         Some(file) => {
-            Config::load(file).map_err(|error| Failure::own("cannot use the configuration", error))?
+            Config::load(file).map_err(|error| CliError::caused_by("cannot use the configuration", error))?
         }
         None => Config::default(),
     };
@@ -35,7 +35,7 @@ fn configuration(arguments: ServeArguments) -> Result<Config, Failure> {
         config.state = state;
     }
     if let Some(policies) = arguments.policies {
-        config.policies = PolicySource::Folder(policies);
+        config.policies = PolicySource::Directory(policies);
     }
     if let Some(cgroup) = arguments.cgroup {
         config.cgroup = Some(cgroup);
@@ -43,18 +43,19 @@ fn configuration(arguments: ServeArguments) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn log_to_stderr() -> Result<(), Failure> {
+fn log_to_stderr() -> Result<(), CliError> {
     let filter =
         EnvFilter::builder().with_env_var(LOG_VARIABLE).with_default_directive(tracing::Level::INFO.into());
-    let filter =
-        filter.from_env().map_err(|error| Failure::own(format!("cannot use ${LOG_VARIABLE}"), error))?;
+    let filter = filter
+        .from_env()
+        .map_err(|error| CliError::caused_by(format!("cannot use ${LOG_VARIABLE}"), error))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| LogLines(io::stderr()))
+        .with_writer(|| EscapedLog(io::stderr()))
         // An escape of the log's own could not be told from one in a name.
         .with_ansi(false)
         .try_init()
         .map_err(|error: Box<dyn Error + Send + Sync>| {
-            Failure::plain(format!("cannot start logging: {error}"))
+            CliError::message_only(format!("cannot start logging: {error}"))
         })
 }

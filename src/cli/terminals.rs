@@ -5,17 +5,16 @@
 
 use super::{
     arguments::{KillArguments, PsArguments, ReleaseArguments, WaitArguments},
-    connection::Connection,
-    exit,
-    failure::Failure,
-    json, receipt,
-    streams::{self, Written},
+    connection::GatewayConnection,
+    error::CliError,
+    exit_status, json, receipt,
+    stdio::{self, WriteOutcome},
 };
 use crate::{printable, proto::v1};
 
 /// `provost ps`.
-pub(super) async fn list(arguments: PsArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
     loop {
         let page = connection.terminals().list(request.clone()).await?.into_inner();
@@ -26,16 +25,16 @@ pub(super) async fn list(arguments: PsArguments) -> Result<u8, Failure> {
         request.page_token = page.next_page_token;
     }
     let shown = if arguments.json {
-        as_json(&terminals.iter().map(json::Terminal::from).collect::<Vec<_>>())?
+        to_json_line(&terminals.iter().map(json::TerminalJson::from).collect::<Vec<_>>())?
     } else {
         table(&terminals)
     };
-    printed(&shown)
+    print_to_stdout(&shown)
 }
 
 /// `provost kill`.
-pub(super) async fn kill(arguments: KillArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::KillRequest {
         terminal_id: arguments.terminal,
         session_id: String::new(),
@@ -43,31 +42,33 @@ pub(super) async fn kill(arguments: KillArguments) -> Result<u8, Failure> {
     };
     let terminal = connection.terminals().kill(request).await?.into_inner();
     if arguments.json {
-        return printed(&as_json(&json::Terminal::from(&terminal))?);
+        return print_to_stdout(&to_json_line(&json::TerminalJson::from(&terminal))?);
     }
     Ok(0)
 }
 
 /// `provost wait`.
-pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::TerminalRequest { terminal_id: arguments.terminal, session_id: String::new() };
     let answer = connection.terminals().wait_for_exit(request).await?.into_inner();
     let Some(outcome) = answer.outcome else {
-        return Err(Failure::plain("the terminal was released before its command had ended".to_owned()));
+        return Err(CliError::message_only(
+            "the terminal was released before its command had ended".to_owned(),
+        ));
     };
     if arguments.json {
         // The status is the command's, whether or not somebody reads what is printed.
-        let _ = printed(&as_json(&json::Outcome::from(&outcome))?)?;
+        let _ = print_to_stdout(&to_json_line(&json::OutcomeJson::from(&outcome))?)?;
     } else if let Some(line) = receipt::unusual_end(&outcome) {
-        streams::note(&line);
+        stdio::print_notice(&line);
     }
-    Ok(exit::of_outcome(&outcome))
+    Ok(exit_status::from_outcome(&outcome))
 }
 
 /// `provost release`.
-pub(super) async fn release(arguments: ReleaseArguments) -> Result<u8, Failure> {
-    let connection = Connection::find(arguments.gateway.gateway.as_deref()).await?;
+pub(super) async fn release(arguments: ReleaseArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::ReleaseRequest {
         terminal_id: arguments.terminal,
         session_id: String::new(),
@@ -87,11 +88,11 @@ fn table(terminals: &[v1::Terminal]) -> String {
             outcome
                 .and_then(|outcome| outcome.usage)
                 .map_or_else(|| "-".to_owned(), |usage| receipt::span(usage.wall)),
-            outcome.map_or_else(|| "-".to_owned(), receipt::end),
+            outcome.map_or_else(|| "-".to_owned(), receipt::describe_end),
             command_line(terminal),
         ]
     }));
-    aligned(&rows)
+    align_columns(&rows)
 }
 
 /// The command as one line; what a terminal could take as a control is shown escaped.
@@ -101,7 +102,7 @@ fn command_line(terminal: &v1::Terminal) -> String {
 }
 
 /// Rows as lines, each column but the last as wide as its widest cell.
-pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+pub(super) fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
@@ -115,26 +116,27 @@ pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
 }
 
 /// A value as one line of JSON.
-pub(super) fn as_json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    let line = serde_json::to_string(value).map_err(|error| Failure::own("cannot write JSON", error))?;
+pub(super) fn to_json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
+    let line =
+        serde_json::to_string(value).map_err(|error| CliError::caused_by("cannot write JSON", error))?;
     let mut line = printable::json(&line).into_owned();
     line.push('\n');
     Ok(line)
 }
 
 /// Prints to stdout and answers with the exit status that goes with how that went.
-pub(super) fn printed(text: &str) -> Result<u8, Failure> {
-    match streams::print(text).map_err(|error| Failure::own("cannot write to stdout", error))? {
-        Written::Whole => Ok(0),
-        Written::NobodyReads => Ok(exit::NOBODY_READS),
+pub(super) fn print_to_stdout(text: &str) -> Result<u8, CliError> {
+    match stdio::print(text).map_err(|error| CliError::caused_by("cannot write to stdout", error))? {
+        WriteOutcome::Complete => Ok(0),
+        WriteOutcome::ReaderGone => Ok(exit_status::BROKEN_PIPE),
     }
 }
 
-fn grace(grace: Option<std::time::Duration>) -> Result<Option<prost_types::Duration>, Failure> {
+fn grace(grace: Option<std::time::Duration>) -> Result<Option<prost_types::Duration>, CliError> {
     grace
         .map(prost_types::Duration::try_from)
         .transpose()
-        .map_err(|error| Failure::own("--grace is too long", error))
+        .map_err(|error| CliError::caused_by("--grace is too long", error))
 }
 
 #[cfg(test)]
@@ -155,6 +157,6 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a", "b"], ["long", "c"]].map(|row| row.map(str::to_owned));
-        assert_eq!(aligned(&rows), "a     b\nlong  c\n");
+        assert_eq!(align_columns(&rows), "a     b\nlong  c\n");
     }
 }

@@ -74,7 +74,8 @@ pub enum ConnectError {
 pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
     let path = socket_path(uri)?;
     // The first connection is made here, so that a missing gateway has an exact error.
-    let first = open(&path).await.map_err(|source| ConnectError::Socket { path: path.clone(), source })?;
+    let first =
+        connect_socket(&path).await.map_err(|source| ConnectError::Socket { path: path.clone(), source })?;
     let first = Arc::new(std::sync::Mutex::new(Some(first)));
     let target = path.clone();
     let connector = tower::service_fn(move |_: Uri| {
@@ -83,7 +84,7 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
         async move {
             let stream = match ready {
                 Some(stream) => stream,
-                None => open(&target).await?,
+                None => connect_socket(&target).await?,
             };
             Ok::<_, io::Error>(TokioIo::new(stream))
         }
@@ -118,16 +119,16 @@ fn socket_path(uri: &str) -> Result<PathBuf, ConnectError> {
     }
 }
 
-/// By way of its folder's descriptor when the path is too long for an address (108 bytes, unix(7)).
-async fn open(path: &Path) -> io::Result<UnixStream> {
+/// By way of its directory's descriptor when the path is too long for an address (108 bytes, unix(7)).
+async fn connect_socket(path: &Path) -> io::Result<UnixStream> {
     if path.as_os_str().len() < 108 {
         return UnixStream::connect(path).await;
     }
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let folder = std::fs::File::open(folder)?;
-    let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&folder));
+    let directory = std::fs::File::open(directory)?;
+    let by_descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory));
     UnixStream::connect(Path::new(&by_descriptor).join(name)).await
 }
 

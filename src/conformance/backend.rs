@@ -24,36 +24,36 @@ use tokio::{
 
 use super::{
     case::Fault,
-    editing::{Editor, Sessions},
-    peer::Peer,
+    peer::JsonRpcPeer,
+    roles::{AgentSessions, EditorKind},
 };
 use crate::sys::signals;
 
 /// How long what is slow by its nature may take: the end of a command, past every grace time, or that of a backend whose
-/// editor has gone. Whoever has more patience for an answer has it for this, too, but for no longer than the commands run
+/// editor has gone. Whoever has more time_limit for an answer has it for this, too, but for no longer than the commands run
 /// that must not be waited for.
-const SLOW_LEAST: Duration = Duration::from_secs(20);
-const SLOW_MOST: Duration = Duration::from_secs(60);
+const SLOW_MIN: Duration = Duration::from_secs(20);
+const SLOW_MAX: Duration = Duration::from_secs(60);
 /// How often a backend is asked whether it has ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How much of a backend's stderr is shown when it fails.
-const COMPLAINT_BYTES: usize = 2000;
+const STDERR_TAIL_BYTES: usize = 2000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// How backends are started.
 #[derive(Debug, Clone)]
-pub(super) struct Launch {
+pub(super) struct BackendLauncher {
     /// The command, which the agent's command is appended to.
     pub(super) command: Vec<OsString>,
     /// How long each of its answers may take.
-    pub(super) patience: Duration,
+    pub(super) answer_timeout: Duration,
 }
 
 /// Why a backend cannot be tested.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// A folder, a socket or the program itself.
+    /// A directory, a socket or the program itself.
     #[error("cannot {what}: {source}")]
     Start {
         /// What was tried.
@@ -63,39 +63,39 @@ pub enum BackendError {
         source: io::Error,
     },
     /// It does not get as far as a session.
-    #[error("the backend does not initialize{complaint}")]
+    #[error("the backend does not initialize{stderr_tail}")]
     Initialize {
         /// What went wrong.
         #[source]
         fault: Fault,
         /// The end of what it wrote to stderr.
-        complaint: String,
+        stderr_tail: String,
     },
 }
 
 /// A running backend.
 pub(super) struct Backend {
     /// The editor's end.
-    pub(super) editor: Arc<Peer>,
+    pub(super) editor: Arc<JsonRpcPeer>,
     /// The agent's end.
-    pub(super) agent: Arc<Peer>,
+    pub(super) agent: Arc<JsonRpcPeer>,
     /// The sessions that the agent gave out.
-    pub(super) sessions: Sessions,
-    folder: Folder,
+    pub(super) sessions: AgentSessions,
+    directory: SuiteDirectory,
     child: Child,
 }
 
-impl Launch {
+impl BackendLauncher {
     /// Starts a backend and initializes it with such an editor.
-    pub(super) async fn start(&self, editor: Editor) -> Result<Backend, BackendError> {
+    pub(super) async fn start(&self, editor: EditorKind) -> Result<Backend, BackendError> {
         let failed = |what| move |source| BackendError::Start { what, source };
-        let folder = Folder::make().map_err(failed("make a folder"))?;
-        let socket = folder.0.join("agent");
+        let directory = SuiteDirectory::make().map_err(failed("make a directory"))?;
+        let socket = directory.0.join("agent");
         let listener = UnixListener::bind(&socket).map_err(failed("listen for the agent"))?;
         let myself = std::env::current_exe().map_err(failed("find this program"))?;
-        let log = folder.0.join("stderr");
+        let log = directory.0.join("stderr");
         let stderr = fs::File::create(&log).map_err(failed("make a file for stderr"))?;
-        let workspace = folder.workspace();
+        let workspace = directory.workspace();
         fs::create_dir(&workspace).map_err(failed("make the workspace"))?;
         let mut backend = Command::new(self.command.first().map_or(OsStr::new(""), OsString::as_os_str));
         backend
@@ -107,43 +107,45 @@ impl Launch {
             .stderr(stderr);
         // What the suite was started with, by nohup(1) or a script's job, is not to decide what conforms.
         let mut child =
-            signals::while_nothing_is_ignored(|| backend.spawn()).map_err(failed("start the backend"))?;
+            signals::with_default_dispositions(|| backend.spawn()).map_err(failed("start the backend"))?;
         let ends = child.stdin.take().zip(child.stdout.take()).ok_or(io::ErrorKind::BrokenPipe.into());
         let (stdin, stdout) = ends.map_err(failed("open the backend's pipes"))?;
         let writer = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(failed("open its stdin"))?;
         let reader = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(failed("open its stdout"))?;
-        let (editing, sessions) =
-            (Peer::start(reader, writer, Editor::table(), self.patience), Sessions::default());
-        match initialize(&editing, &listener, editor, &sessions).await {
-            Ok(agent) => Ok(Backend { editor: editing, agent, sessions, folder, child }),
+        let (editor_peer, sessions) = (
+            JsonRpcPeer::start(reader, writer, EditorKind::responder(), self.answer_timeout),
+            AgentSessions::default(),
+        );
+        match initialize(&editor_peer, &listener, editor, &sessions).await {
+            Ok(agent) => Ok(Backend { editor: editor_peer, agent, sessions, directory, child }),
             Err(fault) => {
-                end(&mut child, Duration::ZERO).await;
-                Err(BackendError::Initialize { fault, complaint: complaint(&log) })
+                wait_or_kill(&mut child, Duration::ZERO).await;
+                Err(BackendError::Initialize { fault, stderr_tail: stderr_tail(&log) })
             }
         }
     }
 }
 
 async fn initialize(
-    editing: &Arc<Peer>,
+    editor_peer: &Arc<JsonRpcPeer>,
     listener: &UnixListener,
-    editor: Editor,
-    sessions: &Sessions,
-) -> Result<Arc<Peer>, Fault> {
-    let patience = editing.patience();
-    let asked = editing.ask(&editing.fresh_id(), "initialize", editor.initialize()).await?;
-    let accepted = tokio::time::timeout(patience, async {
+    editor: EditorKind,
+    sessions: &AgentSessions,
+) -> Result<Arc<JsonRpcPeer>, Fault> {
+    let timeout = editor_peer.answer_timeout();
+    let asked = editor_peer.send_request(&editor_peer.fresh_id(), "initialize", editor.initialize()).await?;
+    let accepted = tokio::time::timeout(timeout, async {
         tokio::select! {
             accepted = listener.accept() => accepted.map_err(Fault::Workspace),
-            _ = editing.ended(patience) => Err(Fault::Ended("the backend went before it had an agent")),
+            _ = editor_peer.wait_for_end(timeout) => Err(Fault::Ended("the backend went before it had an agent")),
         }
     });
     let (agent, _) = accepted
         .await
-        .map_err(|_| Fault::Silent { what: "the start of the agent".to_owned(), waited: patience })??;
+        .map_err(|_| Fault::Silent { what: "the start of the agent".to_owned(), waited: timeout })??;
     let (reader, writer) = agent.into_split();
-    let agent = Peer::start(reader, writer, sessions.table(), editing.patience());
-    editing
+    let agent = JsonRpcPeer::start(reader, writer, sessions.responder(), editor_peer.answer_timeout());
+    editor_peer
         .answer_to("initialize", asked)
         .await?
         .map_err(|refusal| Fault::Refused { method: "initialize".to_owned(), refusal })?;
@@ -151,9 +153,9 @@ async fn initialize(
 }
 
 impl Backend {
-    /// The folder that sessions have theirs in.
+    /// The directory that sessions have theirs in.
     pub(super) fn workspace(&self) -> PathBuf {
-        self.folder.workspace()
+        self.directory.workspace()
     }
 
     /// Whether it can be used for a further case.
@@ -164,7 +166,7 @@ impl Backend {
     /// Hangs up as an editor does, and waits for its end; past the time it is killed.
     pub(super) async fn close(mut self) {
         self.editor.hang_up().await;
-        end(&mut self.child, slow(self.editor.patience())).await;
+        wait_or_kill(&mut self.child, slow(self.editor.answer_timeout())).await;
     }
 }
 
@@ -176,39 +178,39 @@ impl Drop for Backend {
     }
 }
 
-/// How long what is slow by its nature may take, by the patience for an answer.
-pub(super) fn slow(patience: Duration) -> Duration {
-    patience.clamp(SLOW_LEAST, SLOW_MOST)
+/// How long what is slow by its nature may take, by the time_limit for an answer.
+pub(super) fn slow(timeout: Duration) -> Duration {
+    timeout.clamp(SLOW_MIN, SLOW_MAX)
 }
 
-async fn end(child: &mut Child, patience: Duration) {
+async fn wait_or_kill(child: &mut Child, timeout: Duration) {
     let begun = Instant::now();
-    while begun.elapsed() < patience {
+    while begun.elapsed() < timeout {
         if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
             return;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let _ = child.kill();
     let _ = child.wait();
 }
 
-fn complaint(log: &Path) -> String {
+fn stderr_tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
-    let tail = &text[text.len().saturating_sub(COMPLAINT_BYTES)..];
+    let tail = &text[text.len().saturating_sub(STDERR_TAIL_BYTES)..];
     let text = String::from_utf8_lossy(tail);
     if tail.is_empty() { String::new() } else { format!(" (it wrote: {})", text.trim()) }
 }
 
-/// A folder of the suite's own, removed with it.
-struct Folder(PathBuf);
+/// A directory of the suite's own, removed with it.
+struct SuiteDirectory(PathBuf);
 
-impl Folder {
+impl SuiteDirectory {
     fn make() -> io::Result<Self> {
         let name = format!("acp-conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        // Sandboxes name folders by their real path.
+        // Sandboxes name directories by their real path.
         path.canonicalize().map(Self)
     }
 
@@ -217,7 +219,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for SuiteDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -4,7 +4,7 @@ use std::{fmt, future::Future, io, pin::Pin, time::Duration};
 
 use serde_json::Value;
 
-use super::stage::Stage;
+use super::context::TestContext;
 
 /// How binding a rule is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Case {
 }
 
 /// The steps of a case.
-pub(super) type Steps = fn(Stage) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+pub(super) type Steps = fn(TestContext) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 impl Case {
     /// `TC-007`.

@@ -10,18 +10,18 @@
 mod backend;
 mod case;
 mod cases;
-mod editing;
-mod inside;
-mod lifeline;
+mod context;
+mod fifo_probe;
+mod in_editor;
 mod peer;
 mod relay;
 mod report;
-mod stage;
+mod roles;
 mod suite;
 
 pub use backend::BackendError;
 pub use case::{Case, Level, Needs};
-pub use inside::{InsideError, run_inside_an_editor};
+pub use in_editor::{InEditorError, run_in_editor};
 pub use relay::relay;
-pub use report::{Report, Verdict};
-pub use suite::{PATIENCE, Selection, SelectionError, all_cases, run_against};
+pub use report::{CaseResult, ConformanceReport};
+pub use suite::{ANSWER_TIMEOUT, Selection, SelectionError, all_cases, run_against};

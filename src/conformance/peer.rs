@@ -23,51 +23,51 @@ const RECORD_LINES: usize = 4096;
 /// The longest line that is read. A longer one ends the connection.
 const LINE_MAX_BYTES: u64 = 64 << 20;
 /// Strays that are kept; more of them say nothing more.
-const STRAYS: usize = 16;
+const UNEXPECTED_MAX: usize = 16;
 
 /// What a peer does with a request that comes in.
-pub(super) enum Reaction {
+pub(super) enum Response {
     /// Answers with this result.
     Result(Value),
     /// Answers with this error.
     Error(i64, &'static str),
     /// The case answers.
-    Later,
+    Deferred,
 }
 
 /// Answers requests: method and parameters to what is done.
-pub(super) type Table = Box<dyn Fn(&str, &Value) -> Reaction + Send + Sync>;
+pub(super) type Responder = Box<dyn Fn(&str, &Value) -> Response + Send + Sync>;
 
 /// One end of a connection.
-pub(super) struct Peer {
+pub(super) struct JsonRpcPeer {
     writer: AsyncMutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>,
-    state: Mutex<State>,
+    state: Mutex<PeerState>,
     changed: Notify,
-    table: Table,
-    patience: Duration,
+    responder: Responder,
+    answer_timeout: Duration,
 }
 
 #[derive(Default)]
-struct State {
+struct PeerState {
     next_id: u64,
     /// By the id's JSON text, so that `1` and `"1"` are two.
     pending: HashMap<String, oneshot::Sender<Result<Value, Refusal>>>,
-    received: Vec<Received>,
+    received: Vec<ReceivedMessage>,
     dropped: usize,
-    strays: Vec<String>,
+    unexpected: Vec<String>,
     has_ended: bool,
 }
 
 /// A request or notification that came in.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
+pub(super) struct ReceivedMessage {
     /// The line, as it came.
     pub(super) line: String,
     /// The message.
     pub(super) message: Value,
 }
 
-impl Received {
+impl ReceivedMessage {
     /// Its method.
     pub(super) fn method(&self) -> &str {
         self.message["method"].as_str().unwrap_or_default()
@@ -79,20 +79,20 @@ impl Received {
     }
 }
 
-impl Peer {
-    /// Begins to read, and answers requests by the table. `patience` is how long answers and messages may take.
+impl JsonRpcPeer {
+    /// Begins to read, and answers requests by the table. `time_limit` is how long answers and messages may take.
     pub(super) fn start(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
-        table: Table,
-        patience: Duration,
+        responder: Responder,
+        answer_timeout: Duration,
     ) -> Arc<Self> {
         let peer = Arc::new(Self {
             writer: AsyncMutex::new(Some(Box::new(writer))),
             state: Mutex::default(),
             changed: Notify::new(),
-            table,
-            patience,
+            responder,
+            answer_timeout,
         });
         tokio::spawn(peer.clone().read(BufReader::new(reader)));
         peer
@@ -107,14 +107,17 @@ impl Peer {
                 Ok(_) => {}
             }
             if line.len() as u64 == LINE_MAX_BYTES {
-                self.stray(format!("a line of more than {LINE_MAX_BYTES} bytes"));
+                self.record_unexpected(format!("a line of more than {LINE_MAX_BYTES} bytes"));
                 break;
             }
             let Ok(text) = std::str::from_utf8(&line) else {
-                self.stray(format!("a line that is not UTF-8: {}", String::from_utf8_lossy(&line)));
+                self.record_unexpected(format!(
+                    "a line that is not UTF-8: {}",
+                    String::from_utf8_lossy(&line)
+                ));
                 continue;
             };
-            self.take(text.trim_end_matches('\n')).await;
+            self.handle_line(text.trim_end_matches('\n')).await;
         }
         self.end();
     }
@@ -127,27 +130,28 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
-    async fn take(&self, line: &str) {
+    async fn handle_line(&self, line: &str) {
         let message: Value = match serde_json::from_str(line) {
             Ok(message) => message,
             Err(error) => {
-                return self.stray(format!("a line that is not JSON ({error}): {}", shortened(line)));
+                return self
+                    .record_unexpected(format!("a line that is not JSON ({error}): {}", shortened(line)));
             }
         };
         if message["jsonrpc"] != "2.0" {
-            return self.stray(format!("not JSON-RPC 2.0: {}", shortened(line)));
+            return self.record_unexpected(format!("not JSON-RPC 2.0: {}", shortened(line)));
         }
         let id = message.get("id").cloned();
         if message.get("method").is_none() {
-            return self.take_answer(id, &message, line);
+            return self.handle_answer(id, &message, line);
         }
         let reaction = id
             .is_some()
-            .then(|| (self.table)(message["method"].as_str().unwrap_or_default(), &message["params"]));
-        self.record(Received { line: line.to_owned(), message });
+            .then(|| (self.responder)(message["method"].as_str().unwrap_or_default(), &message["params"]));
+        self.record(ReceivedMessage { line: line.to_owned(), message });
         match (reaction, id) {
-            (Some(Reaction::Result(result)), Some(id)) => self.answer(&id, result).await,
-            (Some(Reaction::Error(code, message)), Some(id)) => {
+            (Some(Response::Result(result)), Some(id)) => self.answer(&id, result).await,
+            (Some(Response::Error(code, message)), Some(id)) => {
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))
                     .await;
             }
@@ -155,7 +159,7 @@ impl Peer {
         }
     }
 
-    fn record(&self, received: Received) {
+    fn record(&self, received: ReceivedMessage) {
         let mut state = self.state();
         if state.received.len() == RECORD_LINES {
             state.received.remove(0);
@@ -166,10 +170,10 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
-    fn take_answer(&self, id: Option<Value>, message: &Value, line: &str) {
+    fn handle_answer(&self, id: Option<Value>, message: &Value, line: &str) {
         let waiting = id.and_then(|id| self.state().pending.remove(&id.to_string()));
         let Some(waiting) = waiting else {
-            return self.stray(format!("an answer to no request: {}", shortened(line)));
+            return self.record_unexpected(format!("an answer to no request: {}", shortened(line)));
         };
         let answer = match (message.get("result"), message.get("error")) {
             (Some(result), None) => Ok(result.clone()),
@@ -177,9 +181,17 @@ impl Peer {
                 (Some(code), Some(text)) => {
                     Err(Refusal { code, message: text.to_owned(), data: error.get("data").cloned() })
                 }
-                _ => return self.stray(format!("an error without code or message: {}", shortened(line))),
+                _ => {
+                    return self
+                        .record_unexpected(format!("an error without code or message: {}", shortened(line)));
+                }
             },
-            _ => return self.stray(format!("an answer must have a result or an error: {}", shortened(line))),
+            _ => {
+                return self.record_unexpected(format!(
+                    "an answer must have a result or an error: {}",
+                    shortened(line)
+                ));
+            }
         };
         // Who asked may have given up.
         let _ = waiting.send(answer);
@@ -198,34 +210,45 @@ impl Peer {
         method: &str,
         params: Value,
     ) -> Result<Result<Value, Refusal>, Fault> {
-        let asked = self.ask(&id, method, params).await?;
+        let asked = self.send_request(&id, method, params).await?;
         self.answer_to(method, asked).await
     }
 
     /// Sends a request; its answer is waited for with [`Peer::answer_to`].
-    pub(super) async fn ask(&self, id: &Value, method: &str, params: Value) -> Result<Asked, Fault> {
-        let asked = self.expect(id)?;
+    pub(super) async fn send_request(
+        &self,
+        id: &Value,
+        method: &str,
+        params: Value,
+    ) -> Result<PendingAnswer, Fault> {
+        let asked = self.expect_answer(id)?;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         Ok(asked)
     }
 
     /// Waits for the answer to a request that the case sends as a line of its own.
-    pub(super) fn expect(&self, id: &Value) -> Result<Asked, Fault> {
+    pub(super) fn expect_answer(&self, id: &Value) -> Result<PendingAnswer, Fault> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if state.has_ended {
             return Err(Fault::Ended("nothing can be asked"));
         }
         state.pending.insert(id.to_string(), sender);
-        Ok(Asked(receiver))
+        Ok(PendingAnswer(receiver))
     }
 
     /// Waits for the answer to a request that was sent before.
-    pub(super) async fn answer_to(&self, what: &str, asked: Asked) -> Result<Result<Value, Refusal>, Fault> {
-        match tokio::time::timeout(self.patience, asked.0).await {
+    pub(super) async fn answer_to(
+        &self,
+        what: &str,
+        asked: PendingAnswer,
+    ) -> Result<Result<Value, Refusal>, Fault> {
+        match tokio::time::timeout(self.answer_timeout, asked.0).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Err(Fault::Ended("an answer was still expected")),
-            Err(_) => Err(Fault::Silent { what: format!("the answer to {what}"), waited: self.patience }),
+            Err(_) => {
+                Err(Fault::Silent { what: format!("the answer to {what}"), waited: self.answer_timeout })
+            }
         }
     }
 
@@ -262,9 +285,9 @@ impl Peer {
             open.write_all(&whole).await?;
             open.flush().await
         };
-        if tokio::time::timeout(self.patience, writing).await.is_err() {
+        if tokio::time::timeout(self.answer_timeout, writing).await.is_err() {
             *writer = None;
-            self.stray(format!("nothing was read for {:?}", self.patience));
+            self.record_unexpected(format!("nothing was read for {:?}", self.answer_timeout));
         }
     }
 
@@ -276,12 +299,12 @@ impl Peer {
     }
 
     /// Waits for a message that came in at `since` or later and that `wanted` takes.
-    pub(super) async fn received(
+    pub(super) async fn wait_for_message(
         &self,
         what: &str,
         since: Mark,
-        wanted: impl Fn(&Received) -> bool,
-    ) -> Result<Received, Fault> {
+        wanted: impl Fn(&ReceivedMessage) -> bool,
+    ) -> Result<ReceivedMessage, Fault> {
         let searching = async {
             loop {
                 let changed = self.changed.notified();
@@ -296,20 +319,20 @@ impl Peer {
                 changed.await;
             }
         };
-        match tokio::time::timeout(self.patience, searching).await {
+        match tokio::time::timeout(self.answer_timeout, searching).await {
             Ok(found) => found,
-            Err(_) => Err(Fault::Silent { what: what.to_owned(), waited: self.patience }),
+            Err(_) => Err(Fault::Silent { what: what.to_owned(), waited: self.answer_timeout }),
         }
     }
 
     /// Everything that came in at `since` or later.
-    pub(super) fn received_since(&self, since: Mark) -> Vec<Received> {
+    pub(super) fn received_since(&self, since: Mark) -> Vec<ReceivedMessage> {
         let state = self.state();
         state.received[since.0.saturating_sub(state.dropped).min(state.received.len())..].to_vec()
     }
 
     /// Everything that came in at `since` or later and before `until`.
-    pub(super) fn received_between(&self, since: Mark, until: Mark) -> Vec<Received> {
+    pub(super) fn received_between(&self, since: Mark, until: Mark) -> Vec<ReceivedMessage> {
         let mut received = self.received_since(since);
         received.truncate(until.0.saturating_sub(since.0));
         received
@@ -322,7 +345,7 @@ impl Peer {
     }
 
     /// Waits for a message that came after `seen`; false when the connection has ended without one.
-    pub(super) async fn moved_past(&self, seen: Mark) -> bool {
+    pub(super) async fn wait_past(&self, seen: Mark) -> bool {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -338,7 +361,7 @@ impl Peer {
     }
 
     /// Waits until the other side has ended the connection.
-    pub(super) async fn ended(&self, patience: Duration) -> bool {
+    pub(super) async fn wait_for_end(&self, timeout: Duration) -> bool {
         let waiting = async {
             loop {
                 let changed = self.changed.notified();
@@ -350,12 +373,12 @@ impl Peer {
                 changed.await;
             }
         };
-        tokio::time::timeout(patience, waiting).await.is_ok()
+        tokio::time::timeout(timeout, waiting).await.is_ok()
     }
 
     /// How long answers and messages may take.
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
     }
 
     /// Whether the other side has ended the connection.
@@ -364,24 +387,24 @@ impl Peer {
     }
 
     /// What came and should not have, up to now.
-    pub(super) fn strays(&self) -> Vec<String> {
-        self.state().strays.clone()
+    pub(super) fn unexpected(&self) -> Vec<String> {
+        self.state().unexpected.clone()
     }
 
-    fn stray(&self, what: String) {
+    fn record_unexpected(&self, what: String) {
         let mut state = self.state();
-        if state.strays.len() < STRAYS {
-            state.strays.push(what);
+        if state.unexpected.len() < UNEXPECTED_MAX {
+            state.unexpected.push(what);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 /// A request under way.
-pub(super) struct Asked(oneshot::Receiver<Result<Value, Refusal>>);
+pub(super) struct PendingAnswer(oneshot::Receiver<Result<Value, Refusal>>);
 
 /// A place in the record of what came in.
 #[derive(Debug, Clone, Copy)]

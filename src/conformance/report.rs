@@ -8,44 +8,44 @@ use super::case::{Case, Level};
 
 /// What came of one case.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct CaseResult {
     /// The case.
     pub case: &'static Case,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: CaseOutcome,
     /// How long it took.
     pub took: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CaseOutcome {
     Passed,
     Failed(String),
     Skipped(String),
 }
 
-impl Verdict {
+impl CaseResult {
     /// Whether the rule was seen broken.
     pub fn has_failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed(_))
+        matches!(self.outcome, CaseOutcome::Failed(_))
     }
 
     fn word(&self) -> &'static str {
         match self.outcome {
-            Outcome::Passed => "pass",
-            Outcome::Failed(_) => "FAIL",
-            Outcome::Skipped(_) => "skip",
+            CaseOutcome::Passed => "pass",
+            CaseOutcome::Failed(_) => "FAIL",
+            CaseOutcome::Skipped(_) => "skip",
         }
     }
 
     fn detail(&self) -> Option<&str> {
         match &self.outcome {
-            Outcome::Passed => None,
-            Outcome::Failed(detail) | Outcome::Skipped(detail) => Some(detail),
+            CaseOutcome::Passed => None,
+            CaseOutcome::Failed(detail) | CaseOutcome::Skipped(detail) => Some(detail),
         }
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for CaseResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = self.case.level.word();
         write!(f, "{} {} {level:6} {}", self.case.id(), self.word(), self.case.rule)?;
@@ -61,12 +61,12 @@ impl fmt::Display for Verdict {
 
 /// What came of all of them.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ConformanceReport {
     /// In the order of the numbers.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<CaseResult>,
 }
 
-impl Report {
+impl ConformanceReport {
     /// Whether no rule that binds was seen broken.
     pub fn conforms(&self) -> bool {
         self.failed(Level::Must) == 0
@@ -109,7 +109,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformanceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -5,16 +5,16 @@ use std::{ffi::OsString, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    backend::{Backend, BackendError, Launch},
+    backend::{Backend, BackendError, BackendLauncher},
     case::{Case, Fault, Needs},
     cases,
-    editing::Editor,
-    report::{Outcome, Report, Verdict},
-    stage::Stage,
+    context::TestContext,
+    report::{CaseOutcome, CaseResult, ConformanceReport},
+    roles::EditorKind,
 };
 
 /// How long an answer may take, unless somebody says otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest that a case may take altogether, in answers that each take as long as they may.
 const CASE_ANSWERS: u32 = 6;
 
@@ -63,25 +63,25 @@ impl Selection {
 pub async fn run_against(
     command: Vec<OsString>,
     selection: &Selection,
-    patience: Duration,
-    mut tell: impl FnMut(&Verdict),
-) -> Result<Report, BackendError> {
-    let launch = Launch { command, patience };
-    let longest = PATIENCE.max(patience) * CASE_ANSWERS;
-    let mut backend = launch.start(Editor::Plain).await?;
-    let mut report = Report::default();
+    answer_timeout: Duration,
+    mut tell: impl FnMut(&CaseResult),
+) -> Result<ConformanceReport, BackendError> {
+    let launch = BackendLauncher { command, answer_timeout };
+    let longest = ANSWER_TIMEOUT.max(answer_timeout) * CASE_ANSWERS;
+    let mut backend = launch.start(EditorKind::Plain).await?;
+    let mut report = ConformanceReport::default();
     for case in selection.cases() {
         if !backend.is_usable() {
             backend.close().await;
-            backend = launch.start(Editor::Plain).await?;
+            backend = launch.start(EditorKind::Plain).await?;
         }
         let begun = Instant::now();
-        let outcome = match tokio::time::timeout(longest, in_a_prompt(&backend, &launch, case)).await {
-            Ok(Ok(())) => Outcome::Passed,
-            Ok(Err(fault)) => Outcome::Failed(fault.to_string()),
-            Err(_) => Outcome::Failed(format!("the case took longer than {longest:?}")),
+        let outcome = match tokio::time::timeout(longest, run_in_prompt(&backend, &launch, case)).await {
+            Ok(Ok(())) => CaseOutcome::Passed,
+            Ok(Err(fault)) => CaseOutcome::Failed(fault.to_string()),
+            Err(_) => CaseOutcome::Failed(format!("the case took longer than {longest:?}")),
         };
-        let verdict = Verdict { case, outcome, took: begun.elapsed() };
+        let verdict = CaseResult { case, outcome, took: begun.elapsed() };
         tell(&verdict);
         report.verdicts.push(verdict);
     }
@@ -90,41 +90,41 @@ pub async fn run_against(
 }
 
 /// As a real agent works: in a session, while the editor waits for its prompt's end.
-async fn in_a_prompt(backend: &Backend, launch: &Launch, case: &Case) -> Result<(), Fault> {
-    let stage = Stage::open(backend, launch).await?;
+async fn run_in_prompt(backend: &Backend, launch: &BackendLauncher, case: &Case) -> Result<(), Fault> {
+    let stage = TestContext::open(backend, launch).await?;
     let prompt = stage.begin_prompt().await?;
     let result = (case.steps)(stage.clone()).await;
-    stage.leave().await;
+    stage.cleanup().await;
     result?;
     if backend.is_usable() { prompt.end(&stage).await } else { Ok(()) }
 }
 
 /// Runs cases in a session of an editor that is not the suite's.
 pub(super) async fn run_in(
-    stage: impl Fn() -> Stage,
+    stage: impl Fn() -> TestContext,
     selection: &Selection,
-    goes_on: impl Fn() -> bool,
-    mut tell: impl AsyncFnMut(&Verdict),
-) -> Report {
-    let mut report = Report::default();
+    should_continue: impl Fn() -> bool,
+    mut tell: impl AsyncFnMut(&CaseResult),
+) -> ConformanceReport {
+    let mut report = ConformanceReport::default();
     for case in selection.cases() {
         let begun = Instant::now();
         let outcome = if case.needs == Needs::BothSides {
-            Outcome::Skipped("needs the editor's side".to_owned())
-        } else if !goes_on() {
-            Outcome::Skipped("cancelled".to_owned())
+            CaseOutcome::Skipped("needs the editor's side".to_owned())
+        } else if !should_continue() {
+            CaseOutcome::Skipped("cancelled".to_owned())
         } else {
             let stage = stage();
-            let longest = PATIENCE * CASE_ANSWERS;
+            let longest = ANSWER_TIMEOUT * CASE_ANSWERS;
             let result = tokio::time::timeout(longest, (case.steps)(stage.clone())).await;
-            stage.leave().await;
+            stage.cleanup().await;
             match result {
-                Ok(Ok(())) => Outcome::Passed,
-                Ok(Err(fault)) => Outcome::Failed(fault.to_string()),
-                Err(_) => Outcome::Failed(format!("the case took longer than {longest:?}")),
+                Ok(Ok(())) => CaseOutcome::Passed,
+                Ok(Err(fault)) => CaseOutcome::Failed(fault.to_string()),
+                Err(_) => CaseOutcome::Failed(format!("the case took longer than {longest:?}")),
             }
         };
-        let verdict = Verdict { case, outcome, took: begun.elapsed() };
+        let verdict = CaseResult { case, outcome, took: begun.elapsed() };
         tell(&verdict).await;
         report.verdicts.push(verdict);
     }

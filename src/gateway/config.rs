@@ -13,27 +13,27 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{
     OnStop,
-    journaling::{JournalConfig, JournalSection},
+    journal_lifecycle::{JournalConfig, JournalSection},
     metrics::{MetricsAddress, MetricsSection},
-    policies,
+    policy_directory,
 };
 
 use crate::{
-    approval::Terms,
+    approval::ApprovalConfig,
     policy::{PolicyFileError, PolicySet, duration},
-    sandbox::identity,
+    sandbox::host_ids,
     sys::text_file,
-    terminal::Caps,
+    terminal::Quotas,
 };
 
 /// Bytes that a configuration may hold. More is refused.
-const CONFIGURATION_BYTES: u64 = 1 << 20;
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Where the policy comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
-    /// `default.toml` in this folder.
-    Folder(PathBuf),
+    /// `default.toml` in this directory.
+    Directory(PathBuf),
     /// The one that is compiled in, as it is.
     CompiledIn,
     /// The one that is compiled in, with resource limits preferred instead of required.
@@ -49,7 +49,7 @@ pub struct Config {
     pub listen: PathBuf,
     /// Permission bits of that socket. Who may connect may run commands.
     pub socket_mode: u32,
-    /// The folder that the gateway keeps its state in; one gateway at a time.
+    /// The directory that the gateway keeps its state in; one gateway at a time.
     pub state: PathBuf,
     /// Where the policy comes from.
     pub policies: PolicySource,
@@ -59,9 +59,9 @@ pub struct Config {
     /// The host ids that sandboxes' identities are taken from, on a privileged host.
     pub ids: IdRange,
     /// Bounds on sessions and terminals.
-    pub caps: Caps,
+    pub caps: Quotas,
     /// How persons are asked.
-    pub approvals: Terms,
+    pub approvals: ApprovalConfig,
     /// How long a finished terminal that nobody released is kept.
     pub finished_kept: Duration,
     /// How long waits and streams are served after SIGTERM.
@@ -98,7 +98,7 @@ pub struct IdRange {
 impl Default for IdRange {
     /// Above the ranges that distributions hand out to people and to containers.
     fn default() -> Self {
-        Self { first: identity::DEFAULT_FIRST_ID, count: 2 * identity::DEFAULT_PAIRS }
+        Self { first: host_ids::DEFAULT_FIRST_ID, count: 2 * host_ids::DEFAULT_PAIRS }
     }
 }
 
@@ -117,17 +117,19 @@ pub enum ConfigError {
     /// The file is wrong; shown with its place.
     #[error("{0}")]
     File(PolicyFileError),
-    /// The policies folder is no policy.
+    /// The policies directory is no policy.
     #[error(transparent)]
-    Policies(policies::ReadError),
+    Policies(policy_directory::PolicyDirectoryError),
 }
 
 impl ConfigError {
     /// The whole text with what caused it, and the place in a policy file when it is about one.
-    pub(super) fn refusal(self) -> (String, Option<PolicyFileError>) {
+    pub(super) fn into_problem(self) -> (String, Option<PolicyFileError>) {
         match self {
-            Self::Policies(policies::ReadError::File(error)) => (error.to_string(), Some(error)),
-            Self::Policies(error @ policies::ReadError::Read { .. }) => {
+            Self::Policies(policy_directory::PolicyDirectoryError::File(error)) => {
+                (error.to_string(), Some(error))
+            }
+            Self::Policies(error @ policy_directory::PolicyDirectoryError::Read { .. }) => {
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
                 (format!("{error}{}", cause.unwrap_or_default()), None)
             }
@@ -146,8 +148,8 @@ impl Default for Config {
             policies: PolicySource::CompiledIn,
             cgroup: None,
             ids: IdRange::default(),
-            caps: Caps::default(),
-            approvals: Terms::default(),
+            caps: Quotas::default(),
+            approvals: ApprovalConfig::default(),
             finished_kept: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
             on_stop: OnStop::default(),
@@ -161,7 +163,7 @@ impl Default for Config {
 impl Config {
     /// The configuration of a file; what it leaves out has its default.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = text_file::read_text(path, CONFIGURATION_BYTES)
+        let text = text_file::read_text(path, CONFIG_BYTES_MAX)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Ok(Self { file: Some(path.to_owned()), ..Self::parse(&path.display().to_string(), &text)? })
     }
@@ -178,7 +180,7 @@ impl Config {
             listen: parsed.listen.unwrap_or(default.listen),
             socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
             state: parsed.state.unwrap_or(default.state),
-            policies: parsed.policies.map_or(default.policies, PolicySource::Folder),
+            policies: parsed.policies.map_or(default.policies, PolicySource::Directory),
             cgroup: parsed.cgroup,
             ids: parsed.ids.unwrap_or_default(),
             caps: parsed.caps,
@@ -196,24 +198,24 @@ impl Config {
     ///
     /// # Errors
     /// When the current directory is gone.
-    pub(super) fn completed(&self) -> Result<Self, ConfigError> {
-        let complete = |path: &PathBuf| {
+    pub(super) fn with_absolute_paths(&self) -> Result<Self, ConfigError> {
+        let absolute = |path: &PathBuf| {
             std::path::absolute(path).map_err(|source| ConfigError::Read { path: path.clone(), source })
         };
         let policies = match &self.policies {
-            PolicySource::Folder(path) => PolicySource::Folder(complete(path)?),
+            PolicySource::Directory(path) => PolicySource::Directory(absolute(path)?),
             compiled_in => compiled_in.clone(),
         };
         Ok(Self {
-            file: self.file.as_ref().map(complete).transpose()?,
-            state: complete(&self.state)?,
+            file: self.file.as_ref().map(absolute).transpose()?,
+            state: absolute(&self.state)?,
             policies,
             ..self.clone()
         })
     }
 
     /// What `provost run` starts by itself: private state, limits preferred, nothing left behind. The socket and
-    /// the state folder are made by [`embed`](super::embed).
+    /// the state directory are made by [`embed`](super::embed).
     pub fn embedded() -> Self {
         Self {
             policies: PolicySource::CompiledInPreferringLimits,
@@ -232,7 +234,7 @@ impl PolicySource {
         match self {
             Self::CompiledIn => Ok(PolicySet::compiled_in()),
             Self::CompiledInPreferringLimits => Ok(PolicySet::compiled_in().preferring_limits()),
-            Self::Folder(folder) => policies::read(folder).map_err(ConfigError::Policies),
+            Self::Directory(directory) => policy_directory::read(directory).map_err(ConfigError::Policies),
         }
     }
 }
@@ -240,7 +242,7 @@ impl PolicySource {
 /// Where a gateway listens, and a client looks, when nothing is said: `/run/provost/provost.sock` for root,
 /// else `$XDG_RUNTIME_DIR/provost/provost.sock`, else `/tmp/provost-UID/provost.sock`.
 pub fn default_listen() -> PathBuf {
-    runtime_folder().join("provost.sock")
+    runtime_directory().join("provost.sock")
 }
 
 /// Where a gateway keeps its state when nothing is said: `/var/lib/provost` for root, else `state` beside its socket.
@@ -248,18 +250,18 @@ pub fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         PathBuf::from("/var/lib/provost")
     } else {
-        runtime_folder().join("state")
+        runtime_directory().join("state")
     }
 }
 
 /// Private to the user.
-pub(super) fn runtime_folder() -> PathBuf {
+pub(super) fn runtime_directory() -> PathBuf {
     let user = nix::unistd::geteuid();
     if user.is_root() {
         return PathBuf::from("/run/provost");
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) if Path::new(&folder).is_absolute() => PathBuf::from(folder).join("provost"),
+        Some(directory) if Path::new(&directory).is_absolute() => PathBuf::from(directory).join("provost"),
         _ => PathBuf::from(format!("/tmp/provost-{user}")),
     }
 }
@@ -276,9 +278,9 @@ struct ConfigFile {
     cgroup: Option<PathBuf>,
     ids: Option<IdRange>,
     #[serde(default)]
-    caps: Caps,
+    caps: Quotas,
     #[serde(default)]
-    approvals: Terms,
+    approvals: ApprovalConfig,
     #[serde(default, with = "duration::optional")]
     finished_kept: Option<Duration>,
     #[serde(default, with = "duration::optional")]
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(config.socket_mode, 0o660);
         assert_eq!(config.finished_kept, Duration::from_secs(300));
         assert_eq!(config.caps.live_terminals_per_session, 3);
-        assert_eq!(config.caps.sessions_per_principal, Caps::default().sessions_per_principal);
+        assert_eq!(config.caps.sessions_per_principal, Quotas::default().sessions_per_principal);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What a gateway could not take back, and left as it is: listed in the state folder, for `provost doctor` to show and
+//! What a gateway could not take back, and left as it is: listed in the state directory, for `provost doctor` to show and
 //! `provost reap` to clear.
 //!
-//! The list is made anew at each start, because another start may do better: an older or newer build, a supervisor
+//! The list is made again at each start, because another start may do better: an older or newer build, a supervisor
 //! that was stopped and goes on. Nothing on it is touched by the gateway that wrote it.
 
 use std::{
@@ -12,32 +12,32 @@ use std::{
 
 use crate::{
     proto::state::{QuarantineRecord, QuarantinedRecord},
-    record::{self, ReadError},
-    sandbox::leftover::{self, EndError},
-    terminal::roll,
+    sandbox::stale::{self, RemoveStaleError},
+    statefile::{self, StatefileError},
+    terminal::terminal_log,
 };
 
-/// The list's name in the state folder.
+/// The list's name in the state directory.
 const NAME: &str = "quarantine";
 
 /// What something on the list is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum QuarantineKind {
     /// A session's file.
     Session,
-    /// A sandbox's folder, and what may live in it.
+    /// A sandbox's directory, and what may live in it.
     Sandbox,
     /// A session's damaged roll of its terminals, put aside.
-    Roll,
+    TerminalLog,
 }
 
-impl Kind {
+impl QuarantineKind {
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
             Self::Sandbox => "sandbox",
-            Self::Roll => "roll",
+            Self::TerminalLog => "roll",
         }
     }
 }
@@ -46,15 +46,15 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantined {
     /// What it is.
-    pub kind: Kind,
-    /// The name of its file or folder.
+    pub kind: QuarantineKind,
+    /// The name of its file or directory.
     pub id: String,
     /// Why, for people.
-    pub why: String,
+    pub reason: String,
 }
 
 impl Quarantined {
-    pub(super) fn new(kind: Kind, id: String, error: &dyn Error) -> Self {
+    pub(super) fn new(kind: QuarantineKind, id: String, error: &dyn Error) -> Self {
         let mut why = error.to_string();
         let mut cause = error.source();
         while let Some(deeper) = cause {
@@ -65,20 +65,20 @@ impl Quarantined {
             }
             cause = deeper.source();
         }
-        Self::because(kind, id, why)
+        Self::with_reason(kind, id, why)
     }
 
-    /// Its file or folder.
-    pub(super) fn place(&self, state: &Path) -> PathBuf {
+    /// Its file or directory.
+    pub(super) fn path(&self, state: &Path) -> PathBuf {
         match self.kind {
-            Kind::Session => state.join("sessions").join(&self.id),
-            Kind::Sandbox => state.join("sandboxes").join(&self.id),
-            Kind::Roll => roll::damaged_file(state, &self.id),
+            QuarantineKind::Session => state.join("sessions").join(&self.id),
+            QuarantineKind::Sandbox => state.join("sandboxes").join(&self.id),
+            QuarantineKind::TerminalLog => terminal_log::damaged_file(state, &self.id),
         }
     }
 
-    pub(super) fn because(kind: Kind, id: String, why: String) -> Self {
-        Self { kind, id, why }
+    pub(super) fn with_reason(kind: QuarantineKind, id: String, reason: String) -> Self {
+        Self { kind, id, reason }
     }
 }
 
@@ -90,10 +90,10 @@ pub enum ReapError {
     NotListed(String),
     /// The list cannot be read.
     #[error("the list of what was left")]
-    List(#[from] ReadError),
+    List(#[from] StatefileError),
     /// The sandbox may be alive.
     #[error("the sandbox {0} cannot be ended")]
-    Sandbox(String, #[source] EndError),
+    Sandbox(String, #[source] RemoveStaleError),
     /// The file cannot be removed.
     #[error("the file {} cannot be removed", crate::printable::path(.0))]
     File(PathBuf, #[source] io::Error),
@@ -106,10 +106,10 @@ pub enum ReapError {
 ///
 /// # Errors
 /// [`ReadError`] when there is a list that cannot be read.
-pub fn list(state: &Path) -> Result<Vec<Quarantined>, ReadError> {
-    match record::read::<QuarantineRecord>(&state.join(NAME)) {
+pub fn list(state: &Path) -> Result<Vec<Quarantined>, StatefileError> {
+    match statefile::read::<QuarantineRecord>(&state.join(NAME)) {
         Ok(list) => Ok(list.all.into_iter().filter_map(from_record).collect()),
-        Err(ReadError::Read(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
@@ -119,17 +119,18 @@ pub fn list(state: &Path) -> Result<Vec<Quarantined>, ReadError> {
 /// # Errors
 /// [`ReapError`].
 pub fn reap(state: &Path, id: &str) -> Result<(), ReapError> {
-    let mut all = list(state)?;
-    let place = all.iter().position(|one| one.id == id).ok_or_else(|| ReapError::NotListed(id.to_owned()))?;
-    let what = all[place].place(state);
-    match all[place].kind {
-        Kind::Sandbox => {
-            leftover::end(&what).map_err(|error| ReapError::Sandbox(id.to_owned(), error))?;
+    let mut entries = list(state)?;
+    let index =
+        entries.iter().position(|one| one.id == id).ok_or_else(|| ReapError::NotListed(id.to_owned()))?;
+    let path = entries[index].path(state);
+    match entries[index].kind {
+        QuarantineKind::Sandbox => {
+            stale::remove(&path).map_err(|error| ReapError::Sandbox(id.to_owned(), error))?;
         }
-        Kind::Session | Kind::Roll => remove(what)?,
+        QuarantineKind::Session | QuarantineKind::TerminalLog => remove(path)?,
     }
-    all.remove(place);
-    write(state, &all).map_err(ReapError::Write)
+    entries.remove(index);
+    write(state, &entries).map_err(ReapError::Write)
 }
 
 fn remove(file: PathBuf) -> Result<(), ReapError> {
@@ -140,33 +141,35 @@ fn remove(file: PathBuf) -> Result<(), ReapError> {
 }
 
 /// Says and lists what was left.
-pub(super) fn report(state: &Path, all: &[Quarantined]) {
-    for one in all {
-        tracing::error!(kind = one.kind.name(), id = %one.id, why = %one.why, "not taken back, and left as it is: see `provost doctor`");
+pub(super) fn report(state: &Path, entries: &[Quarantined]) {
+    for one in entries {
+        tracing::error!(kind = one.kind.name(), id = %one.id, why = %one.reason, "not taken back, and left as it is: see `provost doctor`");
     }
-    if let Err(error) = write(state, all) {
+    if let Err(error) = write(state, entries) {
         tracing::error!(error = %error, "cannot write the list of what was not taken back");
     }
 }
 
-fn write(state: &Path, all: &[Quarantined]) -> io::Result<()> {
+fn write(state: &Path, entries: &[Quarantined]) -> io::Result<()> {
     let path = state.join(NAME);
-    match all {
+    match entries {
         [] => match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         },
-        _ => record::write(&path, &QuarantineRecord { all: all.iter().map(to_record).collect() }),
+        _ => statefile::write(&path, &QuarantineRecord { all: entries.iter().map(to_record).collect() }),
     }
 }
 
-fn to_record(one: &Quarantined) -> QuarantinedRecord {
-    QuarantinedRecord { kind: one.kind.name().to_owned(), id: one.id.clone(), why: one.why.clone() }
+fn to_record(entry: &Quarantined) -> QuarantinedRecord {
+    QuarantinedRecord { kind: entry.kind.name().to_owned(), id: entry.id.clone(), why: entry.reason.clone() }
 }
 
 /// Names that lead elsewhere, and kinds of a later version, are none of ours to touch.
-fn from_record(one: QuarantinedRecord) -> Option<Quarantined> {
-    let kind = [Kind::Session, Kind::Sandbox, Kind::Roll].into_iter().find(|kind| kind.name() == one.kind)?;
-    let is_plain = !one.id.is_empty() && !one.id.contains('/') && one.id != "." && one.id != "..";
-    is_plain.then_some(Quarantined { kind, id: one.id, why: one.why })
+fn from_record(record: QuarantinedRecord) -> Option<Quarantined> {
+    let kind = [QuarantineKind::Session, QuarantineKind::Sandbox, QuarantineKind::TerminalLog]
+        .into_iter()
+        .find(|kind| kind.name() == record.kind)?;
+    let is_plain = !record.id.is_empty() && !record.id.contains('/') && record.id != "." && record.id != "..";
+    is_plain.then_some(Quarantined { kind, id: record.id, reason: record.why })
 }

@@ -19,11 +19,11 @@ const WORKERS: usize = 2;
 /// Threads for calls that block, at most.
 const MAX_BLOCKING_THREADS: usize = 16;
 /// Of these, the ones that are there from the start. A read of the terminal or of stdin can hold one for ever.
-const KEPT_BLOCKING_THREADS: usize = 4;
+const MIN_BLOCKING_THREADS: usize = 4;
 /// A thread that has nothing to do stays, because the system may not give another one.
-const KEPT_FOR: Duration = Duration::from_secs(365 * 86_400);
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 86_400);
 /// How long threads that were started may take to run.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The runtime that a gateway is made for.
 ///
@@ -32,11 +32,11 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub fn runtime() -> io::Result<Runtime> {
     allocator::return_large_blocks();
     signals::ignore_file_size_limit();
-    check_that_threads_can_be_had(WORKERS + KEPT_BLOCKING_THREADS)?;
+    check_thread_limit(WORKERS + MIN_BLOCKING_THREADS)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
-        .thread_keep_alive(KEPT_FOR)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .thread_name("provost")
         .enable_all()
         .build()?;
@@ -50,7 +50,7 @@ pub fn runtime() -> io::Result<Runtime> {
 }
 
 /// Starts that many threads at once and ends them.
-fn check_that_threads_can_be_had(count: usize) -> io::Result<()> {
+fn check_thread_limit(count: usize) -> io::Result<()> {
     let (release, released) = mpsc::sync_channel::<()>(0);
     let released = Arc::new(std::sync::Mutex::new(released));
     let mut started = Vec::with_capacity(count);
@@ -77,17 +77,17 @@ fn check_that_threads_can_be_had(count: usize) -> io::Result<()> {
 
 /// Has the pool start the threads that it keeps, by giving it that many calls that wait for one another.
 fn start_blocking_threads(runtime: &Runtime) -> io::Result<()> {
-    let all = Arc::new(Barrier::new(KEPT_BLOCKING_THREADS));
-    let (tell, told) = mpsc::sync_channel(KEPT_BLOCKING_THREADS);
-    for _ in 0..KEPT_BLOCKING_THREADS {
-        let (all, tell) = (all.clone(), tell.clone());
+    let all = Arc::new(Barrier::new(MIN_BLOCKING_THREADS));
+    let (started_sender, started) = mpsc::sync_channel(MIN_BLOCKING_THREADS);
+    for _ in 0..MIN_BLOCKING_THREADS {
+        let (all, tell) = (all.clone(), started_sender.clone());
         runtime.spawn_blocking(move || {
             all.wait();
             // The receiver is gone only when the time was over.
             let _ = tell.send(());
         });
     }
-    told.recv_timeout(START_LIMIT).map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
+    started.recv_timeout(START_TIMEOUT).map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
         // All kept ones but one are held; what comes next still has a thread.
         let (release, released) = mpsc::sync_channel::<()>(0);
         let released = Arc::new(std::sync::Mutex::new(released));
-        for _ in 1..KEPT_BLOCKING_THREADS {
+        for _ in 1..MIN_BLOCKING_THREADS {
             let released = released.clone();
             runtime.spawn_blocking(move || drop(released.lock().map(|released| released.recv())));
         }

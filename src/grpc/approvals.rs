@@ -9,12 +9,12 @@ use tonic::{Request, Response, Status};
 
 use super::{
     caller,
-    errors::{self, Missing},
-    fields, pages, streams,
+    errors::{self, ResourceKind},
+    pagination, request, streams,
 };
 use crate::{
-    approval::{Answer, Approval, ApprovalId, Asking, Book, Said, State},
-    policy::Program,
+    approval::{Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, RequestMode},
+    policy::CommandSpec,
     proto::v1::{
         Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalState, ListApprovalsRequest,
         ListApprovalsResponse, ResolveApprovalRequest, WatchApprovalsRequest,
@@ -34,7 +34,7 @@ pub struct ApprovalsService {
 }
 
 impl ApprovalsService {
-    fn book(&self) -> &Arc<Book> {
+    fn store(&self) -> &Arc<ApprovalStore> {
         self.terminals.approvals()
     }
 
@@ -45,10 +45,10 @@ impl ApprovalsService {
         }
         let own = self.sessions.find(caller, id);
         let found = own.or_else(|| {
-            let id = SessionId::parse(id).filter(|_| self.book().shows_all(caller))?;
+            let id = SessionId::parse(id).filter(|_| self.store().sees_all(caller))?;
             self.sessions.all().into_iter().find(|session| session.id == id)
         });
-        found.map(Some).ok_or_else(|| errors::not_found(Missing::Session))
+        found.map(Some).ok_or_else(|| errors::not_found(ResourceKind::Session))
     }
 }
 
@@ -62,14 +62,16 @@ impl Service for ApprovalsService {
     ) -> Result<Response<ListApprovalsResponse>, Status> {
         let caller = caller(&request)?.principal;
         let ListApprovalsRequest { session_id, pending_only, page_size, page_token } = request.get_ref();
-        let page = pages::wanted(*page_size, page_token, ApprovalId::parse).map_err(errors::bad_field)?;
+        let page =
+            pagination::parse_page(*page_size, page_token, ApprovalId::parse).map_err(errors::bad_field)?;
         let session = self.find_session(caller, session_id)?.map(|session| session.id);
-        let mut approvals = self.book().list(caller, session);
+        let mut approvals = self.store().list(caller, session);
         approvals.retain(|approval| {
-            (!pending_only || approval.state == State::Pending)
+            (!pending_only || approval.state == ApprovalStatus::Pending)
                 && page.after.is_none_or(|after| approval.id() > after)
         });
-        let (approvals, next_page_token) = page.fill(approvals, word, |approval| approval.id().to_string());
+        let (approvals, next_page_token) =
+            page.fill(approvals, approval_message, |approval| approval.id().to_string());
         Ok(Response::new(ListApprovalsResponse { approvals, next_page_token }))
     }
 
@@ -79,13 +81,18 @@ impl Service for ApprovalsService {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let caller = caller(&request)?.principal;
         let session = self.find_session(caller, &request.get_ref().session_id)?;
-        let changes = self.book().changes();
-        let mut watch =
-            Watch { book: self.book().clone(), caller, session, changes, present: VecDeque::new() };
-        watch.take_in_present();
+        let changes = self.store().changes();
+        let mut watch = ApprovalWatch {
+            store: self.store().clone(),
+            caller,
+            session,
+            changes,
+            snapshot: VecDeque::new(),
+        };
+        watch.load_snapshot();
         let stream = unfold(watch, |mut watch| async move {
             let approval = watch.next().await?;
-            Some((Ok(word(&approval)), watch))
+            Some((Ok(approval_message(&approval)), watch))
         });
         Ok(Response::new(Box::pin(stream)))
     }
@@ -95,54 +102,57 @@ impl Service for ApprovalsService {
         request: Request<ResolveApprovalRequest>,
     ) -> Result<Response<ApprovalWord>, Status> {
         let caller = caller(&request)?.principal;
-        let resolution = fields::resolution(request.into_inner()).map_err(errors::bad_field)?;
-        let id = resolution.id.ok_or_else(|| errors::not_found(Missing::Approval))?;
+        let resolution = request::approval_answer(request.into_inner()).map_err(errors::bad_field)?;
+        let id = resolution.id.ok_or_else(|| errors::not_found(ResourceKind::Approval))?;
         let answer = Answer {
-            said: resolution.said,
+            decision: resolution.decision,
             approver: caller,
             on_behalf_of: resolution.on_behalf_of,
             comment: resolution.comment,
             at: SystemTime::now(),
         };
-        let approval = self.terminals.resolve(id, answer).await.map_err(|error| errors::answer(&error))?;
-        Ok(Response::new(word(&approval)))
+        let approval =
+            self.terminals.resolve(id, answer).await.map_err(|error| errors::resolve_approval(&error))?;
+        Ok(Response::new(approval_message(&approval)))
     }
 }
 
 /// What is open, then every change.
-struct Watch {
-    book: Arc<Book>,
+struct ApprovalWatch {
+    store: Arc<ApprovalStore>,
     caller: Principal,
     session: Option<Arc<Session>>,
     changes: Receiver<Approval>,
-    present: VecDeque<Approval>,
+    snapshot: VecDeque<Approval>,
 }
 
-impl Watch {
+impl ApprovalWatch {
     fn session_id(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.id)
     }
 
-    fn take_in_present(&mut self) {
-        let open = |approval: &Approval| matches!(approval.state, State::Pending | State::Approved);
-        let list = self.book.list(self.caller, self.session_id());
-        self.present = list.into_iter().filter(open).collect();
+    fn load_snapshot(&mut self) {
+        let open = |approval: &Approval| {
+            matches!(approval.state, ApprovalStatus::Pending | ApprovalStatus::Approved)
+        };
+        let list = self.store.list(self.caller, self.session_id());
+        self.snapshot = list.into_iter().filter(open).collect();
     }
 
     async fn next(&mut self) -> Option<Approval> {
         loop {
-            if let Some(approval) = self.present.pop_front() {
+            if let Some(approval) = self.snapshot.pop_front() {
                 return Some(approval);
             }
             tokio::select! {
                 // What became of the questions is told before the end that made it so.
                 biased;
                 change = self.changes.recv() => match change {
-                    Ok(approval) if self.book.concerns(&approval, self.caller, self.session_id()) => {
+                    Ok(approval) if self.store.is_visible_in(&approval, self.caller, self.session_id()) => {
                         return Some(approval);
                     }
                     Ok(_) => {}
-                    Err(RecvError::Lagged(_)) => self.take_in_present(),
+                    Err(RecvError::Lagged(_)) => self.load_snapshot(),
                     Err(RecvError::Closed) => return None,
                 },
                 () = streams::closed(self.session.as_deref()) => return None,
@@ -152,42 +162,42 @@ impl Watch {
 }
 
 /// An approval, at this moment.
-fn word(approval: &Approval) -> ApprovalWord {
-    let asked = &approval.asked;
-    let wanted = &asked.wanted;
-    let (command, args, shell_line) = match &wanted.program {
-        Program::Command { command, args } => (command.clone(), args.clone(), false),
-        Program::ShellLine(line) => (line.clone(), Vec::new(), true),
+fn approval_message(approval: &Approval) -> ApprovalWord {
+    let asked = &approval.request;
+    let request = &asked.action;
+    let (command, args, shell_line) = match &request.program {
+        CommandSpec::Argv { command, args } => (command.clone(), args.clone(), false),
+        CommandSpec::ShellLine(line) => (line.clone(), Vec::new(), true),
     };
     ApprovalWord {
         id: approval.id().to_string(),
-        state: state(approval.state).into(),
-        session_id: wanted.session.to_string(),
-        principal: wanted.principal.to_string(),
-        asks_about: wanted.question.command.clone(),
+        state: state_message(approval.state).into(),
+        session_id: request.session.to_string(),
+        principal: request.principal.to_string(),
+        asks_about: request.question.command.clone(),
         command,
         args,
         shell_line,
-        cwd: wanted.cwd.clone(),
-        profile: wanted.profile.clone(),
-        env_names: wanted.env_names.clone(),
-        rule: wanted.question.rule.clone(),
-        reason: wanted.question.reason.clone().unwrap_or_default(),
-        request_digest: wanted.question.digest.to_string(),
-        generation: wanted.question.generation,
+        cwd: request.cwd.clone(),
+        profile: request.profile.clone(),
+        env_names: request.env_names.clone(),
+        rule: request.question.rule.clone(),
+        reason: request.question.reason.clone().unwrap_or_default(),
+        request_digest: request.question.digest.to_string(),
+        generation: request.question.generation,
         created_at: Some(timestamp(asked.at)),
         expires_at: Some(timestamp(approval.expires_at)),
-        waited_for: asked.asking == Asking::Waiting,
-        request_id: wanted.request_id.clone().unwrap_or_default(),
-        answer: approval.answer.as_deref().map(answer),
+        waited_for: asked.mode == RequestMode::Waiting,
+        request_id: request.request_id.clone().unwrap_or_default(),
+        answer: approval.answer.as_deref().map(answer_message),
     }
 }
 
-fn answer(answer: &Answer) -> ApprovalAnswer {
+fn answer_message(answer: &Answer) -> ApprovalAnswer {
     ApprovalAnswer {
-        decision: match answer.said {
-            Said::Yes => ApprovalDecision::Approve,
-            Said::No => ApprovalDecision::Deny,
+        decision: match answer.decision {
+            ApproverDecision::Approve => ApprovalDecision::Approve,
+            ApproverDecision::Deny => ApprovalDecision::Deny,
         }
         .into(),
         approver: answer.approver.to_string(),
@@ -197,14 +207,14 @@ fn answer(answer: &Answer) -> ApprovalAnswer {
     }
 }
 
-fn state(state: State) -> ApprovalState {
+fn state_message(state: ApprovalStatus) -> ApprovalState {
     match state {
-        State::Pending => ApprovalState::Pending,
-        State::Approved => ApprovalState::Approved,
-        State::Used => ApprovalState::Used,
-        State::Denied => ApprovalState::Denied,
-        State::Expired => ApprovalState::Expired,
-        State::Withdrawn => ApprovalState::Withdrawn,
-        State::Superseded => ApprovalState::Superseded,
+        ApprovalStatus::Pending => ApprovalState::Pending,
+        ApprovalStatus::Approved => ApprovalState::Approved,
+        ApprovalStatus::Used => ApprovalState::Used,
+        ApprovalStatus::Denied => ApprovalState::Denied,
+        ApprovalStatus::Expired => ApprovalState::Expired,
+        ApprovalStatus::Withdrawn => ApprovalState::Withdrawn,
+        ApprovalStatus::Superseded => ApprovalState::Superseded,
     }
 }

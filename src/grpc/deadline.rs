@@ -9,13 +9,13 @@ use tonic::metadata::MetadataMap;
 const HEAD_START_MIN: Duration = Duration::from_millis(3);
 const HEAD_START_MAX: Duration = Duration::from_millis(50);
 /// Of the whole time, one part in that many.
-const HEAD_START_PART: u32 = 10;
+const HEAD_START_DIVISOR: u32 = 10;
 
 /// How long an answer may take; `None`: as long as it takes.
-pub fn of(metadata: &MetadataMap) -> Option<Duration> {
+pub fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     parse(text).map(|timeout| {
-        let head_start = (timeout / HEAD_START_PART).clamp(HEAD_START_MIN, HEAD_START_MAX);
+        let head_start = (timeout / HEAD_START_DIVISOR).clamp(HEAD_START_MIN, HEAD_START_MAX);
         timeout.saturating_sub(head_start)
     })
 }

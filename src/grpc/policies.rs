@@ -10,12 +10,12 @@ use tonic::{Request, Response, Status};
 
 use super::{
     caller,
-    errors::{self, Missing},
-    fields,
+    errors::{self, ResourceKind},
+    request,
 };
 use crate::{
     policy::{
-        PolicyFileError, PolicySet, Refusal, Replaced,
+        FailedLoad, LoadOutcome, PolicyFileError, PolicySet,
         explain::{self, Explanation},
     },
     proto::v1::{
@@ -29,15 +29,15 @@ use crate::{
 
 /// What became of a load that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reloaded {
+pub enum ReloadOutcome {
     /// The files are a policy.
-    Taken(Replaced),
+    Valid(LoadOutcome),
     /// They are not.
     Refused,
 }
 
 /// Where a load is asked for.
-pub type Reloads = mpsc::Sender<oneshot::Sender<Reloaded>>;
+pub type ReloadSender = mpsc::Sender<oneshot::Sender<ReloadOutcome>>;
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -47,14 +47,14 @@ pub struct PoliciesService {
     /// All terminals, with the policy that judges.
     pub terminals: Arc<Terminals>,
     /// Who loads.
-    pub reloads: Reloads,
+    pub reloads: ReloadSender,
 }
 
 impl PoliciesService {
     fn policy(&self, caller: Principal) -> Policy {
         let in_force = self.terminals.policy();
         // In this order: a load between the two shows as a newer load of the older policy, and not as a wrong one.
-        let (set, loading) = (in_force.current(), in_force.loading());
+        let (set, loading) = (in_force.current(), in_force.load_status());
         let default_profile = set.profile(None).map(|(name, _)| name.to_string());
         let may_read = self.terminals.approvals().is_administrator(caller);
         Policy {
@@ -65,10 +65,10 @@ impl PoliciesService {
             profiles: profiles(&set),
             default_profile: default_profile.unwrap_or_default(),
             loaded_at: Some(timestamp(UNIX_EPOCH + Duration::from_millis(loading.loaded_at_unix_ms))),
-            refused: loading.problem.as_ref().map(|refusal| refused(refusal, may_read)),
+            refused: loading.last_failure.as_ref().map(|refusal| problem_message(refusal, may_read)),
             loads: loading.loads,
             unchanged_loads: loading.unchanged,
-            refused_loads: loading.refused,
+            refused_loads: loading.failed,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Service for PoliciesService {
         request: Request<CheckPolicyRequest>,
     ) -> Result<Response<CheckPolicyResponse>, Status> {
         caller(&request)?;
-        let files = fields::policy_files(request.into_inner()).map_err(errors::bad_field)?;
+        let files = request::policy_files(request.into_inner()).map_err(errors::bad_field)?;
         // Thousands of rules take a while.
         let checked = tokio::task::spawn_blocking(move || {
             let files: Vec<(&str, &str)> =
@@ -96,7 +96,7 @@ impl Service for PoliciesService {
                 profiles: profiles(&set),
             },
             Err(error) => CheckPolicyResponse {
-                problem: Some(PolicyProblem { shown: error.to_string(), ..place(&error) }),
+                problem: Some(PolicyProblem { shown: error.to_string(), ..problem_location(&error) }),
                 ..CheckPolicyResponse::default()
             },
         }))
@@ -106,12 +106,12 @@ impl Service for PoliciesService {
         let caller = caller(&request)?.principal;
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.sessions.find(caller, &create.session_id);
-        let session = session.ok_or_else(|| errors::not_found(Missing::Session))?;
-        fields::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
-        let new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
+        let session = session.ok_or_else(|| errors::not_found(ResourceKind::Session))?;
+        request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
+        let new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         let explained = self.terminals.explain(&new).await;
-        let explained = explained.map_err(|overdue| errors::host(&overdue, overdue.to_string()))?;
-        Ok(Response::new(explanation(explained)))
+        let explained = explained.map_err(|overdue| errors::file_system(&overdue, overdue.to_string()))?;
+        Ok(Response::new(explanation_message(explained)))
     }
 
     async fn get(&self, request: Request<GetPolicyRequest>) -> Result<Response<Policy>, Status> {
@@ -131,8 +131,8 @@ impl Service for PoliciesService {
         self.reloads.send(answer).await.map_err(|_| errors::draining())?;
         let reloaded = answered.await.map_err(|_| errors::draining())?;
         let changed = match reloaded {
-            Reloaded::Taken(Replaced::By(_)) => true,
-            Reloaded::Taken(Replaced::Unchanged) | Reloaded::Refused => false,
+            ReloadOutcome::Valid(LoadOutcome::Replaced(_)) => true,
+            ReloadOutcome::Valid(LoadOutcome::Unchanged) | ReloadOutcome::Refused => false,
         };
         Ok(Response::new(ReloadPolicyResponse { policy: Some(self.policy(caller)), changed }))
     }
@@ -147,9 +147,9 @@ fn profiles(set: &PolicySet) -> Vec<String> {
 }
 
 /// Why the files were refused; with their text only for who may read them.
-fn refused(refusal: &Refusal, may_read: bool) -> PolicyProblem {
+fn problem_message(refusal: &FailedLoad, may_read: bool) -> PolicyProblem {
     let problem = match &refusal.place {
-        Some(error) => place(error),
+        Some(error) => problem_location(error),
         None => PolicyProblem { problem: refusal.problem.clone(), ..PolicyProblem::default() },
     };
     let shown = if may_read { refusal.problem.clone() } else { String::new() };
@@ -157,7 +157,7 @@ fn refused(refusal: &Refusal, may_read: bool) -> PolicyProblem {
     PolicyProblem { shown, at: Some(at), ..problem }
 }
 
-fn place(error: &PolicyFileError) -> PolicyProblem {
+fn problem_location(error: &PolicyFileError) -> PolicyProblem {
     PolicyProblem {
         problem: error.problem.clone(),
         file: error.file.clone(),
@@ -168,14 +168,14 @@ fn place(error: &PolicyFileError) -> PolicyProblem {
     }
 }
 
-fn explanation(explanation: Explanation) -> ExplanationWord {
+fn explanation_message(explanation: Explanation) -> ExplanationWord {
     ExplanationWord {
         decision: explanation.decision,
         rule: explanation.rule.unwrap_or_default(),
         because: explanation.because,
         generation: explanation.generation,
         policy_digest: explanation.policy,
-        commands: explanation.commands.into_iter().map(command).collect(),
+        commands: explanation.commands.into_iter().map(command_message).collect(),
         observed: explanation
             .observed
             .into_iter()
@@ -186,11 +186,11 @@ fn explanation(explanation: Explanation) -> ExplanationWord {
                 ..Default::default()
             })
             .collect(),
-        run: explanation.run.map(run),
+        run: explanation.run.map(run_message),
     }
 }
 
-fn command(command: explain::Command) -> ExplainedCommand {
+fn command_message(command: explain::CommandExplanation) -> ExplainedCommand {
     let matched = command.matched.into_iter().map(|it| MatchedRule {
         rule: it.rule,
         decision: it.decision,
@@ -207,7 +207,7 @@ fn command(command: explain::Command) -> ExplainedCommand {
     }
 }
 
-fn run(run: explain::Run) -> ExplainedRun {
+fn run_message(run: explain::PlannedRun) -> ExplainedRun {
     v1::ExplainedRun {
         profile: run.profile,
         argv: run.argv,

@@ -6,8 +6,8 @@ use tonic::{Request, Response, Status};
 
 use super::{
     caller,
-    errors::{self, Missing},
-    fields, pages, render,
+    errors::{self, ResourceKind},
+    pagination, request, response,
 };
 use crate::{
     proto::v1::{
@@ -18,7 +18,7 @@ use crate::{
     session::{OpenError, Peer, Session, SessionId, Sessions},
     terminal::{
         Terminals,
-        closing::{self, Why},
+        closing::{self, CloseReason},
         opening, records,
     },
 };
@@ -34,11 +34,11 @@ pub struct SessionsService {
 
 impl SessionsService {
     fn find(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
-        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(Missing::Session))
+        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
     }
 
     fn render(&self, session: &Session) -> SessionWord {
-        render::session(session, self.terminals.counts(session.id))
+        response::session(session, self.terminals.session_usage(session.id))
     }
 }
 
@@ -47,11 +47,11 @@ impl Service for SessionsService {
     async fn create(&self, request: Request<CreateSessionRequest>) -> Result<Response<SessionWord>, Status> {
         let peer = caller(&request)?;
         if self.terminals.is_draining() {
-            return Err(errors::open(&OpenError::Draining));
+            return Err(errors::session_error(&OpenError::Draining));
         }
-        let new = fields::new_session(request.into_inner()).map_err(errors::bad_field)?;
+        let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
         let opened = opening::open(&self.sessions, &self.terminals, &peer, new).await;
-        let session = opened.map_err(|error| errors::opening(&error))?;
+        let session = opened.map_err(|error| errors::open_session(&error))?;
         Ok(Response::new(self.render(&session)))
     }
 
@@ -67,7 +67,8 @@ impl Service for SessionsService {
     ) -> Result<Response<ListSessionsResponse>, Status> {
         let peer = caller(&request)?;
         let ListSessionsRequest { page_size, page_token } = request.get_ref();
-        let page = pages::wanted(*page_size, page_token, SessionId::parse).map_err(errors::bad_field)?;
+        let page =
+            pagination::parse_page(*page_size, page_token, SessionId::parse).map_err(errors::bad_field)?;
         let mut sessions = self.sessions.list(peer.principal);
         sessions.retain(|session| page.after.is_none_or(|after| session.id > after));
         let (sessions, next_page_token) =
@@ -81,18 +82,18 @@ impl Service for SessionsService {
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        closing::close(&self.terminals, &self.sessions, &session, Why::Asked, None).await;
+        closing::close(&self.terminals, &self.sessions, &session, CloseReason::Requested, None).await;
         Ok(Response::new(CloseSessionResponse {}))
     }
 
     async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        let sighting = fields::sighting(request.get_ref().sighting).map_err(errors::bad_field)?;
+        let sighting = request::bypass(request.get_ref().sighting).map_err(errors::bad_field)?;
         if !self.terminals.recorder().may_report(peer.principal) {
             return Err(errors::reports_too_often());
         }
-        let recorded = self.terminals.recorder().record(&records::reported(&session, sighting)).await;
+        let recorded = self.terminals.recorder().record(&records::bypass_reported(&session, sighting)).await;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportResponse {}))
     }

@@ -9,25 +9,25 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
-use super::{errors, render};
+use super::{errors, response};
 use crate::{
     proto::v1::{OutputEnd, OutputEvent, RunEvent, Terminal as TerminalWord, output_event, run_event},
     session::{Principal, Session},
     terminal::{
-        Attending, Terminal, Terminals,
+        Terminal, Terminals, WaiterGuard,
         reader::{Cursor, Follow},
-        run::{Event, Run},
+        run::{Run, RunProgress},
     },
 };
 
 /// A stream that a drain lets come to its end, within its time.
-pub fn attended<T>(
-    attending: Attending,
+pub fn counted_as_waiter<T>(
+    waiter: WaiterGuard,
     stream: impl Stream<Item = T> + Send,
 ) -> impl Stream<Item = T> + Send {
     stream.map(move |item| {
         // It goes with the stream.
-        let _ = &attending;
+        let _ = &waiter;
         item
     })
 }
@@ -42,7 +42,7 @@ pub fn output(
         let (terminal, mut cursor) = reading?;
         match cursor.next(follow).await {
             Ok(Some(piece)) => {
-                let event = render::piece(cursor.channel(), piece);
+                let event = response::piece(cursor.channel(), piece);
                 Some((Ok(event), Some((terminal, cursor))))
             }
             Ok(None) => Some((Ok(end(&terminal, &cursor)), None)),
@@ -53,10 +53,10 @@ pub fn output(
 
 fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
     let stage = terminal.stage();
-    let next = terminal.positions(cursor.channel()).map_or(0, |(_, next)| next);
+    let next = terminal.offsets(cursor.channel()).map_or(0, |(_, next)| next);
     let end = OutputEnd {
         next_offset: cursor.offset().min(next),
-        state: render::state(&stage).into(),
+        state: response::state(&stage).into(),
         outcome: stage.outcome().map(|outcome| (**outcome).clone()),
         output_lost: terminal.output_lost(),
     };
@@ -68,11 +68,15 @@ pub fn run(run: Run) -> impl Stream<Item = Result<RunEvent, Status>> + Send {
     unfold(Some(run), |run| async move {
         let mut run = run?;
         let event = match run.next().await {
-            Ok(Some(Event::Started(terminal))) => run_event::Event::Started(render::terminal(&terminal)),
-            Ok(Some(Event::Output { channel, offset, data })) => {
-                run_event::Event::Chunk(render::chunk(channel, offset, data))
+            Ok(Some(RunProgress::Started(terminal))) => {
+                run_event::Event::Started(response::terminal(&terminal))
             }
-            Ok(Some(Event::Finished(terminal))) => run_event::Event::Finished(render::terminal(&terminal)),
+            Ok(Some(RunProgress::Output { channel, offset, data })) => {
+                run_event::Event::Chunk(response::chunk(channel, offset, data))
+            }
+            Ok(Some(RunProgress::Finished(terminal))) => {
+                run_event::Event::Finished(response::terminal(&terminal))
+            }
             Ok(None) => return None,
             Err(error) => return Some((Err(errors::run(&error)), None)),
         };
@@ -88,39 +92,39 @@ pub fn watch(
     session: Option<Arc<Session>>,
 ) -> impl Stream<Item = Result<TerminalWord, Status>> + Send {
     let changes = terminals.changes();
-    let watch = Watch { terminals, principal, session, changes, present: VecDeque::new() };
-    unfold(watch.with_present(), |mut watch| async move {
+    let watch = TerminalWatch { terminals, principal, session, changes, snapshot: VecDeque::new() };
+    unfold(watch.with_snapshot(), |mut watch| async move {
         let terminal = watch.next().await?;
         Some((Ok(terminal), watch))
     })
 }
 
-struct Watch {
+struct TerminalWatch {
     terminals: Arc<Terminals>,
     principal: Principal,
     session: Option<Arc<Session>>,
     changes: Receiver<Arc<Terminal>>,
-    present: VecDeque<Arc<Terminal>>,
+    snapshot: VecDeque<Arc<Terminal>>,
 }
 
-impl Watch {
-    fn with_present(mut self) -> Self {
+impl TerminalWatch {
+    fn with_snapshot(mut self) -> Self {
         let session = self.session.as_ref().map(|session| session.id);
-        self.present = self.terminals.list(self.principal, session).into();
+        self.snapshot = self.terminals.list(self.principal, session).into();
         self
     }
 
     async fn next(&mut self) -> Option<TerminalWord> {
         loop {
-            if let Some(terminal) = self.present.pop_front() {
-                return Some(render::terminal(&terminal));
+            if let Some(terminal) = self.snapshot.pop_front() {
+                return Some(response::terminal(&terminal));
             }
             tokio::select! {
                 change = self.changes.recv() => match change {
-                    Ok(terminal) => self.take_in(terminal),
+                    Ok(terminal) => self.push_change(terminal),
                     Err(RecvError::Lagged(_)) => {
                         let session = self.session.as_ref().map(|session| session.id);
-                        self.present = self.terminals.list(self.principal, session).into();
+                        self.snapshot = self.terminals.list(self.principal, session).into();
                     }
                     Err(RecvError::Closed) => return None,
                 },
@@ -129,10 +133,10 @@ impl Watch {
         }
     }
 
-    fn take_in(&mut self, terminal: Arc<Terminal>) {
+    fn push_change(&mut self, terminal: Arc<Terminal>) {
         let of_session = self.session.as_ref().is_none_or(|session| session.id == terminal.session.id);
         if of_session && terminal.session.principal == self.principal {
-            self.present.push_back(terminal);
+            self.snapshot.push_back(terminal);
         }
     }
 }
@@ -140,7 +144,7 @@ impl Watch {
 /// When the session is closed; never, without one.
 pub async fn closed(session: Option<&Session>) {
     match session {
-        Some(session) => session.closed().await,
+        Some(session) => session.wait_closed().await,
         None => std::future::pending().await,
     }
 }

@@ -7,12 +7,12 @@ use tonic::{Request, Response, Status};
 
 use super::{
     caller, deadline,
-    errors::{self, Missing},
-    fields, pages, render, streams,
+    errors::{self, ResourceKind},
+    pagination, request, response, streams,
 };
 use crate::{
     output::text::{Edge, to_text},
-    policy::Overflow,
+    policy::OverflowMode,
     proto::{
         supervisor::StopCause,
         v1::{
@@ -25,7 +25,7 @@ use crate::{
     },
     session::{Peer, Session, Sessions},
     terminal::{
-        Audience, EndOfInput, Terminal, TerminalId, Terminals,
+        EndOfInput, ReaderKind, Terminal, TerminalId, Terminals,
         reader::{Cursor, Follow},
         run::Run,
     },
@@ -40,44 +40,46 @@ pub struct TerminalsService {
     pub terminals: Arc<Terminals>,
 }
 
-type Streaming<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl TerminalsService {
     fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
-        self.terminals.find(peer.principal, id, session).ok_or_else(|| errors::not_found(Missing::Terminal))
+        self.terminals
+            .find(peer.principal, id, session)
+            .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
     }
 
     fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
-        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(Missing::Session))
+        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
     }
 }
 
 #[tonic::async_trait]
 impl Service for TerminalsService {
-    type StreamOutputStream = Streaming<OutputEvent>;
-    type RunStream = Streaming<RunEvent>;
-    type WatchStream = Streaming<TerminalWord>;
+    type StreamOutputStream = ResponseStream<OutputEvent>;
+    type RunStream = ResponseStream<RunEvent>;
+    type WatchStream = ResponseStream<TerminalWord>;
 
     async fn create(
         &self,
         request: Request<CreateTerminalRequest>,
     ) -> Result<Response<TerminalWord>, Status> {
         let peer = caller(&request)?;
-        let patience = deadline::of(request.metadata());
+        let time_limit = deadline::timeout_of(request.metadata());
         let request = request.into_inner();
         let session = self.find_session(&peer, &request.session_id)?;
-        fields::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
-        let mut new = fields::new_terminal("", session, request).map_err(errors::bad_field)?;
-        new.patience = patience;
+        request::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
+        let mut new = request::new_terminal("", session, request).map_err(errors::bad_field)?;
+        new.time_limit = time_limit;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
-        Ok(Response::new(render::terminal(&terminal)))
+        Ok(Response::new(response::terminal(&terminal)))
     }
 
     async fn get(&self, request: Request<TerminalRequest>) -> Result<Response<TerminalWord>, Status> {
         let peer = caller(&request)?;
         let TerminalRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        Ok(Response::new(render::terminal(&terminal)))
+        Ok(Response::new(response::terminal(&terminal)))
     }
 
     async fn list(
@@ -91,10 +93,11 @@ impl Service for TerminalsService {
             id => Some(self.find_session(&peer, id)?.id),
         };
         let ListTerminalsRequest { page_size, page_token, .. } = request.get_ref();
-        let page = pages::wanted(*page_size, page_token, TerminalId::parse).map_err(errors::bad_field)?;
+        let page =
+            pagination::parse_page(*page_size, page_token, TerminalId::parse).map_err(errors::bad_field)?;
         let following = self.terminals.list_after(peer.principal, session, page.after);
         let (terminals, next_page_token) =
-            page.fill(following, |one| render::terminal(one), |one| one.id.to_string());
+            page.fill(following, |one| response::terminal(one), |one| one.id.to_string());
         Ok(Response::new(ListTerminalsResponse { terminals, next_page_token }))
     }
 
@@ -102,7 +105,7 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let OutputRequest { terminal_id, session_id, stream, as_text } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
-        let channel = fields::channel(stream).map_err(errors::bad_field)?;
+        let channel = request::channel(stream).map_err(errors::bad_field)?;
         let retained = terminal.retained(channel).map_err(|error| errors::read(&error))?;
         let text = if as_text {
             let start = if retained.start_offset == 0 { Edge::Whole } else { Edge::Cut };
@@ -118,7 +121,7 @@ impl Service for TerminalsService {
             start_offset: retained.start_offset,
             next_offset: retained.next_offset,
             truncated: retained.start_offset > 0 || terminal.output_lost(),
-            state: render::state(&retained.stage).into(),
+            state: response::state(&retained.stage).into(),
             outcome: retained.stage.outcome().map(|outcome| (**outcome).clone()),
             output_lost: terminal.output_lost(),
         }))
@@ -131,13 +134,16 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let request = request.into_inner();
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
-        let channel = fields::channel(request.stream).map_err(errors::bad_field)?;
-        terminal.settled().await;
-        let follow = if request.follow { Follow::UntilEnd } else { Follow::HeldNow };
+        let channel = request::channel(request.stream).map_err(errors::bad_field)?;
+        terminal.wait_settled().await;
+        let follow = if request.follow { Follow::UntilEnd } else { Follow::RetainedOnly };
         let cursor =
             Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
-        let attending = self.terminals.attendance().join();
-        Ok(Response::new(Box::pin(streams::attended(attending, streams::output(terminal, cursor, follow)))))
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(
+            waiter,
+            streams::output(terminal, cursor, follow),
+        ))))
     }
 
     async fn wait_for_exit(
@@ -147,15 +153,15 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let TerminalRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        let _attending = self.terminals.attendance().join();
-        let stage = match deadline::of(request.metadata()) {
-            None => terminal.over().await,
-            Some(limit) => {
-                tokio::time::timeout(limit, terminal.over()).await.map_err(|_| errors::deadline_passed())?
-            }
+        let _waiter = self.terminals.waiters().register();
+        let stage = match deadline::timeout_of(request.metadata()) {
+            None => terminal.wait_over().await,
+            Some(limit) => tokio::time::timeout(limit, terminal.wait_over())
+                .await
+                .map_err(|_| errors::deadline_passed())?,
         };
         Ok(Response::new(WaitForExitResponse {
-            state: render::state(&stage).into(),
+            state: response::state(&stage).into(),
             outcome: stage.outcome().map(|outcome| (**outcome).clone()),
         }))
     }
@@ -164,8 +170,8 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let SignalRequest { terminal_id, session_id, signal } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        let number = fields::signal_number(signal).map_err(errors::bad_field)?;
-        self.terminals.signal(&terminal, number).await.map_err(|error| errors::ask(&error))?;
+        let number = request::signal_number(signal).map_err(errors::bad_field)?;
+        self.terminals.signal(&terminal, number).await.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(SignalResponse {}))
     }
 
@@ -173,20 +179,20 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let KillRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
-        let grace = fields::grace("grace", grace).map_err(errors::bad_field)?;
-        self.terminals.kill(&terminal, grace).await.map_err(|error| errors::ask(&error))?;
-        Ok(Response::new(render::terminal(&terminal)))
+        let grace = request::grace("grace", grace).map_err(errors::bad_field)?;
+        self.terminals.kill(&terminal, grace).await.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(response::terminal(&terminal)))
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
         let peer = caller(&request)?;
         let ReleaseRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
-        let grace: Option<Duration> = fields::grace("grace", grace).map_err(errors::bad_field)?;
+        let grace: Option<Duration> = request::grace("grace", grace).map_err(errors::bad_field)?;
         self.terminals
             .release(&terminal, grace, StopCause::Killed)
             .await
-            .map_err(|error| errors::ask(&error))?;
+            .map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(ReleaseResponse {}))
     }
 
@@ -195,27 +201,30 @@ impl Service for TerminalsService {
         let WriteRequest { terminal_id, session_id, data, eof } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
-        let written =
-            self.terminals.write(&terminal, data, end).await.map_err(|error| errors::ask(&error))?;
+        let written = self
+            .terminals
+            .write(&terminal, data, end)
+            .await
+            .map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(WriteResponse { written }))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
-        let patience = deadline::of(request.metadata());
+        let time_limit = deadline::timeout_of(request.metadata());
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.find_session(&peer, &create.session_id)?;
-        fields::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
-        let mut new = fields::new_terminal("create.", session, create).map_err(errors::bad_field)?;
-        new.request.overflow = Overflow::Block;
-        new.audience = Audience::Run;
-        new.patience = patience;
+        request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
+        let mut new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
+        new.request.overflow = OverflowMode::Block;
+        new.reader = ReaderKind::Run;
+        new.time_limit = time_limit;
         // A run is one call of one caller: repeated, it is another run.
         new.request_id = None;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
         let run = Run::new(self.terminals.clone(), terminal);
-        let attending = self.terminals.attendance().join();
-        Ok(Response::new(Box::pin(streams::attended(attending, streams::run(run)))))
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
     }
 
     async fn watch(

@@ -21,26 +21,26 @@ pub enum Health {
 
 impl Health {
     /// Whether both say that it takes records, or both that it does not.
-    fn is_like(&self, other: &Self) -> bool {
+    fn is_same_state(&self, other: &Self) -> bool {
         matches!(self, Self::Writable) == matches!(other, Self::Writable)
     }
 }
 
 /// The health now, and who waits for another.
 #[derive(Debug)]
-pub(super) struct HealthState(Mutex<Known>);
+pub(super) struct HealthState(Mutex<SharedHealth>);
 
 #[derive(Debug)]
-struct Known {
+struct SharedHealth {
     health: Health,
     /// Counts the changes.
     changes: u64,
-    waiting: Vec<Waker>,
+    wakers: Vec<Waker>,
 }
 
 impl HealthState {
     pub fn new(health: Health) -> Self {
-        Self(Mutex::new(Known { health, changes: 0, waiting: Vec::new() }))
+        Self(Mutex::new(SharedHealth { health, changes: 0, wakers: Vec::new() }))
     }
 
     pub fn get(&self) -> Health {
@@ -49,11 +49,11 @@ impl HealthState {
 
     pub fn set(&self, health: Health) {
         let mut known = lock(&self.0);
-        let changed = !known.health.is_like(&health);
+        let changed = !known.health.is_same_state(&health);
         known.health = health;
         if changed {
             known.changes += 1;
-            let waiting = std::mem::take(&mut known.waiting);
+            let waiting = std::mem::take(&mut known.wakers);
             drop(known);
             waiting.into_iter().for_each(Waker::wake);
         }
@@ -65,25 +65,25 @@ impl HealthState {
 pub struct HealthChanges {
     state: Arc<HealthState>,
     /// The changes that were told.
-    told: u64,
+    seen: u64,
 }
 
 impl HealthChanges {
     pub(super) fn of(state: &Arc<HealthState>) -> Self {
-        let told = lock(&state.0).changes;
-        Self { state: Arc::clone(state), told }
+        let seen = lock(&state.0).changes;
+        Self { state: Arc::clone(state), seen }
     }
 
     /// Waits until the journal takes records again, or does so no more. Only the last of several changes is told.
     pub async fn next(&mut self) -> Health {
         poll_fn(|context| {
             let mut known = lock(&self.state.0);
-            if known.changes != self.told {
-                self.told = known.changes;
+            if known.changes != self.seen {
+                self.seen = known.changes;
                 return Poll::Ready(known.health.clone());
             }
-            if !known.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                known.waiting.push(context.waker().clone());
+            if !known.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                known.wakers.push(context.waker().clone());
             }
             Poll::Pending
         })

@@ -14,15 +14,15 @@ use super::{clock::Moment, record::Record};
 /// The version that is written. Version 1 wrote a command's text in each of its records.
 pub const FORMAT_VERSION: u32 = 2;
 /// The earliest version that is read.
-pub(super) const OLDEST_VERSION: u32 = 1;
+pub(super) const MIN_FORMAT_VERSION: u32 = 1;
 /// The longest line, newline included. A longer record is refused.
-pub const LINE_BYTES: usize = 1024 * 1024;
+pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// No record has a higher number, so that counting on never overflows.
-pub(super) const LAST_SEQUENCE: u64 = u64::MAX / 2;
+pub(super) const MAX_SEQUENCE: u64 = u64::MAX / 2;
 /// What the envelope adds to a record at most.
-const ENVELOPE_BYTES: usize = 512;
+const MAX_ENVELOPE_BYTES: usize = 512;
 /// The longest record in JSON.
-pub const RECORD_BYTES: usize = LINE_BYTES - ENVELOPE_BYTES;
+pub const MAX_RECORD_BYTES: usize = MAX_LINE_BYTES - MAX_ENVELOPE_BYTES;
 
 const HASH_KEY: &[u8] = b",\"hash\":\"";
 const LINE_END: &[u8] = b"\"}";
@@ -101,14 +101,14 @@ pub(super) fn parse_hex(hex: &[u8], bytes: &mut [u8]) -> bool {
 
 /// Where a chain stands: its last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub struct ChainHead {
     /// The last record's number; 0 before the first.
     pub sequence: u64,
     /// Its hash.
     pub hash: Hash,
 }
 
-impl Link {
+impl ChainHead {
     /// Before the first record.
     pub const START: Self = Self { sequence: 0, hash: Hash::ZERO };
 
@@ -136,7 +136,7 @@ impl Link {
 
 /// A line that was read, and whose hash is that of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct JournalLine {
     /// Its number.
     pub sequence: u64,
     /// Wall time, as written: RFC 3339, UTC, nine digits after the point, so that text order is time order.
@@ -153,10 +153,10 @@ pub struct Line {
     pub record: Record,
 }
 
-impl Line {
+impl JournalLine {
     /// The chain at this line.
-    pub fn link(&self) -> Link {
-        Link { sequence: self.sequence, hash: self.hash }
+    pub fn chain_head(&self) -> ChainHead {
+        ChainHead { sequence: self.sequence, hash: self.hash }
     }
 
     /// Reads a line without its newline.
@@ -165,11 +165,11 @@ impl Line {
         if Hash::of(hashed) != stated {
             return Err(LineError::WrongHash);
         }
-        let envelope: Envelope = serde_json::from_slice(bytes).map_err(|_| LineError::NotARecord)?;
-        if !(OLDEST_VERSION..=FORMAT_VERSION).contains(&envelope.v) {
+        let envelope: LineEnvelope = serde_json::from_slice(bytes).map_err(|_| LineError::NotARecord)?;
+        if !(MIN_FORMAT_VERSION..=FORMAT_VERSION).contains(&envelope.v) {
             return Err(LineError::UnknownVersion(envelope.v));
         }
-        if envelope.seq > LAST_SEQUENCE {
+        if envelope.seq > MAX_SEQUENCE {
             return Err(LineError::NotARecord);
         }
         Ok(Self {
@@ -199,7 +199,7 @@ fn split(bytes: &[u8]) -> Result<(&[u8], Hash), LineError> {
 }
 
 #[derive(Deserialize)]
-struct Envelope {
+struct LineEnvelope {
     v: u32,
     seq: u64,
     time: String,
@@ -236,7 +236,7 @@ mod tests {
         let mut bytes = Vec::new();
         let moment = Moment { wall_ns: 1_763_720_787_123_456_789, boot_ns: 42 };
         let body = serde_json::to_vec(record).unwrap();
-        let mut link = Link::START;
+        let mut link = ChainHead::START;
         link.extend(&mut bytes, &moment, "8c0e", &body);
         bytes
     }
@@ -259,9 +259,9 @@ mod tests {
     fn a_record_of_the_longest_kind_fits_its_line() {
         let mut bytes = Vec::new();
         let moment = Moment { wall_ns: u64::MAX, boot_ns: u64::MAX };
-        let mut link = Link { sequence: u64::MAX - 1, hash: Hash::ZERO };
-        link.extend(&mut bytes, &moment, &"b".repeat(36), &vec![b'x'; RECORD_BYTES]);
-        assert!(bytes.len() <= LINE_BYTES, "{}", bytes.len());
+        let mut link = ChainHead { sequence: u64::MAX - 1, hash: Hash::ZERO };
+        link.extend(&mut bytes, &moment, &"b".repeat(36), &vec![b'x'; MAX_RECORD_BYTES]);
+        assert!(bytes.len() <= MAX_LINE_BYTES, "{}", bytes.len());
     }
 
     /// serde_json keeps the order of keys in maps or sorts them, as the features of the whole program have it. Records are
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_order_of_keys_is_that_of_the_record_and_is_hashed_as_it_stands() {
         let chained = |body: &str| {
-            let (mut bytes, mut link) = (Vec::new(), Link::START);
+            let (mut bytes, mut link) = (Vec::new(), ChainHead::START);
             link.extend(&mut bytes, &Moment { wall_ns: 1, boot_ns: 1 }, "8c0e", body.as_bytes());
             (String::from_utf8(bytes).unwrap(), link.hash)
         };
@@ -282,7 +282,7 @@ mod tests {
         let ((one, hash), (other, hash_of_other)) = (chained(written), chained(reordered));
         assert_ne!(hash, hash_of_other, "the bytes are hashed, not the content");
         for line in [one, other] {
-            let read = Line::parse(line.trim_end().as_bytes()).unwrap();
+            let read = JournalLine::parse(line.trim_end().as_bytes()).unwrap();
             assert_eq!(read.record, record, "whatever order a later version writes");
         }
     }
@@ -292,7 +292,7 @@ mod tests {
         fn what_was_written_is_what_is_read(session in ".*", cause in ".*") {
             let record = Record::SessionClosed(SessionClosed { session, principal: "uid:0".to_owned(), cause });
             let bytes = line(&record);
-            let read = Line::parse(bytes.strip_suffix(b"\n").unwrap()).unwrap();
+            let read = JournalLine::parse(bytes.strip_suffix(b"\n").unwrap()).unwrap();
             prop_assert_eq!(read.record, record);
             prop_assert_eq!((read.sequence, read.previous), (1, Hash::ZERO));
             prop_assert!(!bytes[..bytes.len() - 1].contains(&b'\n'));
@@ -305,12 +305,12 @@ mod tests {
             bytes.pop();
             let at = at.index(bytes.len());
             bytes[at] ^= 1_u8 << bit;
-            prop_assert!(Line::parse(&bytes).is_err());
+            prop_assert!(JournalLine::parse(&bytes).is_err());
         }
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = Line::parse(&bytes);
+            let _ = JournalLine::parse(&bytes);
         }
     }
 }

@@ -70,7 +70,7 @@ pub enum Finding {
         offset: u64,
         /// How long it was.
         bytes: u64,
-        /// What it is called in the folder `quarantine`.
+        /// What it is called in the directory `quarantine`.
         quarantined_as: String,
     },
     /// A file is damaged before its end. It was left as it is, and this file begun.

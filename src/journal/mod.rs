@@ -4,50 +4,55 @@
 //! journal cannot write it refuses, and the caller refuses its command in turn. `docs/journal.md` says what the
 //! chain proves and what it does not. Nothing here decides, masks or deletes anything but its own old files.
 
+mod appender;
 mod clock;
+mod command_expander;
 mod counters;
-mod desk;
-mod ended;
-mod flusher;
-mod folder;
+mod directory;
 mod health;
 mod line;
+mod line_reader;
 mod maintenance;
 mod progress;
 mod query;
 mod queue;
-mod reading;
 mod record;
+mod recorded_exits;
 mod recovery;
 mod report;
 mod retention;
-mod shares;
-mod shown;
 mod signing;
 mod store;
+mod syncer;
+mod usage_restore;
 mod verify;
+mod write_quota;
 mod writer;
-mod written_before;
 
 use std::{io, num::NonZeroU32, num::NonZeroU64, path::PathBuf, sync::Arc, time::Duration};
 
+pub use appender::AppendFuture;
 pub use clock::{Clock, Moment, SystemClock, parse_utc, rfc3339};
+pub use command_expander::CommandExpander;
 pub use counters::Counters;
-pub use desk::Append;
-pub use ended::ENDS_REMEMBERED;
-pub use folder::{Folder, FolderError, HeadError, JournalFile};
+pub use directory::{HeadError, JournalDirectory, JournalDirectoryError, JournalFile};
 pub use health::{Health, HealthChanges};
-pub use line::{FORMAT_VERSION, Hash, LINE_BYTES, Line, LineError, Link, RECORD_BYTES};
+pub use line::{ChainHead, FORMAT_VERSION, Hash, JournalLine, LineError, MAX_LINE_BYTES, MAX_RECORD_BYTES};
 pub use maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
-pub use progress::Written;
-pub use query::{Entries, Entry, Filter, Follower, Look, ReadError};
-pub use queue::{Answer, NOTED_BYTES, NOTED_RECORDS, NOTED_WITHIN, QUEUED_BYTES, QUEUED_RECORDS};
+pub use progress::ProgressReceiver;
+pub use query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep, RecordFilter};
+pub use queue::{
+    AppendResult, BEST_EFFORT_DELAY, MAX_BEST_EFFORT_BYTES, MAX_BEST_EFFORT_RECORDS, MAX_QUEUE_BYTES,
+    MAX_QUEUE_RECORDS,
+};
 pub use record::*;
-pub use report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear, Verdict as Integrity};
-pub use shares::{ShareReached, Shares};
-pub use shown::Commands;
+pub use recorded_exits::MAX_RECORDED_EXITS;
+pub use report::{
+    FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
+};
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
 pub use verify::verify;
+pub use write_quota::{WriteQuota, WriteQuotaReached};
 pub use writer::Journal;
 
 /// When records reach the disk. In every case a record is written to the file, and so survives the end of this
@@ -88,8 +93,8 @@ pub struct Signing {
 /// How a journal is kept.
 #[derive(Debug, Clone)]
 pub struct JournalOptions {
-    /// Its folder; made, with mode 0700, where it is missing.
-    pub folder: PathBuf,
+    /// Its directory; made, with mode 0700, where it is missing.
+    pub directory: PathBuf,
     /// When records reach the disk.
     pub sync: SyncRule,
     /// A file is ended once it is as long as this.
@@ -112,9 +117,9 @@ impl JournalOptions {
     }
 
     /// The defaults: synced within 50 ms, files of 64 MiB, the last 64 of them, unsigned.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
-            folder: folder.into(),
+            directory: directory.into(),
             sync: SyncRule::Batch { within: Duration::from_millis(50) },
             rotate_bytes: 64 * 1024 * 1024,
             rotate_after: None,
@@ -135,9 +140,9 @@ impl JournalOptions {
 /// refuses: then the journal opens, and refuses every record until the disk does not.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder is not to be had.
+    /// The directory is not to be had.
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    Directory(#[from] JournalDirectoryError),
     /// The kernel does not tell the boot or give random numbers.
     #[error("the boot's id cannot be read")]
     BootId(#[source] io::Error),
@@ -182,7 +187,7 @@ pub struct WriteFailure {
     pub source: Arc<io::Error>,
 }
 
-/// What the writer does to its folder.
+/// What the writer does to its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteStep {
     /// Taking up what an earlier writer left.
@@ -190,9 +195,9 @@ pub enum WriteStep {
     /// Looking at the current file.
     Inspect,
     /// Taking back what was written in part.
-    TakeBack,
+    Truncate,
     /// Beginning a file.
-    Begin,
+    CreateFile,
     /// Appending records.
     Append,
     /// Making records durable.
@@ -204,8 +209,8 @@ impl std::fmt::Display for WriteStep {
         f.write_str(match self {
             Self::Recover => "taking up what was left",
             Self::Inspect => "looking at the current file",
-            Self::TakeBack => "taking back a part of a record",
-            Self::Begin => "beginning a file",
+            Self::Truncate => "taking back a part of a record",
+            Self::CreateFile => "beginning a file",
             Self::Append => "appending",
             Self::Sync => "making records durable",
         })
@@ -218,8 +223,8 @@ impl WriteStep {
         match self {
             Self::Recover => "recover",
             Self::Inspect => "inspect",
-            Self::TakeBack => "take_back",
-            Self::Begin => "begin",
+            Self::Truncate => "take_back",
+            Self::CreateFile => "begin",
             Self::Append => "append",
             Self::Sync => "sync",
         }

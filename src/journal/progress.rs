@@ -13,19 +13,19 @@ use super::queue::lock;
 
 /// The number of the last record that is written.
 #[derive(Debug, Default)]
-pub(super) struct Progress(Mutex<Reached>);
+pub(super) struct Progress(Mutex<ProgressState>);
 
 #[derive(Debug, Default)]
-struct Reached {
+struct ProgressState {
     last: u64,
     /// One entry for each [`Written`] that waits, which takes it out when it is dropped.
     waiting: BTreeMap<u64, Waker>,
-    next_place: u64,
+    next_slot: u64,
 }
 
 impl Progress {
     /// Everything up to this record is written.
-    pub fn reach(&self, last: u64) {
+    pub fn advance_to(&self, last: u64) {
         let mut reached = lock(&self.0);
         reached.last = last;
         let waiting = std::mem::take(&mut reached.waiting);
@@ -36,42 +36,42 @@ impl Progress {
 
 /// Tells of records that were written. See [`Journal::written`](super::Journal::written).
 #[derive(Debug)]
-pub struct Written {
+pub struct ProgressReceiver {
     progress: Arc<Progress>,
-    told: u64,
-    place: u64,
+    seen: u64,
+    slot: u64,
 }
 
-impl Written {
+impl ProgressReceiver {
     pub(super) fn of(progress: &Arc<Progress>) -> Self {
         let mut reached = lock(&progress.0);
-        reached.next_place += 1;
-        Self { progress: Arc::clone(progress), told: reached.last, place: reached.next_place }
+        reached.next_slot += 1;
+        Self { progress: Arc::clone(progress), seen: reached.last, slot: reached.next_slot }
     }
 
     /// The last record that was told of.
     pub fn last(&self) -> u64 {
-        self.told
+        self.seen
     }
 
     /// Waits until more is written than was told of.
-    pub async fn more(&mut self) {
+    pub async fn changed(&mut self) {
         poll_fn(|context| {
             let mut reached = lock(&self.progress.0);
-            if reached.last != self.told {
-                self.told = reached.last;
+            if reached.last != self.seen {
+                self.seen = reached.last;
                 return Poll::Ready(());
             }
-            reached.waiting.insert(self.place, context.waker().clone());
+            reached.waiting.insert(self.slot, context.waker().clone());
             Poll::Pending
         })
         .await;
     }
 }
 
-impl Drop for Written {
+impl Drop for ProgressReceiver {
     fn drop(&mut self) {
-        lock(&self.progress.0).waiting.remove(&self.place);
+        lock(&self.progress.0).waiting.remove(&self.slot);
     }
 }
 
@@ -82,16 +82,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_is_told_once_and_leaves_nothing_behind() {
+    fn a_receiver_wakes_once_per_advance_and_unregisters_when_dropped() {
         let progress = Arc::<Progress>::default();
-        progress.reach(3);
-        let mut written = Written::of(&progress);
+        progress.advance_to(3);
+        let mut written = ProgressReceiver::of(&progress);
         let mut context = Context::from_waker(Waker::noop());
-        assert!(pin!(written.more()).poll(&mut context).is_pending());
-        progress.reach(5);
-        assert!(pin!(written.more()).poll(&mut context).is_ready());
+        assert!(pin!(written.changed()).poll(&mut context).is_pending());
+        progress.advance_to(5);
+        assert!(pin!(written.changed()).poll(&mut context).is_ready());
         assert_eq!(written.last(), 5);
-        assert!(pin!(written.more()).poll(&mut context).is_pending());
+        assert!(pin!(written.changed()).poll(&mut context).is_pending());
         drop(written);
         assert!(lock(&progress.0).waiting.is_empty());
     }

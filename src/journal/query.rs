@@ -18,15 +18,15 @@ use nix::{
 };
 
 use super::{
-    folder::{Folder, JournalFile},
-    line::{Line, LineError},
-    reading::{Ending, LineReader, RawLine},
-    record::Verdict,
+    directory::{JournalDirectory, JournalFile},
+    line::{JournalLine, LineError},
+    line_reader::{LineEnd, LineReader, RawLine},
+    record::RecordedVerdict,
 };
 
 /// Which records are wanted: those for which everything that is set holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct RecordFilter {
     /// About this principal's sessions, terminals and requests.
     pub principal: Option<String>,
     /// About this session.
@@ -36,14 +36,14 @@ pub struct Filter {
     /// Decided by this rule.
     pub rule: Option<String>,
     /// Decided so.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RecordedVerdict>,
     /// Written at this wall time or later, in nanoseconds since 1970.
     pub since_ns: Option<u64>,
 }
 
-impl Filter {
+impl RecordFilter {
     /// Whether a record is wanted.
-    pub fn wants(&self, line: &Line) -> bool {
+    pub fn matches(&self, line: &JournalLine) -> bool {
         let Self { principal, session, terminal, rule, verdict, since_ns } = self;
         let record = &line.record;
         let subject = record.subject();
@@ -57,17 +57,17 @@ impl Filter {
     }
 }
 
-impl Filter {
-    fn look_at(&self, entry: Entry) -> Look {
-        if self.wants(&entry.line) { Look::Entry(Box::new(entry)) } else { Look::Passed }
+impl RecordFilter {
+    fn apply(&self, entry: JournalEntry) -> ReadStep {
+        if self.matches(&entry.line) { ReadStep::Entry(Box::new(entry)) } else { ReadStep::Skipped }
     }
 }
 
 /// A record and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// The record in its envelope.
-    pub line: Line,
+    pub line: JournalLine,
     /// The line as it was written, without its newline.
     pub text: String,
     /// Its file.
@@ -78,7 +78,7 @@ pub struct Entry {
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum JournalReadError {
     /// A line is no record. Reading can go on behind it.
     #[error("{file}:{number}: not a record")]
     BadLine {
@@ -98,38 +98,38 @@ pub enum ReadError {
 /// The records that a filter wants, oldest first, as far as they are written now.
 #[derive(Debug)]
 pub struct Entries {
-    folder: Folder,
-    filter: Filter,
+    directory: JournalDirectory,
+    filter: RecordFilter,
     files: vec::IntoIter<JournalFile>,
     open: Option<(JournalFile, LineReader<File>)>,
 }
 
 impl Entries {
-    /// Reads a folder.
-    pub fn new(folder: &Folder, filter: Filter) -> io::Result<Self> {
-        Ok(Self { folder: folder.clone(), filter, files: folder.files()?.into_iter(), open: None })
+    /// Reads a directory.
+    pub fn new(directory: &JournalDirectory, filter: RecordFilter) -> io::Result<Self> {
+        Ok(Self { directory: directory.clone(), filter, files: directory.files()?.into_iter(), open: None })
     }
 
     /// Looks at one record, or for the next file: for whoever must not read on for long.
-    pub fn look(&mut self) -> Result<Look, ReadError> {
+    pub fn look(&mut self) -> Result<ReadStep, JournalReadError> {
         let Some((file, reader)) = &mut self.open else {
-            let Some(file) = self.files.next() else { return Ok(Look::End) };
-            match self.folder.open(&file) {
+            let Some(file) = self.files.next() else { return Ok(ReadStep::End) };
+            match self.directory.open(&file) {
                 Ok(source) => self.open = Some((file, LineReader::new(source))),
                 // The retention rule was quicker.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
-            return Ok(Look::Passed);
+            return Ok(ReadStep::Skipped);
         };
         match reader.next()? {
-            Some(raw) if raw.ending != Ending::EndOfFile => {
+            Some(raw) if raw.ending != LineEnd::EndOfFile => {
                 let entry = entry_of(&raw, file)?;
-                Ok(self.filter.look_at(entry))
+                Ok(self.filter.apply(entry))
             }
             Some(_) | None => {
                 self.open = None;
-                Ok(Look::Passed)
+                Ok(ReadStep::Skipped)
             }
         }
     }
@@ -137,26 +137,26 @@ impl Entries {
 
 /// What one look has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
+pub enum ReadStep {
     /// A record that is wanted.
-    Entry(Box<Entry>),
+    Entry(Box<JournalEntry>),
     /// Nothing that is wanted: look on.
-    Passed,
+    Skipped,
     /// There is no more, or no more yet.
     End,
 }
 
 impl Iterator for Entries {
-    type Item = Result<Entry, ReadError>;
+    type Item = Result<JournalEntry, JournalReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.look() {
-                Ok(Look::Entry(entry)) => return Some(Ok(*entry)),
-                Ok(Look::Passed) => {}
-                Ok(Look::End) => return None,
-                Err(error @ ReadError::BadLine { .. }) => return Some(Err(error)),
-                Err(error @ ReadError::Io(_)) => {
+                Ok(ReadStep::Entry(entry)) => return Some(Ok(*entry)),
+                Ok(ReadStep::Skipped) => {}
+                Ok(ReadStep::End) => return None,
+                Err(error @ JournalReadError::BadLine { .. }) => return Some(Err(error)),
+                Err(error @ JournalReadError::Io(_)) => {
                     self.open = None;
                     self.files = Vec::new().into_iter();
                     return Some(Err(error));
@@ -169,33 +169,33 @@ impl Iterator for Entries {
 /// The records that a filter wants, as they are written. For a thread that may wait.
 #[derive(Debug)]
 pub struct Follower {
-    folder: Folder,
-    filter: Filter,
+    directory: JournalDirectory,
+    filter: RecordFilter,
     changes: Inotify,
     /// The newest file that is done with.
-    done: Option<JournalFile>,
+    finished: Option<JournalFile>,
     open: Option<(JournalFile, LineReader<File>)>,
 }
 
 impl Follower {
     /// Begins with the oldest record of the newest `files` files; with 0 at the next new file.
-    pub fn new(folder: &Folder, filter: Filter, files: usize) -> io::Result<Self> {
+    pub fn new(directory: &JournalDirectory, filter: RecordFilter, files: usize) -> io::Result<Self> {
         let changes = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         // Before the first look, so that nothing falls between.
-        changes.add_watch(folder.path(), AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE)?;
-        let there = folder.files()?;
+        changes.add_watch(directory.path(), AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE)?;
+        let there = directory.files()?;
         let done = there.len().checked_sub(files + 1).map(|at| there[at].clone());
-        Ok(Self { folder: folder.clone(), filter, changes, done, open: None })
+        Ok(Self { directory: directory.clone(), filter, changes, finished: done, open: None })
     }
 
     /// The next record; `None` when none has come in time.
-    pub fn next(&mut self, wait: Duration) -> Result<Option<Entry>, ReadError> {
+    pub fn next(&mut self, wait: Duration) -> Result<Option<JournalEntry>, JournalReadError> {
         let deadline = Instant::now() + wait;
         loop {
             match self.look()? {
-                Look::Entry(entry) => return Ok(Some(*entry)),
-                Look::Passed => {}
-                Look::End => {
+                ReadStep::Entry(entry) => return Ok(Some(*entry)),
+                ReadStep::Skipped => {}
+                ReadStep::End => {
                     if !self.wait(deadline)? {
                         return Ok(None);
                     }
@@ -205,53 +205,53 @@ impl Follower {
     }
 
     /// Looks at one record, or for the next file: for whoever must not read on for long.
-    pub fn look(&mut self) -> Result<Look, ReadError> {
+    pub fn look(&mut self) -> Result<ReadStep, JournalReadError> {
         if let Some(found) = self.read()? {
             return Ok(found);
         }
-        let Some(newer) = self.newer()? else { return Ok(Look::End) };
+        let Some(newer) = self.next_file()? else { return Ok(ReadStep::End) };
         // All of the old one was written before there was a newer one: what is left of it is there now.
         if let Some(found) = self.read()? {
             return Ok(found);
         }
-        self.done = self.open.take().map(|(file, _)| file).or(self.done.take());
-        match self.folder.open(&newer) {
+        self.finished = self.open.take().map(|(file, _)| file).or(self.finished.take());
+        match self.directory.open(&newer) {
             Ok(source) => self.open = Some((newer, LineReader::new(source))),
             // The retention rule was quicker.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.done = Some(newer),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.finished = Some(newer),
             Err(error) => return Err(error.into()),
         }
-        Ok(Look::Passed)
+        Ok(ReadStep::Skipped)
     }
 
     /// The next record of the current file; `None` at what is its end now.
-    fn read(&mut self) -> Result<Option<Look>, ReadError> {
+    fn read(&mut self) -> Result<Option<ReadStep>, JournalReadError> {
         let Some((file, reader)) = &mut self.open else { return Ok(None) };
         let Some(raw) = reader.next()? else { return Ok(None) };
-        if raw.ending == Ending::EndOfFile {
+        if raw.ending == LineEnd::EndOfFile {
             let (offset, before) = (raw.offset, raw.number - 1);
-            let mut source = self.folder.open(file)?;
+            let mut source = self.directory.open(file)?;
             source.seek(SeekFrom::Start(offset))?;
             *reader = LineReader::at(source, offset, before);
             return Ok(None);
         }
         let entry = entry_of(&raw, file)?;
-        Ok(Some(self.filter.look_at(entry)))
+        Ok(Some(self.filter.apply(entry)))
     }
 
     /// The next file with something in it. An empty one has been made for a rotation that is not done, and may be taken
     /// back.
-    fn newer(&self) -> io::Result<Option<JournalFile>> {
-        let current = self.open.as_ref().map(|(file, _)| file).or(self.done.as_ref());
+    fn next_file(&self) -> io::Result<Option<JournalFile>> {
+        let current = self.open.as_ref().map(|(file, _)| file).or(self.finished.as_ref());
         let holds_some = |file: &JournalFile| {
-            self.folder.path().join(&file.name).metadata().is_ok_and(|found| found.len() > 0)
+            self.directory.path().join(&file.name).metadata().is_ok_and(|found| found.len() > 0)
         };
         let mut newer =
-            self.folder.files()?.into_iter().filter(|file| current.is_none_or(|current| file > current));
+            self.directory.files()?.into_iter().filter(|file| current.is_none_or(|current| file > current));
         Ok(newer.find(holds_some))
     }
 
-    /// Waits for a change of the folder. False: the time is over.
+    /// Waits for a change of the directory. False: the time is over.
     fn wait(&self, deadline: Instant) -> io::Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up, so that the last millisecond is waited for and not spun through.
@@ -270,16 +270,16 @@ impl Follower {
     }
 }
 
-fn entry_of(raw: &RawLine<'_>, file: &JournalFile) -> Result<Entry, ReadError> {
+fn entry_of(raw: &RawLine<'_>, file: &JournalFile) -> Result<JournalEntry, JournalReadError> {
     let parsed = match raw.ending {
-        Ending::Newline => Line::parse(raw.bytes),
-        Ending::EndOfFile | Ending::TooLong => Err(LineError::NotARecord),
+        LineEnd::Newline => JournalLine::parse(raw.bytes),
+        LineEnd::EndOfFile | LineEnd::TooLong => Err(LineError::NotARecord),
     };
-    let line = parsed.map_err(|source| ReadError::BadLine {
+    let line = parsed.map_err(|source| JournalReadError::BadLine {
         file: file.name.clone(),
         number: raw.number,
         source,
     })?;
     let text = String::from_utf8_lossy(raw.bytes).into_owned();
-    Ok(Entry { line, text, file: file.name.clone(), number: raw.number })
+    Ok(JournalEntry { line, text, file: file.name.clone(), number: raw.number })
 }

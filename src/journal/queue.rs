@@ -14,78 +14,78 @@ use std::{
 use super::AppendError;
 
 /// The most records that wait for the writer.
-pub const QUEUED_RECORDS: usize = 1024;
+pub const MAX_QUEUE_RECORDS: usize = 1024;
 /// The most bytes that wait for the writer, when more than one record does.
-pub const QUEUED_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// The most records that wait for the writer when one more is noted; beyond, notes are counted and dropped.
-pub const NOTED_RECORDS: usize = 16 * 1024;
+pub const MAX_BEST_EFFORT_RECORDS: usize = 16 * 1024;
 /// The most bytes that wait for the writer when one more is noted.
-pub const NOTED_BYTES: usize = 32 * 1024 * 1024;
+pub const MAX_BEST_EFFORT_BYTES: usize = 32 * 1024 * 1024;
 /// How long a note may lie in the queue where nobody appends: so long several may share one write.
-pub const NOTED_WITHIN: Duration = Duration::from_millis(5);
+pub const BEST_EFFORT_DELAY: Duration = Duration::from_millis(5);
 /// The most bytes of records that are taken at once, when more than one is.
-const GROUP_BYTES: usize = 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 /// What an append ends with: the sequence number of its first record.
-pub type Answer = Result<u64, AppendError>;
+pub type AppendResult = Result<u64, AppendError>;
 
 /// Records on their way: all of them are written, or none.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Append {
     /// Each in JSON.
     pub bodies: Vec<Vec<u8>>,
-    ticket: Arc<Ticket>,
+    ack: Arc<Ack>,
 }
 
 /// What is written in one go.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct Batch {
     /// In order.
-    pub jobs: Vec<Job>,
+    pub appends: Vec<Append>,
     /// Notes that were dropped before them.
     pub dropped: u64,
 }
 
-impl Job {
+impl Append {
     /// Answers whoever waits.
-    pub fn answer(self, answer: Answer) {
-        self.ticket.answer(answer);
+    pub fn complete(self, answer: AppendResult) {
+        self.ack.complete(answer);
     }
 }
 
-impl Drop for Job {
+impl Drop for Append {
     /// Nobody waits for ever: what was never answered was never written. The first answer stands.
     fn drop(&mut self) {
-        self.ticket.answer(Err(AppendError::Stopped));
+        self.ack.complete(Err(AppendError::Stopped));
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ticket {
-    state: Mutex<TicketState>,
-    answered: Condvar,
+pub(super) struct Ack {
+    state: Mutex<AckState>,
+    completed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct TicketState {
-    answer: Option<Answer>,
+struct AckState {
+    result: Option<AppendResult>,
     waker: Option<Waker>,
     /// A thread waits. Waking nobody is a system call, too.
-    has_thread: bool,
+    has_waiting_thread: bool,
 }
 
-impl Ticket {
-    fn answer(&self, answer: Answer) {
+impl Ack {
+    fn complete(&self, answer: AppendResult) {
         let mut state = lock(&self.state);
-        if state.answer.is_some() {
+        if state.result.is_some() {
             return;
         }
-        state.answer = Some(answer);
+        state.result = Some(answer);
         let waker = state.waker.take();
-        let has_thread = state.has_thread;
+        let has_thread = state.has_waiting_thread;
         drop(state);
         if has_thread {
-            self.answered.notify_all();
+            self.completed.notify_all();
         }
         if let Some(waker) = waker {
             waker.wake();
@@ -93,21 +93,21 @@ impl Ticket {
     }
 
     /// Waits for the answer.
-    pub fn wait(&self) -> Answer {
+    pub fn wait(&self) -> AppendResult {
         let mut state = lock(&self.state);
         loop {
-            if let Some(answer) = &state.answer {
+            if let Some(answer) = &state.result {
                 return answer.clone();
             }
-            state.has_thread = true;
-            state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.has_waiting_thread = true;
+            state = self.completed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// The answer, or the task is woken by it.
-    pub fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
+    pub fn poll(&self, context: &Context<'_>) -> Poll<AppendResult> {
         let mut state = lock(&self.state);
-        if let Some(answer) = &state.answer {
+        if let Some(answer) = &state.result {
             return Poll::Ready(answer.clone());
         }
         state.waker = Some(context.waker().clone());
@@ -119,68 +119,69 @@ impl Ticket {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
-    filled: Condvar,
-    drained: Condvar,
+    not_empty: Condvar,
+    not_full: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    jobs: VecDeque<Job>,
+    appends: VecDeque<Append>,
     bytes: usize,
     closed: bool,
     /// Somebody waits for what is queued, or for another look at the disk.
-    pressing: bool,
+    wake_requested: bool,
     /// When the oldest note in the queue has lain long enough, or something before it.
-    due: Option<Instant>,
-    sleep: Sleep,
+    best_effort_deadline: Option<Instant>,
+    writer_state: WriterState,
     /// Tasks that wait for room: one entry for each, which takes it out when it waits no more.
-    waiting: BTreeMap<u64, Waker>,
-    next_waiting: u64,
+    waiting_tasks: BTreeMap<u64, Waker>,
+    next_slot: u64,
     /// Threads that do.
-    threads_waiting: usize,
+    waiting_threads: usize,
     /// Notes that found no room, since the last group.
     dropped: u64,
 }
 
 /// How the writer's thread waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Sleep {
+enum WriterState {
     /// Not at all: it looks at the queue before it waits again.
     #[default]
-    Awake,
+    Running,
     /// It looks again by itself.
-    Until(Instant),
+    SleepingUntil(Instant),
     /// Until it is woken.
-    Sound,
+    Parked,
 }
 
 /// A task's place among those that wait for room.
 #[derive(Debug, Default)]
-pub(super) struct Place(Option<u64>);
+pub(super) struct WaiterSlot(Option<u64>);
 
 /// What became of an append that wanted in.
 #[derive(Debug)]
-pub(super) enum Admission {
+pub(super) enum EnqueueOutcome {
     /// It is in the queue.
-    Queued(Arc<Ticket>),
+    Queued(Arc<Ack>),
     /// There is no room; who waits is woken when there is.
     Full,
 }
 
 impl QueueState {
     fn has_room_for(&self, bytes: usize) -> bool {
-        self.jobs.is_empty() || self.jobs.len() < QUEUED_RECORDS && self.bytes + bytes <= QUEUED_BYTES
+        self.appends.is_empty()
+            || self.appends.len() < MAX_QUEUE_RECORDS && self.bytes + bytes <= MAX_QUEUE_BYTES
     }
 
-    fn push(&mut self, bodies: Vec<Vec<u8>>) -> Arc<Ticket> {
-        let ticket = Arc::<Ticket>::default();
-        self.bytes += length(&bodies);
-        self.jobs.push_back(Job { bodies, ticket: Arc::clone(&ticket) });
+    fn push(&mut self, bodies: Vec<Vec<u8>>) -> Arc<Ack> {
+        let ticket = Arc::<Ack>::default();
+        self.bytes += total_bytes(&bodies);
+        self.appends.push_back(Append { bodies, ack: Arc::clone(&ticket) });
         ticket
     }
 }
 
-fn length(bodies: &[Vec<u8>]) -> usize {
+fn total_bytes(bodies: &[Vec<u8>]) -> usize {
     bodies.iter().map(Vec::len).sum()
 }
 
@@ -189,68 +190,69 @@ impl Queue {
     ///
     /// # Errors
     /// [`AppendError::Stopped`]: closed.
-    pub fn admit(&self, bodies: Vec<Vec<u8>>) -> Result<Arc<Ticket>, AppendError> {
+    pub fn enqueue(&self, bodies: Vec<Vec<u8>>) -> Result<Arc<Ack>, AppendError> {
         let mut state = lock(&self.state);
-        let bytes = length(&bodies);
+        let bytes = total_bytes(&bodies);
         while !state.closed && !state.has_room_for(bytes) {
-            self.press_in(&mut state);
-            state.threads_waiting += 1;
-            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.threads_waiting -= 1;
+            self.wake_writer_locked(&mut state);
+            state.waiting_threads += 1;
+            state = self.not_full.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting_threads -= 1;
         }
         if state.closed { Err(AppendError::Stopped) } else { Ok(state.push(bodies)) }
     }
 
     /// The same for a task, whose `bodies` stay its own and whose `place` is kept while there is no room.
-    pub fn poll_admit(
+    pub fn poll_enqueue(
         &self,
         bodies: &mut Vec<Vec<u8>>,
-        place: &mut Place,
+        place: &mut WaiterSlot,
         context: &Context<'_>,
-    ) -> Result<Admission, AppendError> {
+    ) -> Result<EnqueueOutcome, AppendError> {
         let mut state = lock(&self.state);
         if let Some(place) = place.0.take() {
-            state.waiting.remove(&place);
+            state.waiting_tasks.remove(&place);
         }
         if state.closed {
             return Err(AppendError::Stopped);
         }
-        if state.has_room_for(length(bodies)) {
-            return Ok(Admission::Queued(state.push(std::mem::take(bodies))));
+        if state.has_room_for(total_bytes(bodies)) {
+            return Ok(EnqueueOutcome::Queued(state.push(std::mem::take(bodies))));
         }
-        let number = state.next_waiting;
-        state.next_waiting += 1;
-        state.waiting.insert(number, context.waker().clone());
-        *place = Place(Some(number));
-        self.press_in(&mut state);
-        Ok(Admission::Full)
+        let number = state.next_slot;
+        state.next_slot += 1;
+        state.waiting_tasks.insert(number, context.waker().clone());
+        *place = WaiterSlot(Some(number));
+        self.wake_writer_locked(&mut state);
+        Ok(EnqueueOutcome::Full)
     }
 
     /// A task waits for room no more.
-    pub fn leave(&self, place: &mut Place) {
+    pub fn cancel_wait(&self, place: &mut WaiterSlot) {
         if let Some(place) = place.0.take() {
-            lock(&self.state).waiting.remove(&place);
+            lock(&self.state).waiting_tasks.remove(&place);
         }
     }
 
     /// Appends without waiting for room or for an answer; what finds no room is counted. False: not taken in.
-    pub fn note(&self, body: Vec<u8>) -> bool {
+    pub fn push_best_effort(&self, body: Vec<u8>) -> bool {
         let mut state = lock(&self.state);
-        let has_room = state.jobs.len() < NOTED_RECORDS && state.bytes + body.len() <= NOTED_BYTES;
+        let has_room = state.appends.len() < MAX_BEST_EFFORT_RECORDS
+            && state.bytes + body.len() <= MAX_BEST_EFFORT_BYTES;
         if state.closed || !has_room {
             state.dropped += 1;
             return false;
         }
         state.push(vec![body]);
-        let due = *state.due.get_or_insert_with(|| Instant::now() + NOTED_WITHIN);
-        let is_late = match state.sleep {
-            Sleep::Awake => false,
-            Sleep::Until(wake) => wake > due,
-            Sleep::Sound => true,
+        let due = *state.best_effort_deadline.get_or_insert_with(|| Instant::now() + BEST_EFFORT_DELAY);
+        let is_late = match state.writer_state {
+            WriterState::Running => false,
+            WriterState::SleepingUntil(wake) => wake > due,
+            WriterState::Parked => true,
         };
         drop(state);
         if is_late {
-            self.filled.notify_one();
+            self.not_empty.notify_one();
         }
         true
     }
@@ -267,90 +269,90 @@ impl Queue {
 
     /// Tasks that wait for room.
     #[cfg(test)]
-    pub fn tasks_waiting(&self) -> usize {
-        lock(&self.state).waiting.len()
+    pub fn waiting_task_count(&self) -> usize {
+        lock(&self.state).waiting_tasks.len()
     }
 
     /// Has the writer's thread look now.
-    pub fn press(&self) {
-        self.press_in(&mut lock(&self.state));
+    pub fn wake_writer(&self) {
+        self.wake_writer_locked(&mut lock(&self.state));
     }
 
-    fn press_in(&self, state: &mut QueueState) {
-        state.pressing = true;
-        if state.sleep != Sleep::Awake {
-            self.filled.notify_one();
+    fn wake_writer_locked(&self, state: &mut QueueState) {
+        state.wake_requested = true;
+        if state.writer_state != WriterState::Running {
+            self.not_empty.notify_one();
         }
     }
 
     /// Waits until something is to be written, at most so long. False: closed, and all of it was taken.
-    pub fn wait(&self, at_most: Option<Duration>) -> bool {
-        let last = at_most.map(|wait| Instant::now() + wait);
+    pub fn wait_for_work(&self, max_wait: Option<Duration>) -> bool {
+        let last = max_wait.map(|wait| Instant::now() + wait);
         let mut state = lock(&self.state);
         loop {
-            state.sleep = Sleep::Awake;
+            state.writer_state = WriterState::Running;
             if state.closed {
-                return !state.jobs.is_empty();
+                return !state.appends.is_empty();
             }
-            if state.pressing {
+            if state.wake_requested {
                 return true;
             }
-            let Some(until) = [last, state.due].into_iter().flatten().min() else {
-                state.sleep = Sleep::Sound;
-                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(until) = [last, state.best_effort_deadline].into_iter().flatten().min() else {
+                state.writer_state = WriterState::Parked;
+                state = self.not_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return true;
             }
-            state.sleep = Sleep::Until(until);
-            (state, _) = self.filled.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state.writer_state = WriterState::SleepingUntil(until);
+            (state, _) = self.not_empty.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// What is to be written next, in order. Who takes it writes it before anybody takes more.
-    pub fn take(&self) -> Group {
+    pub fn next_batch(&self) -> Batch {
         let mut state = lock(&self.state);
         let mut jobs = Vec::new();
         let mut bytes = 0;
-        while let Some(job) = state.jobs.pop_front() {
-            if !jobs.is_empty() && bytes + length(&job.bodies) > GROUP_BYTES {
-                state.jobs.push_front(job);
+        while let Some(job) = state.appends.pop_front() {
+            if !jobs.is_empty() && bytes + total_bytes(&job.bodies) > MAX_BATCH_BYTES {
+                state.appends.push_front(job);
                 break;
             }
-            bytes += length(&job.bodies);
+            bytes += total_bytes(&job.bodies);
             jobs.push(job);
         }
         state.bytes -= bytes;
-        state.pressing = !state.jobs.is_empty();
-        state.due = None;
+        state.wake_requested = !state.appends.is_empty();
+        state.best_effort_deadline = None;
         let dropped = std::mem::take(&mut state.dropped);
-        let waiting = std::mem::take(&mut state.waiting);
-        let threads_waiting = state.threads_waiting;
+        let waiting = std::mem::take(&mut state.waiting_tasks);
+        let threads_waiting = state.waiting_threads;
         drop(state);
         if threads_waiting > 0 {
-            self.drained.notify_all();
+            self.not_full.notify_all();
         }
         waiting.into_values().for_each(Waker::wake);
-        Group { jobs, dropped }
+        Batch { appends: jobs, dropped }
     }
 
     /// Nothing more is taken in; what is in the queue is still written.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
-        let waiting = std::mem::take(&mut state.waiting);
+        let waiting = std::mem::take(&mut state.waiting_tasks);
         drop(state);
-        self.filled.notify_all();
-        self.drained.notify_all();
+        self.not_empty.notify_all();
+        self.not_full.notify_all();
         waiting.into_values().for_each(Waker::wake);
     }
 
     /// Closes, and answers all that waits with [`AppendError::Stopped`].
     pub fn abandon(&self) {
         self.close();
-        let jobs = std::mem::take(&mut lock(&self.state).jobs);
+        let jobs = std::mem::take(&mut lock(&self.state).appends);
         drop(jobs);
     }
 }
@@ -365,37 +367,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_bounded_in_bytes() {
+    fn a_batch_is_bounded_in_bytes() {
         let queue = Queue::default();
         for _ in 0..3 {
-            queue.admit(vec![vec![0; GROUP_BYTES / 2 + 1]]).unwrap();
+            queue.enqueue(vec![vec![0; MAX_BATCH_BYTES / 2 + 1]]).unwrap();
         }
-        assert_eq!([1, 2, 3, 4].map(|_| queue.take().jobs.len()), [1, 1, 1, 0]);
+        assert_eq!([1, 2, 3, 4].map(|_| queue.next_batch().appends.len()), [1, 1, 1, 0]);
     }
 
     #[test]
-    fn a_note_never_waits_and_is_counted_where_there_is_no_room() {
+    fn a_best_effort_record_never_waits_and_is_counted_when_dropped() {
         let queue = Queue::default();
-        let taken_in = (0..NOTED_RECORDS + 3).filter(|_| queue.note(b"{}".to_vec())).count();
-        assert_eq!(taken_in, NOTED_RECORDS);
-        assert_eq!(queue.take().dropped, 3);
-        assert_eq!(queue.take().dropped, 0);
+        let taken_in =
+            (0..MAX_BEST_EFFORT_RECORDS + 3).filter(|_| queue.push_best_effort(b"{}".to_vec())).count();
+        assert_eq!(taken_in, MAX_BEST_EFFORT_RECORDS);
+        assert_eq!(queue.next_batch().dropped, 3);
+        assert_eq!(queue.next_batch().dropped, 0);
     }
 
     #[test]
-    fn a_note_is_waited_with_and_a_pressing_append_is_not() {
+    fn a_best_effort_record_is_delayed_and_an_awaited_append_is_not() {
         let queue = Queue::default();
-        queue.note(b"{}".to_vec());
+        queue.push_best_effort(b"{}".to_vec());
         let noted = Instant::now();
-        assert!(queue.wait(None));
-        assert!(noted.elapsed() + Duration::from_millis(1) >= NOTED_WITHIN, "it was not left to lie");
-        assert_eq!(queue.take().jobs.len(), 1);
-        queue.press();
+        assert!(queue.wait_for_work(None));
+        assert!(noted.elapsed() + Duration::from_millis(1) >= BEST_EFFORT_DELAY, "it was not left to lie");
+        assert_eq!(queue.next_batch().appends.len(), 1);
+        queue.wake_writer();
         // It would wait for ever.
-        assert!(queue.wait(None));
-        queue.take();
-        assert!(queue.wait(Some(Duration::ZERO)), "another look at the disk");
+        assert!(queue.wait_for_work(None));
+        queue.next_batch();
+        assert!(queue.wait_for_work(Some(Duration::ZERO)), "another look at the disk");
         queue.close();
-        assert!(!queue.wait(None));
+        assert!(!queue.wait_for_work(None));
     }
 }

@@ -7,20 +7,20 @@ use std::{fs::File, io, io::Seek as _, io::SeekFrom};
 
 use super::{
     SyncRule,
-    folder::{HeldFolder, JournalFile},
-    line::{Hash, Line, Link},
+    directory::{JournalFile, LockedDirectory},
+    line::{ChainHead, Hash, JournalLine},
+    line_reader::{LineEnd, LineReader},
     maintenance::{FileOpened, Finding},
-    reading::{Ending, LineReader},
     record::Record,
 };
 
 /// Where a journal is to be gone on with.
 #[derive(Debug)]
-pub(super) struct Resumption {
+pub(super) struct RecoveredState {
     /// The last record.
-    pub link: Link,
+    pub chain_head: ChainHead,
     /// The file to append to; absent: a new one is begun.
-    pub current: Option<Current>,
+    pub current: Option<CurrentFile>,
     /// The file before a new one.
     pub previous: Option<String>,
     /// The journal's own name, where a file tells it.
@@ -31,7 +31,7 @@ pub(super) struct Resumption {
 
 /// A file that can be appended to.
 #[derive(Debug)]
-pub(super) struct Current {
+pub(super) struct CurrentFile {
     pub file: JournalFile,
     pub handle: File,
     pub len: u64,
@@ -39,29 +39,34 @@ pub(super) struct Current {
 }
 
 /// Looks at what there is, moves a torn line away, and says where to go on.
-pub(super) fn resume(held: &HeldFolder, sync: SyncRule) -> io::Result<Resumption> {
+pub(super) fn recover_directory(held: &LockedDirectory, sync: SyncRule) -> io::Result<RecoveredState> {
     let mut findings = Vec::new();
-    let head = match held.folder().head() {
+    let head = match held.directory().head() {
         Ok(head) => head,
         Err(error) => {
             findings.push(Finding::HeadUnreadable { problem: error.to_string() });
             None
         }
     };
-    let files = held.folder().files()?;
+    let files = held.directory().files()?;
     if head.is_none() && findings.is_empty() {
         if files.is_empty() {
-            held.write_head(Link::START, sync)?;
+            held.write_head(ChainHead::START, sync)?;
         } else {
             findings.push(Finding::HeadUnreadable { problem: "the file head is missing".to_owned() });
         }
     }
-    let mut resumption =
-        Resumption { link: Link::START, current: None, previous: None, journal: None, findings };
+    let mut resumption = RecoveredState {
+        chain_head: ChainHead::START,
+        current: None,
+        previous: None,
+        journal: None,
+        findings,
+    };
     for (at, file) in files.iter().enumerate().rev() {
-        let scan = scan(held, file, head)?;
+        let scan = scan_file(held, file, head)?;
         let is_oldest = at == 0;
-        let usable = take_up(held, file, scan, is_oldest, head, &mut resumption)?;
+        let usable = recover_file(held, file, scan, is_oldest, head, &mut resumption)?;
         if usable {
             break;
         }
@@ -71,24 +76,24 @@ pub(super) fn resume(held: &HeldFolder, sync: SyncRule) -> io::Result<Resumption
 }
 
 /// Goes on from one file. False: it holds no record, and is gone; the file before it is the one to go on from.
-fn take_up(
-    held: &HeldFolder,
+fn recover_file(
+    held: &LockedDirectory,
     file: &JournalFile,
-    scan: Scan,
+    scan: FileScan,
     is_oldest: bool,
-    head: Option<Link>,
-    resumption: &mut Resumption,
+    head: Option<ChainHead>,
+    resumption: &mut RecoveredState,
 ) -> io::Result<bool> {
     resumption.journal = scan.journal;
     resumption.previous = Some(file.name.clone());
-    if let Some(Bad { line, problem, is_torn: false, .. }) = &scan.bad {
+    if let Some(BadLine { line, problem, is_torn: false, .. }) = &scan.bad {
         let problem = problem.clone();
         resumption.findings.push(Finding::Damaged { file: file.name.clone(), line: *line, problem });
-        resumption.link = scan.furthest;
+        resumption.chain_head = scan.furthest;
         return Ok(true);
     }
     let handle = held.open_to_append(file)?;
-    if let Some(Bad { offset, .. }) = scan.bad {
+    if let Some(BadLine { offset, .. }) = scan.bad {
         let bytes = handle.metadata()?.len() - offset;
         let mut source = &handle;
         source.seek(SeekFrom::Start(offset))?;
@@ -104,47 +109,48 @@ fn take_up(
         // The files before it are gone: its name is all that is left of their count.
         let before = file.first_sequence.saturating_sub(1);
         let hash = head.filter(|head| head.sequence == before).map_or(Hash::ZERO, |head| head.hash);
-        resumption.link = Link { sequence: before, hash };
+        resumption.chain_head = ChainHead { sequence: before, hash };
         return Ok(is_oldest);
     };
-    resumption.link = last.link();
+    resumption.chain_head = last.chain_head();
     if !matches!(last.record, Record::FileClosed(_)) {
         let (len, records) = (scan.good_bytes, scan.records);
-        resumption.current = Some(Current { file: file.clone(), handle, len, records });
+        resumption.current = Some(CurrentFile { file: file.clone(), handle, len, records });
     }
     Ok(true)
 }
 
 /// What was once durable must be there.
-fn compare_with_head(head: Option<Link>, resumption: &mut Resumption) {
+fn compare_with_head(head: Option<ChainHead>, resumption: &mut RecoveredState) {
     let Some(head) = head else { return };
-    if head.sequence > resumption.link.sequence {
-        resumption
-            .findings
-            .push(Finding::Lost { last_sequence: resumption.link.sequence, head_sequence: head.sequence });
+    if head.sequence > resumption.chain_head.sequence {
+        resumption.findings.push(Finding::Lost {
+            last_sequence: resumption.chain_head.sequence,
+            head_sequence: head.sequence,
+        });
         // Their numbers are not given out again: the gap stays to be seen.
-        resumption.link.sequence = head.sequence;
+        resumption.chain_head.sequence = head.sequence;
         resumption.current = None;
-    } else if head.sequence == resumption.link.sequence {
+    } else if head.sequence == resumption.chain_head.sequence {
         // A record that took the place of the durable one is not continued: the break stays to be seen.
-        resumption.link.hash = head.hash;
+        resumption.chain_head.hash = head.hash;
     }
 }
 
 /// What the last file holds.
-struct Scan {
+struct FileScan {
     /// The last record of the unbroken chain.
-    last: Option<Line>,
+    last: Option<JournalLine>,
     /// The record with the highest number that can be read at all, or what the file's name says.
-    furthest: Link,
+    furthest: ChainHead,
     good_bytes: u64,
     records: u64,
     journal: Option<String>,
-    bad: Option<Bad>,
+    bad: Option<BadLine>,
 }
 
 /// The first line that is not as it should be.
-struct Bad {
+struct BadLine {
     line: u64,
     offset: u64,
     problem: String,
@@ -152,15 +158,16 @@ struct Bad {
     is_torn: bool,
 }
 
-fn scan(held: &HeldFolder, file: &JournalFile, head: Option<Link>) -> io::Result<Scan> {
-    let mut reader = LineReader::new(held.folder().open(file)?);
-    let before = Link { sequence: file.first_sequence.saturating_sub(1), hash: Hash::ZERO };
-    let mut scan = Scan { last: None, furthest: before, good_bytes: 0, records: 0, journal: None, bad: None };
+fn scan_file(held: &LockedDirectory, file: &JournalFile, head: Option<ChainHead>) -> io::Result<FileScan> {
+    let mut reader = LineReader::new(held.directory().open(file)?);
+    let before = ChainHead { sequence: file.first_sequence.saturating_sub(1), hash: Hash::ZERO };
+    let mut scan =
+        FileScan { last: None, furthest: before, good_bytes: 0, records: 0, journal: None, bad: None };
     while let Some(raw) = reader.next()? {
         let parsed = match raw.ending {
-            Ending::Newline => Line::parse(raw.bytes).map_err(|error| error.to_string()),
-            Ending::EndOfFile => Err("it was not written to its end".to_owned()),
-            Ending::TooLong => Err("it is longer than a record can be".to_owned()),
+            LineEnd::Newline => JournalLine::parse(raw.bytes).map_err(|error| error.to_string()),
+            LineEnd::EndOfFile => Err("it was not written to its end".to_owned()),
+            LineEnd::TooLong => Err("it is longer than a record can be".to_owned()),
         };
         if let Some(bad) = &mut scan.bad {
             // An interrupted write leaves nothing behind it.
@@ -171,19 +178,19 @@ fn scan(held: &HeldFolder, file: &JournalFile, head: Option<Link>) -> io::Result
             Err(problem) => {
                 // What was durable once was whole once.
                 let is_torn = head.is_none_or(|head| head.sequence <= scan.furthest.sequence);
-                let bad = Bad { line: raw.number, offset: raw.offset, problem, is_torn };
+                let bad = BadLine { line: raw.number, offset: raw.offset, problem, is_torn };
                 scan.bad.get_or_insert(bad);
                 continue;
             }
         };
         if line.sequence > scan.furthest.sequence {
-            scan.furthest = line.link();
+            scan.furthest = line.chain_head();
         }
         if scan.bad.is_some() {
             continue;
         }
-        if let Some(problem) = misplaced(&line, scan.last.as_ref(), file, head) {
-            scan.bad = Some(Bad { line: raw.number, offset: raw.offset, problem, is_torn: false });
+        if let Some(problem) = chain_violation(&line, scan.last.as_ref(), file, head) {
+            scan.bad = Some(BadLine { line: raw.number, offset: raw.offset, problem, is_torn: false });
             continue;
         }
         if let Record::FileOpened(FileOpened { journal, .. }) = &line.record {
@@ -197,7 +204,12 @@ fn scan(held: &HeldFolder, file: &JournalFile, head: Option<Link>) -> io::Result
 }
 
 /// Why a whole line cannot stand where it stands.
-fn misplaced(line: &Line, before: Option<&Line>, file: &JournalFile, head: Option<Link>) -> Option<String> {
+fn chain_violation(
+    line: &JournalLine,
+    before: Option<&JournalLine>,
+    file: &JournalFile,
+    head: Option<ChainHead>,
+) -> Option<String> {
     let expected = before.map_or(file.first_sequence, |before| before.sequence + 1);
     if line.sequence != expected {
         return Some(format!("it has number {}, where {expected} must stand", line.sequence));

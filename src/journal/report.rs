@@ -4,16 +4,16 @@
 
 use serde::Serialize;
 
-use super::{line::Link, record::Record};
+use super::{line::ChainHead, record::Record};
 
 /// The most faults that a report holds; the rest are counted.
-pub const FAULTS_KEPT: usize = 100;
+pub const MAX_FAULTS: usize = 100;
 /// The most notices that a report holds; the rest are counted.
-pub const NOTICES_KEPT: usize = 100;
+pub const MAX_NOTICES: usize = 100;
 
 /// What verifying found.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Files read.
     pub files: u64,
     /// Records read.
@@ -21,27 +21,27 @@ pub struct Report {
     /// The number of the first record there is.
     pub first_sequence: Option<u64>,
     /// The last record.
-    pub last: Option<Link>,
+    pub last: Option<ChainHead>,
     /// Its wall time.
     pub last_time: Option<String>,
     /// The last record that the key given has signed, with all before it.
     pub signed_through: Option<u64>,
     /// A last line that was not written to its end.
-    pub tear: Option<Tear>,
+    pub torn_line: Option<TornLine>,
     /// What is wrong, the first bad record first.
-    pub faults: Vec<Fault>,
-    /// Faults beyond [`FAULTS_KEPT`].
+    pub faults: Vec<JournalFault>,
+    /// Faults beyond [`MAX_FAULTS`].
     pub more_faults: u64,
     /// What the journal says about itself that a reader should know.
-    pub notices: Vec<Notice>,
-    /// Notices beyond [`NOTICES_KEPT`].
+    pub notices: Vec<JournalNotice>,
+    /// Notices beyond [`MAX_NOTICES`].
     pub more_notices: u64,
 }
 
 /// The report in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Integrity {
     /// All is as it was written.
     Intact,
     /// All is as it was written but for a last line that was not finished, as after a crash.
@@ -50,20 +50,20 @@ pub enum Verdict {
     Broken,
 }
 
-impl Report {
+impl VerifyReport {
     /// The report in a word.
-    pub fn verdict(&self) -> Verdict {
-        match (&self.faults[..], &self.tear) {
-            ([], None) => Verdict::Intact,
-            ([], Some(_)) => Verdict::Torn,
-            ([_, ..], _) => Verdict::Broken,
+    pub fn integrity(&self) -> Integrity {
+        match (&self.faults[..], &self.torn_line) {
+            ([], None) => Integrity::Intact,
+            ([], Some(_)) => Integrity::Torn,
+            ([_, ..], _) => Integrity::Broken,
         }
     }
 }
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct JournalFault {
     /// In which file.
     pub file: String,
     /// In which line, 1-based; one past the last where something is missing at the end.
@@ -119,7 +119,7 @@ impl FaultKind {
 
 /// A last line without its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Tear {
+pub struct TornLine {
     /// In which file.
     pub file: String,
     /// In which line.
@@ -130,7 +130,7 @@ pub struct Tear {
 
 /// A record of the journal about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Notice {
+pub struct JournalNotice {
     /// Its number.
     pub sequence: u64,
     /// What it says.

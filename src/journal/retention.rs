@@ -6,19 +6,19 @@ use std::{io, time::UNIX_EPOCH};
 use super::{
     SyncRule, WriteFailure,
     clock::Clock,
-    folder::{HeldFolder, JournalFile},
-    line::{Line, Link},
+    directory::{JournalFile, LockedDirectory},
+    line::{ChainHead, JournalLine},
+    line_reader::LineReader,
     maintenance::FilesRemoved,
-    reading::LineReader,
     record::Record,
-    store::Store,
-    written_before,
+    store::LogStore,
+    usage_restore,
 };
 
-impl Store {
+impl LogStore {
     /// Chooses what the retention rule deletes, and owes the record of it.
     pub(super) fn plan_removals(&mut self, clock: &mut dyn Clock) -> io::Result<()> {
-        let files = self.held.folder().files()?;
+        let files = self.locked.directory().files()?;
         let rule = self.options.retention;
         let beyond_count = rule.files.map_or(0, |bound| files.len().saturating_sub(bound.get() as usize));
         let beyond_age = match rule.age {
@@ -26,14 +26,15 @@ impl Store {
             Some(age) => {
                 let at_most = files.len().saturating_sub(rule.files_at_least.get() as usize);
                 let oldest_ns = u128::from(clock.now().wall_ns).saturating_sub(age.as_nanos());
-                let is_old = |file: &&JournalFile| last_written_ns(&self.held, file) < oldest_ns;
+                let is_old = |file: &&JournalFile| last_written_ns(&self.locked, file) < oldest_ns;
                 files.iter().take(at_most).take_while(is_old).count()
             }
         };
         // Never the current file, which is the last one; nor one with a record that is too young.
         let now = clock.now();
         let is_young = |file: &JournalFile| {
-            let ended = written_before::last_written(self.held.folder(), file, &self.boot_id, now);
+            let ended =
+                usage_restore::time_since_last_write(self.locked.directory(), file, &self.boot_id, now);
             !self.options.keep_at_least.is_zero() && ended < self.options.keep_at_least
         };
         let count = beyond_count.max(beyond_age).min(files.len().saturating_sub(1));
@@ -41,10 +42,10 @@ impl Store {
         if count == 0 {
             return Ok(());
         }
-        let Some(before) = self.link_before(&files[count])? else { return Ok(()) };
-        self.removals = files[..count].to_vec();
-        self.owed.push(Record::FilesRemoved(FilesRemoved {
-            files: self.removals.iter().map(|file| file.name.clone()).collect(),
+        let Some(before) = self.chain_head_before(&files[count])? else { return Ok(()) };
+        self.files_to_remove = files[..count].to_vec();
+        self.pending.push(Record::FilesRemoved(FilesRemoved {
+            files: self.files_to_remove.iter().map(|file| file.name.clone()).collect(),
             last_sequence: before.sequence,
             last_hash: before.hash,
         }));
@@ -52,33 +53,33 @@ impl Store {
     }
 
     /// The record before the first one of `file`, where that one can be read.
-    fn link_before(&self, file: &JournalFile) -> io::Result<Option<Link>> {
+    fn chain_head_before(&self, file: &JournalFile) -> io::Result<Option<ChainHead>> {
         if *file == self.file {
-            return Ok(Some(self.link));
+            return Ok(Some(self.chain_head));
         }
-        let mut reader = LineReader::new(self.held.folder().open(file)?);
-        let first = reader.next()?.and_then(|raw| Line::parse(raw.bytes).ok());
-        Ok(first.map(|line| Link { sequence: line.sequence.saturating_sub(1), hash: line.previous }))
+        let mut reader = LineReader::new(self.locked.directory().open(file)?);
+        let first = reader.next()?.and_then(|raw| JournalLine::parse(raw.bytes).ok());
+        Ok(first.map(|line| ChainHead { sequence: line.sequence.saturating_sub(1), hash: line.previous }))
     }
 
     pub(super) fn remove_old_files(&mut self) -> Result<(), WriteFailure> {
-        if self.removals.is_empty() {
+        if self.files_to_remove.is_empty() {
             return Ok(());
         }
         if self.options.sync != SyncRule::Off {
             self.sync()?;
         }
-        for file in std::mem::take(&mut self.removals) {
+        for file in std::mem::take(&mut self.files_to_remove) {
             // What cannot be deleted now is the oldest file at the next rotation again.
-            let _ = self.held.remove(&file);
+            let _ = self.locked.remove(&file);
         }
         Ok(())
     }
 }
 
 /// Nanoseconds since 1970; for a file that cannot be looked at, the far future, so that it stays.
-fn last_written_ns(held: &HeldFolder, file: &JournalFile) -> u128 {
-    let found = held.folder().path().join(&file.name).metadata().and_then(|found| found.modified());
+fn last_written_ns(held: &LockedDirectory, file: &JournalFile) -> u128 {
+    let found = held.directory().path().join(&file.name).metadata().and_then(|found| found.modified());
     let since = found.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     since.map_or(u128::MAX, |since| since.as_nanos())
 }

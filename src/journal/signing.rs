@@ -12,7 +12,7 @@ use std::{
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
 use super::{
-    line::{Link, hex, parse_hex},
+    line::{ChainHead, hex, parse_hex},
     maintenance::Checkpoint,
 };
 use crate::sys::text_file;
@@ -50,7 +50,7 @@ pub enum KeyError {
         "the key {} can be read by others: its mode is {mode:o}, and must be 600 or 400",
         crate::printable::path(path)
     )]
-    Exposed {
+    InsecurePermissions {
         /// The file.
         path: PathBuf,
         /// Its permission bits.
@@ -58,7 +58,7 @@ pub enum KeyError {
     },
     /// It is no Ed25519 key of this kind in PEM.
     #[error("{} is no Ed25519 {wanted} key in PEM", crate::printable::path(path))]
-    Form {
+    InvalidFormat {
         /// The file.
         path: PathBuf,
         /// `private` or `public`.
@@ -72,7 +72,7 @@ impl JournalKey {
         let found = fs::metadata(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
         let mode = found.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(KeyError::Exposed { path: path.to_owned(), mode });
+            return Err(KeyError::InsecurePermissions { path: path.to_owned(), mode });
         }
         let secret = load(path, "PRIVATE KEY", &PRIVATE_PREFIX, "private")?;
         Ok(Self(SigningKey::from_bytes(&secret)))
@@ -84,28 +84,28 @@ impl JournalKey {
     }
 
     /// What others check it with.
-    pub fn public(&self) -> JournalPublicKey {
+    pub fn public_key(&self) -> JournalPublicKey {
         JournalPublicKey(self.0.verifying_key())
     }
 
     /// Signs all of the journal up to and with `link`.
-    pub(super) fn sign(&self, link: Link) -> Checkpoint {
+    pub(super) fn sign(&self, link: ChainHead) -> Checkpoint {
         let signature = self.0.sign(signed_text(link).as_bytes());
-        Checkpoint { public_key: self.public().to_hex(), signature: hex(&signature.to_bytes()) }
+        Checkpoint { public_key: self.public_key().to_hex(), signature: hex(&signature.to_bytes()) }
     }
 }
 
 impl JournalPublicKey {
     /// Reads a public key.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let form = || KeyError::Form { path: path.to_owned(), wanted: "public" };
+        let form = || KeyError::InvalidFormat { path: path.to_owned(), wanted: "public" };
         let bytes = load(path, "PUBLIC KEY", &PUBLIC_PREFIX, "public")?;
         VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| form())
     }
 
     /// The key of a text in PEM; `None` where it is none.
-    pub fn of_pem(text: &str) -> Option<Self> {
-        let bytes = key_of_pem(text, "PUBLIC KEY", &PUBLIC_PREFIX)?;
+    pub fn from_pem(text: &str) -> Option<Self> {
+        let bytes = decode_pem_key(text, "PUBLIC KEY", &PUBLIC_PREFIX)?;
         VerifyingKey::from_bytes(&bytes).map(Self).ok()
     }
 
@@ -115,7 +115,7 @@ impl JournalPublicKey {
     }
 
     /// Whether `checkpoint` signs all of the journal up to and with `link`.
-    pub(super) fn has_signed(&self, link: Link, checkpoint: &Checkpoint) -> bool {
+    pub(super) fn verifies(&self, link: ChainHead, checkpoint: &Checkpoint) -> bool {
         let mut signature = [0; 64];
         parse_hex(checkpoint.signature.as_bytes(), &mut signature)
             && self.0.verify_strict(signed_text(link).as_bytes(), &Signature::from_bytes(&signature)).is_ok()
@@ -123,30 +123,30 @@ impl JournalPublicKey {
 }
 
 /// What is signed: the purpose, so that no other use of the key can be taken for it, and the chain's end.
-fn signed_text(link: Link) -> String {
+fn signed_text(link: ChainHead) -> String {
     format!("provost journal checkpoint v1\n{}\n{}\n", link.sequence, link.hash)
 }
 
 fn load(path: &Path, label: &str, prefix: &[u8], wanted: &'static str) -> Result<[u8; 32], KeyError> {
     let read = |source| KeyError::Read { path: path.to_owned(), source };
-    let form = || KeyError::Form { path: path.to_owned(), wanted };
+    let form = || KeyError::InvalidFormat { path: path.to_owned(), wanted };
     let text = match text_file::read_text(path, KEY_FILE_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Err(form()),
         Err(error) => return Err(read(error)),
     };
-    key_of_pem(&text, label, prefix).ok_or_else(form)
+    decode_pem_key(&text, label, prefix).ok_or_else(form)
 }
 
-fn key_of_pem(text: &str, label: &str, prefix: &[u8]) -> Option<[u8; 32]> {
+fn decode_pem_key(text: &str, label: &str, prefix: &[u8]) -> Option<[u8; 32]> {
     let (_, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
     let (inner, _) = rest.split_once(&format!("-----END {label}-----"))?;
-    let der = of_base64(inner)?;
+    let der = decode_base64(inner)?;
     der.strip_prefix(prefix)?.try_into().ok()
 }
 
 /// Decodes base64 of RFC 4648 with padding; white space between is left out.
-fn of_base64(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|c| !c.is_ascii_whitespace()).collect();
     let unpadded = digits.strip_suffix(b"==").or_else(|| digits.strip_suffix(b"=")).unwrap_or(&digits);
     if !digits.len().is_multiple_of(4) {
@@ -190,31 +190,37 @@ mod tests {
         fs::write(&private, PRIVATE).unwrap();
         fs::write(&public, PUBLIC).unwrap();
         fs::set_permissions(&private, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(JournalKey::load(&private), Err(KeyError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(JournalKey::load(&private), Err(KeyError::InsecurePermissions { mode: 0o640, .. })));
         fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
         let key = JournalKey::load(&private).unwrap();
-        assert_eq!(key.public(), JournalPublicKey::load(&public).unwrap());
-        assert_eq!(key.public().to_hex(), "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
-        assert!(matches!(JournalPublicKey::load(&private), Err(KeyError::Form { wanted: "public", .. })));
+        assert_eq!(key.public_key(), JournalPublicKey::load(&public).unwrap());
+        assert_eq!(
+            key.public_key().to_hex(),
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+        );
+        assert!(matches!(
+            JournalPublicKey::load(&private),
+            Err(KeyError::InvalidFormat { wanted: "public", .. })
+        ));
     }
 
     #[test]
     fn a_signature_holds_for_its_place_only() {
         let key = JournalKey::from_bytes(&[7; 32]);
-        let link = Link { sequence: 9, hash: Hash([1; 32]) };
+        let link = ChainHead { sequence: 9, hash: Hash([1; 32]) };
         let checkpoint = key.sign(link);
-        assert!(key.public().has_signed(link, &checkpoint));
-        assert!(!key.public().has_signed(Link { sequence: 8, ..link }, &checkpoint));
-        assert!(!key.public().has_signed(Link { hash: Hash([2; 32]), ..link }, &checkpoint));
-        assert!(!JournalKey::from_bytes(&[8; 32]).public().has_signed(link, &checkpoint));
+        assert!(key.public_key().verifies(link, &checkpoint));
+        assert!(!key.public_key().verifies(ChainHead { sequence: 8, ..link }, &checkpoint));
+        assert!(!key.public_key().verifies(ChainHead { hash: Hash([2; 32]), ..link }, &checkpoint));
+        assert!(!JournalKey::from_bytes(&[8; 32]).public_key().verifies(link, &checkpoint));
     }
 
     #[test]
     fn base64_is_decoded_strictly() {
-        assert_eq!(of_base64("TWFu\nTWE=").as_deref(), Some(&b"ManMa"[..]));
-        assert_eq!(of_base64("TQ==").as_deref(), Some(&b"M"[..]));
+        assert_eq!(decode_base64("TWFu\nTWE=").as_deref(), Some(&b"ManMa"[..]));
+        assert_eq!(decode_base64("TQ==").as_deref(), Some(&b"M"[..]));
         for wrong in ["TWF", "T*==", "TWFuT"] {
-            assert_eq!(of_base64(wrong), None);
+            assert_eq!(decode_base64(wrong), None);
         }
     }
 }

@@ -6,30 +6,30 @@
 use std::io;
 
 use super::{
-    folder::{Folder, JournalFile},
-    line::{Hash, Line, LineError, Link, stated_hash},
-    reading::{Ending, LineReader, RawLine},
+    directory::{JournalDirectory, JournalFile},
+    line::{ChainHead, Hash, JournalLine, LineError, stated_hash},
+    line_reader::{LineEnd, LineReader, RawLine},
     record::Record,
-    report::{FAULTS_KEPT, Fault, FaultKind, NOTICES_KEPT, Notice, Report, Tear},
+    report::{FaultKind, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport},
     signing::JournalPublicKey,
 };
 
-/// Checks the journal of a folder; with a key, its signatures too.
+/// Checks the journal of a directory; with a key, its signatures too.
 ///
 /// An error means that a file could not be read, not that it is wrong.
-pub fn verify(folder: &Folder, key: Option<&JournalPublicKey>) -> io::Result<Report> {
-    let head = folder.head();
-    let mut check = Check { key, head: head.as_ref().ok().copied().flatten(), ..Check::default() };
-    let files = folder.files()?;
+pub fn verify(directory: &JournalDirectory, key: Option<&JournalPublicKey>) -> io::Result<VerifyReport> {
+    let head = directory.head();
+    let mut check = Verifier { key, head: head.as_ref().ok().copied().flatten(), ..Verifier::default() };
+    let files = directory.files()?;
     for (at, file) in files.iter().enumerate() {
-        let source = match folder.open(file) {
+        let source = match directory.open(file) {
             Ok(source) => source,
             // The retention rule of a running gateway.
             Err(error) if error.kind() == io::ErrorKind::NotFound && check.report.files == 0 => continue,
             Err(error) => return Err(error),
         };
         let is_last = at + 1 == files.len();
-        check.file(file, is_last, &mut LineReader::new(source))?;
+        check.check_file(file, is_last, &mut LineReader::new(source))?;
     }
     let head_problem = match head {
         Err(error) => Some(error.to_string()),
@@ -40,34 +40,34 @@ pub fn verify(folder: &Folder, key: Option<&JournalPublicKey>) -> io::Result<Rep
 }
 
 #[derive(Default)]
-struct Check<'a> {
+struct Verifier<'a> {
     key: Option<&'a JournalPublicKey>,
-    head: Option<Link>,
-    report: Report,
+    head: Option<ChainHead>,
+    report: VerifyReport,
     /// The last record's number, and its hash where that is known.
-    at: Option<(u64, Option<Hash>)>,
+    last_record: Option<(u64, Option<Hash>)>,
     /// Where the last record stands.
-    before: Place,
+    last_position: LinePosition,
     /// The hash that the last record continues.
-    before_previous: Option<Hash>,
+    last_previous_hash: Option<Hash>,
     /// What the first file continues, until a record tells of its deletion.
-    unexplained: Option<(Link, Place)>,
+    unexplained_start: Option<(ChainHead, LinePosition)>,
     /// A link that does not hold: which of its two records is bad, the next one tells.
-    doubt: Option<Doubt>,
+    chain_break: Option<ChainBreak>,
     /// The first records found missing: they may come later.
     gap: Option<Gap>,
 }
 
 #[derive(Clone, Default)]
-struct Place {
+struct LinePosition {
     file: String,
     line: u64,
 }
 
-struct Doubt {
+struct ChainBreak {
     fault: usize,
-    before: Place,
-    this: Link,
+    before: LinePosition,
+    this: ChainHead,
 }
 
 struct Gap {
@@ -75,8 +75,8 @@ struct Gap {
     missing: std::ops::Range<u64>,
 }
 
-impl Check<'_> {
-    fn file(
+impl Verifier<'_> {
+    fn check_file(
         &mut self,
         file: &JournalFile,
         is_last: bool,
@@ -86,17 +86,19 @@ impl Check<'_> {
         let mut lines = 0;
         while let Some(raw) = reader.next()? {
             lines = raw.number;
-            let place = Place { file: file.name.clone(), line: raw.number };
+            let place = LinePosition { file: file.name.clone(), line: raw.number };
             match parse(&raw) {
-                Ok(line) => self.record(line, place, file),
-                Err(_) if is_last && raw.ending == Ending::EndOfFile => self.torn(&raw, place, file),
-                Err(error) => self.unreadable(&raw, &error.to_string(), place, file),
+                Ok(line) => self.check_record(line, place, file),
+                Err(_) if is_last && raw.ending == LineEnd::EndOfFile => {
+                    self.report_torn_line(&raw, place, file)
+                }
+                Err(error) => self.report_unreadable(&raw, &error.to_string(), place, file),
             }
         }
         if lines == 0 && !is_last {
             let sequence = file.first_sequence;
             self.fault(
-                Place { file: file.name.clone(), line: 1 },
+                LinePosition { file: file.name.clone(), line: 1 },
                 sequence,
                 FaultKind::Removed,
                 "the file is empty",
@@ -106,10 +108,10 @@ impl Check<'_> {
     }
 
     fn expected(&self, file: &JournalFile) -> u64 {
-        self.at.map_or(file.first_sequence, |(sequence, _)| sequence + 1)
+        self.last_record.map_or(file.first_sequence, |(sequence, _)| sequence + 1)
     }
 
-    fn torn(&mut self, raw: &RawLine<'_>, place: Place, file: &JournalFile) {
+    fn report_torn_line(&mut self, raw: &RawLine<'_>, place: LinePosition, file: &JournalFile) {
         let expected = self.expected(file);
         if self.head.is_some_and(|head| head.sequence >= expected) {
             self.fault(
@@ -119,26 +121,32 @@ impl Check<'_> {
                 "the line is cut off, and was once on disk whole",
             );
         } else {
-            let Place { file, line } = place;
-            self.report.tear = Some(Tear { file, line, offset: raw.offset });
+            let LinePosition { file, line } = place;
+            self.report.torn_line = Some(TornLine { file, line, offset: raw.offset });
         }
     }
 
-    fn unreadable(&mut self, raw: &RawLine<'_>, problem: &str, place: Place, file: &JournalFile) {
+    fn report_unreadable(
+        &mut self,
+        raw: &RawLine<'_>,
+        problem: &str,
+        place: LinePosition,
+        file: &JournalFile,
+    ) {
         self.report.records += 1;
         let sequence = self.expected(file);
         self.report.first_sequence.get_or_insert(sequence);
         self.fault(place.clone(), sequence, FaultKind::Changed, problem);
-        self.at = Some((sequence, stated_hash(raw.bytes)));
-        self.before = place;
-        self.before_previous = None;
+        self.last_record = Some((sequence, stated_hash(raw.bytes)));
+        self.last_position = place;
+        self.last_previous_hash = None;
     }
 
-    fn record(&mut self, line: Line, place: Place, file: &JournalFile) {
+    fn check_record(&mut self, line: JournalLine, place: LinePosition, file: &JournalFile) {
         self.report.records += 1;
-        self.settle_doubt(&line);
-        let Some((last, hash)) = self.at else {
-            self.first(&line, &place, file);
+        self.resolve_chain_break(&line);
+        let Some((last, hash)) = self.last_record else {
+            self.check_first_record(&line, &place, file);
             return self.accept(line, place);
         };
         let expected = last + 1;
@@ -150,37 +158,46 @@ impl Check<'_> {
             let problem = "it and the record before it do not belong together";
             let fault = self.fault(place.clone(), line.sequence, FaultKind::Changed, problem);
             if let Some(fault) = fault {
-                self.doubt = Some(Doubt { fault, before: self.before.clone(), this: line.link() });
+                self.chain_break =
+                    Some(ChainBreak { fault, before: self.last_position.clone(), this: line.chain_head() });
             }
             return self.accept(line, place);
         }
         if line.sequence > expected {
-            self.missing(expected, &line, &place, file);
+            self.report_missing(expected, &line, &place, file);
             return self.accept(line, place);
         }
-        self.too_early(&line, place, last);
+        self.check_out_of_order(&line, place, last);
     }
 
     /// The first line of all.
-    fn first(&mut self, line: &Line, place: &Place, file: &JournalFile) {
+    fn check_first_record(&mut self, line: &JournalLine, place: &LinePosition, file: &JournalFile) {
         self.report.first_sequence = Some(line.sequence);
         if line.sequence != file.first_sequence {
             let problem = format!("the first record has number {}", line.sequence);
             self.fault(place.clone(), file.first_sequence, FaultKind::Removed, &problem);
         }
-        let before = Link { sequence: line.sequence.saturating_sub(1), hash: line.previous };
-        if before != Link::START {
-            self.unexplained = Some((before, place.clone()));
+        let before = ChainHead { sequence: line.sequence.saturating_sub(1), hash: line.previous };
+        if before != ChainHead::START {
+            self.unexplained_start = Some((before, place.clone()));
         }
     }
 
     /// Numbers are passed over.
-    fn missing(&mut self, expected: u64, line: &Line, place: &Place, file: &JournalFile) {
+    fn report_missing(
+        &mut self,
+        expected: u64,
+        line: &JournalLine,
+        place: &LinePosition,
+        file: &JournalFile,
+    ) {
         let (kind, whose) = match &line.record {
             Record::FileOpened(opened) if place.line == 1 => {
                 match opened.previous.as_deref() {
                     // The file before is here, but not all of it.
-                    Some(previous) if previous == self.before.file => (FaultKind::Truncated, &self.before),
+                    Some(previous) if previous == self.last_position.file => {
+                        (FaultKind::Truncated, &self.last_position)
+                    }
                     Some(_) | None => (FaultKind::MissingFile, place),
                 }
             }
@@ -188,7 +205,7 @@ impl Check<'_> {
             _ => (FaultKind::Removed, place),
         };
         let whose = match kind {
-            FaultKind::Truncated => Place { line: whose.line + 1, ..whose.clone() },
+            FaultKind::Truncated => LinePosition { line: whose.line + 1, ..whose.clone() },
             _ => whose.clone(),
         };
         let problem = format!("records {expected} to {} are missing", line.sequence - 1);
@@ -199,7 +216,7 @@ impl Check<'_> {
     }
 
     /// A number that was there already, or was missing before.
-    fn too_early(&mut self, line: &Line, place: Place, last: u64) {
+    fn check_out_of_order(&mut self, line: &JournalLine, place: LinePosition, last: u64) {
         if let Some(Gap { fault, missing }) = &self.gap
             && missing.contains(&line.sequence)
         {
@@ -208,40 +225,40 @@ impl Check<'_> {
             gap.problem = format!("record {} stands behind record {last}", line.sequence);
             return;
         }
-        let is_original = line.sequence == last && self.before_previous == Some(line.previous);
-        let is_copy = self.at == Some((line.sequence, Some(line.hash)));
+        let is_original = line.sequence == last && self.last_previous_hash == Some(line.previous);
+        let is_copy = self.last_record == Some((line.sequence, Some(line.hash)));
         let problem = format!("there are two records with number {}", line.sequence);
         if is_original && !is_copy {
             // Both continue the record before; only what comes next can tell which of them was written first.
-            let before = self.before.clone();
+            let before = self.last_position.clone();
             self.fault(before, line.sequence, FaultKind::Inserted, &problem);
-            self.at = Some((line.sequence, Some(line.hash)));
-            self.before = place;
+            self.last_record = Some((line.sequence, Some(line.hash)));
+            self.last_position = place;
         } else {
             self.fault(place, line.sequence, FaultKind::Inserted, &problem);
         }
     }
 
-    fn accept(&mut self, line: Line, place: Place) {
+    fn accept(&mut self, line: JournalLine, place: LinePosition) {
         if self.head.is_some_and(|head| head.sequence == line.sequence && head.hash != line.hash) {
             let problem = "it is not the record that was once written under its number";
             self.fault(place.clone(), line.sequence, FaultKind::Changed, problem);
         }
-        self.special(&line, &place);
-        self.at = Some((line.sequence, Some(line.hash)));
-        self.before_previous = Some(line.previous);
-        self.before = place;
-        self.report.last = Some(line.link());
+        self.check_maintenance_record(&line, &place);
+        self.last_record = Some((line.sequence, Some(line.hash)));
+        self.last_previous_hash = Some(line.previous);
+        self.last_position = place;
+        self.report.last = Some(line.chain_head());
         self.report.last_time = Some(line.time);
     }
 
     /// What the journal says about itself.
-    fn special(&mut self, line: &Line, place: &Place) {
+    fn check_maintenance_record(&mut self, line: &JournalLine, place: &LinePosition) {
         match &line.record {
             Record::Checkpoint(checkpoint) => {
                 let Some(key) = self.key else { return };
-                let signed = Link { sequence: line.sequence.saturating_sub(1), hash: line.previous };
-                if key.has_signed(signed, checkpoint) {
+                let signed = ChainHead { sequence: line.sequence.saturating_sub(1), hash: line.previous };
+                if key.verifies(signed, checkpoint) {
                     self.report.signed_through = Some(signed.sequence);
                 } else {
                     let problem = "the key has not signed what stands before it";
@@ -249,13 +266,13 @@ impl Check<'_> {
                 }
             }
             Record::FilesRemoved(removed) => {
-                let end = Link { sequence: removed.last_sequence, hash: removed.last_hash };
+                let end = ChainHead { sequence: removed.last_sequence, hash: removed.last_hash };
                 // All of them, or those before the first one that is still there: deleting may be interrupted.
-                let tells_of = |(link, first): &(Link, Place)| {
+                let tells_of = |(link, first): &(ChainHead, LinePosition)| {
                     *link == end || (link.sequence < end.sequence && removed.files.contains(&first.file))
                 };
-                if self.unexplained.as_ref().is_some_and(tells_of) {
-                    self.unexplained = None;
+                if self.unexplained_start.as_ref().is_some_and(tells_of) {
+                    self.unexplained_start = None;
                 }
                 self.notice(line);
             }
@@ -264,16 +281,16 @@ impl Check<'_> {
         }
     }
 
-    fn settle_doubt(&mut self, next: &Line) {
-        if let Some(Doubt { fault, before, this }) = self.doubt.take()
+    fn resolve_chain_break(&mut self, next: &JournalLine) {
+        if let Some(ChainBreak { fault, before, this }) = self.chain_break.take()
             && next.previous == this.hash
         {
-            self.blame_before(fault, before, this);
+            self.blame_previous_record(fault, before, this);
         }
     }
 
-    /// The later of two records is held by what follows it: the earlier one was changed, and its hash made anew.
-    fn blame_before(&mut self, fault: usize, before: Place, this: Link) {
+    /// The later of two records is held by what follows it: the earlier one was changed, and its hash made again.
+    fn blame_previous_record(&mut self, fault: usize, before: LinePosition, this: ChainHead) {
         let fault = &mut self.report.faults[fault];
         fault.file = before.file;
         fault.line = before.line;
@@ -281,14 +298,14 @@ impl Check<'_> {
         fault.problem = "it is not the record that the one after it continues".to_owned();
     }
 
-    fn finish(mut self, head_problem: Option<String>) -> Report {
-        if let Some(doubt) = self.doubt.take()
+    fn finish(mut self, head_problem: Option<String>) -> VerifyReport {
+        if let Some(doubt) = self.chain_break.take()
             && self.head == Some(doubt.this)
         {
-            self.blame_before(doubt.fault, doubt.before, doubt.this);
+            self.blame_previous_record(doubt.fault, doubt.before, doubt.this);
         }
-        let last = self.at.map_or(0, |(sequence, _)| sequence);
-        let end = Place { line: self.before.line + 1, ..self.before.clone() };
+        let last = self.last_record.map_or(0, |(sequence, _)| sequence);
+        let end = LinePosition { line: self.last_position.line + 1, ..self.last_position.clone() };
         if let Some(head) = self.head
             && head.sequence > last
             && self.report.faults.iter().all(|fault| fault.kind != FaultKind::Truncated)
@@ -298,35 +315,35 @@ impl Check<'_> {
             self.fault(end.clone(), last + 1, FaultKind::Truncated, &problem);
         }
         if let Some(problem) = head_problem {
-            self.fault(Place { file: "head".to_owned(), line: 1 }, last, FaultKind::Head, &problem);
+            self.fault(LinePosition { file: "head".to_owned(), line: 1 }, last, FaultKind::Head, &problem);
         }
         if self.key.is_some() && self.report.signed_through.is_none() && self.report.records > 0 {
             self.fault(end, last, FaultKind::Unsigned, "nothing is signed by the key");
         }
-        if let Some((link, Place { file, line })) = self.unexplained {
+        if let Some((link, LinePosition { file, line })) = self.unexplained_start {
             let problem = format!("the records up to {} are missing, and no record says why", link.sequence);
             let sequence = link.sequence;
-            let fault = Fault { file, line, sequence, kind: FaultKind::MissingFile, problem };
+            let fault = JournalFault { file, line, sequence, kind: FaultKind::MissingFile, problem };
             self.report.faults.insert(0, fault);
-            self.report.faults.truncate(FAULTS_KEPT);
+            self.report.faults.truncate(MAX_FAULTS);
         }
         self.report
     }
 
     /// Notes a fault and says where it is kept.
-    fn fault(&mut self, place: Place, sequence: u64, kind: FaultKind, problem: &str) -> Option<usize> {
-        if self.report.faults.len() >= FAULTS_KEPT {
+    fn fault(&mut self, place: LinePosition, sequence: u64, kind: FaultKind, problem: &str) -> Option<usize> {
+        if self.report.faults.len() >= MAX_FAULTS {
             self.report.more_faults += 1;
             return None;
         }
-        let Place { file, line } = place;
-        self.report.faults.push(Fault { file, line, sequence, kind, problem: problem.to_owned() });
+        let LinePosition { file, line } = place;
+        self.report.faults.push(JournalFault { file, line, sequence, kind, problem: problem.to_owned() });
         Some(self.report.faults.len() - 1)
     }
 
-    fn notice(&mut self, line: &Line) {
-        if self.report.notices.len() < NOTICES_KEPT {
-            let notice = Notice { sequence: line.sequence, record: line.record.clone() };
+    fn notice(&mut self, line: &JournalLine) {
+        if self.report.notices.len() < MAX_NOTICES {
+            let notice = JournalNotice { sequence: line.sequence, record: line.record.clone() };
             self.report.notices.push(notice);
         } else {
             self.report.more_notices += 1;
@@ -334,9 +351,9 @@ impl Check<'_> {
     }
 }
 
-fn parse(raw: &RawLine<'_>) -> Result<Line, LineError> {
+fn parse(raw: &RawLine<'_>) -> Result<JournalLine, LineError> {
     match raw.ending {
-        Ending::Newline => Line::parse(raw.bytes),
-        Ending::EndOfFile | Ending::TooLong => Err(LineError::NotARecord),
+        LineEnd::Newline => JournalLine::parse(raw.bytes),
+        LineEnd::EndOfFile | LineEnd::TooLong => Err(LineError::NotARecord),
     }
 }

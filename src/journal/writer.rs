@@ -14,25 +14,25 @@ use std::{
 
 use super::{
     AppendError, JournalOptions, OpenError, WriteFailure, WriteStep,
+    appender::{AppendFuture, Appender},
     clock::{Clock, SystemClock, boot_id},
     counters::Counters,
-    desk::{Append, Desk},
-    ended::terminals_ended,
-    folder::{Folder, HeldFolder},
+    directory::{JournalDirectory, LockedDirectory},
     health::{Health, HealthChanges, HealthState},
-    line::RECORD_BYTES,
+    line::MAX_RECORD_BYTES,
     maintenance::Unwritten,
-    progress::{Progress, Written},
-    queue::{Answer, Group, Job, Queue, lock},
+    progress::{Progress, ProgressReceiver},
+    queue::{Append, AppendResult, Batch, Queue, lock},
     record::Record,
-    shares::Shares,
-    store::Store,
+    recorded_exits::terminals_with_exit,
+    store::LogStore,
+    write_quota::WriteQuota,
 };
 
 /// The first time between two attempts on a disk that does not make records durable.
-const SHORTEST_REST: Duration = Duration::from_millis(500);
+const MIN_BACKOFF: Duration = Duration::from_millis(500);
 /// The longest one: each attempt begins a file.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.
 #[derive(Clone)]
@@ -41,107 +41,108 @@ pub struct Journal {
 }
 
 struct Shared {
-    desk: Arc<Desk>,
+    appender: Arc<Appender>,
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
-    shares: Arc<Shares>,
-    folder: Folder,
+    write_quota: Arc<WriteQuota>,
+    directory: JournalDirectory,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Journal {
-    /// Opens the journal of a folder and takes up what is there. See [`OpenError`] for what is no error.
+    /// Opens the journal of a directory and takes up what is there. See [`OpenError`] for what is no error.
     pub fn open(options: JournalOptions) -> Result<Self, OpenError> {
         Self::open_with_clock(options, Box::new(SystemClock))
     }
 
     /// As [`Journal::open`], by another clock.
     pub fn open_with_clock(options: JournalOptions, mut clock: Box<dyn Clock>) -> Result<Self, OpenError> {
-        let held = Arc::new(HeldFolder::take(&options.folder)?);
-        let folder = held.folder().clone();
+        let held = Arc::new(LockedDirectory::lock(&options.directory)?);
+        let directory = held.directory().clone();
         let boot_id = boot_id().map_err(OpenError::BootId)?;
         let counters = Arc::<Counters>::default();
-        let shares = Arc::new(Shares::new(options.kept_bytes(), options.keep_at_least));
-        let (store, health) = match Store::open(&held, &options, &boot_id, &mut *clock, &counters, &shares) {
+        let shares = Arc::new(WriteQuota::new(options.kept_bytes(), options.keep_at_least));
+        let (store, health) = match LogStore::open(&held, &options, &boot_id, &mut *clock, &counters, &shares)
+        {
             Ok(store) => (Some(store), Health::Writable),
             Err(failure) => (None, Health::Unwritable(failure)),
         };
         let health = Arc::new(HealthState::new(health));
         let progress = Arc::<Progress>::default();
-        progress.reach(store.as_ref().map_or(0, Store::last));
-        let writer = Writer {
+        progress.advance_to(store.as_ref().map_or(0, LogStore::last_sequence));
+        let writer = BatchWriter {
             health: Arc::clone(&health),
             progress: Arc::clone(&progress),
             counters: Arc::clone(&counters),
-            shares: Arc::clone(&shares),
-            held,
+            write_quota: Arc::clone(&shares),
+            locked: held,
             options,
             boot_id,
             clock,
             store,
-            refused: None,
-            resting: None,
+            unwritten: None,
+            backoff: None,
         };
-        let desk = Arc::new(Desk::new(writer));
+        let desk = Arc::new(Appender::new(writer));
         let keeper = Arc::clone(&desk);
         let thread = thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || keeper.keep())
+            .spawn(move || keeper.run())
             .map_err(OpenError::Thread)?;
         Ok(Self {
             shared: Arc::new(Shared {
-                desk,
+                appender: desk,
                 health,
                 progress,
                 counters,
-                shares,
-                folder,
+                write_quota: shares,
+                directory,
                 thread: Mutex::new(Some(thread)),
             }),
         })
     }
 
     /// Writes a record and waits until it is written, and durable where the rule says so. For threads that may wait.
-    pub fn append(&self, record: &Record) -> Answer {
-        self.shared.desk.append(self.encode(record)?)
+    pub fn append(&self, record: &Record) -> AppendResult {
+        self.shared.appender.append(self.encode(record)?)
     }
 
     /// The same, for tasks. Nothing happens before it is polled.
-    pub fn append_async(&self, record: &Record) -> Append {
-        self.shared.desk.append_async(self.encode(record).map(|body| vec![body]))
+    pub fn append_async(&self, record: &Record) -> AppendFuture {
+        self.shared.appender.append_async(self.encode(record).map(|body| vec![body]))
     }
 
     /// Appends records that belong together: in this order, with nothing between them, all or none.
-    pub fn append_all_async<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Append {
-        self.shared.desk.append_async(records.into_iter().map(|record| self.encode(record)).collect())
+    pub fn append_all_async<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> AppendFuture {
+        self.shared.appender.append_async(records.into_iter().map(|record| self.encode(record)).collect())
     }
 
     /// Appends a record of what happens in any case: neither waits nor fails. It is written after what was appended
     /// before it. What cannot be written is counted, and the count is written as soon as that can be.
-    pub fn note(&self, record: &Record) {
+    pub fn append_best_effort(&self, record: &Record) {
         match self.encode(record) {
-            Ok(body) => drop(self.shared.desk.queue.note(body)),
-            Err(_) => self.shared.desk.queue.count_dropped(),
+            Ok(body) => drop(self.shared.appender.queue.push_best_effort(body)),
+            Err(_) => self.shared.appender.queue.count_dropped(),
         }
     }
 
     /// In JSON, and counted as its principal's.
     fn encode(&self, record: &Record) -> Result<Vec<u8>, AppendError> {
         let body = encode(record)?;
-        self.shared.shares.count(record.subject().principal, body.len());
+        self.shared.write_quota.count(record.subject().principal, body.len());
         Ok(body)
     }
 
     /// How much of it each principal may write.
-    pub fn shares(&self) -> &Shares {
-        &self.shared.shares
+    pub fn write_quota(&self) -> &WriteQuota {
+        &self.shared.write_quota
     }
 
     /// Waits until all that was appended or noted before is written, or could not be.
-    pub async fn settled(&self) {
+    pub async fn flush(&self) {
         // What the disk says is told to whoever appends something.
-        let _ = self.shared.desk.append_async(Ok(Vec::new())).await;
+        let _ = self.shared.appender.append_async(Ok(Vec::new())).await;
     }
 
     /// Whether commands may be started.
@@ -155,8 +156,8 @@ impl Journal {
     }
 
     /// To wait for records that are written from now on.
-    pub fn written(&self) -> Written {
-        Written::of(&self.shared.progress)
+    pub fn subscribe(&self) -> ProgressReceiver {
+        ProgressReceiver::of(&self.shared.progress)
     }
 
     /// To wait for a change of the health, from now on.
@@ -166,13 +167,13 @@ impl Journal {
 
     /// The terminals whose exit was written since then, or a little before; of very many, the newest. For a thread
     /// that may wait: reads the files that may have them.
-    pub fn terminals_ended(&self, since: SystemTime) -> io::Result<HashSet<String>> {
-        terminals_ended(self.folder(), since)
+    pub fn terminals_with_exit(&self, since: SystemTime) -> io::Result<HashSet<String>> {
+        terminals_with_exit(self.directory(), since)
     }
 
-    /// The folder, for reading.
-    pub fn folder(&self) -> &Folder {
-        &self.shared.folder
+    /// The directory, for reading.
+    pub fn directory(&self) -> &JournalDirectory {
+        &self.shared.directory
     }
 
     /// Writes what is queued, signs and syncs it, and ends. Later appends are refused, also those of clones.
@@ -185,13 +186,13 @@ impl Journal {
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("folder", &self.shared.folder).finish_non_exhaustive()
+        f.debug_struct("Journal").field("directory", &self.shared.directory).finish_non_exhaustive()
     }
 }
 
 impl Shared {
     fn close(&self) {
-        self.desk.queue.close();
+        self.appender.queue.close();
         if let Some(thread) = lock(&self.thread).take() {
             // A panic of the writer has already answered every append with `Stopped`.
             let _ = thread.join();
@@ -211,41 +212,41 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
     }
     let body = serde_json::to_vec(record).map_err(|error| AppendError::Unencodable(Arc::new(error)))?;
     let body = crate::printable::json_bytes(body);
-    if body.len() > RECORD_BYTES {
-        return Err(AppendError::TooLong { bytes: body.len(), limit: RECORD_BYTES });
+    if body.len() > MAX_RECORD_BYTES {
+        return Err(AppendError::TooLong { bytes: body.len(), limit: MAX_RECORD_BYTES });
     }
     Ok(body)
 }
 
 /// Writes groups of records to the store, and answers for them.
-pub(super) struct Writer {
+pub(super) struct BatchWriter {
     health: Arc<HealthState>,
     progress: Arc<Progress>,
     counters: Arc<Counters>,
-    shares: Arc<Shares>,
-    held: Arc<HeldFolder>,
+    write_quota: Arc<WriteQuota>,
+    locked: Arc<LockedDirectory>,
     options: JournalOptions,
     boot_id: String,
     clock: Box<dyn Clock>,
     /// Absent until what was left could be taken up.
-    store: Option<Store>,
-    refused: Option<Unwritten>,
+    store: Option<LogStore>,
+    unwritten: Option<Unwritten>,
     /// Until when the disk is left alone after it failed to sync, for how long that is, and how it failed.
-    resting: Option<(Instant, Duration, WriteFailure)>,
+    backoff: Option<(Instant, Duration, WriteFailure)>,
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for BatchWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer").field("folder", self.held.folder()).finish_non_exhaustive()
+        f.debug_struct("Writer").field("directory", self.locked.directory()).finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl BatchWriter {
     /// Takes what is queued next and writes it; or tries what the disk has refused.
-    pub fn write_next(&mut self, queue: &Queue) {
-        let Group { jobs, dropped } = queue.take();
-        self.count(dropped, "the queue was full");
-        if jobs.is_empty() && !self.is_refusing() {
+    pub fn write_next_batch(&mut self, queue: &Queue) {
+        let Batch { appends: jobs, dropped } = queue.next_batch();
+        self.count_unwritten(dropped, "the queue was full");
+        if jobs.is_empty() && !self.is_failing() {
             return;
         }
         let outcome = self.write(&jobs);
@@ -253,16 +254,16 @@ impl Writer {
             Ok(_) => Health::Writable,
             Err(failure) => Health::Unwritable(failure.clone()),
         });
-        self.answer(jobs, outcome);
+        self.complete(jobs, outcome);
         if let Some(store) = &self.store {
-            self.progress.reach(store.last());
+            self.progress.advance_to(store.last_sequence());
         }
     }
 
     /// Whether writing is nothing but one append to the current file, which waits for no disk.
-    pub fn has_only_to_append(&mut self) -> bool {
-        let Self { store, refused, resting, clock, .. } = self;
-        let is_settled = store.as_ref().is_some_and(|store| store.has_only_to_append(&mut **clock));
+    pub fn can_append_without_blocking(&mut self) -> bool {
+        let Self { store, unwritten: refused, backoff: resting, clock, .. } = self;
+        let is_settled = store.as_ref().is_some_and(|store| store.can_append_without_blocking(&mut **clock));
         is_settled && refused.is_none() && resting.is_none()
     }
 
@@ -276,21 +277,21 @@ impl Writer {
     }
 
     /// Whether something is owed that the disk did not take.
-    pub fn is_refusing(&self) -> bool {
-        self.store.is_none() || self.refused.is_some()
+    pub fn is_failing(&self) -> bool {
+        self.store.is_none() || self.unwritten.is_some()
     }
 
-    fn write(&mut self, group: &[Job]) -> Result<u64, WriteFailure> {
-        if let Some((until, _, failure)) = &self.resting
+    fn write(&mut self, group: &[Append]) -> Result<u64, WriteFailure> {
+        if let Some((until, _, failure)) = &self.backoff
             && Instant::now() < *until
         {
             return Err(failure.clone());
         }
-        let outcome = self.attempt(group);
-        self.resting = match &outcome {
+        let outcome = self.try_write(group);
+        self.backoff = match &outcome {
             Err(failure) if failure.step == WriteStep::Sync => {
                 let rest =
-                    self.resting.take().map_or(SHORTEST_REST, |(_, rest, _)| (rest * 2).min(LONGEST_REST));
+                    self.backoff.take().map_or(MIN_BACKOFF, |(_, rest, _)| (rest * 2).min(MAX_BACKOFF));
                 Some((Instant::now() + rest, rest, failure.clone()))
             }
             Ok(_) | Err(_) => None,
@@ -298,49 +299,49 @@ impl Writer {
         outcome
     }
 
-    fn attempt(&mut self, group: &[Job]) -> Result<u64, WriteFailure> {
+    fn try_write(&mut self, group: &[Append]) -> Result<u64, WriteFailure> {
         let bodies: Vec<&[u8]> = group.iter().flat_map(|job| &job.bodies).map(Vec::as_slice).collect();
         let store = match &mut self.store {
             Some(store) => store,
             empty => {
-                let (held, options) = (&self.held, &self.options);
-                let (clock, counters, shares) = (&mut *self.clock, &self.counters, &self.shares);
-                let store = Store::open(held, options, &self.boot_id, clock, counters, shares)?;
+                let (held, options) = (&self.locked, &self.options);
+                let (clock, counters, shares) = (&mut *self.clock, &self.counters, &self.write_quota);
+                let store = LogStore::open(held, options, &self.boot_id, clock, counters, shares)?;
                 empty.insert(store)
             }
         };
-        store.write(&bodies, self.refused.as_ref(), &mut *self.clock)
+        store.write(&bodies, self.unwritten.as_ref(), &mut *self.clock)
     }
 
-    fn answer(&mut self, group: Vec<Job>, outcome: Result<u64, WriteFailure>) {
+    fn complete(&mut self, group: Vec<Append>, outcome: Result<u64, WriteFailure>) {
         match outcome {
             Ok(mut first) => {
-                self.refused = None;
+                self.unwritten = None;
                 for job in group {
                     let records = job.bodies.len() as u64;
-                    job.answer(Ok(first));
+                    job.complete(Ok(first));
                     first += records;
                 }
             }
             Err(failure) => {
                 if !group.is_empty() {
-                    self.counters.write_failures.one();
+                    self.counters.write_failures.inc();
                 }
                 let records = group.iter().map(|job| job.bodies.len() as u64).sum();
-                self.count(records, &format!("{failure}: {}", failure.source));
+                self.count_unwritten(records, &format!("{failure}: {}", failure.source));
                 for job in group {
-                    job.answer(Err(AppendError::Unwritable(failure.clone())));
+                    job.complete(Err(AppendError::Unwritable(failure.clone())));
                 }
             }
         }
     }
 
     /// Counts records that are not written, to say so when that can be said.
-    fn count(&mut self, records: u64, error: &str) {
+    fn count_unwritten(&mut self, records: u64, error: &str) {
         if records > 0 {
-            self.counters.unwritten.many(records);
+            self.counters.unwritten.add(records);
             let refused =
-                self.refused.get_or_insert_with(|| Unwritten { records: 0, error: error.to_owned() });
+                self.unwritten.get_or_insert_with(|| Unwritten { records: 0, error: error.to_owned() });
             refused.records += records;
         }
     }

@@ -1,31 +1,31 @@
 //! Takes the values of known secrets out of bytes and texts, also when a value is split across writes.
 //!
 //! Every byte that is part of any occurrence of any secret is taken out, also where occurrences overlap. In a text each
-//! uninterrupted run of such bytes becomes one [`MASK`]; in output each such byte becomes [`COVER`], so that offsets
+//! uninterrupted run of such bytes becomes one [`MASK`]; in output each such byte becomes [`MASK_BYTE`], so that offsets
 //! stay what they are. Knows values only as they are: not their base64, nor one that a command spells backwards.
 //! Pure: no I/O, and no state: a part of a stream is masked by what stands around it.
 
-mod beginnings;
+mod prefix_matcher;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, BuildError, MatchKind};
 
-use self::beginnings::Beginnings;
+use self::prefix_matcher::PrefixMatcher;
 
 /// What stands in a secret's place in a text.
 pub const MASK: &str = "***";
 /// What stands in the place of each of its bytes in output.
-pub const COVER: u8 = b'*';
+pub const MASK_BYTE: u8 = b'*';
 /// Shorter values are refused: they would take much out that is no secret.
-pub const SHORTEST_SECRET_BYTES: usize = 4;
+pub const SECRET_MIN_BYTES: usize = 4;
 /// Longer values are refused, so that what is held back of a stream is bounded.
-pub const LONGEST_SECRET_BYTES: usize = 64 * 1024;
+pub const SECRET_MAX_BYTES: usize = 64 * 1024;
 /// A line of a secret with several is masked by itself when it is as long as this.
-const SHORTEST_LINE_BYTES: usize = 8;
+const LINE_MIN_BYTES: usize = 8;
 /// So many bytes of values are searched for by a table of every step. To make one of more takes memory, and of a value
 /// that repeats itself time that grows with its square.
-const SWIFT_BYTES: usize = 4 * 1024;
+const DFA_MAX_BYTES: usize = 4 * 1024;
 
 /// Masks a set of secrets. Cheap to clone.
 #[derive(Clone, Default)]
@@ -35,40 +35,40 @@ pub struct Masker {
 
 struct Search {
     automaton: AhoCorasick,
-    values: Vec<Value>,
+    values: Vec<SecretValue>,
     longest: usize,
 }
 
-struct Value {
+struct SecretValue {
     /// For ends of a text that the value may go on from.
-    forwards: Beginnings,
+    forward: PrefixMatcher,
     /// Of the value read backwards: for beginnings of a text that the value may come from.
-    backwards: Beginnings,
+    reversed: PrefixMatcher,
 }
 
 /// Whether what came before a part of a stream is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begins {
+pub enum StreamStart {
     /// Nothing came before it, or nothing that matters.
     Whole,
     /// Something did, and it is lost: the part may begin within a secret.
-    Cut,
+    Truncated,
 }
 
 /// Whether something may follow a part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ends {
+pub enum StreamEnd {
     /// Nothing will, or nothing that matters.
     Whole,
     /// Something may: the part may end within a secret.
-    Open,
+    MayContinue,
 }
 
 /// Why a secret cannot be masked. Says which one by its place, and nothing of its value.
 #[derive(Debug, thiserror::Error)]
 pub enum MaskError {
     /// Too short.
-    #[error("secret {index} has {bytes} bytes: one of fewer than {SHORTEST_SECRET_BYTES} cannot be masked")]
+    #[error("secret {index} has {bytes} bytes: one of fewer than {SECRET_MIN_BYTES} cannot be masked")]
     TooShort {
         /// Which one of those given, 0-based.
         index: usize,
@@ -76,7 +76,7 @@ pub enum MaskError {
         bytes: usize,
     },
     /// Too long.
-    #[error("secret {index} has {bytes} bytes: one of more than {LONGEST_SECRET_BYTES} cannot be masked")]
+    #[error("secret {index} has {bytes} bytes: one of more than {SECRET_MAX_BYTES} cannot be masked")]
     TooLong {
         /// Which one of those given, 0-based.
         index: usize,
@@ -98,21 +98,21 @@ impl Masker {
         for (index, secret) in secrets.into_iter().enumerate() {
             let secret = secret.as_ref();
             let bytes = secret.len();
-            if bytes < SHORTEST_SECRET_BYTES {
+            if bytes < SECRET_MIN_BYTES {
                 return Err(MaskError::TooShort { index, bytes });
             }
-            if bytes > LONGEST_SECRET_BYTES {
+            if bytes > SECRET_MAX_BYTES {
                 return Err(MaskError::TooLong { index, bytes });
             }
             values.push(secret.to_vec());
             let lines = secret.split(|byte| matches!(byte, b'\n' | b'\r'));
-            values.extend(lines.filter(|line| line.len() >= SHORTEST_LINE_BYTES).map(<[u8]>::to_vec));
+            values.extend(lines.filter(|line| line.len() >= LINE_MIN_BYTES).map(<[u8]>::to_vec));
         }
         values.sort();
         values.dedup();
         let Some(longest) = values.iter().map(Vec::len).max() else { return Ok(Self::NONE) };
         let kind = match values.iter().map(Vec::len).sum::<usize>() {
-            0..=SWIFT_BYTES => AhoCorasickKind::DFA,
+            0..=DFA_MAX_BYTES => AhoCorasickKind::DFA,
             _ => AhoCorasickKind::ContiguousNFA,
         };
         let automaton = AhoCorasick::builder()
@@ -120,29 +120,29 @@ impl Masker {
             .kind(Some(kind))
             .build(&values)
             .map_err(MaskError::TooMany)?;
-        let value = |bytes: Vec<u8>| Value {
-            backwards: Beginnings::of(bytes.iter().rev().copied().collect()),
-            forwards: Beginnings::of(bytes),
+        let value = |bytes: Vec<u8>| SecretValue {
+            reversed: PrefixMatcher::new(bytes.iter().rev().copied().collect()),
+            forward: PrefixMatcher::new(bytes),
         };
         let values = values.into_iter().map(value).collect();
         Ok(Self { search: Some(Arc::new(Search { automaton, values, longest })) })
     }
 
     /// How many bytes before and behind a byte say whether it is part of a secret. 0 when there is nothing to mask.
-    pub fn reach(&self) -> usize {
+    pub fn context_bytes(&self) -> usize {
         self.search.as_ref().map_or(0, |search| search.longest - 1)
     }
 
     /// Masks bytes that are complete.
     pub fn mask<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(search) = &self.search else { return Cow::Borrowed(bytes) };
-        let runs = search.covered(bytes);
-        if runs.is_empty() {
+        let ranges = search.secret_ranges(bytes);
+        if ranges.is_empty() {
             return Cow::Borrowed(bytes);
         }
         let mut masked = Vec::with_capacity(bytes.len());
         let mut at = 0;
-        for (start, end) in runs {
+        for (start, end) in ranges {
             masked.extend_from_slice(&bytes[at..start]);
             masked.extend_from_slice(MASK.as_bytes());
             at = end;
@@ -163,23 +163,23 @@ impl Masker {
     /// Covers a part of a stream where it stands, and tells how many bytes from its start are certain: what is behind
     /// them may be the beginning of a secret, and is certain when more has come. They are at most [`Self::reach`].
     ///
-    /// With [`Begins::Cut`], a beginning that a secret may end with is covered too. Where it is cut far enough before
+    /// With [`StreamStart::Cut`], a beginning that a secret may end with is covered too. Where it is cut far enough before
     /// the bytes that are wanted ([`Self::reach`]), those are covered exactly.
-    pub fn cover(&self, part: &mut [u8], begins: Begins, ends: Ends) -> usize {
+    pub fn mask_in_place(&self, part: &mut [u8], start: StreamStart, ends: StreamEnd) -> usize {
         let Some(search) = &self.search else { return part.len() };
-        let certain = match ends {
-            Ends::Whole => part.len(),
-            Ends::Open => part.len() - search.open_end(part),
+        let decided = match ends {
+            StreamEnd::Whole => part.len(),
+            StreamEnd::MayContinue => part.len() - search.partial_secret_at_end(part),
         };
-        let cut = match begins {
-            Begins::Whole => 0,
-            Begins::Cut => search.cut_beginning(part),
+        let cut = match start {
+            StreamStart::Whole => 0,
+            StreamStart::Truncated => search.partial_secret_at_start(part),
         };
-        for (start, end) in search.covered(part) {
-            part[start..end].fill(COVER);
+        for (start, end) in search.secret_ranges(part) {
+            part[start..end].fill(MASK_BYTE);
         }
-        part[..cut].fill(COVER);
-        certain
+        part[..cut].fill(MASK_BYTE);
+        decided
     }
 }
 
@@ -193,32 +193,36 @@ impl fmt::Debug for Masker {
 
 impl Search {
     /// The ranges that are part of a secret, in order, none touching the next.
-    fn covered(&self, bytes: &[u8]) -> Vec<(usize, usize)> {
-        let mut runs: Vec<(usize, usize)> = Vec::new();
+    fn secret_ranges(&self, bytes: &[u8]) -> Vec<(usize, usize)> {
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
         // Found in the order of their ends: one that begins earlier may swallow several runs.
         for found in self.automaton.find_overlapping_iter(bytes) {
             let (mut start, end) = (found.start(), found.end());
-            while let Some(&(run_start, run_end)) = runs.last()
+            while let Some(&(run_start, run_end)) = ranges.last()
                 && start <= run_end
             {
                 start = start.min(run_start);
-                runs.pop();
+                ranges.pop();
             }
-            runs.push((start, end));
+            ranges.push((start, end));
         }
-        runs
+        ranges
     }
 
     /// The length of the longest end that a secret may go on from.
-    fn open_end(&self, bytes: &[u8]) -> usize {
+    fn partial_secret_at_end(&self, bytes: &[u8]) -> usize {
         let tail = &bytes[bytes.len().saturating_sub(self.longest - 1)..];
-        self.values.iter().map(|value| value.forwards.at_end_of(tail.iter())).max().unwrap_or(0)
+        self.values.iter().map(|value| value.forward.longest_prefix_at_end(tail.iter())).max().unwrap_or(0)
     }
 
     /// The length of the longest beginning that a secret may end with.
-    fn cut_beginning(&self, bytes: &[u8]) -> usize {
+    fn partial_secret_at_start(&self, bytes: &[u8]) -> usize {
         let head = &bytes[..bytes.len().min(self.longest - 1)];
-        self.values.iter().map(|value| value.backwards.at_end_of(head.iter().rev())).max().unwrap_or(0)
+        self.values
+            .iter()
+            .map(|value| value.reversed.longest_prefix_at_end(head.iter().rev()))
+            .max()
+            .unwrap_or(0)
     }
 }
 

@@ -9,9 +9,9 @@ fn masked(secrets: &[&str], text: &str) -> String {
 }
 
 /// Covered, without what is not certain.
-fn covered(secrets: &[&str], part: &str, begins: Begins, ends: Ends) -> String {
+fn covered(secrets: &[&str], part: &str, begins: StreamStart, ends: StreamEnd) -> String {
     let mut part = part.as_bytes().to_vec();
-    let certain = Masker::new(secrets).unwrap().cover(&mut part, begins, ends);
+    let certain = Masker::new(secrets).unwrap().mask_in_place(&mut part, begins, ends);
     part.truncate(certain);
     String::from_utf8(part).unwrap()
 }
@@ -27,26 +27,35 @@ fn overlapping_values_leave_nothing_of_either() {
 
 #[test]
 fn each_byte_of_output_keeps_its_place() {
-    assert_eq!(covered(&["hunter2"], "pass hunter2!", Begins::Whole, Ends::Open), "pass *******!");
-    assert_eq!(covered(&["abcd", "cdef"], "xabcdefx", Begins::Whole, Ends::Open), "x******x");
+    assert_eq!(
+        covered(&["hunter2"], "pass hunter2!", StreamStart::Whole, StreamEnd::MayContinue),
+        "pass *******!"
+    );
+    assert_eq!(
+        covered(&["abcd", "cdef"], "xabcdefx", StreamStart::Whole, StreamEnd::MayContinue),
+        "x******x"
+    );
 }
 
 #[test]
 fn only_what_may_be_a_beginning_is_held_back_and_only_until_the_end() {
-    assert_eq!(covered(&["hunter2"], "all of this and hun", Begins::Whole, Ends::Open), "all of this and ");
     assert_eq!(
-        covered(&["hunter2"], "all of this and hun", Begins::Whole, Ends::Whole),
+        covered(&["hunter2"], "all of this and hun", StreamStart::Whole, StreamEnd::MayContinue),
+        "all of this and "
+    );
+    assert_eq!(
+        covered(&["hunter2"], "all of this and hun", StreamStart::Whole, StreamEnd::Whole),
         "all of this and hun"
     );
     // What has come may be the end of one and the beginning of the next.
-    assert_eq!(covered(&["abcabd"], "abcabdab", Begins::Whole, Ends::Open), "******");
+    assert_eq!(covered(&["abcabd"], "abcabdab", StreamStart::Whole, StreamEnd::MayContinue), "******");
 }
 
 #[test]
 fn a_beginning_that_was_cut_is_covered_where_a_secret_may_end_with_it() {
-    assert_eq!(covered(&["hunter2"], "ter2 hunt", Begins::Cut, Ends::Whole), "**** hunt");
-    assert_eq!(covered(&["hunter2"], "ter2 hunt", Begins::Whole, Ends::Whole), "ter2 hunt");
-    assert_eq!(covered(&["hunter2"], "ter3", Begins::Cut, Ends::Whole), "ter3");
+    assert_eq!(covered(&["hunter2"], "ter2 hunt", StreamStart::Truncated, StreamEnd::Whole), "**** hunt");
+    assert_eq!(covered(&["hunter2"], "ter2 hunt", StreamStart::Whole, StreamEnd::Whole), "ter2 hunt");
+    assert_eq!(covered(&["hunter2"], "ter3", StreamStart::Truncated, StreamEnd::Whole), "ter3");
 }
 
 #[test]
@@ -67,21 +76,27 @@ fn values_that_cannot_be_masked_are_refused_without_being_named() {
 #[test]
 fn without_secrets_nothing_is_changed_or_held() {
     let none = Masker::new(Vec::<&str>::new()).unwrap();
-    assert_eq!((none.reach(), none.cover(&mut [0; 7], Begins::Cut, Ends::Open)), (0, 7));
+    assert_eq!(
+        (
+            none.context_bytes(),
+            none.mask_in_place(&mut [0; 7], StreamStart::Truncated, StreamEnd::MayContinue)
+        ),
+        (0, 7)
+    );
     assert!(matches!(Masker::NONE.mask_text("text"), Cow::Borrowed("text")));
 }
 
 /// The longest secret, of the worst kind, on the worst text: in quadratic time this would not end.
 #[test]
 fn the_worst_text_takes_no_longer_than_any() {
-    let mut secret = vec![b'a'; LONGEST_SECRET_BYTES];
+    let mut secret = vec![b'a'; SECRET_MAX_BYTES];
     secret[0] = b'b';
     let masker = Masker::new([&secret]).unwrap();
     for _ in 0..50 {
-        let mut text = vec![b'a'; LONGEST_SECRET_BYTES - 1];
+        let mut text = vec![b'a'; SECRET_MAX_BYTES - 1];
         let all = text.len();
-        assert_eq!(masker.cover(&mut text, Begins::Cut, Ends::Open), all);
-        assert!(text.iter().all(|byte| *byte == COVER));
+        assert_eq!(masker.mask_in_place(&mut text, StreamStart::Truncated, StreamEnd::MayContinue), all);
+        assert!(text.iter().all(|byte| *byte == MASK_BYTE));
     }
 }
 
@@ -132,14 +147,14 @@ proptest! {
         let mut cuts = [cuts.0 % text.len(), cuts.1 % text.len(), cuts.2 % text.len()];
         cuts.sort_unstable();
         let [from, to, head] = cuts;
-        let start = from.saturating_sub(masker.reach());
-        let end = head.min(to + masker.reach());
+        let start = from.saturating_sub(masker.context_bytes());
+        let end = head.min(to + masker.context_bytes());
         let mut part = text[start..end].to_vec();
-        let ends = if end == to + masker.reach() { Ends::Whole } else { Ends::Open };
-        let certain = start + masker.cover(&mut part, Begins::Whole, ends);
-        prop_assert!(certain + masker.reach() >= end);
+        let ends = if end == to + masker.context_bytes() { StreamEnd::Whole } else { StreamEnd::MayContinue };
+        let certain = start + masker.mask_in_place(&mut part, StreamStart::Whole, ends);
+        prop_assert!(certain + masker.context_bytes() >= end);
         for at in from..to.min(certain) {
-            let expected = if is_secret[at] { COVER } else { text[at] };
+            let expected = if is_secret[at] { MASK_BYTE } else { text[at] };
             prop_assert_eq!(part[at - start], expected, "at {} of {}..{}", at, from, to);
         }
     }
@@ -155,13 +170,13 @@ proptest! {
         let lost = lost % text.len();
         let is_secret = secret_bytes(&secrets, &text);
         let mut part = text[lost..].to_vec();
-        prop_assert_eq!(masker.cover(&mut part, Begins::Cut, Ends::Whole), part.len());
+        prop_assert_eq!(masker.mask_in_place(&mut part, StreamStart::Truncated, StreamEnd::Whole), part.len());
         let longest_end = (0..=part.len()).rev().find(|length| {
             secrets.iter().any(|secret| *length < secret.len() && secret.ends_with(&text[lost..lost + length]))
         });
         for (at, byte) in part.iter().enumerate() {
             if is_secret[lost + at] {
-                prop_assert_eq!(*byte, COVER);
+                prop_assert_eq!(*byte, MASK_BYTE);
             } else if at >= longest_end.unwrap_or(0) {
                 prop_assert_eq!(*byte, text[lost + at]);
             }

@@ -88,7 +88,7 @@ impl Layout {
     /// The places in the file that hold the offsets `start .. start + length`: one range, or two where the ring
     /// wraps. At most the capacity.
     #[must_use]
-    pub fn places(self, start: u64, length: u64) -> [Range<u64>; 2] {
+    pub fn file_ranges(self, start: u64, length: u64) -> [Range<u64>; 2] {
         let length = length.min(self.capacity);
         let from = start % self.capacity;
         let first = length.min(self.capacity - from);
@@ -101,13 +101,13 @@ impl Layout {
     /// `hold` is [`NO_HOLD`], or the offset from which nothing may be overwritten; one that lies outside of what
     /// the ring holds counts as the nearest end.
     #[must_use]
-    pub fn room(self, head: u64, tail: u64, hold: u64, wanted: u64) -> Room {
+    pub fn room(self, head: u64, tail: u64, hold: u64, wanted: u64) -> WriteRoom {
         let limit = match hold {
             NO_HOLD => self.capacity,
             hold => self.capacity - (head - hold.clamp(tail, head)),
         };
         let length = wanted.min(limit).min(self.capacity);
-        Room { length, tail: tail.max((head + length).saturating_sub(self.capacity)) }
+        WriteRoom { length, tail: tail.max((head + length).saturating_sub(self.capacity)) }
     }
 
     /// The part of `offset .. offset + wanted` that a reader can have, given what the header says.
@@ -125,7 +125,7 @@ impl Layout {
 
 /// What the writer may do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct WriteRoom {
     /// Bytes that it may write from the head on; 0 when a held ring is full.
     pub length: u64,
     /// What the tail must be before the first of them is written.
@@ -205,7 +205,7 @@ mod tests {
             start in any::<u32>(), length in 0u64..2_000_000, retained in 0u64..1_000_000,
         ) {
             let layout = Layout::retaining(retained).unwrap();
-            let [first, second] = layout.places(u64::from(start), length);
+            let [first, second] = layout.file_ranges(u64::from(start), length);
             let covered = (first.end - first.start) + (second.end - second.start);
             prop_assert_eq!(covered, length.min(layout.capacity()));
             prop_assert!(first.start >= HEADER_BYTES && first.end <= layout.file_bytes());

@@ -13,32 +13,32 @@ pub enum Edge {
 }
 
 /// The longest UTF-8 sequence, in bytes.
-const LONGEST: usize = 4;
+const UTF8_MAX_BYTES: usize = 4;
 
 /// The bytes as text, with partial characters at cut edges left out.
 pub fn to_text(bytes: &[u8], start: Edge, end: Edge) -> String {
     let from = match start {
         Edge::Whole => 0,
-        Edge::Cut => leading_rest(bytes),
+        Edge::Cut => leading_continuation_bytes(bytes),
     };
     let bytes = &bytes[from..];
     let until = match end {
         Edge::Whole => bytes.len(),
-        Edge::Cut => bytes.len() - trailing_part(bytes),
+        Edge::Cut => bytes.len() - trailing_partial_bytes(bytes),
     };
     String::from_utf8_lossy(&bytes[..until]).into_owned()
 }
 
 /// How many bytes at the start can be the rest of a character that began before the cut: continuation bytes, at
 /// most three. More in a row are the rest of nothing.
-fn leading_rest(bytes: &[u8]) -> usize {
-    let rest = bytes.iter().take(LONGEST).take_while(|byte| is_continuation(**byte)).count();
-    if rest < LONGEST { rest } else { 0 }
+fn leading_continuation_bytes(bytes: &[u8]) -> usize {
+    let rest = bytes.iter().take(UTF8_MAX_BYTES).take_while(|byte| is_continuation(**byte)).count();
+    if rest < UTF8_MAX_BYTES { rest } else { 0 }
 }
 
 /// How many bytes at the end are the beginning of a character that may go on after the cut.
-fn trailing_part(bytes: &[u8]) -> usize {
-    for length in 1..LONGEST.min(bytes.len() + 1) {
+fn trailing_partial_bytes(bytes: &[u8]) -> usize {
+    for length in 1..UTF8_MAX_BYTES.min(bytes.len() + 1) {
         let tail = &bytes[bytes.len() - length..];
         if is_continuation(tail[0]) {
             continue;

@@ -9,13 +9,13 @@ use super::{
     Digest, PolicySet,
     command::{
         shell,
-        verdict::{Ground, Verdict},
+        verdict::{DecisionReason, RuleVerdict},
     },
 };
 
 /// What a person is to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct ApprovalQuestion {
     /// The rule that asks; "opaque" where it is a part that cannot be seen.
     pub rule: String,
     /// The part of the request that it is about, in its normal form.
@@ -28,26 +28,32 @@ pub struct Question {
     pub generation: u64,
 }
 
-impl Question {
-    pub(super) fn of(policy: &PolicySet, verdict: &Verdict, digest: Digest, generation: u64) -> Self {
+impl ApprovalQuestion {
+    pub(super) fn from_verdict(
+        policy: &PolicySet,
+        verdict: &RuleVerdict,
+        digest: Digest,
+        generation: u64,
+    ) -> Self {
         let Some(unit) = verdict.cause() else {
             return Self { rule: String::new(), command: String::new(), reason: None, digest, generation };
         };
-        let (rule, reason) = match &unit.ground {
-            Ground::Rule(id) => {
+        let (rule, reason) = match &unit.reason {
+            DecisionReason::Rule(id) => {
                 let rule = policy.rules().iter().find(|rule| rule.id == *id);
                 (id.clone(), rule.and_then(|rule| rule.reason.clone()))
             }
-            Ground::Opaque(reason) => ("opaque".to_owned(), Some(reason.to_string())),
-            Ground::Default | Ground::Transparent | Ground::Variable(_) | Ground::Conflict(..) => {
-                ("default".to_owned(), None)
-            }
+            DecisionReason::Opaque(reason) => ("opaque".to_owned(), Some(reason.to_string())),
+            DecisionReason::Default
+            | DecisionReason::Transparent
+            | DecisionReason::Variable(_)
+            | DecisionReason::Conflict(..) => ("default".to_owned(), None),
         };
         Self { rule, command: shell::print(&unit.words), reason, digest, generation }
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for ApprovalQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, command, reason, .. } = self;
         let command = crate::printable::bounded(command, super::denial::COMMAND_SHOWN_BYTES);
@@ -61,16 +67,16 @@ impl fmt::Display for Question {
 /// A person's yes to one question. Neither `Clone` nor `Copy`: it answers once.
 #[derive(Debug)]
 #[must_use = "an approval that no judge sees allows nothing"]
-pub struct Approval {
+pub struct ApprovalGrant {
     digest: Digest,
     generation: u64,
     principal: String,
     approver: String,
 }
 
-impl Approval {
+impl ApprovalGrant {
     /// Says yes to `question`, which `principal` raised, in the name of `approver`.
-    pub fn grant(question: &Question, principal: String, approver: String) -> Self {
+    pub fn issue(question: &ApprovalQuestion, principal: String, approver: String) -> Self {
         Self { digest: question.digest, generation: question.generation, principal, approver }
     }
 
@@ -79,7 +85,7 @@ impl Approval {
         &self.approver
     }
 
-    pub(super) fn answers(&self, digest: Digest, generation: u64, principal: &str) -> bool {
+    pub(super) fn covers(&self, digest: Digest, generation: u64, principal: &str) -> bool {
         self.digest == digest && self.generation == generation && self.principal == principal
     }
 }

@@ -4,32 +4,32 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{environment::Entry, profile::Profile, variables};
+use super::{environment::EnvEntry, profile::Profile, variables};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
     ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
 
 /// Paths of a root that are protected, of either kind.
-const MOST_PROTECTED: usize = 160;
+const MAX_PROTECTED_PATHS: usize = 160;
 
 /// A key of a profile whose value cannot mean anything.
-pub(super) struct Wrong {
+pub(super) struct InvalidValue {
     /// The key.
     pub(super) key: &'static str,
     /// What is wrong with it.
     pub(super) problem: String,
 }
 
-fn wrong(key: &'static str, problem: impl Into<String>) -> Result<(), Wrong> {
-    Err(Wrong { key, problem: problem.into() })
+fn invalid(key: &'static str, problem: impl Into<String>) -> Result<(), InvalidValue> {
+    Err(InvalidValue { key, problem: problem.into() })
 }
 
 /// Checks a profile, and its name.
-pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Wrong> {
+pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), InvalidValue> {
     let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(named) {
-        return wrong(
+        return invalid(
             "profile",
             format!("the name {name:?} must be 1 to 64 of a-z, A-Z, 0-9, \"-\" and \"_\""),
         );
@@ -41,12 +41,12 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Wrong> 
     check_environment(profile)?;
     check_times(profile)?;
     if profile.output.default_bytes > profile.output.ceiling_bytes {
-        return wrong("default_bytes", "must not be above ceiling_bytes");
+        return invalid("default_bytes", "must not be above ceiling_bytes");
     }
     Ok(())
 }
 
-fn check_paths(profile: &Profile) -> Result<(), Wrong> {
+fn check_paths(profile: &Profile) -> Result<(), InvalidValue> {
     let files = &profile.filesystem;
     let lists = [
         ("system", &files.system),
@@ -56,19 +56,22 @@ fn check_paths(profile: &Profile) -> Result<(), Wrong> {
     ];
     for (key, list) in lists {
         if let Some(path) = list.iter().find(|path| !is_plain_absolute(path)) {
-            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(path)));
+            return invalid(
+                key,
+                format!("{} must be absolute, without \"..\"", crate::printable::path(path)),
+            );
         }
     }
     for (key, list) in [("protected", &files.protected), ("reserved", &files.reserved)] {
-        if list.len() > MOST_PROTECTED {
-            return wrong(key, format!("must name no more than {MOST_PROTECTED} paths"));
+        if list.len() > MAX_PROTECTED_PATHS {
+            return invalid(key, format!("must name no more than {MAX_PROTECTED_PATHS} paths"));
         }
         let is_plain = |path: &&PathBuf| {
             let mut parts = path.components().peekable();
             parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
         };
         if let Some(path) = list.iter().find(|path| !is_plain(path)) {
-            return wrong(
+            return invalid(
                 key,
                 format!("{} must be relative to a root, without \"..\"", crate::printable::path(path)),
             );
@@ -76,20 +79,23 @@ fn check_paths(profile: &Profile) -> Result<(), Wrong> {
     }
     for (key, path) in [("shell", &profile.shell), ("home", &profile.identity.home)] {
         if !is_plain_absolute(path) {
-            return wrong(key, format!("{} must be absolute, without \"..\"", crate::printable::path(path)));
+            return invalid(
+                key,
+                format!("{} must be absolute, without \"..\"", crate::printable::path(path)),
+            );
         }
     }
     if let Some(path) = profile.path.iter().find(|path| path.to_string_lossy().contains(':')) {
-        return wrong("path", format!("{} must not hold \":\"", crate::printable::path(path)));
+        return invalid("path", format!("{} must not hold \":\"", crate::printable::path(path)));
     }
     if profile.path.is_empty() {
-        return wrong("path", "must name at least one folder");
+        return invalid("path", "must name at least one directory");
     }
     if files.tmp_bytes == 0 {
-        return wrong("tmp_bytes", "must not be 0");
+        return invalid("tmp_bytes", "must not be 0");
     }
     if files.tmp_inodes == 0 {
-        return wrong("tmp_inodes", "must not be 0");
+        return invalid("tmp_inodes", "must not be 0");
     }
     Ok(())
 }
@@ -98,57 +104,57 @@ fn is_plain_absolute(path: &Path) -> bool {
     path.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok())
 }
 
-fn check_network(profile: &Profile) -> Result<(), Wrong> {
+fn check_network(profile: &Profile) -> Result<(), InvalidValue> {
     if profile.network.choices.contains(&profile.network.default) {
         Ok(())
     } else {
-        wrong("network", "default must be one of choices")
+        invalid("network", "default must be one of choices")
     }
 }
 
-fn check_identity(profile: &Profile) -> Result<(), Wrong> {
+fn check_identity(profile: &Profile) -> Result<(), InvalidValue> {
     let identity = &profile.identity;
     if identity.uid == 0 || identity.gid == 0 {
-        return wrong("identity", "uid and gid must not be 0: no command is ever root");
+        return invalid("identity", "uid and gid must not be 0: no command is ever root");
     }
     let named = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
     if identity.user.is_empty() || identity.user.len() > 31 || !identity.user.chars().all(named) {
-        return wrong("user", "must be 1 to 31 of a-z, 0-9, \"-\" and \"_\"");
+        return invalid("user", "must be 1 to 31 of a-z, 0-9, \"-\" and \"_\"");
     }
     Ok(())
 }
 
-fn check_limits(profile: &Profile) -> Result<(), Wrong> {
+fn check_limits(profile: &Profile) -> Result<(), InvalidValue> {
     for limits in [&profile.limits.terminal, &profile.limits.session] {
         for (key, value) in
             [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)]
         {
             if value == Some(0) {
-                return wrong(key, "must not be 0");
+                return invalid(key, "must not be 0");
             }
         }
     }
     match profile.limits.rlimits.keys().find(|name| !RLIMIT_NAMES.contains(&name.as_str())) {
-        Some(name) => wrong("rlimits", format!("{name:?} is not one of {}", RLIMIT_NAMES.join(", "))),
+        Some(name) => invalid("rlimits", format!("{name:?} is not one of {}", RLIMIT_NAMES.join(", "))),
         None => Ok(()),
     }
 }
 
-fn check_environment(profile: &Profile) -> Result<(), Wrong> {
+fn check_environment(profile: &Profile) -> Result<(), InvalidValue> {
     let rule = &profile.environment;
     for (name, value) in &rule.set {
-        if let Err(error) = Entry::new(name.clone(), value.clone()) {
-            return wrong("set", format!("{name:?}: {error}"));
+        if let Err(error) = EnvEntry::new(name.clone(), value.clone()) {
+            return invalid("set", format!("{name:?}: {error}"));
         }
         if name == "PATH" {
-            return wrong("set", "\"PATH\": is what `path` of the profile says: names are judged by that");
+            return invalid("set", "\"PATH\": is what `path` of the profile says: names are judged by that");
         }
     }
     for (key, patterns) in [("allow", &rule.allow), ("deny", &rule.deny)] {
         let bad =
             |pattern: &&String| pattern.is_empty() || pattern.contains(['=', '\0']) || pattern.contains("**");
         if let Some(pattern) = patterns.iter().find(bad) {
-            return wrong(
+            return invalid(
                 key,
                 format!("{pattern:?} must be a name, in which each \"*\" stands for any text"),
             );
@@ -156,25 +162,28 @@ fn check_environment(profile: &Profile) -> Result<(), Wrong> {
     }
     let is_shipped = |dropped: &&String| {
         variables::all().iter().any(|variable| variable.pattern == **dropped)
-            || (!dropped.contains('*') && variables::covering(dropped, None).next().is_some())
+            || (!dropped.contains('*') && variables::matching(dropped, None).next().is_some())
     };
     if let Some(dropped) = rule.drop.iter().find(|dropped| !is_shipped(dropped)) {
-        return wrong("drop", format!("{dropped:?} is not in the shipped list of variables that are denied"));
+        return invalid(
+            "drop",
+            format!("{dropped:?} is not in the shipped list of variables that are denied"),
+        );
     }
     Ok(())
 }
 
-fn check_times(profile: &Profile) -> Result<(), Wrong> {
+fn check_times(profile: &Profile) -> Result<(), InvalidValue> {
     let times = &profile.times;
     for (key, value) in [("limit", times.limit), ("ceiling", times.ceiling), ("idle", times.idle)] {
         if value.is_some_and(|value| value.is_zero()) {
-            return wrong(key, "must not be 0: leave it out for none");
+            return invalid(key, "must not be 0: leave it out for none");
         }
     }
     if let (Some(limit), Some(ceiling)) = (times.limit, times.ceiling)
         && limit > ceiling
     {
-        return wrong("limit", "must not be above ceiling");
+        return invalid("limit", "must not be above ceiling");
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Refusals: why a request may not run, with the rule that says so.
 
 use super::{
-    AbsPath, PolicySet, ProfileName, Question,
+    AbsPath, ApprovalQuestion, PolicySet, ProfileName,
     command::{
         rule::Decision,
         shell,
-        verdict::{Ground, Verdict},
+        verdict::{DecisionReason, RuleVerdict},
     },
     profile::Network,
 };
@@ -15,17 +15,17 @@ use super::{
 pub enum Denial {
     /// There is no such profile.
     #[error("there is no profile {0:?}")]
-    Profile(String),
+    UnknownProfile(String),
     /// The profile does not offer this network.
     #[error("profile {profile:?} does not offer the network {:?}", network.name())]
-    Network {
+    NetworkNotOffered {
         /// The profile.
         profile: ProfileName,
         /// What was asked for.
         network: Network,
     },
     /// A pattern denies this variable.
-    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}", say_reason(*reason))]
+    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}", reason_suffix(*reason))]
     EnvironmentDenied {
         /// The profile.
         profile: ProfileName,
@@ -38,7 +38,7 @@ pub enum Denial {
     },
     /// The variable is a secret, which the policy alone gives.
     #[error("environment variable {0:?} is a secret: only the policy gives it a value")]
-    Secret(String),
+    SecretVariable(String),
     /// The profile lists what may be passed, and this is not among it.
     #[error("environment variable {name:?} is not among those that profile {profile:?} allows")]
     EnvironmentNotAllowed {
@@ -48,8 +48,8 @@ pub enum Denial {
         name: String,
     },
     /// A rule denies the command, or none allows it.
-    #[error("{}", say_command(rule.as_deref(), command, reason.as_deref()))]
-    Command {
+    #[error("{}", command_message(rule.as_deref(), command, reason.as_deref()))]
+    CommandDenied {
         /// The rule; absent: none matched, and the default is to deny.
         rule: Option<String>,
         /// The part of the request that it is about, in its normal form.
@@ -59,7 +59,7 @@ pub enum Denial {
     },
     /// The line sets a variable that the profile denies.
     #[error("profile {profile:?} denies the variable {name:?}, which the command line sets")]
-    Variable {
+    AssignmentDenied {
         /// The profile.
         profile: ProfileName,
         /// The variable.
@@ -67,16 +67,16 @@ pub enum Denial {
     },
     /// Two rules that allow parts of the request want things that exclude one another.
     #[error("rules {0:?} and {1:?} have effects that exclude one another")]
-    Conflict(String, String),
+    ConflictingEffects(String, String),
     /// Rules lead from one profile to the next and on.
     #[error("the rules of profile {0:?} want profile {1:?}, and those another")]
-    Profiles(ProfileName, ProfileName),
+    ProfileChain(ProfileName, ProfileName),
     /// A person must say yes first.
     #[error("{0}")]
-    NeedsApproval(Box<Question>),
-    /// The working folder lies outside the session's roots.
-    #[error("working folder {0} lies outside the session's roots")]
-    Cwd(AbsPath),
+    NeedsApproval(Box<ApprovalQuestion>),
+    /// The working directory lies outside the session's roots.
+    #[error("working directory {0} lies outside the session's roots")]
+    CwdOutsideRoots(AbsPath),
 }
 
 impl Denial {
@@ -84,67 +84,69 @@ impl Denial {
     pub fn decision(&self) -> Decision {
         match self {
             Self::NeedsApproval(_) => Decision::Ask,
-            Self::Profile(_)
-            | Self::Network { .. }
+            Self::UnknownProfile(_)
+            | Self::NetworkNotOffered { .. }
             | Self::EnvironmentDenied { .. }
             | Self::EnvironmentNotAllowed { .. }
-            | Self::Secret(_)
-            | Self::Command { .. }
-            | Self::Variable { .. }
-            | Self::Conflict(..)
-            | Self::Profiles(..)
-            | Self::Cwd(_) => Decision::Deny,
+            | Self::SecretVariable(_)
+            | Self::CommandDenied { .. }
+            | Self::AssignmentDenied { .. }
+            | Self::ConflictingEffects(..)
+            | Self::ProfileChain(..)
+            | Self::CwdOutsideRoots(_) => Decision::Deny,
         }
     }
 
     /// The rule that refused, by name: stable, for people and programs.
     pub fn rule(&self) -> String {
         match self {
-            Self::Profile(_) => "profile.exists".to_owned(),
-            Self::Network { profile, .. } => format!("profile.{profile}.network.choices"),
+            Self::UnknownProfile(_) => "profile.exists".to_owned(),
+            Self::NetworkNotOffered { profile, .. } => format!("profile.{profile}.network.choices"),
             Self::EnvironmentDenied { profile, pattern, .. } => {
                 format!("profile.{profile}.environment.deny:{pattern}")
             }
-            Self::Secret(name) => format!("secrets.{name}"),
+            Self::SecretVariable(name) => format!("secrets.{name}"),
             Self::EnvironmentNotAllowed { profile, .. } => format!("profile.{profile}.environment.allow"),
-            Self::Command { rule, .. } => rule.clone().unwrap_or_else(|| "default".to_owned()),
-            Self::Variable { profile, .. } => format!("profile.{profile}.environment"),
-            Self::Conflict(rule, _) => rule.clone(),
-            Self::Profiles(..) => "effects.profile".to_owned(),
+            Self::CommandDenied { rule, .. } => rule.clone().unwrap_or_else(|| "default".to_owned()),
+            Self::AssignmentDenied { profile, .. } => format!("profile.{profile}.environment"),
+            Self::ConflictingEffects(rule, _) => rule.clone(),
+            Self::ProfileChain(..) => "effects.profile".to_owned(),
             Self::NeedsApproval(question) => question.rule.clone(),
-            Self::Cwd(_) => "session.roots".to_owned(),
+            Self::CwdOutsideRoots(_) => "session.roots".to_owned(),
         }
     }
 
     /// Of a verdict that denies.
-    pub(super) fn of(policy: &PolicySet, profile: &ProfileName, verdict: &Verdict) -> Self {
+    pub(super) fn from_verdict(policy: &PolicySet, profile: &ProfileName, verdict: &RuleVerdict) -> Self {
         debug_assert_eq!(verdict.decision, Decision::Deny);
         let Some(unit) = verdict.cause() else {
-            return Self::Command { rule: None, command: String::new(), reason: None };
+            return Self::CommandDenied { rule: None, command: String::new(), reason: None };
         };
         let command = shell::print(&unit.words);
-        match &unit.ground {
-            Ground::Variable(name) => Self::Variable { profile: profile.clone(), name: name.clone() },
-            Ground::Conflict(a, b) => Self::Conflict(a.clone(), b.clone()),
-            Ground::Rule(id) => {
-                let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|r| r.reason.clone());
-                Self::Command { rule: Some(id.clone()), command, reason }
+        match &unit.reason {
+            DecisionReason::Variable(name) => {
+                Self::AssignmentDenied { profile: profile.clone(), name: name.clone() }
             }
-            Ground::Default | Ground::Transparent | Ground::Opaque(_) => {
-                Self::Command { rule: None, command, reason: None }
+            DecisionReason::Conflict(a, b) => Self::ConflictingEffects(a.clone(), b.clone()),
+            DecisionReason::Rule(id) => {
+                let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|r| r.reason.clone());
+                Self::CommandDenied { rule: Some(id.clone()), command, reason }
+            }
+            DecisionReason::Default | DecisionReason::Transparent | DecisionReason::Opaque(_) => {
+                Self::CommandDenied { rule: None, command, reason: None }
             }
         }
     }
 }
 
-fn say_reason(reason: Option<&'static str>) -> String {
+fn reason_suffix(reason: Option<&'static str>) -> String {
     reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
 }
 
 /// How much of a command is said again in a refusal.
 pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
 
-fn say_command(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {
+fn command_message(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {
     let command = crate::printable::bounded(command, COMMAND_SHOWN_BYTES);
     match (rule, reason) {
         (Some(rule), Some(reason)) => format!("{reason} (rule {rule:?} denies: {command})"),

@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    command::{changes_lookup, verdict::Setting},
+    command::{changes_lookup, verdict::AssignmentVerdict},
     profile::{EnvironmentRule, Profile},
-    variables::{self, InLines, matches},
+    variables::{self, OnAssignment, matches},
 };
 
 /// The longest `NAME=value` that exec takes: MAX_ARG_STRLEN of execve(2), 32 pages, with the closing NUL.
-pub const ENTRY_MAX_BYTES: usize = 131_071;
+pub const ENV_VAR_MAX_BYTES: usize = 131_071;
 
 /// Why a name or value can be no part of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
+pub enum EnvVarError {
     /// Empty name.
     #[error("name must not be empty")]
     EmptyName,
@@ -39,28 +39,28 @@ pub enum EntryError {
 
 /// One variable, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct EnvEntry {
     name: String,
     value: String,
 }
 
-impl Entry {
+impl EnvEntry {
     /// Checks a name and a value.
-    pub fn new(name: String, value: String) -> Result<Self, EntryError> {
+    pub fn new(name: String, value: String) -> Result<Self, EnvVarError> {
         if name.is_empty() {
-            return Err(EntryError::EmptyName);
+            return Err(EnvVarError::EmptyName);
         }
         if name.contains('=') {
-            return Err(EntryError::EqualsInName);
+            return Err(EnvVarError::EqualsInName);
         }
         if name.contains('\0') {
-            return Err(EntryError::NulInName);
+            return Err(EnvVarError::NulInName);
         }
         if value.contains('\0') {
-            return Err(EntryError::NulInValue);
+            return Err(EnvVarError::NulInValue);
         }
-        if name.len() + 1 + value.len() >= ENTRY_MAX_BYTES {
-            return Err(EntryError::TooLong);
+        if name.len() + 1 + value.len() >= ENV_VAR_MAX_BYTES {
+            return Err(EnvVarError::TooLong);
         }
         Ok(Self { name, value })
     }
@@ -79,13 +79,13 @@ impl Entry {
 /// Checks a whole list, in which no name may stand twice. The error says which entry, 0-based.
 pub fn parse_list(
     pairs: impl IntoIterator<Item = (String, String)>,
-) -> Result<Vec<Entry>, (usize, EntryError)> {
+) -> Result<Vec<EnvEntry>, (usize, EnvVarError)> {
     let mut names = BTreeSet::new();
     let mut entries = Vec::new();
     for (index, (name, value)) in pairs.into_iter().enumerate() {
-        let entry = Entry::new(name, value).map_err(|error| (index, error))?;
+        let entry = EnvEntry::new(name, value).map_err(|error| (index, error))?;
         if !names.insert(entry.name.clone()) {
-            return Err((index, EntryError::Duplicate));
+            return Err((index, EnvVarError::Duplicate));
         }
         entries.push(entry);
     }
@@ -94,7 +94,7 @@ pub fn parse_list(
 
 /// Why a variable may not be passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused<'a> {
+pub enum VariableDenial<'a> {
     /// A pattern denies it.
     Denied {
         /// The pattern.
@@ -102,7 +102,7 @@ pub enum Refused<'a> {
         /// What such a variable does, where the shipped list says so.
         reason: Option<&'static str>,
         /// What becomes of lines that set it.
-        in_lines: InLines,
+        on_assignment: OnAssignment,
     },
     /// The profile lists what may be passed, and it is not among it.
     NotAllowed,
@@ -110,34 +110,40 @@ pub enum Refused<'a> {
 
 /// Judges one variable, by its value too where that is known. Whether somebody passes it or a line sets it, the caller of
 /// this knows.
-pub fn judge_variable<'a>(
+pub fn check_variable<'a>(
     rule: &'a EnvironmentRule,
     name: &'a str,
     value: Option<&'a str>,
-) -> Result<(), Refused<'a>> {
+) -> Result<(), VariableDenial<'a>> {
     if let Some(pattern) = rule.deny.iter().find(|pattern| matches(pattern, name)) {
-        return Err(Refused::Denied { pattern, reason: None, in_lines: InLines::Denied });
+        return Err(VariableDenial::Denied { pattern, reason: None, on_assignment: OnAssignment::Denied });
     }
     let is_dropped = |pattern: &str| rule.drop.iter().any(|dropped| dropped == pattern || dropped == name);
-    let shipped = variables::covering(name, value).find(|variable| !is_dropped(&variable.pattern));
+    let shipped = variables::matching(name, value).find(|variable| !is_dropped(&variable.pattern));
     let is_listed = rule.allow.is_empty() || rule.allow.iter().any(|pattern| matches(pattern, name));
     match shipped {
-        Some(variable) if is_listed || variable.in_lines == InLines::Denied => Err(Refused::Denied {
-            pattern: &variable.pattern,
-            reason: Some(&variable.reason),
-            in_lines: variable.in_lines,
-        }),
+        Some(variable) if is_listed || variable.on_assignment == OnAssignment::Denied => {
+            Err(VariableDenial::Denied {
+                pattern: &variable.pattern,
+                reason: Some(&variable.reason),
+                on_assignment: variable.on_assignment,
+            })
+        }
         None if is_listed => Ok(()),
-        Some(_) | None => Err(Refused::NotAllowed),
+        Some(_) | None => Err(VariableDenial::NotAllowed),
     }
 }
 
 /// What becomes of a line that sets a variable.
-pub fn setting(rule: &EnvironmentRule, name: &str, value: Option<&str>) -> Setting {
-    match judge_variable(rule, name, value) {
-        Ok(()) => Setting::Free,
-        Err(Refused::Denied { in_lines: InLines::Guarded, .. }) => Setting::Guarded,
-        Err(Refused::Denied { in_lines: InLines::Denied, .. } | Refused::NotAllowed) => Setting::Denied,
+pub fn assignment_verdict(rule: &EnvironmentRule, name: &str, value: Option<&str>) -> AssignmentVerdict {
+    match check_variable(rule, name, value) {
+        Ok(()) => AssignmentVerdict::Allowed,
+        Err(VariableDenial::Denied { on_assignment: OnAssignment::Guarded, .. }) => {
+            AssignmentVerdict::Guarded
+        }
+        Err(
+            VariableDenial::Denied { on_assignment: OnAssignment::Denied, .. } | VariableDenial::NotAllowed,
+        ) => AssignmentVerdict::Denied,
     }
 }
 
@@ -155,7 +161,11 @@ fn search_path(profile: &Profile) -> String {
 
 /// The environment of one command, in the order of the names: what the profile's other fields imply, its fixed
 /// values, then the session's, then the caller's.
-pub fn merged(profile: &Profile, session: &[Entry], caller: &[Entry]) -> BTreeMap<String, String> {
+pub fn merge_variables(
+    profile: &Profile,
+    session: &[EnvEntry],
+    caller: &[EnvEntry],
+) -> BTreeMap<String, String> {
     let user = &profile.identity.user;
     let implied = [
         ("PATH", search_path(profile)),
@@ -172,8 +182,8 @@ pub fn merged(profile: &Profile, session: &[Entry], caller: &[Entry]) -> BTreeMa
 }
 
 /// As [`merged`], each as `NAME=value`.
-pub fn merge(profile: &Profile, session: &[Entry], caller: &[Entry]) -> Vec<bytes::Bytes> {
-    merged(profile, session, caller)
+pub fn merge_to_list(profile: &Profile, session: &[EnvEntry], caller: &[EnvEntry]) -> Vec<bytes::Bytes> {
+    merge_variables(profile, session, caller)
         .into_iter()
         .map(|(name, value)| format!("{name}={value}").into())
         .collect()
@@ -183,24 +193,24 @@ pub fn merge(profile: &Profile, session: &[Entry], caller: &[Entry]) -> Vec<byte
 mod tests {
     use super::*;
 
-    fn entry(name: &str, value: &str) -> Entry {
-        Entry::new(name.into(), value.into()).unwrap()
+    fn entry(name: &str, value: &str) -> EnvEntry {
+        EnvEntry::new(name.into(), value.into()).unwrap()
     }
 
     #[test]
     fn names_and_values_that_no_environment_can_hold_are_refused() {
-        let refused = |name: &str, value: &str| Entry::new(name.into(), value.into()).unwrap_err();
-        assert_eq!(refused("", "x"), EntryError::EmptyName);
-        assert_eq!(refused("A=B", "x"), EntryError::EqualsInName);
-        assert_eq!(refused("A\0", "x"), EntryError::NulInName);
-        assert_eq!(refused("A", "x\0"), EntryError::NulInValue);
-        assert_eq!(refused("A", &"x".repeat(ENTRY_MAX_BYTES)), EntryError::TooLong);
+        let refused = |name: &str, value: &str| EnvEntry::new(name.into(), value.into()).unwrap_err();
+        assert_eq!(refused("", "x"), EnvVarError::EmptyName);
+        assert_eq!(refused("A=B", "x"), EnvVarError::EqualsInName);
+        assert_eq!(refused("A\0", "x"), EnvVarError::NulInName);
+        assert_eq!(refused("A", "x\0"), EnvVarError::NulInValue);
+        assert_eq!(refused("A", &"x".repeat(ENV_VAR_MAX_BYTES)), EnvVarError::TooLong);
     }
 
     #[test]
     fn a_name_given_twice_is_refused_with_its_place() {
         let twice = [("A", "1"), ("B", "2"), ("A", "1")].map(|(n, v)| (n.to_owned(), v.to_owned()));
-        assert_eq!(parse_list(twice), Err((2, EntryError::Duplicate)));
+        assert_eq!(parse_list(twice), Err((2, EnvVarError::Duplicate)));
     }
 
     #[test]
@@ -210,16 +220,18 @@ mod tests {
             deny: vec!["MY_OWN".into()],
             ..Default::default()
         };
-        let denied = |name: &'static str| match judge_variable(&rule, name, Some("x")) {
-            Err(Refused::Denied { pattern, in_lines, .. }) => (pattern.to_owned(), in_lines),
+        let denied = |name: &'static str| match check_variable(&rule, name, Some("x")) {
+            Err(VariableDenial::Denied { pattern, on_assignment: in_lines, .. }) => {
+                (pattern.to_owned(), in_lines)
+            }
             other => panic!("{name}: {other:?}"),
         };
-        assert_eq!(denied("LD_PRELOAD"), ("LD_*".to_owned(), InLines::Denied));
-        assert_eq!(denied("MY_OWN"), ("MY_OWN".to_owned(), InLines::Denied));
-        assert_eq!(denied("HOME"), ("HOME".to_owned(), InLines::Guarded));
-        assert_eq!(judge_variable(&rule, "OTHER", None), Err(Refused::NotAllowed));
-        assert_eq!(judge_variable(&rule, "PYTHONPATH", None), Err(Refused::NotAllowed));
-        assert_eq!(judge_variable(&rule, "MY_NAME", None), Ok(()));
+        assert_eq!(denied("LD_PRELOAD"), ("LD_*".to_owned(), OnAssignment::Denied));
+        assert_eq!(denied("MY_OWN"), ("MY_OWN".to_owned(), OnAssignment::Denied));
+        assert_eq!(denied("HOME"), ("HOME".to_owned(), OnAssignment::Guarded));
+        assert_eq!(check_variable(&rule, "OTHER", None), Err(VariableDenial::NotAllowed));
+        assert_eq!(check_variable(&rule, "PYTHONPATH", None), Err(VariableDenial::NotAllowed));
+        assert_eq!(check_variable(&rule, "MY_NAME", None), Ok(()));
     }
 
     #[test]
@@ -228,15 +240,15 @@ mod tests {
             drop: names.iter().map(|name| (*name).to_owned()).collect(),
             ..Default::default()
         };
-        let setting = |rule: &EnvironmentRule, name| setting(rule, name, Some("x"));
-        assert_eq!(setting(&dropping(&["npm_*"]), "npm_config_shell"), Setting::Free);
+        let setting = |rule: &EnvironmentRule, name| assignment_verdict(rule, name, Some("x"));
+        assert_eq!(setting(&dropping(&["npm_*"]), "npm_config_shell"), AssignmentVerdict::Allowed);
         let one = dropping(&["npm_config_registry", "LD_PRELOAD"]);
-        assert_eq!(setting(&one, "npm_config_registry"), Setting::Free);
-        assert_eq!(setting(&one, "npm_config_shell"), Setting::Guarded);
-        assert_eq!(setting(&one, "LD_PRELOAD"), Setting::Free);
-        assert_eq!(setting(&one, "LD_AUDIT"), Setting::Denied);
+        assert_eq!(setting(&one, "npm_config_registry"), AssignmentVerdict::Allowed);
+        assert_eq!(setting(&one, "npm_config_shell"), AssignmentVerdict::Guarded);
+        assert_eq!(setting(&one, "LD_PRELOAD"), AssignmentVerdict::Allowed);
+        assert_eq!(setting(&one, "LD_AUDIT"), AssignmentVerdict::Denied);
         let denying = EnvironmentRule { deny: vec!["PATH".into()], ..dropping(&["PATH"]) };
-        assert_eq!(setting(&denying, "PATH"), Setting::Denied);
+        assert_eq!(setting(&denying, "PATH"), AssignmentVerdict::Denied);
     }
 
     #[test]
@@ -244,7 +256,7 @@ mod tests {
         let mut profile = Profile::default();
         profile.environment.set.insert("LANG".into(), "C".into());
         profile.environment.set.insert("PAGER".into(), "cat".into());
-        let merged = merge(&profile, &[entry("LANG", "de"), entry("A", "s")], &[entry("A", "c")]);
+        let merged = merge_to_list(&profile, &[entry("LANG", "de"), entry("A", "s")], &[entry("A", "c")]);
         let text: Vec<_> = merged.iter().map(|e| std::str::from_utf8(e).unwrap()).collect();
         assert!(text.contains(&"LANG=de") && text.contains(&"A=c") && text.contains(&"PAGER=cat"));
         assert!(text.contains(&"HOME=/home/agent"));

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    Denial, Hearing, PolicySet, ProfileName,
+    Denial, Evaluation, PolicySet, ProfileName,
     command::{
         pattern::Match,
-        program::Found,
+        program::Resolved,
         rule::Decision,
         shell,
-        verdict::{Ground, Unit},
+        verdict::{DecisionReason, Unit},
     },
 };
 
@@ -34,16 +34,16 @@ pub struct Explanation {
     /// The policy's digest.
     pub policy: String,
     /// Every command that the request would run, as far as it can be seen.
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandExplanation>,
     /// What the rules that only watch would have decided.
-    pub observed: Vec<Observed>,
+    pub observed: Vec<ObservedRule>,
     /// What would run, if it may.
-    pub run: Option<Run>,
+    pub run: Option<PlannedRun>,
 }
 
 /// One command of the request.
 #[derive(Debug, Serialize)]
-pub struct Command {
+pub struct CommandExplanation {
     /// Its normal form: quoting undone where it says nothing.
     pub normal_form: String,
     /// Wrappers and shells around it, outermost first.
@@ -55,12 +55,12 @@ pub struct Command {
     /// Why.
     pub because: String,
     /// Every rule that matches it.
-    pub matched: Vec<Matched>,
+    pub matched: Vec<MatchedRule>,
 }
 
 /// A rule that matches a command.
 #[derive(Debug, Serialize)]
-pub struct Matched {
+pub struct MatchedRule {
     /// The rule.
     pub rule: String,
     /// What it decides.
@@ -73,7 +73,7 @@ pub struct Matched {
 
 /// What a rule that only watches would have decided.
 #[derive(Debug, Serialize)]
-pub struct Observed {
+pub struct ObservedRule {
     /// The rule.
     pub rule: String,
     /// What it would have decided.
@@ -82,14 +82,14 @@ pub struct Observed {
 
 /// How the command would run.
 #[derive(Debug, Serialize)]
-pub struct Run {
+pub struct PlannedRun {
     /// The profile.
     pub profile: String,
     /// The program and its arguments.
     pub argv: Vec<String>,
     /// The file that would be executed.
     pub file: Option<String>,
-    /// The working folder.
+    /// The working directory.
     pub cwd: String,
     /// The network.
     pub network: String,
@@ -103,8 +103,8 @@ pub struct Run {
 
 impl Explanation {
     /// Of what was heard.
-    pub fn of(policy: &PolicySet, heard: &Result<Hearing, Denial>) -> Self {
-        let Hearing { profile_name, verdict, order } = match heard {
+    pub fn new(policy: &PolicySet, evaluation: &Result<Evaluation, Denial>) -> Self {
+        let Evaluation { profile_name, verdict, spec: order } = match evaluation {
             Ok(hearing) => hearing,
             Err(denial) => return Self::refused(policy, denial),
         };
@@ -122,20 +122,20 @@ impl Explanation {
             rule: verdict.cause_rule.clone(),
             because: verdict.cause().map_or_else(
                 || "there is nothing to run".to_owned(),
-                |unit| because(policy, profile_name, unit),
+                |unit| decision_sentence(policy, profile_name, unit),
             ),
             generation: policy.generation(),
             policy: policy.digest().to_string(),
-            commands: verdict.units.iter().map(|unit| command(policy, profile_name, unit)).collect(),
+            commands: verdict.units.iter().map(|unit| explain_command(policy, profile_name, unit)).collect(),
             observed: verdict
                 .observed
                 .iter()
-                .map(|(rule, decision)| Observed { rule: rule.clone(), decision: decision.to_string() })
+                .map(|(rule, decision)| ObservedRule { rule: rule.clone(), decision: decision.to_string() })
                 .collect(),
-            run: (verdict.decision != Decision::Deny).then(|| Run {
+            run: (verdict.decision != Decision::Deny).then(|| PlannedRun {
                 profile: profile_name.to_string(),
                 argv: order.argv().iter().map(text).collect(),
-                file: order.judged_file().map(|file| file.path.clone()),
+                file: order.resolved_file().map(|file| file.path.clone()),
                 cwd: order.cwd().to_string(),
                 network: format!("{:?}", order.network()).to_lowercase(),
                 environment: environment.chain(secrets).collect(),
@@ -159,8 +159,8 @@ impl Explanation {
     }
 }
 
-fn command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> Command {
-    let matched = unit.matched.iter().map(|(id, answer)| Matched {
+fn explain_command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> CommandExplanation {
+    let matched = unit.matched.iter().map(|(id, answer)| MatchedRule {
         rule: id.clone(),
         decision: policy
             .rules()
@@ -168,26 +168,26 @@ fn command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> Command {
             .find(|rule| rule.id == *id)
             .map_or_else(String::new, |rule| rule.decision.to_string()),
         surely: *answer == Match::Yes,
-        place: place(policy, id),
+        place: rule_location(policy, id),
     });
-    Command {
+    CommandExplanation {
         normal_form: shell::print(&unit.words),
         within: unit.within.clone(),
         file: unit.file.path().map(str::to_owned),
         decision: unit.decision.to_string(),
-        because: because(policy, profile, unit),
+        because: decision_sentence(policy, profile, unit),
         matched: matched.collect(),
     }
 }
 
-fn place(policy: &PolicySet, rule: &str) -> Option<String> {
-    policy.origin(rule).map(|origin| format!("{}:{}", origin.file, origin.line))
+fn rule_location(policy: &PolicySet, rule: &str) -> Option<String> {
+    policy.rule_location(rule).map(|origin| format!("{}:{}", origin.file, origin.line))
 }
 
-fn because(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> String {
-    match &unit.ground {
-        Ground::Rule(id) => {
-            let at = place(policy, id).map(|place| format!(" ({place})")).unwrap_or_default();
+fn decision_sentence(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> String {
+    match &unit.reason {
+        DecisionReason::Rule(id) => {
+            let at = rule_location(policy, id).map(|place| format!(" ({place})")).unwrap_or_default();
             let reason =
                 policy.rules().iter().find(|rule| rule.id == *id).and_then(|rule| rule.reason.clone());
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -198,13 +198,15 @@ fn because(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> String {
                 _ => format!("rule {id:?}{at}{reason}"),
             }
         }
-        Ground::Default if unit.file == Found::Missing => {
+        DecisionReason::Default if unit.file == Resolved::Missing => {
             "no rule allows it, and there is no such program in the sandbox".to_owned()
         }
-        Ground::Default => "no rule allows it".to_owned(),
-        Ground::Transparent => "it runs nothing by itself but what is judged beside it".to_owned(),
-        Ground::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
-        Ground::Variable(name) => format!("profile {:?} denies the variable {name:?}", profile.as_str()),
-        Ground::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude one another"),
+        DecisionReason::Default => "no rule allows it".to_owned(),
+        DecisionReason::Transparent => "it runs nothing by itself but what is judged beside it".to_owned(),
+        DecisionReason::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
+        DecisionReason::Variable(name) => {
+            format!("profile {:?} denies the variable {name:?}", profile.as_str())
+        }
+        DecisionReason::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude one another"),
     }
 }

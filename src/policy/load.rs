@@ -10,23 +10,23 @@ use toml::{Spanned, Table, Value};
 
 use super::{
     Digest, PolicyFileError,
-    check::{Wrong, check_profile},
+    check::{InvalidValue, check_profile},
     command::{
         examples,
-        rule::{Claim, Mode, Rule, RuleError, RuleSource},
+        rule::{ClaimedField, Rule, RuleError, RuleMode, RuleSource},
     },
     profile::Profile,
     secret::{self, SecretSource},
-    set::{Origin, PolicySet, ProfileName},
+    set::{PolicySet, ProfileName, RuleLocation},
 };
 
 /// Rules that a policy may hold. More is refused.
-pub const MOST_RULES: usize = 10_000;
+pub const MAX_RULES: usize = 10_000;
 
 /// Profiles of which one extends another, in a chain.
-const LONGEST_CHAIN: usize = 16;
+const MAX_EXTENDS_DEPTH: usize = 16;
 
-type Secrets = BTreeMap<String, SecretSource>;
+type SecretMap = BTreeMap<String, SecretSource>;
 
 /// One policy file, as written.
 #[derive(Deserialize)]
@@ -36,7 +36,7 @@ struct PolicyFile {
     default_profile: Option<Spanned<String>>,
     /// For the rules of this file that say nothing themselves.
     #[serde(default)]
-    mode: Mode,
+    mode: RuleMode,
     #[serde(default)]
     secrets: BTreeMap<String, Spanned<SecretSource>>,
     #[serde(default)]
@@ -45,21 +45,21 @@ struct PolicyFile {
     rule: Vec<Spanned<RuleSource>>,
 }
 
-struct Parsed<'a> {
+struct ParsedFile<'a> {
     name: &'a str,
     text: &'a str,
     file: PolicyFile,
     raw: Table,
 }
 
-impl Parsed<'_> {
+impl ParsedFile<'_> {
     fn error(&self, range: Range<usize>, problem: impl Into<String>) -> PolicyFileError {
         PolicyFileError::at(self.name, self.text, range, problem)
     }
 }
 
 pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
-    let mut files: Vec<Parsed<'_>> =
+    let mut files: Vec<ParsedFile<'_>> =
         files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
     files.sort_by(|a, b| a.name.cmp(b.name));
     let secrets = load_secrets(&files)?;
@@ -74,24 +74,24 @@ pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError>
         ),
         profiles,
         rules: rules.into(),
-        origins: Arc::new(origins),
+        rule_locations: Arc::new(origins),
         files: files.iter().map(|file| file.name.to_owned()).collect(),
         secrets: Arc::new(secrets),
         digest: digest(&files),
     })
 }
 
-fn parse<'a>(name: &'a str, text: &'a str) -> Result<Parsed<'a>, PolicyFileError> {
+fn parse<'a>(name: &'a str, text: &'a str) -> Result<ParsedFile<'a>, PolicyFileError> {
     let at = |error: toml::de::Error| {
         PolicyFileError::at(name, text, error.span().unwrap_or(0..0), error.message())
     };
     let file = toml::from_str(text).map_err(at)?;
     let raw = toml::from_str(text).map_err(at)?;
-    Ok(Parsed { name, text, file, raw })
+    Ok(ParsedFile { name, text, file, raw })
 }
 
-fn load_secrets(files: &[Parsed<'_>]) -> Result<Secrets, PolicyFileError> {
-    let mut secrets = Secrets::new();
+fn load_secrets(files: &[ParsedFile<'_>]) -> Result<SecretMap, PolicyFileError> {
+    let mut secrets = SecretMap::new();
     for file in files {
         for (name, spanned) in &file.file.secrets {
             let wrong = |problem: String| file.error(spanned.span(), format!("secrets: {problem}"));
@@ -105,10 +105,10 @@ fn load_secrets(files: &[Parsed<'_>]) -> Result<Secrets, PolicyFileError> {
 }
 
 fn load_profiles(
-    files: &[Parsed<'_>],
-    secrets: &Secrets,
+    files: &[ParsedFile<'_>],
+    secrets: &SecretMap,
 ) -> Result<BTreeMap<ProfileName, Arc<Profile>>, PolicyFileError> {
-    let mut owners: BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)> = BTreeMap::new();
+    let mut owners: BTreeMap<&str, (&ParsedFile<'_>, &Spanned<Profile>)> = BTreeMap::new();
     for file in files {
         for (name, profile) in &file.file.profile {
             if let Some((other, _)) = owners.insert(name, (file, profile)) {
@@ -120,13 +120,13 @@ fn load_profiles(
     let mut profiles = BTreeMap::new();
     for (name, (file, spanned)) in &owners {
         let table = spanned.span();
-        let problem_at = |Wrong { key, problem }: Wrong| {
+        let problem_at = |InvalidValue { key, problem }: InvalidValue| {
             file.error(find_key(file.text, table.clone(), key), format!("{key}: {problem}"))
         };
-        let profile = complete(name, &owners).map_err(problem_at)?;
+        let profile = resolve_extends(name, &owners).map_err(problem_at)?;
         check_profile(name, &profile).map_err(problem_at)?;
         check_secrets(&profile.secrets, &profile.environment.set, secrets)
-            .map_err(|problem| problem_at(Wrong { key: "secrets", problem }))?;
+            .map_err(|problem| problem_at(InvalidValue { key: "secrets", problem }))?;
         profiles.insert(ProfileName((*name).into()), Arc::new(profile));
     }
     Ok(profiles)
@@ -134,8 +134,11 @@ fn load_profiles(
 
 /// A profile laid over the one that it extends: tables are put together key by key, lists of protections add up, every other
 /// value replaces.
-fn complete(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)>) -> Result<Profile, Wrong> {
-    let wrong = |problem: String| Wrong { key: "extends", problem };
+fn resolve_extends(
+    name: &str,
+    owners: &BTreeMap<&str, (&ParsedFile<'_>, &Spanned<Profile>)>,
+) -> Result<Profile, InvalidValue> {
+    let wrong = |problem: String| InvalidValue { key: "extends", problem };
     let mut chain = vec![name];
     while let Some((_, profile)) = chain.last().and_then(|last| owners.get(last))
         && let Some(base) = &profile.get_ref().extends
@@ -146,8 +149,8 @@ fn complete(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)
         if chain.contains(&base.as_str()) {
             return Err(wrong(format!("goes in a circle: {} -> {base}", chain.join(" -> "))));
         }
-        if chain.len() >= LONGEST_CHAIN {
-            return Err(wrong(format!("a chain of more than {LONGEST_CHAIN} profiles")));
+        if chain.len() >= MAX_EXTENDS_DEPTH {
+            return Err(wrong(format!("a chain of more than {MAX_EXTENDS_DEPTH} profiles")));
         }
         chain.push(base);
     }
@@ -160,19 +163,19 @@ fn complete(name: &str, owners: &BTreeMap<&str, (&Parsed<'_>, &Spanned<Profile>)
             .ok_or_else(|| wrong(format!("[profile.{link}] is no table")))?;
         // One line for people says nothing of those who extend.
         merged.remove("description");
-        lay_over(&mut merged, table);
+        merge_tables(&mut merged, table);
         tables.push(table);
     }
     let mut profile: Profile =
         Profile::deserialize(Value::Table(merged)).map_err(|error| wrong(error.message().to_owned()))?;
-    super::protections::put_together(&mut profile, &tables)?;
+    super::protection_lists::merge_lists(&mut profile, &tables)?;
     Ok(profile)
 }
 
-fn lay_over(under: &mut Table, over: &Table) {
+fn merge_tables(under: &mut Table, over: &Table) {
     for (key, value) in over {
         match (under.get_mut(key), value) {
-            (Some(Value::Table(under)), Value::Table(over)) => lay_over(under, over),
+            (Some(Value::Table(under)), Value::Table(over)) => merge_tables(under, over),
             _ => {
                 under.insert(key.clone(), value.clone());
             }
@@ -181,7 +184,7 @@ fn lay_over(under: &mut Table, over: &Table) {
 }
 
 fn choose_default(
-    files: &[Parsed<'_>],
+    files: &[ParsedFile<'_>],
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
 ) -> Result<ProfileName, PolicyFileError> {
     let mut given = files.iter().filter_map(|file| Some((file, file.file.default_profile.as_ref()?)));
@@ -205,12 +208,12 @@ fn choose_default(
 }
 
 fn load_rules(
-    files: &[Parsed<'_>],
+    files: &[ParsedFile<'_>],
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
-    secrets: &Secrets,
-) -> Result<(Vec<Rule>, BTreeMap<String, Origin>), PolicyFileError> {
+    secrets: &SecretMap,
+) -> Result<(Vec<Rule>, BTreeMap<String, RuleLocation>), PolicyFileError> {
     let mut rules = Vec::new();
-    let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
+    let mut locations: BTreeMap<String, RuleLocation> = BTreeMap::new();
     for file in files {
         for (at, spanned) in file.file.rule.iter().enumerate() {
             let source = spanned.get_ref();
@@ -218,18 +221,18 @@ fn load_rules(
             let span = spanned.span().start..end.max(spanned.span().start);
             let wrong =
                 |key: &str, problem: String| file.error(find_key(file.text, span.clone(), key), problem);
-            if let Some(origin) = origins.get(&source.id) {
+            if let Some(origin) = locations.get(&source.id) {
                 let problem = format!("id: {:?} is taken by {}:{}", source.id, origin.file, origin.line);
                 return Err(wrong("id", problem));
             }
-            if rules.len() >= MOST_RULES {
-                return Err(wrong("id", format!("more than {MOST_RULES} rules")));
+            if rules.len() >= MAX_RULES {
+                return Err(wrong("id", format!("more than {MAX_RULES} rules")));
             }
-            let mistaken = |error: RuleError| match &error {
+            let rule_error = |error: RuleError| match &error {
                 RuleError::Id(_) => wrong("id", error.to_string()),
                 RuleError::Pattern { field, .. } => wrong(last_key(field), error.to_string()),
-                RuleError::Claimed(Claim::Labels) => wrong("labels", error.to_string()),
-                RuleError::Claimed(Claim::Env) => wrong("env", error.to_string()),
+                RuleError::Claimed(ClaimedField::Labels) => wrong("labels", error.to_string()),
+                RuleError::Claimed(ClaimedField::Env) => wrong("env", error.to_string()),
                 RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
                 RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
                     let written = find_text(file.text, span.clone(), line);
@@ -241,17 +244,17 @@ fn load_rules(
                     }
                 }
             };
-            let rule = Rule::compile(source, file.file.mode).map_err(mistaken)?;
-            examples::check(source, &rule).map_err(mistaken)?;
+            let rule = Rule::compile(source, file.file.mode).map_err(rule_error)?;
+            examples::check(source, &rule).map_err(rule_error)?;
             check_effects(source, profiles).map_err(|(key, problem)| wrong(key, problem))?;
             check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
                 .map_err(|problem| wrong("secrets", format!("effects.secrets: {problem}")))?;
             let line = file.text[..spanned.span().start.min(file.text.len())].matches('\n').count() + 1;
-            origins.insert(source.id.clone(), Origin { file: file.name.to_owned(), line });
+            locations.insert(source.id.clone(), RuleLocation { file: file.name.to_owned(), line });
             rules.push(rule);
         }
     }
-    Ok((rules, origins))
+    Ok((rules, locations))
 }
 
 fn check_effects(
@@ -265,7 +268,7 @@ fn check_effects(
         return Err(("profile", format!("effects.profile: there is no [profile.{name}]")));
     }
     for (name, value) in &effects.environment {
-        super::environment::Entry::new(name.clone(), value.clone())
+        super::environment::EnvEntry::new(name.clone(), value.clone())
             .map_err(|error| ("environment", format!("effects.environment: {name:?}: {error}")))?;
         // The rules have spoken on the names before they are given their environment.
         if super::command::changes_lookup(name) {
@@ -288,7 +291,11 @@ fn check_effects(
 }
 
 /// Secrets exist where they are named, and no variable takes the name of one.
-fn check_secrets(given: &[String], set: &BTreeMap<String, String>, secrets: &Secrets) -> Result<(), String> {
+fn check_secrets(
+    given: &[String],
+    set: &BTreeMap<String, String>,
+    secrets: &SecretMap,
+) -> Result<(), String> {
     if let Some(name) = given.iter().find(|name| !secrets.contains_key(*name)) {
         return Err(format!("there is no [secrets.{name}]"));
     }
@@ -310,7 +317,7 @@ fn last_key(field: &'static str) -> &'static str {
     field.rsplit('.').next().unwrap_or(field)
 }
 
-fn digest(files: &[Parsed<'_>]) -> Digest {
+fn digest(files: &[ParsedFile<'_>]) -> Digest {
     let mut hash = sha2::Sha256::new();
     for part in files.iter().flat_map(|file| [file.name, file.text]) {
         hash.update((part.len() as u64).to_le_bytes());

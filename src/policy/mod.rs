@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod active;
 mod approval;
 mod check;
 pub mod command;
@@ -13,13 +14,12 @@ pub mod duration;
 pub mod environment;
 pub mod explain;
 mod file_error;
-mod in_force;
 mod judge;
 mod load;
 mod path;
 mod permit;
 pub mod profile;
-mod protections;
+mod protection_lists;
 mod request;
 pub mod schema;
 mod secret;
@@ -28,14 +28,16 @@ pub mod suite;
 pub mod variables;
 pub mod workspace_files;
 
-pub use approval::{Approval, Question};
+pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
+pub use approval::{ApprovalGrant, ApprovalQuestion};
 pub use denial::Denial;
 pub use file_error::PolicyFileError;
-pub use in_force::{InForce, Loading, Refusal, Replaced};
-pub use judge::{Hearing, Minutes, Views, hear, judge, judge_session, judge_with_minutes};
-pub use load::MOST_RULES;
+pub use judge::{
+    Evaluation, EvaluationTrace, ProfileResolvers, check_session, evaluate, judge, judge_with_minutes,
+};
+pub use load::MAX_RULES;
 pub use path::{AbsPath, PathError};
-pub use permit::{Digest, Order, Permit};
-pub use request::{Overflow, Program, Request, Stdin, Streams};
-pub use secret::{Grant, SecretSource};
-pub use set::{Origin, PolicySet, ProfileName};
+pub use permit::{Digest, ExecSpec, Permit};
+pub use request::{CommandSpec, OverflowMode, Request, StdinSource, StreamMode};
+pub use secret::{SecretGrant, SecretSource};
+pub use set::{PolicySet, ProfileName, RuleLocation};

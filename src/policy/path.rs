@@ -1,4 +1,4 @@
-//! Absolute paths, as callers name folders.
+//! Absolute paths, as callers name directories.
 //!
 //! Purely lexical: nothing here looks at the file system, so nothing here may be trusted to say where a path
 //! leads. The kernel decides that later, by descriptor. What it refuses is what cannot be judged by its text: a

@@ -1,7 +1,7 @@
 //! The permit: the proof that policy has allowed one exact request.
 //!
 //! Its fields are private and it is neither `Clone` nor `Default`: outside of this module there is no way to
-//! come by one but [`judge`](super::judge), and no way to get at the [`Order`] inside but to give the permit up.
+//! come by one but [`judge`](super::judge), and no way to get at the [`ExecSpec`] inside but to give the permit up.
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use bytes::Bytes;
 use super::{
     AbsPath, ProfileName,
     command::{
-        program::{FileId, Found, Interpreter},
+        program::{FileId, Interpreter, Resolved},
         rule::Decision,
     },
     profile::{Network, Profile},
-    request::{Overflow, Stdin, Streams},
-    secret::Grant,
+    request::{OverflowMode, StdinSource, StreamMode},
+    secret::SecretGrant,
 };
 
 /// SHA-256 of a request in its normal form.
@@ -29,7 +29,7 @@ impl Digest {
     }
 
     /// One that was written down.
-    pub fn recorded(bytes: [u8; 32]) -> Self {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }
@@ -54,7 +54,7 @@ pub struct Permit {
     pub(super) generation: u64,
     pub(super) rule: Option<String>,
     pub(super) observed: Vec<(String, Decision)>,
-    pub(super) order: Order,
+    pub(super) spec: ExecSpec,
 }
 
 impl Permit {
@@ -79,40 +79,40 @@ impl Permit {
     }
 
     /// What was allowed, to look at: the sandbox is chosen by it.
-    pub fn order(&self) -> &Order {
-        &self.order
+    pub fn spec(&self) -> &ExecSpec {
+        &self.spec
     }
 
     /// Gives the permit up for the command that it allows.
-    pub fn redeem(self) -> Order {
-        self.order
+    pub fn into_spec(self) -> ExecSpec {
+        self.spec
     }
 }
 
 /// What exactly is to be run. Made by judging, from the request and the profile together.
 #[derive(Debug)]
-pub struct Order {
+pub struct ExecSpec {
     pub(super) profile_name: ProfileName,
     pub(super) profile: Arc<Profile>,
     pub(super) confinement: u64,
     pub(super) network: Network,
     pub(super) program: String,
-    pub(super) judged: Found,
+    pub(super) resolved: Resolved,
     pub(super) interpreters: Vec<Interpreter>,
     pub(super) argv: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
-    pub(super) secrets: Vec<Grant>,
+    pub(super) secrets: Vec<SecretGrant>,
     pub(super) cwd: AbsPath,
     pub(super) output_limit_bytes: u64,
-    pub(super) streams: Streams,
-    pub(super) stdin: Stdin,
-    pub(super) overflow: Overflow,
+    pub(super) streams: StreamMode,
+    pub(super) stdin: StdinSource,
+    pub(super) overflow: OverflowMode,
     pub(super) time_limit: Option<Duration>,
     pub(super) idle_limit: Option<Duration>,
     pub(super) kill_grace: Duration,
 }
 
-impl Order {
+impl ExecSpec {
     /// The profile's name.
     pub fn profile_name(&self) -> &ProfileName {
         &self.profile_name
@@ -139,15 +139,15 @@ impl Order {
     }
 
     /// What was judged, and nothing else may be executed: a file, or that there is none.
-    pub fn judged(&self) -> &Found {
-        &self.judged
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
     }
 
     /// The file that was judged. Absent where there is none, or where it could not be seen.
-    pub fn judged_file(&self) -> Option<&FileId> {
-        match &self.judged {
-            Found::File(file) => Some(file),
-            Found::Builtin | Found::Missing | Found::Unknown => None,
+    pub fn resolved_file(&self) -> Option<&FileId> {
+        match &self.resolved {
+            Resolved::File(file) => Some(file),
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => None,
         }
     }
 
@@ -167,16 +167,16 @@ impl Order {
     }
 
     /// The secrets that are put into its environment, in the order of their names, no name twice.
-    pub fn secrets(&self) -> &[Grant] {
+    pub fn secrets(&self) -> &[SecretGrant] {
         &self.secrets
     }
 
-    /// The working folder.
+    /// The working directory.
     pub fn cwd(&self) -> &AbsPath {
         &self.cwd
     }
 
-    /// Where a bare program name is looked for: the profile's folders, whatever `PATH` says.
+    /// Where a bare program name is looked for: the profile's directories, whatever `PATH` says.
     pub fn search_path(&self) -> &[PathBuf] {
         &self.profile.path
     }
@@ -187,17 +187,17 @@ impl Order {
     }
 
     /// How the output is kept.
-    pub fn streams(&self) -> Streams {
+    pub fn streams(&self) -> StreamMode {
         self.streams
     }
 
     /// Where stdin comes from.
-    pub fn stdin(&self) -> Stdin {
+    pub fn stdin(&self) -> StdinSource {
         self.stdin
     }
 
     /// What happens when the ring is full.
-    pub fn overflow(&self) -> Overflow {
+    pub fn overflow(&self) -> OverflowMode {
         self.overflow
     }
 

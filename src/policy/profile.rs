@@ -13,7 +13,7 @@ use super::{duration, workspace_files};
 /// Whether a protection must be had, or may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
-pub enum Demand {
+pub enum Requirement {
     /// Without it nothing runs.
     #[default]
     Require,
@@ -53,7 +53,7 @@ pub struct Profile {
     pub output: OutputRule,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
-    /// Folders that a bare program name is looked for in, in order. Also the commands' `PATH`.
+    /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
     pub path: Vec<PathBuf>,
 }
 
@@ -75,12 +75,12 @@ pub struct Layer {
     /// On or off.
     pub enabled: bool,
     /// What to do when this host cannot give it.
-    pub demand: Demand,
+    pub demand: Requirement,
 }
 
 impl Default for Layer {
     fn default() -> Self {
-        Self { enabled: true, demand: Demand::Require }
+        Self { enabled: true, demand: Requirement::Require }
     }
 }
 
@@ -88,18 +88,18 @@ impl Default for Layer {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filesystem {
-    /// Host folders and files shown read-only at the same place; absent ones are left out. Links are shown as links.
+    /// Host directories and files shown read-only at the same place; absent ones are left out. Links are shown as links.
     pub system: Vec<PathBuf>,
     /// More of the same, for a team's own toolchains; an absent one is refused.
     pub read_only: Vec<PathBuf>,
-    /// Host folders shown writable at the same place besides the session's roots; an absent one is refused.
+    /// Host directories shown writable at the same place besides the session's roots; an absent one is refused.
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
     /// Files and directories of the session's roots, relative to them, besides those that are shipped, that no command can
     /// change: people's tools run what is in them, outside. Where one does not exist, nothing keeps a command from making it.
     pub protected: Vec<PathBuf>,
-    /// As `protected`, for folders that must not be made by a command either: where the folder above one exists and it
+    /// As `protected`, for directories that must not be made by a command either: where the directory above one exists and it
     /// does not, it is made, empty, and stays.
     pub reserved: Vec<PathBuf>,
     /// What becomes of a change in the session's roots that would make people's tools run a command's code: git's
@@ -109,7 +109,7 @@ pub struct Filesystem {
     pub drop: Vec<PathBuf>,
     /// Size of the private `/tmp`, and of the home, in bytes.
     pub tmp_bytes: u64,
-    /// Files and folders that `/tmp` may hold.
+    /// Files and directories that `/tmp` may hold.
     pub tmp_inodes: u64,
 }
 
@@ -192,7 +192,7 @@ impl Network {
     }
 
     /// The one of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [Self::None, Self::Host].into_iter().find(|one| one.name() == name)
     }
 }
@@ -222,7 +222,7 @@ impl Default for IdentityRule {
 #[serde(deny_unknown_fields, default)]
 pub struct LimitRules {
     /// Whether cgroup limits must be had.
-    pub demand: Demand,
+    pub demand: Requirement,
     /// On each terminal.
     pub terminal: CgroupLimits,
     /// On all terminals of a session together.

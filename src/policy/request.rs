@@ -4,13 +4,13 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{AbsPath, environment::Entry, profile::Network};
+use super::{AbsPath, environment::EnvEntry, profile::Network};
 
 /// What is to be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Program {
+pub enum CommandSpec {
     /// A program and its arguments.
-    Command {
+    Argv {
         /// A bare name, or a path; not empty, no NUL.
         command: String,
         /// The arguments after it; no NUL.
@@ -22,7 +22,7 @@ pub enum Program {
 
 /// How stdout and stderr are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Streams {
+pub enum StreamMode {
     /// One stream, in the order of writing.
     Merged,
     /// Two streams.
@@ -31,7 +31,7 @@ pub enum Streams {
 
 /// What happens when the ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overflow {
+pub enum OverflowMode {
     /// The oldest bytes go.
     DropOldest,
     /// The command waits for its reader.
@@ -40,7 +40,7 @@ pub enum Overflow {
 
 /// Where stdin comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stdin {
+pub enum StdinSource {
     /// `/dev/null`.
     Closed,
     /// A pipe that the caller writes to.
@@ -54,15 +54,15 @@ pub struct Request {
     pub principal: String,
     /// The session's labels.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// The session's folders; at least one.
+    /// The session's directories; at least one.
     pub roots: Arc<[AbsPath]>,
     /// The session's environment.
-    pub session_env: Arc<[Entry]>,
+    pub session_env: Arc<[EnvEntry]>,
     /// What to run.
-    pub program: Program,
+    pub command: CommandSpec,
     /// The caller's environment.
-    pub env: Vec<Entry>,
-    /// The working folder: the caller's, or the session's.
+    pub env: Vec<EnvEntry>,
+    /// The working directory: the caller's, or the session's.
     pub cwd: AbsPath,
     /// The profile's name: the caller's, or the session's; absent: the policy's default.
     pub profile: Option<String>,
@@ -71,11 +71,11 @@ pub struct Request {
     /// Bytes of output to retain; absent: the profile's default.
     pub output_limit_bytes: Option<u64>,
     /// How the output is kept.
-    pub streams: Streams,
+    pub streams: StreamMode,
     /// Where stdin comes from.
-    pub stdin: Stdin,
+    pub stdin: StdinSource,
     /// What happens when the ring is full.
-    pub overflow: Overflow,
+    pub overflow: OverflowMode,
     /// Absent: the profile's.
     pub time_limit: Option<Duration>,
     /// Absent: the profile's.

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 
 use super::{
-    command::rule::{Mode, RuleSource},
+    command::rule::{RuleMode, RuleSource},
     profile::Profile,
     secret::SecretSource,
 };
 
-/// A policy file. Every `*.toml` of a policies folder is one, and together they are the policy.
+/// A policy file. Every `*.toml` of a policies directory is one, and together they are the policy.
 #[derive(JsonSchema)]
 #[allow(dead_code, reason = "read by the schema only; `load` has the same with the places of its parts")]
 #[schemars(deny_unknown_fields, rename = "PolicyFile")]
-struct PolicyFile {
+struct PolicyFileSchema {
     /// The profile of those who name none. Exactly one file says it.
     default_profile: Option<String>,
     /// For the rules of this file that say nothing themselves.
     #[schemars(default)]
-    mode: Mode,
+    mode: RuleMode,
     /// Secrets, by the name of the variable that holds each.
     #[schemars(default)]
     secrets: BTreeMap<String, SecretSource>,
@@ -32,15 +32,15 @@ struct PolicyFile {
 }
 
 /// The schema.
-pub fn of_files() -> schemars::Schema {
-    schemars::schema_for!(PolicyFile)
+pub fn policy_file_schema() -> schemars::Schema {
+    schemars::schema_for!(PolicyFileSchema)
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_schema_names_every_key_of_a_rule_and_refuses_others() {
-        let schema = serde_json::to_value(super::of_files()).unwrap();
+        let schema = serde_json::to_value(super::policy_file_schema()).unwrap();
         let rule = &schema["$defs"]["RuleSource"];
         for key in [
             "id", "decision", "argv", "flags", "skip", "when", "effects", "reason", "matches", "rejects",

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{command::changes_lookup, environment::Entry};
+use super::{command::changes_lookup, environment::EnvEntry};
 
 /// The longest name.
-const LONGEST_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// Variables that have a meaning of their own.
-const TAKEN: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
+const RESERVED_NAMES: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
 
 /// A secret as a policy file writes it: `[secrets.NAME]`. The name is that of the variable which holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -25,7 +25,7 @@ pub struct SecretSource {
 
 /// A secret that a command is given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Grant {
+pub struct SecretGrant {
     /// The variable.
     pub name: String,
     /// The file that holds the value.
@@ -37,11 +37,11 @@ pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
     let mut letters = name.bytes();
     let is_name = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
-        && name.len() <= LONGEST_NAME_BYTES;
+        && name.len() <= MAX_NAME_BYTES;
     if !is_name {
-        return Err(format!("{name:?} must be 1 to {LONGEST_NAME_BYTES} of a-z, A-Z, 0-9 and \"_\""));
+        return Err(format!("{name:?} must be 1 to {MAX_NAME_BYTES} of a-z, A-Z, 0-9 and \"_\""));
     }
-    if TAKEN.contains(&name) {
+    if RESERVED_NAMES.contains(&name) {
         return Err(format!("{name:?} is given to every command with a value of its own"));
     }
     if changes_lookup(name) {
@@ -54,5 +54,5 @@ pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
             crate::printable::path(&source.file)
         ));
     }
-    Entry::new(name.to_owned(), String::new()).map(drop).map_err(|error| error.to_string())
+    EnvEntry::new(name.to_owned(), String::new()).map(drop).map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use super::{
     Digest, PolicyFileError,
     command::rule::Rule,
     load,
-    profile::{Demand, Profile},
+    profile::{Profile, Requirement},
     secret::SecretSource,
 };
 
@@ -23,7 +23,7 @@ impl ProfileName {
     }
 
     /// One that was written down. There need be no such profile any more.
-    pub fn recorded(name: &str) -> Self {
+    pub fn from_recorded(name: &str) -> Self {
         Self(name.into())
     }
 }
@@ -49,7 +49,7 @@ pub struct PolicySet {
     pub(super) profiles: BTreeMap<ProfileName, Arc<Profile>>,
     pub(super) confinements: Arc<BTreeMap<ProfileName, u64>>,
     pub(super) rules: Arc<[Rule]>,
-    pub(super) origins: Arc<BTreeMap<String, Origin>>,
+    pub(super) rule_locations: Arc<BTreeMap<String, RuleLocation>>,
     pub(super) files: Arc<[String]>,
     pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
     pub(super) digest: Digest,
@@ -57,7 +57,7 @@ pub struct PolicySet {
 
 /// Where a rule stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct RuleLocation {
     /// The file, as it was named to the loader.
     pub file: String,
     /// 1-based.
@@ -86,7 +86,7 @@ impl PolicySet {
     #[must_use]
     pub fn preferring_limits(mut self) -> Self {
         for profile in self.profiles.values_mut() {
-            Arc::make_mut(profile).limits.demand = Demand::Prefer;
+            Arc::make_mut(profile).limits.demand = Requirement::Prefer;
         }
         self
     }
@@ -146,7 +146,7 @@ impl PolicySet {
     }
 
     /// Where a rule stands.
-    pub fn origin(&self, rule: &str) -> Option<&Origin> {
-        self.origins.get(rule)
+    pub fn rule_location(&self, rule: &str) -> Option<&RuleLocation> {
+        self.rule_locations.get(rule)
     }
 }

@@ -12,13 +12,13 @@ use super::{
     Denial, PolicyFileError, PolicySet,
     command::{
         pattern::Match,
-        program::{Found, Nominal, Programs},
-        rule::{Circumstances, Decision},
+        program::{NominalResolver, ProgramResolver, Resolved},
+        rule::{Decision, RequestContext},
         shell::{self, Dialect},
-        verdict::{Bench, Form, Lookup, Setting, Verdict, judge},
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, evaluate_rules},
     },
-    environment::{self, Entry},
-    judge::{judge_environment, lookup, setting},
+    environment::{self, EnvEntry},
+    judge::{assignment_verdict, check_variables, lookup},
 };
 
 /// A test file.
@@ -27,19 +27,19 @@ use super::{
 pub struct Suite {
     /// What holds for all cases that say nothing else.
     #[serde(default)]
-    pub defaults: Circumstance,
+    pub defaults: CaseContext,
     /// Links: the path, and the path that it leads to.
     #[serde(default)]
     pub links: BTreeMap<String, String>,
     /// The cases.
     #[serde(default, rename = "case")]
-    pub cases: Vec<Spanned<Case>>,
+    pub cases: Vec<Spanned<SuiteCase>>,
 }
 
 /// One expectation.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
+pub struct SuiteCase {
     /// A line for the profile's shell.
     #[serde(default)]
     pub line: Option<String>,
@@ -53,16 +53,16 @@ pub struct Case {
     pub rule: Option<String>,
     /// Who, where, in what.
     #[serde(default)]
-    pub given: Circumstance,
+    pub given: CaseContext,
 }
 
 /// Who, where, in what.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Circumstance {
+pub struct CaseContext {
     /// The principal.
     pub principal: Option<String>,
-    /// The working folder.
+    /// The working directory.
     pub cwd: Option<String>,
     /// Labels of the session.
     pub labels: BTreeMap<String, String>,
@@ -74,7 +74,7 @@ pub struct Circumstance {
 
 /// A case that came out otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedCase {
     /// In the test file, 1-based.
     pub line: usize,
     /// What was judged.
@@ -89,9 +89,9 @@ impl Suite {
         let suite: Self = toml::from_str(text).map_err(|error| {
             PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message())
         })?;
-        let odd =
+        let invalid =
             suite.cases.iter().find(|case| case.get_ref().line.is_some() == case.get_ref().command.is_some());
-        match odd {
+        match invalid {
             Some(case) => {
                 let problem = "a case has either a line or a command";
                 Err(PolicyFileError::at(file, text, case.span(), problem))
@@ -101,11 +101,11 @@ impl Suite {
     }
 
     /// Judges every case. `text` is the file's, to say where a case stands.
-    pub fn run(&self, policy: &PolicySet, text: &str) -> Vec<Failed> {
-        self.cases.iter().filter_map(|case| self.fails(policy, text, case)).collect()
+    pub fn run(&self, policy: &PolicySet, text: &str) -> Vec<FailedCase> {
+        self.cases.iter().filter_map(|case| self.check_case(policy, text, case)).collect()
     }
 
-    fn fails(&self, policy: &PolicySet, text: &str, case: &Spanned<Case>) -> Option<Failed> {
+    fn check_case(&self, policy: &PolicySet, text: &str, case: &Spanned<SuiteCase>) -> Option<FailedCase> {
         let line = text.get(..case.span().start).unwrap_or("").matches('\n').count() + 1;
         let case = case.get_ref();
         let command = match (&case.line, &case.command) {
@@ -113,8 +113,8 @@ impl Suite {
             (None, Some(words)) => words.join(" "),
             (None, None) => String::new(),
         };
-        let failed = |problem: String| Some(Failed { line, command: command.clone(), problem });
-        let (decision, by) = match self.judge(policy, case) {
+        let failed = |problem: String| Some(FailedCase { line, command: command.clone(), problem });
+        let (decision, by) = match self.evaluate_case(policy, case) {
             Ok(Ok(verdict)) => (verdict.decision, verdict.cause_rule.unwrap_or_else(|| "none".to_owned())),
             // As the gateway says it, which judges by the rules only what passes this.
             Ok(Err(denial)) => (denial.decision(), denial.rule()),
@@ -129,20 +129,24 @@ impl Suite {
         }
     }
 
-    fn judge(&self, policy: &PolicySet, case: &Case) -> Result<Result<Verdict, Denial>, String> {
+    fn evaluate_case(
+        &self,
+        policy: &PolicySet,
+        case: &SuiteCase,
+    ) -> Result<Result<RuleVerdict, Denial>, String> {
         let (own, other) = (&case.given, &self.defaults);
         let profile = own.profile.as_deref().or(other.profile.as_deref());
         let (name, profile) =
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
         let passed: BTreeMap<&String, &String> = other.env.iter().chain(&own.env).collect();
-        let entry = |(name, value): (&&String, &&String)| Entry::new((*name).clone(), (*value).clone());
-        let passed: Vec<Entry> =
+        let entry = |(name, value): (&&String, &&String)| EnvEntry::new((*name).clone(), (*value).clone());
+        let passed: Vec<EnvEntry> =
             passed.iter().map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        if let Err(denial) = judge_environment(policy, name, profile, &passed) {
+        if let Err(denial) = check_variables(policy, name, profile, &passed) {
             return Ok(Err(denial));
         }
-        let env = environment::merged(profile, &[], &passed);
-        let circumstances = Circumstances {
+        let env = environment::merge_variables(profile, &[], &passed);
+        let context = RequestContext {
             principal: own.principal.clone().or(other.principal.clone()).unwrap_or_default(),
             labels: other.labels.clone().into_iter().chain(own.labels.clone()).collect(),
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
@@ -150,36 +154,36 @@ impl Suite {
         };
         let shell = profile.shell.file_name().and_then(|name| name.to_str()).unwrap_or("sh");
         let form = match (&case.line, &case.command) {
-            (Some(line), _) => Form::Line(line, Dialect::of(shell)),
-            (None, words) => Form::Argv(words.as_deref().unwrap_or_default()),
+            (Some(line), _) => CommandInput::ShellLine(line, Dialect::of(shell)),
+            (None, words) => CommandInput::Argv(words.as_deref().unwrap_or_default()),
         };
-        Ok(Ok(judge(
+        Ok(Ok(evaluate_rules(
             form,
-            Bench {
+            EvalContext {
                 rules: policy.rules(),
-                programs: &Linked { links: &self.links },
-                circumstances: &circumstances,
-                lookup: lookup(profile, &circumstances.env),
-                setting: &|name, value| setting(policy, profile, name, value),
+                resolver: &LinkedResolver { links: &self.links },
+                request: &context,
+                lookup: lookup(profile, &context.env),
+                assignment_verdict: &|name, value| assignment_verdict(policy, profile, name, value),
             },
         )))
     }
 }
 
 /// The nominal files, with links.
-struct Linked<'a> {
+struct LinkedResolver<'a> {
     links: &'a BTreeMap<String, String>,
 }
 
-impl Programs for Linked<'_> {
-    fn trusted(&self, name: &str) -> Found {
-        self.at(&format!("/usr/bin/{name}"), "/")
+impl ProgramResolver for LinkedResolver<'_> {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        self.resolve_path(&format!("/usr/bin/{name}"), "/")
     }
 
-    fn at(&self, path: &str, cwd: &str) -> Found {
-        let found = Nominal.at(path, cwd);
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        let found = NominalResolver.resolve_path(path, cwd);
         match found.path().and_then(|path| self.links.get(path)) {
-            Some(target) => Nominal.at(target, "/"),
+            Some(target) => NominalResolver.resolve_path(target, "/"),
             None => found,
         }
     }
@@ -190,15 +194,15 @@ impl Programs for Linked<'_> {
 #[serde(deny_unknown_fields)]
 pub struct Corpus {
     /// Lines that hide a command.
-    attack: Vec<Template>,
+    attack: Vec<LineTemplate>,
     /// Lines that only mention it.
-    honest: Vec<Template>,
+    honest: Vec<LineTemplate>,
 }
 
 /// A line with a command in it: `{line}` as it is, `{quoted}` as one word, `{name}` its program, `{rest}` the rest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Template {
+struct LineTemplate {
     line: String,
 }
 
@@ -221,7 +225,7 @@ pub struct Bypass {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Lines that were judged.
-    pub judged: usize,
+    pub evaluated: usize,
     /// Attacks that get more than the plain command would.
     pub bypasses: Vec<Bypass>,
     /// Mentions that a rule takes for the command.
@@ -256,16 +260,16 @@ impl Corpus {
             _ => None,
         };
         let Some(words) = words.filter(|words| !words.is_empty()) else { return };
-        let say = |line: &str| verdict_on(policy, line);
-        let limit = say(plain).decision;
+        let evaluate = |line: &str| evaluate_line(policy, line);
+        let limit = evaluate(plain).decision;
         if limit == Decision::Allow {
             // It observes, or holds under conditions that are not met here.
             return;
         }
         for template in &self.attack {
             let Some(line) = template.fill(plain, &words) else { continue };
-            let verdict = say(&line);
-            findings.judged += 1;
+            let verdict = evaluate(&line);
+            findings.evaluated += 1;
             // What hides a command may be asked about instead of denied.
             if verdict.decision == Decision::Allow {
                 findings.bypasses.push(Bypass {
@@ -279,8 +283,8 @@ impl Corpus {
         }
         for template in &self.honest {
             let Some(line) = template.fill(plain, &words) else { continue };
-            let verdict = say(&line);
-            findings.judged += 1;
+            let verdict = evaluate(&line);
+            findings.evaluated += 1;
             let takes = |unit: &super::command::verdict::Unit| {
                 unit.matched.iter().any(|(id, answer)| id == rule && *answer == Match::Yes)
             };
@@ -297,24 +301,26 @@ impl Corpus {
     }
 }
 
-fn verdict_on(policy: &PolicySet, line: &str) -> Verdict {
+fn evaluate_line(policy: &PolicySet, line: &str) -> RuleVerdict {
     let profile = policy.profile(None).map(|(_, profile)| profile.clone());
-    let circumstances = Circumstances { cwd: "/workspace".to_owned(), ..Circumstances::default() };
-    judge(
-        Form::Line(line, Dialect::Posix),
-        Bench {
+    let context = RequestContext { cwd: "/workspace".to_owned(), ..RequestContext::default() };
+    evaluate_rules(
+        CommandInput::ShellLine(line, Dialect::Posix),
+        EvalContext {
             rules: policy.rules(),
-            programs: &Nominal,
-            circumstances: &circumstances,
+            resolver: &NominalResolver,
+            request: &context,
             lookup: Lookup::Trusted,
-            setting: &|name, value| {
-                profile.as_ref().map_or(Setting::Free, |profile| setting(policy, profile, name, value))
+            assignment_verdict: &|name, value| {
+                profile.as_ref().map_or(AssignmentVerdict::Allowed, |profile| {
+                    assignment_verdict(policy, profile, name, value)
+                })
             },
         },
     )
 }
 
-impl Template {
+impl LineTemplate {
     /// None: the command cannot stand there, because it has quotes and would stand in quotes.
     fn fill(&self, plain: &str, words: &[String]) -> Option<String> {
         let (name, rest) = words.split_first()?;
@@ -360,7 +366,7 @@ mod tests {
         let findings = Corpus::compiled_in().run(&policy);
         assert_eq!(findings.bypasses, []);
         assert_eq!(findings.mistaken, []);
-        assert!(findings.judged > 150, "{}", findings.judged);
+        assert!(findings.evaluated > 150, "{}", findings.evaluated);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// What becomes of a command line that sets the variable. A caller that passes it is refused in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InLines {
+pub enum OnAssignment {
     /// The line is refused.
     Denied,
     /// The line is judged as any command whatever.
@@ -18,13 +18,13 @@ pub enum InLines {
 
 /// One entry of the list.
 #[derive(Debug)]
-pub struct Variable {
+pub struct ListedVariable {
     /// Names: `*` stands for any text.
     pub pattern: String,
     /// What such a variable does, beginning with the tool.
     pub reason: String,
     /// What becomes of lines that set it.
-    pub in_lines: InLines,
+    pub on_assignment: OnAssignment,
     /// Words of which a harmless value is made.
     except: Vec<String>,
     /// Whether it is for names that no other entry is about.
@@ -34,9 +34,9 @@ pub struct Variable {
 /// The group of names of a kind, whatever the tool.
 const GENERAL: &str = "any program";
 
-impl Variable {
+impl ListedVariable {
     /// Whether the entry is about this variable: by its name, and by its value where that is known.
-    fn covers(&self, name: &str, value: Option<&str>) -> bool {
+    fn applies_to(&self, name: &str, value: Option<&str>) -> bool {
         matches(&self.pattern, name) && !value.is_some_and(|value| self.is_harmless(value))
     }
 
@@ -48,54 +48,62 @@ impl Variable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    denied: Tools,
-    guarded: Tools,
+struct VariableFile {
+    denied: ToolTables,
+    guarded: ToolTables,
 }
 
-type Tools = BTreeMap<String, BTreeMap<String, Entry>>;
+type ToolTables = BTreeMap<String, BTreeMap<String, VariableEntry>>;
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Entry {
+enum VariableEntry {
     Reason(String),
-    Detailed(Detailed),
+    Detailed(DetailedEntry),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Detailed {
+struct DetailedEntry {
     why: String,
     except: Vec<String>,
 }
 
 /// The list, in the order of what is found first: those that are denied, then those that are guarded.
-struct Shipped {
-    variables: Vec<Variable>,
+struct VariableList {
+    variables: Vec<ListedVariable>,
     /// By the first byte of a name that a pattern covers.
     by_first: Vec<Vec<usize>>,
 }
 
-static SHIPPED: LazyLock<Shipped> = LazyLock::new(|| {
-    let file: File = toml::from_str(include_str!("../../policies/data/variables.toml"))
+static LIST: LazyLock<VariableList> = LazyLock::new(|| {
+    let file: VariableFile = toml::from_str(include_str!("../../policies/data/variables.toml"))
         .expect("the list that is compiled in is valid: a unit test loads it");
-    let of = |tools: Tools, in_lines: InLines| {
+    let of = |tools: ToolTables, in_lines: OnAssignment| {
         tools.into_iter().flat_map(move |(tool, entries)| {
             entries.into_iter().map(move |(pattern, entry)| {
                 let (why, except) = match entry {
-                    Entry::Reason(why) => (why, Vec::new()),
-                    Entry::Detailed(Detailed { why, except }) => (why, except),
+                    VariableEntry::Reason(why) => (why, Vec::new()),
+                    VariableEntry::Detailed(DetailedEntry { why, except }) => (why, except),
                 };
                 // Where a group is of several tools, each entry names its own.
                 let reason = if why.contains(": ") { why } else { format!("{tool}: {why}") };
-                Variable { pattern, reason, in_lines, except, is_general: tool == GENERAL }
+                ListedVariable {
+                    pattern,
+                    reason,
+                    on_assignment: in_lines,
+                    except,
+                    is_general: tool == GENERAL,
+                }
             })
         })
     };
-    let mut variables: Vec<Variable> =
-        of(file.denied, InLines::Denied).chain(of(file.guarded, InLines::Guarded)).collect();
+    let mut variables: Vec<ListedVariable> =
+        of(file.denied, OnAssignment::Denied).chain(of(file.guarded, OnAssignment::Guarded)).collect();
     // A refusal names the pattern that says most.
-    variables.sort_by_key(|variable| (variable.in_lines == InLines::Guarded, variable.pattern.contains('*')));
+    variables.sort_by_key(|variable| {
+        (variable.on_assignment == OnAssignment::Guarded, variable.pattern.contains('*'))
+    });
     let mut by_first = vec![Vec::new(); 256];
     for (at, variable) in variables.iter().enumerate() {
         let begins = |first: u8| match variable.pattern.as_bytes()[0] {
@@ -105,21 +113,24 @@ static SHIPPED: LazyLock<Shipped> = LazyLock::new(|| {
         };
         (0..=u8::MAX).filter(|first| begins(*first)).for_each(|first| by_first[usize::from(first)].push(at));
     }
-    Shipped { variables, by_first }
+    VariableList { variables, by_first }
 });
 
 /// Every entry.
-pub fn all() -> &'static [Variable] {
-    &SHIPPED.variables
+pub fn all() -> &'static [ListedVariable] {
+    &LIST.variables
 }
 
 /// The entries that are about a variable, those that are denied first.
-pub fn covering<'a>(name: &'a str, value: Option<&'a str>) -> impl Iterator<Item = &'static Variable> + 'a {
+pub fn matching<'a>(
+    name: &'a str,
+    value: Option<&'a str>,
+) -> impl Iterator<Item = &'static ListedVariable> + 'a {
     let first = name.bytes().next().unwrap_or_default();
-    let possible = SHIPPED.by_first[usize::from(first)].iter().map(|at| &SHIPPED.variables[*at]);
+    let possible = LIST.by_first[usize::from(first)].iter().map(|at| &LIST.variables[*at]);
     // Who says more of a name is asked alone, or a value that it lets through and a pattern that a profile drops would not pass.
     let is_known = possible.clone().any(|variable| !variable.is_general && matches(&variable.pattern, name));
-    possible.filter(move |variable| !(variable.is_general && is_known) && variable.covers(name, value))
+    possible.filter(move |variable| !(variable.is_general && is_known) && variable.applies_to(name, value))
 }
 
 /// Whether a pattern is about a name. `*` stands for any text; one without capital letters is for names in any case.
@@ -175,8 +186,8 @@ mod tests {
 
     use super::*;
 
-    fn found(name: &str, value: &str) -> Option<(&'static str, InLines)> {
-        covering(name, Some(value)).next().map(|variable| (variable.pattern.as_str(), variable.in_lines))
+    fn first_match(name: &str, value: &str) -> Option<(&'static str, OnAssignment)> {
+        matching(name, Some(value)).next().map(|variable| (variable.pattern.as_str(), variable.on_assignment))
     }
 
     #[test]
@@ -184,7 +195,7 @@ mod tests {
         let patterns: BTreeSet<&str> = all().iter().map(|variable| variable.pattern.as_str()).collect();
         assert_eq!(patterns.len(), all().len(), "a pattern stands there twice");
         assert!(patterns.len() > 500, "{}", patterns.len());
-        for Variable { pattern, reason, except, .. } in all() {
+        for ListedVariable { pattern, reason, except, .. } in all() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "_*.,".contains(c);
             assert!(!pattern.is_empty() && pattern.chars().all(plain), "{pattern:?}");
             assert!(!pattern.contains("**") && pattern != "*", "{pattern:?}");
@@ -251,7 +262,7 @@ mod tests {
             "SOME_TOOL_EDITOR",
             "SOME_TOOL_PLUGIN_PATH",
         ] {
-            assert!(found(name, "/tmp/x").is_some(), "{name} passes");
+            assert!(first_match(name, "/tmp/x").is_some(), "{name} passes");
         }
     }
 
@@ -314,13 +325,13 @@ mod tests {
             ("PUPPETEER_SKIP_CHROMIUM_DOWNLOAD", "true"),
             ("IN_NIX_SHELL", "pure"),
         ] {
-            assert_eq!(found(name, value), None, "{name}={value}");
+            assert_eq!(first_match(name, value), None, "{name}={value}");
         }
     }
 
     #[test]
     fn a_value_is_harmless_only_when_each_of_its_words_is() {
-        let refuses = |name: &str, value: &str| found(name, value).is_some();
+        let refuses = |name: &str, value: &str| first_match(name, value).is_some();
         for value in ["cat /etc/passwd", "./cat", "sh -c x", "cat;x", "less"] {
             assert!(refuses("PAGER", value), "{value}");
         }

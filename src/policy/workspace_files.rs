@@ -10,15 +10,15 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Data {
-    file: Vec<File>,
-    judged: Vec<Judged>,
+struct WorkspaceFileList {
+    file: Vec<ListedFile>,
+    judged: Vec<InspectedFile>,
     stores: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ListedFile {
     path: PathBuf,
     /// Whether it counts below the root, too.
     #[serde(default = "yes")]
@@ -30,7 +30,7 @@ struct File {
 /// A file that everyday work writes: it is dangerous by what is in it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Judged {
+pub struct InspectedFile {
     /// Wherever it is.
     pub path: PathBuf,
     /// It runs nothing without any of these words, in small letters.
@@ -47,7 +47,7 @@ fn yes() -> bool {
     true
 }
 
-static DATA: LazyLock<Data> = LazyLock::new(|| {
+static DATA: LazyLock<WorkspaceFileList> = LazyLock::new(|| {
     let text = include_str!("../../policies/data/workspace-files.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
@@ -63,7 +63,7 @@ pub fn is_nested(path: &Path) -> bool {
 }
 
 /// Those that are judged by what is in them.
-pub fn judged() -> &'static [Judged] {
+pub fn inspected() -> &'static [InspectedFile] {
     &DATA.judged
 }
 
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn the_data_file_is_whole() {
-        assert!(judged().iter().all(|judged| judged.without.is_empty() != judged.sections.is_empty()));
-        let judged = judged().iter().map(|judged| judged.path.clone());
+        assert!(inspected().iter().all(|judged| judged.without.is_empty() != judged.sections.is_empty()));
+        let judged = inspected().iter().map(|judged| judged.path.clone());
         for path in paths().into_iter().chain(judged) {
             assert!(path.is_relative() && path.components().count() <= 3, "{path:?}");
         }

@@ -1,7 +1,7 @@
-//! A sandbox that another gateway has started: found by its folder, asked what it holds, taken over.
+//! A sandbox that another gateway has started: found by its directory, asked what it holds, taken over.
 //!
 //! Asking changes nothing: a sandbox that does not answer, or not in words that are known here, is left exactly as it
-//! is, and the error says why. Only [`Approached::take_over`] makes it this gateway's.
+//! is, and the error says why. Only [`AdoptableSandbox::take_over`] makes it this gateway's.
 
 use std::{
     collections::HashMap,
@@ -20,13 +20,13 @@ use tokio::{
 };
 
 use super::{
-    control::{self, ConnectError, Control, ControlError},
-    counters::Counters,
-    facts::{self, Facts, FactsError},
+    cleanup::Cleanup,
+    control::{self, ControlConnectError, ControlConnection, ControlError},
+    counters::SandboxCounters,
     handle::{Listener, Sandbox},
     host::Host,
-    leftover,
-    remains::Remains,
+    sandbox_state::{self, SandboxState, SandboxStateError},
+    stale,
 };
 use crate::{
     proto::supervisor::{
@@ -34,21 +34,22 @@ use crate::{
         ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::{
-        fdpass::{self, Frame, FrameReceiver, ReceiveError, Received},
-        process, ring, watched,
+        async_fd,
+        fdpass::{self, FrameReceiver, ReceiveError, ReceiveStatus, ReceivedFrame},
+        process, ring,
     },
     wire,
 };
 
 /// How long a supervisor may take for one answer. One that takes longer is stopped, or hangs.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a sandbox that may be alive is not taken over.
 #[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
+pub enum SandboxAdoptError {
     /// Whose it is, is not known.
     #[error(transparent)]
-    Facts(#[from] FactsError),
+    State(#[from] SandboxStateError),
     /// Nobody can reach it.
     #[error("its socket is not there, and something runs in its group")]
     Unreachable,
@@ -56,117 +57,124 @@ pub enum AdoptError {
     #[error("connect to its supervisor")]
     Dial(#[source] io::Error),
     /// The supervisor does not answer.
-    #[error("its supervisor does not answer within {} s", ANSWER_LIMIT.as_secs())]
-    Silent,
+    #[error("its supervisor does not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    TimedOut,
     /// The supervisor speaks no version that is known here, or not at all.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ControlConnectError),
     /// What it says is no frame.
     #[error("its supervisor's words cannot be read")]
     Receive(#[from] ReceiveError),
     /// Somebody else answers.
     #[error("another sandbox, {0:?}, answers in its place")]
-    Other(String),
+    WrongSandbox(String),
     /// It sent no descriptor of itself, or that of somebody else.
     #[error("its supervisor does not prove which process it is")]
-    Unproven,
+    Unverified,
     /// Its descriptors cannot be held.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
     /// What came as a ring is none.
     #[error("the output of {0} cannot be used")]
-    Ring(String, #[source] ring::OpenError),
+    Ring(String, #[source] ring::RingOpenError),
 }
 
-/// What was found in a folder.
+/// What was found in a directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum Discovered {
     /// A sandbox that lives and answers.
-    Alive(Box<Approached>),
+    Alive(Box<AdoptableSandbox>),
     /// Nothing that lives. Its facts, where they can be read.
-    Dead(Option<Box<Facts>>),
+    Dead(Option<Box<SandboxState>>),
 }
 
 /// A sandbox that has answered. Dropped, it is left alone.
 #[derive(Debug)]
-pub struct Approached {
+pub struct AdoptableSandbox {
     /// What was written down of it.
-    pub facts: Facts,
+    pub facts: SandboxState,
     /// Its terminals.
-    pub held: Vec<Held>,
-    folder: PathBuf,
-    posture: SandboxPosture,
+    pub terminals: Vec<DiscoveredTerminal>,
+    directory: PathBuf,
+    effective_confinement: SandboxPosture,
     supervisor: AsyncFd<OwnedFd>,
-    talk: Talk,
+    client: HandshakeClient,
 }
 
 /// A terminal that a supervisor holds.
 #[derive(Debug)]
-pub struct Held {
+pub struct DiscoveredTerminal {
     /// Its id.
     pub id: String,
     /// What the gateway that spawned it has said of it.
-    pub keepsake: Bytes,
+    pub metadata: Bytes,
     /// As the supervisor saw it.
     pub started: Started,
     /// Of stdout, or of the merged output.
-    pub stdout: ring::Reader,
+    pub stdout: ring::RingReader,
     /// Of stderr, when it is kept apart.
-    pub stderr: Option<ring::Reader>,
+    pub stderr: Option<ring::RingReader>,
     /// How it ended and how long ago, when it has.
     pub ended: Option<(Box<Exit>, Duration)>,
 }
 
-/// Asks the supervisor whose socket is in a sandbox's folder.
+/// Asks the supervisor whose socket is in a sandbox's directory.
 ///
 /// # Errors
 /// [`AdoptError`]: it may live, and is as it was.
-pub async fn approach(folder: &Path) -> Result<Found, AdoptError> {
-    let socket = match leftover::dial(folder) {
+pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
+    let socket = match stale::dial(directory) {
         Ok(socket) => OwnedFd::from(socket),
         // Somebody has taken it away: it was there before the record was, and before anything ran.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && is_occupied(folder) => {
-            return Err(AdoptError::Unreachable);
+        Err(error) if error.kind() == io::ErrorKind::NotFound && has_processes(directory) => {
+            return Err(SandboxAdoptError::Unreachable);
         }
-        Err(error) if leftover::is_gone(&error) => {
-            return Ok(Found::Dead(facts::read(folder).ok().map(Box::new)));
+        Err(error) if stale::is_gone(&error) => {
+            return Ok(Discovered::Dead(sandbox_state::read(directory).ok().map(Box::new)));
         }
-        Err(error) => return Err(AdoptError::Dial(error)),
+        Err(error) => return Err(SandboxAdoptError::Dial(error)),
     };
-    let facts = facts::read(folder)?;
-    let mut talk = Talk::over(socket)?;
-    let (answer, mut descriptors) = match talk.greet().await {
+    let facts = sandbox_state::read(directory)?;
+    let mut talk = HandshakeClient::new(socket)?;
+    let (answer, mut descriptors) = match talk.hello().await {
         // It ended before it answered.
-        Err(TalkError::Ended) => return Ok(Found::Dead(Some(Box::new(facts)))),
+        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(facts)))),
         greeted => greeted?,
     };
     if answer.sandbox_id != facts.id {
-        return Err(AdoptError::Other(answer.sandbox_id));
+        return Err(SandboxAdoptError::WrongSandbox(answer.sandbox_id));
     }
-    let supervisor = descriptors.pop().ok_or(AdoptError::Unproven)?;
-    match process::is_first_of_namespace(supervisor.as_fd()).map_err(AdoptError::Descriptors)? {
+    let supervisor = descriptors.pop().ok_or(SandboxAdoptError::Unverified)?;
+    match process::is_namespace_init(supervisor.as_fd()).map_err(SandboxAdoptError::Descriptors)? {
         Some(true) => {}
-        Some(false) => return Err(AdoptError::Unproven),
-        None => return Ok(Found::Dead(Some(Box::new(facts)))),
+        Some(false) => return Err(SandboxAdoptError::Unverified),
+        None => return Ok(Discovered::Dead(Some(Box::new(facts)))),
     }
     let held = match talk.list().await {
-        Err(TalkError::Ended) => return Ok(Found::Dead(Some(Box::new(facts)))),
+        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(facts)))),
         listed => listed?,
     };
-    let supervisor = watched::watch(supervisor, Interest::READABLE)
-        .map_err(|unwatched| AdoptError::Descriptors(unwatched.cause))?;
+    let supervisor = async_fd::register(supervisor, Interest::READABLE)
+        .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
     let posture = answer.posture.unwrap_or_default();
-    let folder = folder.to_owned();
-    Ok(Found::Alive(Box::new(Approached { facts, held, folder, posture, supervisor, talk })))
+    let directory = directory.to_owned();
+    Ok(Discovered::Alive(Box::new(AdoptableSandbox {
+        facts,
+        terminals: held,
+        directory,
+        effective_confinement: posture,
+        supervisor,
+        client: talk,
+    })))
 }
 
-/// Whether something runs in the group of the sandbox in this folder.
-fn is_occupied(folder: &Path) -> bool {
-    let facts = facts::read(folder);
-    facts.is_ok_and(|facts| facts.cgroup.path().is_some_and(crate::cgroup::folder::is_occupied))
+/// Whether something runs in the group of the sandbox in this directory.
+fn has_processes(directory: &Path) -> bool {
+    let facts = sandbox_state::read(directory);
+    facts.is_ok_and(|facts| facts.cgroup.path().is_some_and(crate::cgroup::directory::has_processes))
 }
 
-impl Approached {
+impl AdoptableSandbox {
     /// Makes the sandbox this gateway's, and a sandbox of this user. From here on it is ended when its supervisor is lost, and the listeners hear
     /// of what happens to its terminals, by id: also of what has happened since they were listed.
     pub fn take_over(
@@ -174,28 +182,28 @@ impl Approached {
         host: &Host,
         uid: u32,
         listeners: HashMap<String, Arc<dyn Listener>>,
-        counters: &Arc<Counters>,
+        counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
-        let Self { facts, folder, posture, supervisor, talk, .. } = self;
+        let Self { facts, directory, effective_confinement: posture, supervisor, client: talk, .. } = self;
         let ptys = host.ptys().restore(uid, facts.ptys);
-        let remains = Remains::of(facts.cgroup.clone(), Some(folder)).with_ptys(ptys);
-        Sandbox::keep_adopted(facts, remains, posture, supervisor, talk.into_control(), listeners, counters)
+        let remains = Cleanup::new(facts.cgroup.clone(), Some(directory)).with_ptys(ptys);
+        Sandbox::from_adopted(facts, remains, posture, supervisor, talk.into_control(), listeners, counters)
     }
 }
 
 /// Why a question has no answer.
-enum TalkError {
+enum HandshakeError {
     /// The supervisor has closed: it has ended.
     Ended,
     /// Anything else.
-    Failed(AdoptError),
+    Failed(SandboxAdoptError),
 }
 
-impl From<TalkError> for AdoptError {
-    fn from(error: TalkError) -> Self {
+impl From<HandshakeError> for SandboxAdoptError {
+    fn from(error: HandshakeError) -> Self {
         match error {
-            TalkError::Ended => ConnectError::Control(ControlError::Lost).into(),
-            TalkError::Failed(error) => error,
+            HandshakeError::Ended => ControlConnectError::Control(ControlError::Lost).into(),
+            HandshakeError::Failed(error) => error,
         }
     }
 }
@@ -203,70 +211,72 @@ impl From<TalkError> for AdoptError {
 /// A connection on which one question at a time is asked and answered. Events that come meanwhile are in the lists
 /// that are asked for afterwards; those that come after the last answer are kept for whoever goes on with it.
 #[derive(Debug)]
-struct Talk {
+struct HandshakeClient {
     socket: AsyncFd<OwnedFd>,
     receiver: FrameReceiver,
-    asked: u64,
+    sequence: u64,
 }
 
-impl Talk {
-    fn over(socket: OwnedFd) -> Result<Self, AdoptError> {
+impl HandshakeClient {
+    fn new(socket: OwnedFd) -> Result<Self, SandboxAdoptError> {
         let stream = std::os::unix::net::UnixStream::from(socket);
-        stream.set_nonblocking(true).map_err(AdoptError::Descriptors)?;
-        let socket = watched::watch(stream.into(), Interest::READABLE | Interest::WRITABLE)
-            .map_err(|unwatched| AdoptError::Descriptors(unwatched.cause))?;
-        Ok(Self { socket, receiver: FrameReceiver::new(), asked: 0 })
+        stream.set_nonblocking(true).map_err(SandboxAdoptError::Descriptors)?;
+        let socket = async_fd::register(stream.into(), Interest::READABLE | Interest::WRITABLE)
+            .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
+        Ok(Self { socket, receiver: FrameReceiver::new(), sequence: 0 })
     }
 
-    fn into_control(self) -> Control {
-        Control::over(self.socket, self.receiver, self.asked)
+    fn into_control(self) -> ControlConnection {
+        ControlConnection::resume(self.socket, self.receiver, self.sequence)
     }
 
-    async fn greet(&mut self) -> Result<(HelloAnswer, Vec<OwnedFd>), TalkError> {
-        let (answer, descriptors) = self.ask(Request::Hello(control::greeting())).await?;
-        let answer = control::agreed(answer).map_err(|error| TalkError::Failed(error.into()))?;
+    async fn hello(&mut self) -> Result<(HelloAnswer, Vec<OwnedFd>), HandshakeError> {
+        let (answer, descriptors) = self.request(Request::Hello(control::hello_request())).await?;
+        let answer = control::check_hello(answer).map_err(|error| HandshakeError::Failed(error.into()))?;
         Ok((answer, descriptors))
     }
 
-    async fn list(&mut self) -> Result<Vec<Held>, TalkError> {
+    async fn list(&mut self) -> Result<Vec<DiscoveredTerminal>, HandshakeError> {
         let (mut held, mut from) = (Vec::new(), 0);
         loop {
-            let (answer, descriptors) = self.ask(Request::ListTerminals(ListTerminals { from })).await?;
-            let Message::TerminalList(list) = answer else { return Err(nonsense()) };
+            let (answer, descriptors) = self.request(Request::ListTerminals(ListTerminals { from })).await?;
+            let Message::TerminalList(list) = answer else { return Err(unexpected_message()) };
             let mut descriptors = descriptors.into_iter();
             for terminal in list.terminals {
-                held.push(hold(terminal, &mut descriptors).map_err(TalkError::Failed)?);
+                held.push(open_terminal(terminal, &mut descriptors).map_err(HandshakeError::Failed)?);
             }
             if list.next == 0 {
                 return Ok(held);
             }
             if list.next <= from {
-                return Err(nonsense());
+                return Err(unexpected_message());
             }
             from = list.next;
         }
     }
 
-    async fn ask(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), TalkError> {
-        match timeout(ANSWER_LIMIT, self.ask_at_leisure(request)).await {
+    async fn request(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), HandshakeError> {
+        match timeout(ANSWER_TIMEOUT, self.exchange(request)).await {
             Ok(answered) => answered,
-            Err(_) => Err(TalkError::Failed(AdoptError::Silent)),
+            Err(_) => Err(HandshakeError::Failed(SandboxAdoptError::TimedOut)),
         }
     }
 
-    async fn ask_at_leisure(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), TalkError> {
-        self.asked += 1;
-        let message = ToSupervisor { sequence: self.asked, request: Some(request) };
+    async fn exchange(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), HandshakeError> {
+        self.sequence += 1;
+        let message = ToSupervisor { sequence: self.sequence, request: Some(request) };
         let frame = wire::encode(&message, 0).expect("a greeting and a list's request are some bytes long");
         // The socket's buffer is empty: nothing is asked before the last answer has come.
         if fdpass::send(self.socket.as_fd(), &frame, &[]).is_err() {
-            return Err(TalkError::Ended);
+            return Err(HandshakeError::Ended);
         }
         loop {
-            while let Some(Frame { message, descriptors }) = self.next_frame()? {
-                let Ok(message) = FromSupervisor::decode(&message[..]) else { return Err(nonsense()) };
+            while let Some(ReceivedFrame { message, descriptors }) = self.next_frame()? {
+                let Ok(message) = FromSupervisor::decode(&message[..]) else {
+                    return Err(unexpected_message());
+                };
                 match message.message {
-                    Some(answer) if message.sequence == self.asked => return Ok((answer, descriptors)),
+                    Some(answer) if message.sequence == self.sequence => return Ok((answer, descriptors)),
                     Some(_) | None => {}
                 }
             }
@@ -274,39 +284,44 @@ impl Talk {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Frame>, TalkError> {
-        self.receiver.next_frame().map_err(|error| TalkError::Failed(error.into()))
+    fn next_frame(&mut self) -> Result<Option<ReceivedFrame>, HandshakeError> {
+        self.receiver.next_frame().map_err(|error| HandshakeError::Failed(error.into()))
     }
 
-    async fn fill(&mut self) -> Result<(), TalkError> {
+    async fn fill(&mut self) -> Result<(), HandshakeError> {
         loop {
-            let Ok(mut ready) = self.socket.readable().await else { return Err(TalkError::Ended) };
+            let Ok(mut ready) = self.socket.readable().await else { return Err(HandshakeError::Ended) };
             match self.receiver.fill(self.socket.as_fd()) {
-                Ok(Received::Bytes(_)) => return Ok(()),
-                Ok(Received::Nothing) => ready.clear_ready(),
-                Ok(Received::End) | Err(ReceiveError::Receive(_) | ReceiveError::Cut) => {
-                    return Err(TalkError::Ended);
+                Ok(ReceiveStatus::Bytes(_)) => return Ok(()),
+                Ok(ReceiveStatus::Nothing) => ready.clear_ready(),
+                Ok(ReceiveStatus::End) | Err(ReceiveError::Receive(_) | ReceiveError::Truncated) => {
+                    return Err(HandshakeError::Ended);
                 }
-                Err(error) => return Err(TalkError::Failed(error.into())),
+                Err(error) => return Err(HandshakeError::Failed(error.into())),
             }
         }
     }
 }
 
-fn nonsense() -> TalkError {
-    TalkError::Failed(ConnectError::Control(ControlError::Nonsense).into())
+fn unexpected_message() -> HandshakeError {
+    HandshakeError::Failed(ControlConnectError::Control(ControlError::UnexpectedMessage).into())
 }
 
-fn hold(terminal: HeldTerminal, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<Held, AdoptError> {
+fn open_terminal(
+    terminal: HeldTerminal,
+    descriptors: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<DiscoveredTerminal, SandboxAdoptError> {
     let id = terminal.terminal_id;
     let mut rings = Vec::with_capacity(2);
     for descriptor in descriptors.by_ref().take(terminal.rings as usize) {
-        rings.push(ring::Reader::open(descriptor).map_err(|error| AdoptError::Ring(id.clone(), error))?);
+        rings.push(
+            ring::RingReader::open(descriptor).map_err(|error| SandboxAdoptError::Ring(id.clone(), error))?,
+        );
     }
     let mut rings = rings.into_iter();
     let (Some(stdout), Some(started)) = (rings.next(), terminal.started) else {
-        return Err(ConnectError::Control(ControlError::Nonsense).into());
+        return Err(ControlConnectError::Control(ControlError::UnexpectedMessage).into());
     };
     let ended = terminal.exit.map(|exit| (Box::new(exit), Duration::from_millis(terminal.ended_ms_ago)));
-    Ok(Held { id, keepsake: terminal.keepsake, started, stdout, stderr: rings.next(), ended })
+    Ok(DiscoveredTerminal { id, metadata: terminal.keepsake, started, stdout, stderr: rings.next(), ended })
 }

@@ -1,6 +1,6 @@
-//! A sandbox's folders in the cgroup trees: killed and removed as a whole.
+//! A sandbox's directories in the cgroup trees: killed and removed as a whole.
 //!
-//! Knows the folders that were made for it or recorded, and touches no other.
+//! Knows the directories that were made for it or recorded, and touches no other.
 
 use std::{
     io,
@@ -9,24 +9,24 @@ use std::{
     time::Duration,
 };
 
-use super::principal;
+use super::principal_cgroups;
 use crate::{
     cgroup::{
         Hierarchy,
-        folder::{self, FolderError},
+        directory::{self, CgroupError},
         kill, leaf,
     },
-    proto::supervisor::{CgroupFolder, SandboxPlan, cgroup_folder},
+    proto::supervisor::{CgroupDirectory, SandboxPlan, cgroup_directory},
 };
 
-/// A sandbox's folders in every hierarchy.
+/// A sandbox's directories in every hierarchy.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxCgroup {
-    pub(super) folders: Vec<SandboxFolder>,
+    pub(super) directories: Vec<SandboxCgroupDirectory>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct SandboxFolder {
+pub(super) struct SandboxCgroupDirectory {
     pub path: PathBuf,
     pub hierarchy: Hierarchy,
     pub controllers: Vec<String>,
@@ -42,7 +42,7 @@ pub enum Killed {
 }
 
 /// How long a version 1 group that should be empty is tried again.
-const LINGER: Duration = Duration::from_secs(1);
+const V1_EMPTY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SandboxCgroup {
     /// None at all: no tree could be written, and the profile does not insist.
@@ -52,27 +52,31 @@ impl SandboxCgroup {
     }
 
     /// As a plan records them: those of a sandbox that another gateway has made. What does not bear the sandbox's
-    /// name is none of its folders.
-    pub(super) fn recorded(plan: &SandboxPlan) -> Self {
-        let recorded = |folder: &CgroupFolder| {
-            let path = PathBuf::from(&folder.path);
-            let hierarchy = match folder.hierarchy() {
-                cgroup_folder::Hierarchy::V2 => Hierarchy::V2,
-                cgroup_folder::Hierarchy::V1 => Hierarchy::V1,
-                cgroup_folder::Hierarchy::Unspecified => return None,
+    /// name is none of its directories.
+    pub(super) fn from_plan(plan: &SandboxPlan) -> Self {
+        let recorded = |directory: &CgroupDirectory| {
+            let path = PathBuf::from(&directory.path);
+            let hierarchy = match directory.hierarchy() {
+                cgroup_directory::Hierarchy::V2 => Hierarchy::V2,
+                cgroup_directory::Hierarchy::V1 => Hierarchy::V1,
+                cgroup_directory::Hierarchy::Unspecified => return None,
             };
             let is_its_own =
                 path.is_absolute() && path.file_name().is_some_and(|name| name == &*plan.sandbox_id);
-            is_its_own.then(|| SandboxFolder { path, hierarchy, controllers: folder.controllers.clone() })
+            is_its_own.then(|| SandboxCgroupDirectory {
+                path,
+                hierarchy,
+                controllers: directory.controllers.clone(),
+            })
         };
-        Self { folders: plan.cgroups.iter().filter_map(recorded).collect() }
+        Self { directories: plan.cgroups.iter().filter_map(recorded).collect() }
     }
 
     /// Kills everything in the sandbox, the supervisor included.
     ///
     /// # Errors
-    /// [`FolderError::Set`].
-    pub fn kill(&self) -> Result<Killed, FolderError> {
+    /// [`DirectoryError::Set`].
+    pub fn kill(&self) -> Result<Killed, CgroupError> {
         let Some(v2) = self.v2() else { return Ok(Killed::NoTree) };
         if !v2.path.join("cgroup.kill").exists() {
             return Ok(Killed::NoTree);
@@ -80,15 +84,15 @@ impl SandboxCgroup {
         kill::kill_tree(&v2.path).map(|()| Killed::All)
     }
 
-    /// Waits for the sandbox to be empty and removes its folders.
+    /// Waits for the sandbox to be empty and removes its directories.
     ///
     /// # Errors
-    /// [`FolderError::Remove`] with `EBUSY` when something is still in it at the end of the time.
-    pub async fn remove(&self, at_most: Duration) -> Result<(), FolderError> {
+    /// [`DirectoryError::Remove`] with `EBUSY` when something is still in it at the end of the time.
+    pub async fn remove(&self, at_most: Duration) -> Result<(), CgroupError> {
         let this = self.clone();
         let removed = tokio::task::spawn_blocking(move || this.remove_blocking(at_most)).await;
         removed.unwrap_or_else(|join| {
-            Err(FolderError::Remove { path: PathBuf::new(), cause: io::Error::other(join) })
+            Err(CgroupError::Remove { path: PathBuf::new(), cause: io::Error::other(join) })
         })
     }
 
@@ -96,16 +100,16 @@ impl SandboxCgroup {
     ///
     /// # Errors
     /// As [`Self::remove`].
-    pub fn remove_blocking(&self, at_most: Duration) -> Result<(), FolderError> {
+    pub fn remove_blocking(&self, at_most: Duration) -> Result<(), CgroupError> {
         if let Some(v2) = self.v2() {
-            folder::wait_until_empty(&v2.path, at_most)?;
+            directory::wait_until_empty(&v2.path, at_most)?;
         }
         // A process that was reaped may be in its version 1 groups for some microseconds more (Linux 6.18), of which
         // no event tells.
-        let deadline = std::time::Instant::now() + at_most.min(LINGER);
+        let deadline = std::time::Instant::now() + at_most.min(V1_EMPTY_TIMEOUT);
         loop {
             match self.remove_now() {
-                Err(FolderError::Remove { cause, .. })
+                Err(CgroupError::Remove { cause, .. })
                     if cause.raw_os_error() == Some(libc::EBUSY) && std::time::Instant::now() < deadline =>
                 {
                     std::thread::yield_now();
@@ -115,11 +119,11 @@ impl SandboxCgroup {
         }
     }
 
-    pub(super) fn remove_now(&self) -> Result<(), FolderError> {
+    pub(super) fn remove_now(&self) -> Result<(), CgroupError> {
         let mut first = Ok(());
-        for one in &self.folders {
-            let done = folder::remove(&one.path);
-            principal::remove_above(&one.path);
+        for one in &self.directories {
+            let done = directory::remove(&one.path);
+            principal_cgroups::remove_above(&one.path);
             if first.is_ok() {
                 first = done;
             }
@@ -127,43 +131,43 @@ impl SandboxCgroup {
         first
     }
 
-    /// The v2 folder, where there is one.
+    /// The v2 directory, where there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        self.v2().map(|folder| folder.path.as_path())
+        self.v2().map(|directory| directory.path.as_path())
     }
 
     /// A terminal's cgroup in every hierarchy, also where it has none; empty where there is no tree.
     pub(super) fn leaves(&self, terminal_id: &str) -> Vec<PathBuf> {
         let name = leaf::name_of(terminal_id);
-        self.folders.iter().map(|folder| folder.path.join(&name)).collect()
+        self.directories.iter().map(|directory| directory.path.join(&name)).collect()
     }
 
     /// Opens the file by which the whole sandbox is killed, for when there may be no descriptor left to open it with.
-    pub(super) fn open_kill(&self) -> Option<OwnedFd> {
+    pub(super) fn open_kill_file(&self) -> Option<OwnedFd> {
         let file = self.v2()?.path.join("cgroup.kill");
         std::fs::OpenOptions::new().write(true).open(file).ok().map(OwnedFd::from)
     }
 
-    fn v2(&self) -> Option<&SandboxFolder> {
-        self.folders.iter().find(|folder| folder.hierarchy == Hierarchy::V2)
+    fn v2(&self) -> Option<&SandboxCgroupDirectory> {
+        self.directories.iter().find(|directory| directory.hierarchy == Hierarchy::V2)
     }
 
     /// For the plan: what the supervisor gets, in order, with the descriptors.
-    pub(super) fn plan(&self) -> Result<(Vec<CgroupFolder>, Vec<OwnedFd>), FolderError> {
+    pub(super) fn to_plan(&self) -> Result<(Vec<CgroupDirectory>, Vec<OwnedFd>), CgroupError> {
         let mut planned = Vec::new();
         let mut descriptors = Vec::new();
-        for one in &self.folders {
+        for one in &self.directories {
             let hierarchy = match one.hierarchy {
-                Hierarchy::V2 => cgroup_folder::Hierarchy::V2,
-                Hierarchy::V1 => cgroup_folder::Hierarchy::V1,
+                Hierarchy::V2 => cgroup_directory::Hierarchy::V2,
+                Hierarchy::V1 => cgroup_directory::Hierarchy::V1,
             };
-            planned.push(CgroupFolder {
+            planned.push(CgroupDirectory {
                 hierarchy: hierarchy.into(),
                 controllers: one.controllers.clone(),
                 path: one.path.to_string_lossy().into_owned(),
             });
-            descriptors.push(folder::open(&one.path)?);
+            descriptors.push(directory::open(&one.path)?);
         }
         Ok((planned, descriptors))
     }

@@ -25,8 +25,8 @@ use crate::{
         to_supervisor::Request,
     },
     sys::{
-        fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveError, Received},
-        watched,
+        async_fd,
+        fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveError, ReceiveStatus},
     },
     wire::{self, EncodeError},
 };
@@ -42,18 +42,18 @@ pub enum ControlError {
     Lost,
     /// It has not answered in time.
     #[error("the sandbox does not answer")]
-    Silent,
+    TimedOut,
     /// The request does not fit into a frame.
     #[error("the request does not fit into a frame")]
     TooLarge(#[source] EncodeError),
     /// The answer is of another kind than the question.
     #[error("the supervisor's answer does not fit the question")]
-    Nonsense,
+    UnexpectedMessage,
 }
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum ControlConnectError {
     /// The socket cannot be connected.
     #[error("connect to the sandbox")]
     Connect(#[source] io::Error),
@@ -67,7 +67,7 @@ pub enum ConnectError {
 
 /// An answer, with the descriptors that came with it.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ControlResponse {
     /// What was answered.
     pub message: Message,
     /// In the order that the message says.
@@ -76,7 +76,7 @@ pub struct Answer {
 
 /// What a supervisor reports without being asked.
 #[derive(Debug)]
-pub enum Event {
+pub enum SupervisorEvent {
     /// A ring that was armed has changed.
     Progress(Progress),
     /// A command has ended.
@@ -85,9 +85,9 @@ pub enum Event {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlConnection {
     socket: AsyncFd<OwnedFd>,
-    state: Mutex<State>,
+    state: Mutex<ControlState>,
     /// Until [`Self::serve`] takes it: what came in before.
     receiver: Mutex<FrameReceiver>,
     /// Something waits to be written.
@@ -97,29 +97,29 @@ pub struct Control {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ControlState {
     sender: FrameSender,
     sequence: u64,
-    pending: HashMap<u64, oneshot::Sender<Answer>>,
+    pending: HashMap<u64, oneshot::Sender<ControlResponse>>,
     ended: bool,
 }
 
-impl Control {
-    /// Connects to the socket in a sandbox's folder of the state folder. The path goes by the folder's
+impl ControlConnection {
+    /// Connects to the socket in a sandbox's directory of the state directory. The path goes by the directory's
     /// descriptor, because it may be longer than an address (108 bytes, unix(7)).
-    pub fn connect(socket: &Path) -> Result<Self, ConnectError> {
-        let stream = connect_by_folder(socket).map_err(ConnectError::Connect)?;
-        stream.set_nonblocking(true).map_err(ConnectError::Connect)?;
-        let socket = watched::watch(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
-            .map_err(|unwatched| ConnectError::Connect(unwatched.cause))?;
-        Ok(Self::over(socket, FrameReceiver::new(), 0))
+    pub fn connect(socket: &Path) -> Result<Self, ControlConnectError> {
+        let stream = connect_by_directory(socket).map_err(ControlConnectError::Connect)?;
+        stream.set_nonblocking(true).map_err(ControlConnectError::Connect)?;
+        let socket = async_fd::register(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
+            .map_err(|unwatched| ControlConnectError::Connect(unwatched.cause))?;
+        Ok(Self::resume(socket, FrameReceiver::new(), 0))
     }
 
     /// Goes on with a connection on which so many requests were sent and answered.
-    pub(super) fn over(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
+    pub(super) fn resume(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
         Self {
             socket,
-            state: Mutex::new(State { sequence, ..State::default() }),
+            state: Mutex::new(ControlState { sequence, ..ControlState::default() }),
             receiver: Mutex::new(receiver),
             blocked: Notify::new(),
             drained: Notify::new(),
@@ -127,35 +127,35 @@ impl Control {
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
-    pub async fn hello(&self) -> Result<HelloAnswer, ConnectError> {
-        agreed(self.ask(Request::Hello(greeting())).await?.message)
+    pub async fn hello(&self) -> Result<HelloAnswer, ControlConnectError> {
+        check_hello(self.request(Request::Hello(hello_request())).await?.message)
     }
 
     /// Sends a request and waits for its answer.
-    pub async fn ask(&self, request: Request) -> Result<Answer, ControlError> {
+    pub async fn request(&self, request: Request) -> Result<ControlResponse, ControlError> {
         let receiver = self.send(request).await?;
         receiver.await.map_err(|_| ControlError::Lost)
     }
 
     /// Sends a request; its answer may be waited for, or not.
-    pub async fn send(&self, request: Request) -> Result<oneshot::Receiver<Answer>, ControlError> {
+    pub async fn send(&self, request: Request) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
         let mut message = ToSupervisor { sequence: 0, request: Some(request) };
         loop {
             let drained = self.drained.notified();
             match self.try_send(&mut message)? {
-                Sent::Now(receiver) => return Ok(receiver),
-                Sent::Full => drained.await,
+                SendAttempt::Sent(receiver) => return Ok(receiver),
+                SendAttempt::Full => drained.await,
             }
         }
     }
 
-    fn try_send(&self, message: &mut ToSupervisor) -> Result<Sent, ControlError> {
+    fn try_send(&self, message: &mut ToSupervisor) -> Result<SendAttempt, ControlError> {
         let mut state = self.lock();
         if state.ended {
             return Err(ControlError::Lost);
         }
         if state.sender.queued_bytes() > MAX_QUEUED_BYTES {
-            return Ok(Sent::Full);
+            return Ok(SendAttempt::Full);
         }
         state.sequence += 1;
         message.sequence = state.sequence;
@@ -167,12 +167,12 @@ impl Control {
         if matches!(state.sender.flush(self.socket.as_fd()), Ok(Flushed::Blocked)) {
             self.blocked.notify_one();
         }
-        Ok(Sent::Now(receiver))
+        Ok(SendAttempt::Sent(receiver))
     }
 
     /// Reads until the connection ends: answers go to who asked, events to `on_event`, in order. Also writes what
     /// the socket did not take at once. Returns why it ended; `None`: the supervisor has closed.
-    pub async fn serve(&self, mut on_event: impl FnMut(Event)) -> Option<ReceiveError> {
+    pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<ReceiveError> {
         let mut receiver = std::mem::take(&mut *self.lock_receiver());
         let error = self.receive(&mut receiver, &mut on_event).await;
         let mut state = self.lock();
@@ -186,11 +186,11 @@ impl Control {
     async fn receive(
         &self,
         receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(Event),
+        on_event: &mut impl FnMut(SupervisorEvent),
     ) -> Option<ReceiveError> {
         match self.deliver(receiver, on_event) {
-            Ok(Sense::Made) => {}
-            Ok(Sense::None) => return None,
+            Ok(Delivery::Delivered) => {}
+            Ok(Delivery::Malformed) => return None,
             Err(error) => return Some(error),
         }
         loop {
@@ -198,9 +198,9 @@ impl Control {
                 biased;
                 readable = self.socket.readable() => match readable {
                     Ok(mut ready) => match self.read(receiver, on_event) {
-                        Ok(Received::Nothing) => ready.clear_ready(),
-                        Ok(Received::Bytes(_)) => {}
-                        Ok(Received::End) => return None,
+                        Ok(ReceiveStatus::Nothing) => ready.clear_ready(),
+                        Ok(ReceiveStatus::Bytes(_)) => {}
+                        Ok(ReceiveStatus::End) => return None,
                         Err(error) => return Some(error),
                     },
                     Err(_) => return None,
@@ -213,12 +213,12 @@ impl Control {
     fn read(
         &self,
         receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(Event),
-    ) -> Result<Received, ReceiveError> {
+        on_event: &mut impl FnMut(SupervisorEvent),
+    ) -> Result<ReceiveStatus, ReceiveError> {
         let received = receiver.fill(self.socket.as_fd())?;
         match self.deliver(receiver, on_event)? {
-            Sense::Made => Ok(received),
-            Sense::None => Ok(Received::End),
+            Delivery::Delivered => Ok(received),
+            Delivery::Malformed => Ok(ReceiveStatus::End),
         }
     }
 
@@ -226,27 +226,28 @@ impl Control {
     fn deliver(
         &self,
         receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(Event),
-    ) -> Result<Sense, ReceiveError> {
+        on_event: &mut impl FnMut(SupervisorEvent),
+    ) -> Result<Delivery, ReceiveError> {
         while let Some(frame) = receiver.next_frame()? {
             let Ok(message) = FromSupervisor::decode(&frame.message[..]) else {
-                return Ok(Sense::None);
+                return Ok(Delivery::Malformed);
             };
             match message.message {
-                Some(Message::Progress(progress)) => on_event(Event::Progress(progress)),
-                Some(Message::Exited(exited)) => on_event(Event::Exited(exited)),
+                Some(Message::Progress(progress)) => on_event(SupervisorEvent::Progress(progress)),
+                Some(Message::Exited(exited)) => on_event(SupervisorEvent::Exited(exited)),
                 Some(answer) => {
                     let asker = self.lock().pending.remove(&message.sequence);
                     if let Some(asker) = asker {
                         // Who asked may have gone; then nobody wants the answer.
-                        let _ = asker.send(Answer { message: answer, descriptors: frame.descriptors });
+                        let _ =
+                            asker.send(ControlResponse { message: answer, descriptors: frame.descriptors });
                     }
                 }
                 // Of a newer supervisor; nothing that we asked for.
                 None => {}
             }
         }
-        Ok(Sense::Made)
+        Ok(Delivery::Delivered)
     }
 
     /// Waits until something is queued and the socket has taken it. May be dropped at any time: what is queued
@@ -269,44 +270,44 @@ impl Control {
         self.receiver.lock().expect("no code panics while it holds the receiver")
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ControlState> {
         self.state.lock().expect("no code panics while it holds the control connection's state")
     }
 }
 
 /// The first request of every connection.
-pub(super) fn greeting() -> Hello {
+pub(super) fn hello_request() -> Hello {
     let (lowest_version, highest_version) = spoken_versions();
     Hello { lowest_version, highest_version }
 }
 
 /// The answer to it, when a version was agreed on.
-pub(super) fn agreed(answer: Message) -> Result<HelloAnswer, ConnectError> {
+pub(super) fn check_hello(answer: Message) -> Result<HelloAnswer, ControlConnectError> {
     let (lowest, highest) = spoken_versions();
     match answer {
         Message::Hello(answer) if (lowest..=highest).contains(&answer.version) => Ok(answer),
-        Message::Hello(_) => Err(ConnectError::Version),
-        _ => Err(ConnectError::Control(ControlError::Nonsense)),
+        Message::Hello(_) => Err(ControlConnectError::Version),
+        _ => Err(ControlConnectError::Control(ControlError::UnexpectedMessage)),
     }
 }
 
 /// Whether what came could be understood.
-enum Sense {
-    Made,
-    None,
+enum Delivery {
+    Delivered,
+    Malformed,
 }
 
-enum Sent {
-    Now(oneshot::Receiver<Answer>),
+enum SendAttempt {
+    Sent(oneshot::Receiver<ControlResponse>),
     Full,
 }
 
-fn connect_by_folder(socket: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+fn connect_by_directory(socket: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     use std::os::fd::AsRawFd;
-    let (Some(folder), Some(name)) = (socket.parent(), socket.file_name()) else {
+    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let folder = std::fs::File::open(folder)?;
-    let by_descriptor = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    let directory = std::fs::File::open(directory)?;
+    let by_descriptor = format!("/proc/self/fd/{}", directory.as_raw_fd());
     std::os::unix::net::UnixStream::connect(Path::new(&by_descriptor).join(name))
 }

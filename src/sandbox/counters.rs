@@ -1,23 +1,23 @@
 //! What has become of sandboxes since the gateway's start.
 
-use crate::tally::Count;
+use crate::counters::Counter;
 
 /// Counts that only go up.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct SandboxCounters {
     /// Launched.
-    pub launched: Count,
+    pub launched: Counter,
     /// Not launched, or launched and never heard of.
-    pub failed: Count,
+    pub failed: Counter,
     /// Found after a restart, alive, and taken back.
-    pub adopted: Count,
+    pub adopted: Counter,
     /// Ended before this gateway ended them.
-    pub lost: Count,
+    pub lost: Counter,
     /// Ended, however, with nothing left of them.
-    pub gone: Count,
+    pub gone: Counter,
 }
 
-impl Counters {
+impl SandboxCounters {
     /// How many there are.
     pub fn alive(&self) -> u64 {
         // Read first: one that comes meanwhile is counted, one that goes is not missed.

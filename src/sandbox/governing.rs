@@ -19,12 +19,12 @@ use std::{
 
 use nix::{errno::Errno, sys::stat::fstat};
 
-use super::trace::{self, Mounts, Place, Trace};
+use super::path_walk::{self, FilesystemLocation, MountTable, PathWalk};
 use crate::policy::profile::{Access, Filesystem};
 
 /// What a governing object is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum GoverningKind {
     /// The state directory.
     State,
     /// A policy file, or the directory of all of them.
@@ -43,7 +43,7 @@ pub enum Kind {
     Program,
 }
 
-impl Kind {
+impl GoverningKind {
     /// Whether a command must not even see it.
     fn is_confidential(self) -> bool {
         match self {
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for GoverningKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::State => "gateway's state",
@@ -72,7 +72,7 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoverningPath {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: GoverningKind,
     /// Absolute; links may lie on the way.
     pub path: PathBuf,
 }
@@ -83,15 +83,15 @@ pub struct Governing {
     /// As long as the gateway runs.
     fixed: Vec<GoverningPath>,
     /// What the policy in force names.
-    of_policy: Mutex<Vec<GoverningPath>>,
+    policy_paths: Mutex<Vec<GoverningPath>>,
     generation: AtomicU64,
     /// The gateway's program, where sandboxes cover it instead of refusing the root that holds it.
-    covered: Option<PathBuf>,
+    read_only_program: Option<PathBuf>,
 }
 
 /// A directory or file that commands are shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct VisiblePath<'a> {
     /// Absolute, without links.
     pub path: &'a Path,
     /// The object.
@@ -109,7 +109,7 @@ pub enum GoverningError {
         /// The directory or file.
         path: PathBuf,
         /// What it reaches.
-        kind: Kind,
+        kind: GoverningKind,
         /// By its name, which is not for callers.
         governing: PathBuf,
     },
@@ -140,8 +140,8 @@ impl Governing {
     /// These objects, whatever the policy. The program in `covered` is shown read-only to the commands of a root that
     /// holds it.
     #[must_use]
-    pub fn new(fixed: Vec<GoverningPath>, covered: Option<PathBuf>) -> Self {
-        Self { fixed, covered, ..Self::default() }
+    pub fn new(fixed: Vec<GoverningPath>, read_only_program: Option<PathBuf>) -> Self {
+        Self { fixed, read_only_program, ..Self::default() }
     }
 
     /// What governs whatever the policy says.
@@ -151,12 +151,12 @@ impl Governing {
 
     /// Of these, where the policy is read from.
     pub fn policies(&self) -> impl Iterator<Item = &GoverningPath> {
-        self.fixed.iter().filter(|one| one.kind == Kind::Policies)
+        self.fixed.iter().filter(|one| one.kind == GoverningKind::Policies)
     }
 
     /// The program that is covered in a root that holds it.
-    pub fn covered(&self) -> Option<&Path> {
-        self.covered.as_deref()
+    pub fn read_only_program(&self) -> Option<&Path> {
+        self.read_only_program.as_deref()
     }
 
     /// Counts the changes: a check is about one generation.
@@ -172,7 +172,7 @@ impl Governing {
     }
 
     /// What the policy names now.
-    pub fn of_policy(&self) -> Vec<GoverningPath> {
+    pub fn policy_paths(&self) -> Vec<GoverningPath> {
         self.lock().clone()
     }
 
@@ -180,35 +180,36 @@ impl Governing {
     ///
     /// # Errors
     /// [`GoverningError`], for the first of `shown` that does, or of which nobody can tell.
-    pub fn check(&self, shown: &[Shown<'_>]) -> Result<(), GoverningError> {
+    pub fn check(&self, shown: &[VisiblePath<'_>]) -> Result<(), GoverningError> {
         let Some(first) = shown.first() else { return Ok(()) };
         let unknown = |of: &Path, cause| {
             let (path, of) = (first.path.to_owned(), of.to_owned());
             GoverningError::Unknown { path, of, cause }
         };
-        let mounts = Mounts::read().map_err(|cause| unknown(Path::new("/proc/self/mountinfo"), cause))?;
-        let all: Vec<GoverningPath> = self.fixed.iter().cloned().chain(self.of_policy()).collect();
+        let mounts = MountTable::read().map_err(|cause| unknown(Path::new("/proc/self/mountinfo"), cause))?;
+        let all: Vec<GoverningPath> = self.fixed.iter().cloned().chain(self.policy_paths()).collect();
         let mut governing = Vec::with_capacity(all.len());
         for one in &all {
-            let traced = trace::follow(&one.path).and_then(|trace| Ok((mounts.place_at(&trace)?, trace)));
+            let traced =
+                path_walk::walk(&one.path).and_then(|trace| Ok((mounts.location_of_walk(&trace)?, trace)));
             let (place, trace) = traced.map_err(|cause| unknown(&one.path, cause))?;
-            has_one_name(one.kind, &trace).map_err(|cause| unknown(&one.path, cause))?;
-            governing.push(Traced { one, trace, place });
+            check_single_link(one.kind, &trace).map_err(|cause| unknown(&one.path, cause))?;
+            governing.push(WalkedPath { one, walk: trace, location: place });
         }
-        shown.iter().try_for_each(|shown| check_one(shown, &governing, &mounts))
+        shown.iter().try_for_each(|shown| check_path(shown, &governing, &mounts))
     }
 
     /// Refuses extra directories of a profile that reach a governing object. Those that are not there show nothing.
     ///
     /// # Errors
     /// [`GoverningError`].
-    pub fn check_extras(&self, files: &Filesystem) -> Result<(), GoverningError> {
+    pub fn check_profile_paths(&self, files: &Filesystem) -> Result<(), GoverningError> {
         let read_only = files.read_only.iter().map(|path| (path, Access::Read));
         let writable = files.writable.iter().map(|path| (path, Access::Write));
         let mut opened = Vec::new();
         for (path, access) in read_only.chain(writable) {
             let real = path.canonicalize();
-            match real.and_then(|real| Ok((trace::open(&real)?, real))) {
+            match real.and_then(|real| Ok((path_walk::open(&real)?, real))) {
                 Ok((descriptor, real)) => opened.push((real, descriptor, access)),
                 // The sandbox that would show it is refused for that.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -220,20 +221,20 @@ impl Governing {
         }
         let mut all = Vec::with_capacity(opened.len());
         for (path, descriptor, access) in &opened {
-            all.push(Shown { path, descriptor: descriptor.as_fd(), access: *access });
+            all.push(VisiblePath { path, descriptor: descriptor.as_fd(), access: *access });
         }
         self.check(&all)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<GoverningPath>> {
-        self.of_policy.lock().expect("no code panics while it holds the list of what governs")
+        self.policy_paths.lock().expect("no code panics while it holds the list of what governs")
     }
 }
 
 /// By another hard link it may lie in any directory, and only reading the whole file system would tell in which.
-fn has_one_name(kind: Kind, trace: &Trace) -> io::Result<()> {
+fn check_single_link(kind: GoverningKind, trace: &PathWalk) -> io::Result<()> {
     // A program that runs cannot be written by any name (ETXTBSY), and builds leave it with two.
-    let matters = kind != Kind::Program;
+    let matters = kind != GoverningKind::Program;
     match trace.end().map(|end| &end.metadata) {
         Some(metadata) if matters && metadata.is_file() && metadata.nlink() > 1 => {
             Err(io::Error::other(format!("it has {} hard links: replace it by a copy", metadata.nlink())))
@@ -242,13 +243,17 @@ fn has_one_name(kind: Kind, trace: &Trace) -> io::Result<()> {
     }
 }
 
-struct Traced<'a> {
+struct WalkedPath<'a> {
     one: &'a GoverningPath,
-    trace: Trace,
-    place: Option<Place>,
+    walk: PathWalk,
+    location: Option<FilesystemLocation>,
 }
 
-fn check_one(shown: &Shown<'_>, governing: &[Traced<'_>], mounts: &Mounts) -> Result<(), GoverningError> {
+fn check_path(
+    shown: &VisiblePath<'_>,
+    governing: &[WalkedPath<'_>],
+    mounts: &MountTable,
+) -> Result<(), GoverningError> {
     let unknown = |cause: io::Error| {
         let path = shown.path.to_owned();
         GoverningError::Unknown { of: path.clone(), path, cause }
@@ -256,21 +261,22 @@ fn check_one(shown: &Shown<'_>, governing: &[Traced<'_>], mounts: &Mounts) -> Re
     let status = fstat(shown.descriptor).map_err(|errno| unknown(errno.into()))?;
     let object = (status.st_dev, status.st_ino);
     // Of a mount that nobody sees, nobody can tell what it shows.
-    let place = mounts.place_of(shown.descriptor).map_err(unknown)?;
+    let place = mounts.location_of(shown.descriptor).map_err(unknown)?;
     let place = place.ok_or_else(|| unknown(Errno::ESTALE.into()))?;
-    for Traced { one, trace, place: theirs } in governing {
+    for WalkedPath { one, walk: trace, location: theirs } in governing {
         if shown.access == Access::Read && !one.kind.is_confidential() {
             continue;
         }
         let is_directory = trace.end().is_some_and(|end| end.metadata.is_dir());
-        let reaches = |shown: &Place| {
+        let reaches = |shown: &FilesystemLocation| {
             theirs
                 .as_ref()
                 .is_some_and(|theirs| theirs.is_within(shown) || (is_directory && shown.is_within(theirs)))
         };
         let by_name =
             trace.real.starts_with(shown.path) || (is_directory && shown.path.starts_with(&trace.real));
-        if by_name || trace.passes(object) || reaches(&place) || mounts.shown_below(shown.path).any(reaches) {
+        if by_name || trace.visits(object) || reaches(&place) || mounts.mounted_below(shown.path).any(reaches)
+        {
             let (path, governing) = (shown.path.to_owned(), one.path.clone());
             return Err(GoverningError::Reached { path, kind: one.kind, governing });
         }
@@ -284,9 +290,9 @@ mod tests {
 
     use super::*;
 
-    fn reached(governing: &Governing, path: &Path, access: Access) -> Option<Kind> {
-        let (real, descriptor) = (path.canonicalize().unwrap(), trace::open(path).unwrap());
-        match governing.check(&[Shown { path: &real, descriptor: descriptor.as_fd(), access }]) {
+    fn reached(governing: &Governing, path: &Path, access: Access) -> Option<GoverningKind> {
+        let (real, descriptor) = (path.canonicalize().unwrap(), path_walk::open(path).unwrap());
+        match governing.check(&[VisiblePath { path: &real, descriptor: descriptor.as_fd(), access }]) {
             Ok(()) => None,
             Err(GoverningError::Reached { kind, .. }) => Some(kind),
             Err(error @ GoverningError::Unknown { .. }) => panic!("{error}"),
@@ -295,8 +301,8 @@ mod tests {
 
     #[test]
     fn what_holds_lies_in_or_passes_a_governing_object_is_refused_and_nothing_else() {
-        let folder = tempfile::tempdir().unwrap();
-        let top = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path();
         for directory in ["gov/policies/in", "work/deep", "links", "elsewhere"] {
             fs::create_dir_all(top.join(directory)).unwrap();
         }
@@ -304,35 +310,38 @@ mod tests {
         symlink("../elsewhere/key", top.join("links/key")).unwrap();
         let of = |kind, path: &str| GoverningPath { kind, path: top.join(path) };
         let fixed = vec![
-            of(Kind::Policies, "gov/policies"),
-            of(Kind::SigningKey, "links/key"),
-            of(Kind::Secret, "absent/secret"),
+            of(GoverningKind::Policies, "gov/policies"),
+            of(GoverningKind::SigningKey, "links/key"),
+            of(GoverningKind::Secret, "absent/secret"),
         ];
         let governing = Governing::new(fixed, None);
         let write = |path: &str| reached(&governing, &top.join(path), Access::Write);
         for policies in ["", "gov", "gov/policies", "gov/policies/in"] {
-            assert_eq!(write(policies), Some(Kind::Policies), "{policies}");
+            assert_eq!(write(policies), Some(GoverningKind::Policies), "{policies}");
         }
-        assert_eq!(write("links"), Some(Kind::SigningKey), "the link could be replaced");
-        assert_eq!(write("elsewhere"), Some(Kind::SigningKey));
+        assert_eq!(write("links"), Some(GoverningKind::SigningKey), "the link could be replaced");
+        assert_eq!(write("elsewhere"), Some(GoverningKind::SigningKey));
         for free in ["work", "work/deep"] {
             assert_eq!(write(free), None, "{free}");
         }
         assert_eq!(reached(&governing, &top.join("gov"), Access::Read), None, "policies may be read");
-        assert_eq!(reached(&governing, &top.join("elsewhere"), Access::Read), Some(Kind::SigningKey));
+        assert_eq!(
+            reached(&governing, &top.join("elsewhere"), Access::Read),
+            Some(GoverningKind::SigningKey)
+        );
         let generation = governing.generation();
-        assert!(governing.replace(vec![of(Kind::Secret, "work/token")]).is_empty());
-        assert_eq!(write("work"), Some(Kind::Secret), "a file that is not there yet could be made");
+        assert!(governing.replace(vec![of(GoverningKind::Secret, "work/token")]).is_empty());
+        assert_eq!(write("work"), Some(GoverningKind::Secret), "a file that is not there yet could be made");
         assert_ne!(governing.generation(), generation);
     }
 
     #[test]
     fn extras_that_are_not_there_are_passed_over() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = GoverningPath { kind: Kind::State, path: folder.path().join("state") };
+        let directory = tempfile::tempdir().unwrap();
+        let state = GoverningPath { kind: GoverningKind::State, path: directory.path().join("state") };
         let governing = Governing::new(vec![state], None);
         let extras = |path: PathBuf| Filesystem { writable: vec![path], ..Filesystem::default() };
-        assert!(governing.check_extras(&extras("/no/such".into())).is_ok());
-        assert!(governing.check_extras(&extras(folder.path().to_owned())).is_err());
+        assert!(governing.check_profile_paths(&extras("/no/such".into())).is_ok());
+        assert!(governing.check_profile_paths(&extras(directory.path().to_owned())).is_err());
     }
 }

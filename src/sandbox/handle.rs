@@ -24,22 +24,22 @@ use tokio::{
 
 use super::{
     cgroup::SandboxCgroup,
-    control::{ConnectError, Control, Event},
-    counters::Counters,
-    facts::Facts,
+    cleanup::{Cleanup, KillOutcome},
+    control::{ControlConnectError, ControlConnection, SupervisorEvent},
+    counters::SandboxCounters,
     host::Host,
-    launch::{self, LaunchError, Launched},
-    remains::{Ended, Remains},
+    launch::{self, LaunchError, LaunchedSandbox},
+    sandbox_state::SandboxState,
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
     failpoint,
     proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, StopCause, to_supervisor::Request},
-    sys::{namespace, watched},
+    sys::{async_fd, namespace},
 };
 
 /// How long a supervisor may take to answer the first question.
-const HELLO_LIMIT: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
 
@@ -74,21 +74,21 @@ pub enum StartError {
     Launch(#[from] LaunchError),
     /// It was launched, and does not answer.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// A root of the session is not the folder any more that it was.
-    #[error("the session's root {} is gone, or another folder is in its place", crate::printable::path(.0))]
+    Connect(#[from] ControlConnectError),
+    /// A root of the session is not the directory any more that it was.
+    #[error("the session's root {} is gone, or another directory is in its place", crate::printable::path(.0))]
     RootGone(PathBuf),
     /// The gateway has no descriptors left to hold it by.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
     /// It was launched, and did not answer in time.
-    #[error("the sandbox did not answer within {} s", HELLO_LIMIT.as_secs())]
-    Silent,
+    #[error("the sandbox did not answer within {} s", HELLO_TIMEOUT.as_secs())]
+    TimedOut,
 }
 
 /// Whether a sandbox can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum SandboxLife {
     /// It answers.
     Up,
     /// It has ended; its remains are being removed.
@@ -103,13 +103,13 @@ pub struct Sandbox {
     id: String,
     identity: Identity,
     shortfalls: Vec<Shortfall>,
-    posture: OnceLock<SandboxPosture>,
-    control: Control,
+    effective_confinement: OnceLock<SandboxPosture>,
+    control: ControlConnection,
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
-    life: watch::Sender<Life>,
+    life: watch::Sender<SandboxLife>,
     /// Whether this gateway ends it.
     ending: AtomicBool,
-    counters: Arc<Counters>,
+    counters: Arc<SandboxCounters>,
     cgroup: SandboxCgroup,
     supervisor: AsyncFd<OwnedFd>,
 }
@@ -120,11 +120,11 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
-        counters: &Arc<Counters>,
+        counters: &Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
         let started = Self::launch(host, state, spec, counters.clone()).await;
         if started.is_err() {
-            counters.failed.one();
+            counters.failed.inc();
         }
         started
     }
@@ -133,19 +133,22 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
-        counters: Arc<Counters>,
+        counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
-        let sandbox = Self::keep(launched, counters).await?;
+        let sandbox = Self::from_launched(launched, counters).await?;
         // Whoever asked may be gone before the answer comes.
         let mut unwanted = KillOnDrop(Some(sandbox.clone()));
-        match timeout(HELLO_LIMIT, sandbox.control.hello()).await {
+        match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
                 unwanted.0 = None;
                 failpoint::reach("sandbox.greeted");
                 let posture = answer.posture.unwrap_or_default();
-                sandbox.posture.set(posture).expect("only this function sets the posture, once");
+                sandbox
+                    .effective_confinement
+                    .set(posture)
+                    .expect("only this function sets the posture, once");
                 tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
                 Ok(sandbox)
             }
@@ -155,27 +158,30 @@ impl Sandbox {
             }
             Err(_) => {
                 sandbox.kill().await;
-                Err(StartError::Silent)
+                Err(StartError::TimedOut)
             }
         }
     }
 
     /// Connects, and starts the task that owns the sandbox from here on.
-    async fn keep(launched: Launched, counters: Arc<Counters>) -> Result<Arc<Self>, StartError> {
-        let Launched { id, socket, supervisor, cgroup, identity, shortfalls, ptys, .. } = launched;
-        let remains = Remains::of(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
-        let connected = Control::connect(&socket);
-        let supervisor = match watched::watch(supervisor, Interest::READABLE) {
+    async fn from_launched(
+        launched: LaunchedSandbox,
+        counters: Arc<SandboxCounters>,
+    ) -> Result<Arc<Self>, StartError> {
+        let LaunchedSandbox { id, socket, supervisor, cgroup, identity, shortfalls, ptys, .. } = launched;
+        let remains = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
+        let connected = ControlConnection::connect(&socket);
+        let supervisor = match async_fd::register(supervisor, Interest::READABLE) {
             Ok(supervisor) => supervisor,
             Err(unwatched) => {
-                remains.take_away_unwatched(&id, unwatched.descriptor).await;
+                remains.end_and_remove_unregistered(&id, unwatched.descriptor).await;
                 return Err(StartError::Descriptors(unwatched.cause));
             }
         };
         let control = match connected {
             Ok(control) => control,
             Err(error) => {
-                remains.take_away(&id, &supervisor).await;
+                remains.end_and_remove(&id, &supervisor).await;
                 return Err(error.into());
             }
         };
@@ -183,89 +189,89 @@ impl Sandbox {
             id,
             identity,
             shortfalls,
-            posture: OnceLock::new(),
+            effective_confinement: OnceLock::new(),
             control,
             terminals: Mutex::default(),
-            life: watch::Sender::new(Life::Up),
+            life: watch::Sender::new(SandboxLife::Up),
             ending: AtomicBool::new(false),
             counters,
             cgroup,
             supervisor,
         });
-        sandbox.counters.launched.one();
-        tokio::spawn(sandbox.clone().own(remains));
+        sandbox.counters.launched.inc();
+        tokio::spawn(sandbox.clone().supervise(remains));
         Ok(sandbox)
     }
 
     /// Starts the task that owns a sandbox that another gateway has launched, and that has answered.
-    pub(super) fn keep_adopted(
-        facts: Facts,
-        remains: Remains,
+    pub(super) fn from_adopted(
+        facts: SandboxState,
+        remains: Cleanup,
         posture: SandboxPosture,
         supervisor: AsyncFd<OwnedFd>,
-        control: Control,
+        control: ControlConnection,
         listeners: HashMap<String, Arc<dyn Listener>>,
-        counters: &Arc<Counters>,
+        counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
-        counters.adopted.one();
-        let Facts { id, identity, shortfalls, cgroup, .. } = facts;
+        counters.adopted.inc();
+        let SandboxState { id, identity, shortfalls, cgroup, .. } = facts;
         let sandbox = Arc::new(Self {
             id,
             identity,
             shortfalls,
-            posture: OnceLock::from(posture),
+            effective_confinement: OnceLock::from(posture),
             control,
             terminals: Mutex::new(listeners),
-            life: watch::Sender::new(Life::Up),
+            life: watch::Sender::new(SandboxLife::Up),
             ending: AtomicBool::new(false),
             counters: counters.clone(),
             cgroup,
             supervisor,
         });
-        tokio::spawn(sandbox.clone().own(remains));
+        tokio::spawn(sandbox.clone().supervise(remains));
         sandbox
     }
 
     /// The life of a sandbox, from its first event to its last trace. Its pseudo-terminals are given back at the end.
-    async fn own(self: Arc<Self>, remains: Remains) {
+    async fn supervise(self: Arc<Self>, remains: Cleanup) {
         let broken = self.control.serve(|event| self.dispatch(event)).await;
         if let Some(error) = broken {
             tracing::error!(sandbox.id = %self.id, error = %error, "control connection broken");
         }
         if !self.ending.load(Relaxed) {
-            self.counters.lost.one();
+            self.counters.lost.inc();
         }
-        self.life.send_replace(Life::Ended);
-        let ended = remains.end(&self.id, &self.supervisor).await;
-        let bereft: Vec<_> = self.lock_terminals().drain().collect();
-        if !bereft.is_empty() {
-            tracing::error!(sandbox.id = %self.id, terminals = bereft.len(), "sandbox lost");
+        self.life.send_replace(SandboxLife::Ended);
+        let ended = remains.kill_and_wait(&self.id, &self.supervisor).await;
+        let orphaned: Vec<_> = self.lock_terminals().drain().collect();
+        if !orphaned.is_empty() {
+            tracing::error!(sandbox.id = %self.id, terminals = orphaned.len(), "sandbox lost");
         }
-        for (id, terminal) in bereft {
-            let survivors = if ended == Ended::Yes { 0 } else { remains.processes_left(&id) };
+        for (id, terminal) in orphaned {
+            let survivors = if ended == KillOutcome::Ended { 0 } else { remains.processes_left(&id) };
             terminal.ended(CommandEnd::SandboxLost { survivors });
         }
-        if ended == Ended::NotYet {
-            tracing::error!(sandbox.id = %self.id, "the kernel does not end a killed sandbox: its folder and cgroup are left until it has");
-            self.life.send_replace(Life::Gone);
-            remains.end_at_last(&self.id, &self.supervisor).await;
+        if ended == KillOutcome::StillAlive {
+            tracing::error!(sandbox.id = %self.id, "the kernel does not end a killed sandbox: its directory and cgroup are left until it has");
+            self.life.send_replace(SandboxLife::Gone);
+            remains.wait_for_end(&self.id, &self.supervisor).await;
         }
         remains.remove(&self.id).await;
-        remains.give_back();
-        self.counters.gone.one();
-        self.life.send_replace(Life::Gone);
+        remains.release_ptys();
+        self.counters.gone.inc();
+        self.life.send_replace(SandboxLife::Gone);
         tracing::info!(sandbox.id = %self.id, "sandbox gone");
     }
 
-    fn dispatch(&self, event: Event) {
+    fn dispatch(&self, event: SupervisorEvent) {
         match event {
-            Event::Progress(progress) => {
+            SupervisorEvent::Progress(progress) => {
                 let terminal = self.lock_terminals().get(&progress.terminal_id).cloned();
                 if let Some(terminal) = terminal {
                     terminal.progressed();
                 }
             }
-            Event::Exited(exited) => {
+            SupervisorEvent::Exited(exited) => {
                 failpoint::reach("exit.reported");
                 let exit = exited.exit.unwrap_or_default();
                 if exit.end.is_none() {
@@ -287,30 +293,30 @@ impl Sandbox {
     pub async fn shut_down(&self, grace: Duration) {
         self.ending.store(true, Relaxed);
         let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
-        let patience = grace + SHUTDOWN_MARGIN;
+        let limit = grace + SHUTDOWN_MARGIN;
         let ended = async {
             let _ = self.control.send(request).await;
-            self.wait_until(Life::Ended).await;
+            self.wait_until(SandboxLife::Ended).await;
         };
-        if timeout(patience, ended).await.is_err() {
+        if timeout(limit, ended).await.is_err() {
             tracing::warn!(sandbox.id = %self.id, "sandbox did not end in time: killed");
             self.kill().await;
         }
-        self.wait_until(Life::Gone).await;
+        self.wait_until(SandboxLife::Gone).await;
     }
 
     /// Kills the supervisor, and with it the sandbox. Returns when nothing is left of it.
     pub async fn kill(&self) {
         self.ending.store(true, Relaxed);
-        if let Err(errno) = namespace::kill(self.supervisor.get_ref().as_fd()) {
+        if let Err(errno) = namespace::kill_pidfd(self.supervisor.get_ref().as_fd()) {
             tracing::error!(sandbox.id = %self.id, error = %errno, "cannot kill the supervisor");
         }
-        self.wait_until(Life::Gone).await;
+        self.wait_until(SandboxLife::Gone).await;
     }
 
     /// Whether it can be asked.
     pub fn is_up(&self) -> bool {
-        *self.life.borrow() == Life::Up
+        *self.life.borrow() == SandboxLife::Up
     }
 
     /// `sbx_` and a ULID.
@@ -329,11 +335,11 @@ impl Sandbox {
     }
 
     /// What is in force, read back from the kernel by the supervisor.
-    pub fn posture(&self) -> Option<&SandboxPosture> {
-        self.posture.get()
+    pub fn effective_confinement(&self) -> Option<&SandboxPosture> {
+        self.effective_confinement.get()
     }
 
-    async fn wait_until(&self, life: Life) {
+    async fn wait_until(&self, life: SandboxLife) {
         let mut watched = self.life.subscribe();
         // The sender is part of `self`: it cannot be gone.
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
@@ -347,16 +353,16 @@ impl Sandbox {
         self.supervisor.get_ref().as_fd()
     }
 
-    pub(super) fn control(&self) -> &Control {
+    pub(super) fn control(&self) -> &ControlConnection {
         &self.control
     }
 
     /// Has a listener told of what happens to a terminal.
-    pub(super) fn listen(&self, terminal_id: String, listener: Arc<dyn Listener>) {
+    pub(super) fn add_listener(&self, terminal_id: String, listener: Arc<dyn Listener>) {
         self.lock_terminals().insert(terminal_id, listener);
     }
 
-    pub(super) fn listen_no_more(&self, terminal_id: &str) {
+    pub(super) fn remove_listener(&self, terminal_id: &str) {
         self.lock_terminals().remove(terminal_id);
     }
 
@@ -372,7 +378,7 @@ impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let Some(sandbox) = &self.0 else { return };
         sandbox.ending.store(true, Relaxed);
-        if let Err(errno) = namespace::kill(sandbox.supervisor.get_ref().as_fd()) {
+        if let Err(errno) = namespace::kill_pidfd(sandbox.supervisor.get_ref().as_fd()) {
             tracing::error!(sandbox.id = %sandbox.id, error = %errno, "cannot kill the supervisor");
         }
     }

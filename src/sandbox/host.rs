@@ -11,20 +11,20 @@ use std::{
 use caps::{CapSet, Capability};
 
 use super::{
-    group_trials,
-    groups::{self, GatewayGroups},
-    identity::IdRange,
+    cgroup_probes,
+    gateway_cgroups::{self, GatewayCgroups},
+    host_ids::HostIdRange,
     launch,
-    principal::PrincipalLimits,
-    seccomp::Machine,
-    spare::Spare,
-    terminals::Ptys,
-    trials,
+    principal_cgroups::PrincipalLimits,
+    probes,
+    ptys::PtyPool,
+    seccomp::Arch,
+    warm_launcher::WarmLauncher,
 };
 use crate::{
     cgroup::{
-        hierarchy::{self, OwnGroup},
-        limits::FolderLimits,
+        hierarchy::{self, OwnCgroup},
+        limits::CgroupLimitValues,
     },
     pool::Pool,
     sys::{landlock, oom, seccomp},
@@ -32,7 +32,7 @@ use crate::{
 
 /// How a protection stands on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProtectionStatus {
     /// As it is meant to be.
     Available,
     /// There, but with a part missing.
@@ -47,16 +47,16 @@ pub struct Protection {
     /// Its name, stable.
     pub name: &'static str,
     /// How it stands.
-    pub standing: Standing,
+    pub status: ProtectionStatus,
     /// What was found.
-    pub why: String,
+    pub reason: String,
     /// How to get it; empty when there is nothing to get.
     pub remedy: String,
 }
 
 /// Why sandboxes cannot be made in a cgroup.
 #[derive(Debug, thiserror::Error)]
-pub enum GroupError {
+pub enum HostCgroupError {
     /// It is not written as /proc/PID/cgroup would.
     #[error("the cgroup {} is not absolute, or has \"..\" or a line's end in it", crate::printable::path(.0))]
     Malformed(PathBuf),
@@ -75,9 +75,9 @@ pub enum GroupError {
 }
 
 /// Launches of one user that are made at once; more wait.
-const LAUNCHES_PER_USER: usize = 8;
+const MAX_LAUNCHES_PER_USER: usize = 8;
 /// Of all users.
-const LAUNCHES: usize = 64;
+const MAX_LAUNCHES: usize = 64;
 
 /// A host as this process can use it.
 #[derive(Debug)]
@@ -85,42 +85,42 @@ pub struct Host {
     privileged: bool,
     uid: u32,
     gid: u32,
-    ids: IdRange,
+    ids: HostIdRange,
     landlock_abi: u32,
-    own_groups: Vec<OwnGroup>,
+    own_cgroups: Vec<OwnCgroup>,
     launcher: PathBuf,
-    spare: Arc<Spare>,
-    principal_limits: FolderLimits,
-    launches: Pool,
-    ptys: Arc<Ptys>,
-    gateway_groups: Mutex<Vec<(PathBuf, Arc<GatewayGroups>)>>,
+    warm_launcher: Arc<WarmLauncher>,
+    principal_limits: CgroupLimitValues,
+    launch_pool: Pool,
+    ptys: Arc<PtyPool>,
+    gateway_cgroups: Mutex<Vec<(PathBuf, Arc<GatewayCgroups>)>>,
 }
 
 impl Host {
     /// Looks at the host. Cheap: some reads and a few system calls.
     #[must_use]
-    pub fn probe() -> Self {
+    pub fn detect() -> Self {
         let uid = nix::unistd::geteuid();
         Self {
             privileged: uid.is_root() && NEEDED_TO_MAP.into_iter().all(has_capability) && maps_all_ids(),
             uid: uid.as_raw(),
             gid: nix::unistd::getegid().as_raw(),
-            ids: IdRange::default(),
+            ids: HostIdRange::default(),
             landlock_abi: landlock::abi(),
             // Without /proc there are no groups to find, and nothing else would work either.
-            own_groups: groups::find_own().unwrap_or_default(),
+            own_cgroups: gateway_cgroups::find_own_cgroups().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
-            spare: Arc::default(),
+            warm_launcher: Arc::default(),
             principal_limits: PrincipalLimits::default().on_this_host(),
-            launches: Pool::new(LAUNCHES_PER_USER, LAUNCHES),
-            ptys: Ptys::of_host(),
-            gateway_groups: Mutex::default(),
+            launch_pool: Pool::new(MAX_LAUNCHES_PER_USER, MAX_LAUNCHES),
+            ptys: PtyPool::of_host(),
+            gateway_cgroups: Mutex::default(),
         }
     }
 
     /// Takes host ids from another range than the default one.
     #[must_use]
-    pub fn with_ids(mut self, ids: IdRange) -> Self {
+    pub fn with_ids(mut self, ids: HostIdRange) -> Self {
         self.ids = ids;
         self
     }
@@ -139,28 +139,28 @@ impl Host {
         self
     }
 
-    pub(super) fn ptys(&self) -> &Arc<Ptys> {
+    pub(super) fn ptys(&self) -> &Arc<PtyPool> {
         &self.ptys
     }
 
-    pub(super) fn principal_limits(&self) -> FolderLimits {
+    pub(super) fn principal_limits(&self) -> CgroupLimitValues {
         self.principal_limits
     }
 
     /// Makes sandboxes below this cgroup, named as in /proc/PID/cgroup, instead of below the gateway's own.
     ///
     /// # Errors
-    /// [`GroupError`].
-    pub fn with_group(mut self, group: &Path) -> Result<Self, GroupError> {
+    /// [`HostCgroupError`].
+    pub fn with_cgroup(mut self, group: &Path) -> Result<Self, HostCgroupError> {
         let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
         let line = group.to_str().is_some_and(|text| !text.contains('\n'));
         if !group.is_absolute() || !line || !group.components().all(plain) {
-            return Err(GroupError::Malformed(group.to_owned()));
+            return Err(HostCgroupError::Malformed(group.to_owned()));
         }
-        self.own_groups = hierarchy::find_named(group)
-            .map_err(|errno| GroupError::Proc { group: group.to_owned(), errno })?;
-        if self.own_groups.is_empty() {
-            return Err(GroupError::Missing(group.to_owned()));
+        self.own_cgroups = hierarchy::find_named(group)
+            .map_err(|errno| HostCgroupError::Proc { group: group.to_owned(), errno })?;
+        if self.own_cgroups.is_empty() {
+            return Err(HostCgroupError::Missing(group.to_owned()));
         }
         Ok(self)
     }
@@ -177,19 +177,19 @@ impl Host {
     }
 
     /// Where launches are made: they look into the roots, which may be on a file system that hangs.
-    pub(super) fn launches(&self) -> &Pool {
-        &self.launches
+    pub(super) fn launch_pool(&self) -> &Pool {
+        &self.launch_pool
     }
 
-    pub(super) fn spare(&self) -> &Arc<Spare> {
-        &self.spare
+    pub(super) fn warm_launcher(&self) -> &Arc<WarmLauncher> {
+        &self.warm_launcher
     }
 
     /// Starts the launcher of the first launch ahead, and makes the gateway's cgroups, in which it is to live. Of use to
     /// a gateway that begins; never necessary.
-    pub fn expect_launch(&self, state: &Path) {
-        self.gateway_groups(state);
-        self.spare.refill(&self.launcher, launch::DEADLINE);
+    pub fn prewarm_launcher(&self, state: &Path) {
+        self.gateway_cgroups(state);
+        self.warm_launcher.refill(&self.launcher, launch::LAUNCH_TIMEOUT);
     }
 
     /// Whether sandboxes get host ids of their own and id-mapped roots.
@@ -208,7 +208,7 @@ impl Host {
         (self.uid, self.gid)
     }
 
-    pub(super) fn ids(&self) -> &IdRange {
+    pub(super) fn ids(&self) -> &HostIdRange {
         &self.ids
     }
 
@@ -216,36 +216,36 @@ impl Host {
     /// tree kill, and each terminal needs a sandbox of its own.
     #[must_use]
     pub fn kills_trees_by_cgroup(&self, state: &Path) -> bool {
-        self.gateway_groups(state).has_v2()
+        self.gateway_cgroups(state).has_v2()
     }
 
-    /// Removes groups of sandboxes that are not known, below the gateway's with this state folder. The names of those in
+    /// Removes groups of sandboxes that are not known, below the gateway's with this state directory. The names of those in
     /// which something runs, which stay.
     #[must_use]
-    pub fn sweep_groups(&self, state: &Path, is_known: impl Fn(&str) -> bool) -> Vec<String> {
-        self.gateway_groups(state).sweep(is_known)
+    pub fn sweep_cgroups(&self, state: &Path, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+        self.gateway_cgroups(state).sweep(is_known)
     }
 
-    /// Removes the cgroup folders of its gateways. For the end of a process: what its last connections hold may not be
+    /// Removes the cgroup directories of its gateways. For the end of a process: what its last connections hold may not be
     /// dropped before that.
-    pub fn remove_groups(&self) {
-        let made = self.gateway_groups.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn remove_cgroups(&self) {
+        let made = self.gateway_cgroups.lock().unwrap_or_else(PoisonError::into_inner);
         made.iter().for_each(|(_, groups)| groups.remove());
     }
 
-    /// The cgroup folders of the gateway with this state folder, made when first asked for.
-    pub(super) fn gateway_groups(&self, state: &Path) -> Arc<GatewayGroups> {
-        let mut made: MutexGuard<'_, _> = self.gateway_groups.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The cgroup directories of the gateway with this state directory, made when first asked for.
+    pub(super) fn gateway_cgroups(&self, state: &Path) -> Arc<GatewayCgroups> {
+        let mut made: MutexGuard<'_, _> = self.gateway_cgroups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, groups)) = made.iter().find(|(of, _)| of == state) {
             return Arc::clone(groups);
         }
-        // Those of state folders that are gone are of no more use, unless something is being launched in them.
+        // Those of state directories that are gone are of no more use, unless something is being launched in them.
         made.retain(|(of, groups)| of.exists() || Arc::strong_count(groups) > 1);
         if made.len() >= MAX_STATES {
             // Made again when asked for; what lives in the oldest ones stays.
             made.remove(0);
         }
-        let groups = Arc::new(GatewayGroups::make(&self.own_groups, state));
+        let groups = Arc::new(GatewayCgroups::make(&self.own_cgroups, state));
         made.push((state.to_owned(), Arc::clone(&groups)));
         groups
     }
@@ -254,14 +254,14 @@ impl Host {
     /// when this returns; that takes some milliseconds, so nothing that starts commands asks for it.
     #[must_use]
     pub fn protections(&self) -> Vec<Protection> {
-        let mut all = trials::namespaces();
+        let mut all = probes::namespaces();
         all.push(self.identity());
-        all.push(trials::id_mapped_mounts(self.privileged));
-        all.extend(trials::views());
+        all.push(probes::id_mapped_mounts(self.privileged));
+        all.extend(probes::mounts());
         all.push(self.seccomp());
         all.push(self.landlock());
-        all.extend(group_trials::all(&self.own_groups));
-        all.extend(trials::kernel_calls());
+        all.extend(cgroup_probes::probe_all(&self.own_cgroups));
+        all.extend(probes::kernel_calls());
         all
     }
 
@@ -274,14 +274,14 @@ impl Host {
         }
         Protection {
             name: "identity",
-            standing: Standing::Weaker,
-            why: format!("commands run as uid {}, in a user namespace of their own", self.uid),
+            status: ProtectionStatus::Weaker,
+            reason: format!("commands run as uid {}, in a user namespace of their own", self.uid),
             remedy: "run the gateway as root, so that each sandbox gets ids of its own".into(),
         }
     }
 
     fn seccomp(&self) -> Protection {
-        if Machine::native().is_none() {
+        if Arch::native().is_none() {
             missing("seccomp", "no filter is written for this processor", "use x86_64 or aarch64")
         } else if seccomp::has_errno_action() {
             available("seccomp", "system calls are filtered")
@@ -299,8 +299,8 @@ impl Host {
             ),
             abi @ 1..=5 => Protection {
                 name: "landlock",
-                standing: Standing::Weaker,
-                why: format!("ABI {abi}: no scopes for signals and abstract sockets"),
+                status: ProtectionStatus::Weaker,
+                reason: format!("ABI {abi}: no scopes for signals and abstract sockets"),
                 remedy: "Linux 6.12 or later".into(),
             },
             abi => available("landlock", &format!("ABI {abi}")),
@@ -308,7 +308,7 @@ impl Host {
     }
 }
 
-/// State folders of which the cgroups are held at once. A gateway has one.
+/// State directories of which the cgroups are held at once. A gateway has one.
 const MAX_STATES: usize = 64;
 
 /// For id maps of others, and for id-mapped mounts.
@@ -332,17 +332,17 @@ fn maps_all_ids() -> bool {
         matches!(
             (numbers.next(), numbers.next(), numbers.next()),
             (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count)))
-                if inside <= u64::from(super::identity::DEFAULT_FIRST_ID)
+                if inside <= u64::from(super::host_ids::DEFAULT_FIRST_ID)
                     && inside + count
-                        >= u64::from(super::identity::DEFAULT_FIRST_ID + 2 * super::identity::DEFAULT_PAIRS)
+                        >= u64::from(super::host_ids::DEFAULT_FIRST_ID + 2 * super::host_ids::DEFAULT_PAIRS)
         )
     })
 }
 
 pub(super) fn available(name: &'static str, why: &str) -> Protection {
-    Protection { name, standing: Standing::Available, why: why.into(), remedy: String::new() }
+    Protection { name, status: ProtectionStatus::Available, reason: why.into(), remedy: String::new() }
 }
 
 pub(super) fn missing(name: &'static str, why: &str, remedy: &str) -> Protection {
-    Protection { name, standing: Standing::Missing, why: why.into(), remedy: remedy.into() }
+    Protection { name, status: ProtectionStatus::Missing, reason: why.into(), remedy: remedy.into() }
 }

@@ -9,9 +9,9 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{governing::GoverningError, identity::ClaimError, view::ViewError};
+use super::{governing::GoverningError, host_ids::HostIdError, rootfs::RootfsError};
 use crate::{
-    cgroup::folder::FolderError,
+    cgroup::directory::CgroupError,
     pool::PoolError,
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
     sys::fdpass::ReceiveError,
@@ -21,8 +21,8 @@ use crate::{
 /// Why a sandbox could not be launched. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// A folder or socket in the state could not be made.
-    #[error("make {path:?} in the state folder")]
+    /// A directory or socket in the state could not be made.
+    #[error("make {path:?} in the state directory")]
     State {
         /// Which one.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum LaunchError {
     },
     /// No host ids.
     #[error("get host ids for the sandbox")]
-    Ids(#[from] ClaimError),
+    Ids(#[from] HostIdError),
     /// Commands would reach what governs them.
     #[error(transparent)]
     Governing(#[from] GoverningError),
@@ -41,17 +41,17 @@ pub enum LaunchError {
     Root(#[source] Errno),
     /// The view cannot be planned.
     #[error("plan what the sandbox sees")]
-    View(#[from] ViewError),
-    /// Its cgroup folders could not be made.
+    Rootfs(#[from] RootfsError),
+    /// Its cgroup directories could not be made.
     #[error("make the sandbox's cgroups")]
-    Cgroup(#[from] FolderError),
+    Cgroup(#[from] CgroupError),
     /// A protection that the profile requires is not there.
-    #[error("the profile requires {protection}, which this host does not give: {why}")]
+    #[error("the profile requires {protection}, which this host does not give: {reason}")]
     Unavailable {
         /// Which one, by its name in [`super::host::Host::protections`].
         protection: &'static str,
         /// Why not.
-        why: String,
+        reason: String,
     },
     /// The file system of a root cannot map ids.
     #[error("the file system {filesystem} of {path:?} cannot map ids")]
@@ -75,10 +75,10 @@ pub enum LaunchError {
     Receive(#[source] ReceiveError),
     /// The launcher ended without a word.
     #[error("the launcher ended without an answer")]
-    Silent,
+    NoAnswer,
     /// The launcher's answer makes no sense.
     #[error("the launcher's answer cannot be read")]
-    Answer,
+    MalformedAnswer,
     /// A step of set-up failed.
     #[error("set-up failed at {stage:?} {index} ({what}): {errno}")]
     Stage {
@@ -109,7 +109,9 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
     }
     let what = match stage {
         Stage::Mount | Stage::Landlock => mount(failure.index).map(|mount| mount.target.clone()),
-        Stage::SupervisorCgroup => plan.cgroups.get(failure.index as usize).map(|folder| folder.path.clone()),
+        Stage::SupervisorCgroup => {
+            plan.cgroups.get(failure.index as usize).map(|directory| directory.path.clone())
+        }
         _ => None,
     };
     LaunchError::Stage { stage, index: failure.index, errno, what: what.unwrap_or_default() }

@@ -1,4 +1,4 @@
-//! Everything that a launch needs, decided and made before anything is started: filters, ids, view, folders, socket.
+//! Everything that a launch needs, decided and made before anything is started: filters, ids, view, directories, socket.
 //!
 //! What was made is taken away again unless the launch succeeds. Starts nothing.
 
@@ -19,22 +19,21 @@ use std::{
 
 use super::{
     cgroup::SandboxCgroup,
-    facts, file_groups,
-    groups::PrincipalPlace,
+    gateway_cgroups::PrincipalCgroup,
     host::Host,
-    identity::Claim,
+    host_ids::HostIdClaim,
     launch_error::LaunchError,
-    roots,
-    seccomp::{self, Machine},
-    spare::Spare,
+    mapped_groups,
+    ptys::PtyReservation,
+    rootfs, roots, sandbox_state,
+    seccomp::{self, Arch},
     spec::{SandboxSpec, Shortfall},
-    terminals::PtyShare,
-    view,
+    warm_launcher::WarmLauncher,
 };
 use crate::{
-    cgroup::limits::{FolderLimits, SOCKET_BYTES},
+    cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
-    policy::profile::{CgroupLimits, Demand, Network, Profile},
+    policy::profile::{CgroupLimits, Network, Profile, Requirement},
     proto::supervisor::{Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, mount::Kind},
     wire::launch::PLAN_VERSION,
 };
@@ -45,26 +44,26 @@ const NOGROUP: u32 = 65_534;
 const RENAMED_GROUPS_FROM: u32 = 60_000;
 
 /// How long a failed launch's cgroups are waited for.
-const CLEANUP_DEADLINE: Duration = Duration::from_secs(2);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything decided and made, nothing started.
-pub(super) struct Prepared {
+pub(super) struct PreparedLaunch {
     pub(super) plan: SandboxPlan,
     pub(super) identity: Identity,
     pub(super) listener: UnixListener,
-    pub(super) groups: Vec<OwnedFd>,
+    pub(super) cgroup_descriptors: Vec<OwnedFd>,
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
     pub(super) shortfalls: Vec<Shortfall>,
-    pub(super) ptys: PtyShare,
+    pub(super) ptys: PtyReservation,
     pub(super) launcher: PathBuf,
-    pub(super) spare: Arc<Spare>,
-    pub(super) left: Leftovers,
+    pub(super) warm_launcher: Arc<WarmLauncher>,
+    pub(super) cleanup: LaunchCleanup,
 }
 
 /// What a launch that fails takes away again.
-pub(super) struct Leftovers {
-    pub(super) folder: PathBuf,
+pub(super) struct LaunchCleanup {
+    pub(super) directory: PathBuf,
     pub(super) cgroup: SandboxCgroup,
     pub(super) keep: Keep,
 }
@@ -75,46 +74,46 @@ pub(super) enum Keep {
     Everything,
 }
 
-impl Drop for Leftovers {
+impl Drop for LaunchCleanup {
     fn drop(&mut self) {
         if self.keep == Keep::Nothing {
-            // Best effort by nature: the launch has failed with an error of its own. Stale folders are swept later.
+            // Best effort by nature: the launch has failed with an error of its own. Stale directories are swept later.
             let _ = self.cgroup.kill();
-            // The folder is how the next gateway finds what is left.
-            if self.cgroup.remove_blocking(CLEANUP_DEADLINE).is_ok() {
-                let _ = std::fs::remove_dir_all(&self.folder);
+            // The directory is how the next gateway finds what is left.
+            if self.cgroup.remove_blocking(CLEANUP_TIMEOUT).is_ok() {
+                let _ = std::fs::remove_dir_all(&self.directory);
             }
         }
     }
 }
 
 /// Prepares a launch.
-pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Prepared, LaunchError> {
+pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<PreparedLaunch, LaunchError> {
     let profile = &*spec.profile;
     let mut shortfalls = Vec::new();
     let seccomp = plan_seccomp(profile, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, &mut shortfalls)?;
     let groups = match host.is_privileged() {
-        true => file_groups::of_roots(&spec).map_err(LaunchError::Root)?,
+        true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
         // There the kernel knows the caller's groups as they are.
         false => Vec::new(),
     };
-    let (identity, claim) = identify(host, profile, groups)?;
+    let (identity, claim) = assign_identity(host, profile, groups)?;
     // Again: since its session was opened, directories were moved, files were linked, a policy was loaded.
-    let shown: Vec<_> = spec.roots.iter().map(roots::shown).collect();
-    spec.governing.check(&shown).and_then(|()| spec.governing.check_extras(&profile.filesystem))?;
-    let covered = spec.governing.covered();
-    let mut view = view::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
-    let ptys = share_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
+    let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
+    spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
+    let covered = spec.governing.read_only_program();
+    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
+    let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
-    let folder = state.join("sandboxes").join(&spec.id);
-    let mut left = Leftovers { folder, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
-    make_private_folder(&left.folder)?;
-    let principal = PrincipalPlace { uid: spec.owner.uid, limits: host.principal_limits() };
+    let directory = state.join("sandboxes").join(&spec.id);
+    let mut left = LaunchCleanup { directory, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
+    make_private_directory(&left.directory)?;
+    let principal = PrincipalCgroup { uid: spec.owner.uid, limits: host.principal_limits() };
     left.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
     failpoint::reach("sandbox.grouped");
-    let (cgroups, groups) = left.cgroup.plan()?;
-    let listener = listen(&left.folder)?;
+    let (cgroups, groups) = left.cgroup.to_plan()?;
+    let listener = listen(&left.directory)?;
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
@@ -129,22 +128,29 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         die_with_gateway: spec.die_with_gateway,
         fail_at: spec.fail_at.unwrap_or_default(),
     };
-    facts::write(&left.folder, &spec.profile_name, spec.network, &spec.holder, &shortfalls, &plan)
-        .map_err(|cause| LaunchError::State { path: left.folder.clone(), cause })?;
+    sandbox_state::write(
+        &left.directory,
+        &spec.profile_name,
+        spec.network,
+        &spec.assignment,
+        &shortfalls,
+        &plan,
+    )
+    .map_err(|cause| LaunchError::State { path: left.directory.clone(), cause })?;
     failpoint::reach("sandbox.recorded");
     let launcher = host.launcher().to_owned();
-    Ok(Prepared {
+    Ok(PreparedLaunch {
         plan,
         identity,
         listener,
-        groups,
+        cgroup_descriptors: groups,
         sources: view.sources,
         claim,
         shortfalls,
         ptys,
         launcher,
-        spare: Arc::clone(host.spare()),
-        left,
+        warm_launcher: Arc::clone(host.warm_launcher()),
+        cleanup: left,
     })
 }
 
@@ -152,11 +158,11 @@ fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<Se
     if !profile.seccomp.enabled {
         return Ok(SeccompPlan::default());
     }
-    match Machine::native() {
+    match Arch::native() {
         Some(machine) => Ok(SeccompPlan { enabled: true, program: seccomp::program(machine).into() }),
         None => {
             let why = "no filter is written for this processor".into();
-            lack("seccomp", why, profile.seccomp.demand, shortfalls)?;
+            record_missing("seccomp", why, profile.seccomp.demand, shortfalls)?;
             Ok(SeccompPlan::default())
         }
     }
@@ -170,42 +176,47 @@ fn plan_landlock(
     let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
     if profile.landlock.enabled && !enabled {
         let why = "the kernel does not offer it".into();
-        lack("landlock", why, profile.landlock.demand, shortfalls)?;
+        record_missing("landlock", why, profile.landlock.demand, shortfalls)?;
     }
     Ok(LandlockPlan { enabled })
 }
 
 /// Gives the sandbox its pseudo-terminals. Where its principal has none left it goes without, which is said.
-fn share_ptys(host: &Host, uid: u32, mounts: &mut [Mount], shortfalls: &mut Vec<Shortfall>) -> PtyShare {
-    let ptys = host.ptys().share(uid);
+fn reserve_ptys(
+    host: &Host,
+    uid: u32,
+    mounts: &mut [Mount],
+    shortfalls: &mut Vec<Shortfall>,
+) -> PtyReservation {
+    let ptys = host.ptys().reserve(uid);
     for dev in mounts.iter_mut().filter(|mount| mount.kind() == Kind::Dev) {
         dev.ptys = Some(ptys.count());
     }
     if ptys.count() == 0 {
         let why =
             "the principal's other sandboxes have all that one principal may have of kernel.pty.max".into();
-        shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), why });
+        shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), reason: why });
     }
     ptys
 }
 
 /// Says that something is lacking: an error if the profile requires it, a shortfall if it prefers it.
-fn lack(
+fn record_missing(
     protection: &'static str,
     why: String,
-    demand: Demand,
+    demand: Requirement,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(), LaunchError> {
     match demand {
-        Demand::Require => Err(LaunchError::Unavailable { protection, why }),
-        Demand::Prefer => {
-            shortfalls.push(Shortfall { protection: protection.into(), why });
+        Requirement::Require => Err(LaunchError::Unavailable { protection, reason: why }),
+        Requirement::Prefer => {
+            shortfalls.push(Shortfall { protection: protection.into(), reason: why });
             Ok(())
         }
     }
 }
 
-fn identify(
+fn assign_identity(
     host: &Host,
     profile: &Profile,
     mut groups: Vec<MappedGroup>,
@@ -217,7 +228,7 @@ fn identify(
         ..Identity::default()
     };
     if host.is_privileged() {
-        let Claim { supervisor, command, groups: ids, lock } = host.ids().claim(groups.len())?;
+        let HostIdClaim { supervisor, command, groups: ids, lock } = host.ids().claim(groups.len())?;
         for (index, (group, host_gid)) in groups.iter_mut().zip(ids).enumerate() {
             // As on the host, unless it means something else in a sandbox.
             let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
@@ -251,24 +262,24 @@ fn identify(
     Ok((identity, None))
 }
 
-fn make_private_folder(folder: &Path) -> Result<(), LaunchError> {
+fn make_private_directory(directory: &Path) -> Result<(), LaunchError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(folder)
-        .map_err(|cause| LaunchError::State { path: folder.to_owned(), cause })
+        .create(directory)
+        .map_err(|cause| LaunchError::State { path: directory.to_owned(), cause })
 }
 
 fn make_cgroup(
     host: &Host,
     state: &Path,
     sandbox_id: &str,
-    principal: &PrincipalPlace,
+    principal: &PrincipalCgroup,
     profile: &Profile,
     identity: &Identity,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<SandboxCgroup, LaunchError> {
-    let groups = host.gateway_groups(state);
+    let groups = host.gateway_cgroups(state);
     let limits = &profile.limits;
     for missing in groups.missing() {
         let wanted = |limits: &CgroupLimits| match missing.controller {
@@ -282,35 +293,36 @@ fn make_cgroup(
                 "pids" => "cgroup-pids",
                 _ => "cgroup-cpu",
             };
-            lack(protection, missing.why.clone(), limits.demand, shortfalls)?;
+            record_missing(protection, missing.reason.clone(), limits.demand, shortfalls)?;
         }
     }
     if !groups.has_v2() {
         let why = "no v2 group can be written; trees are killed by their PID 1".into();
-        lack("cgroup-v2", why, limits.demand, shortfalls)?;
+        record_missing("cgroup-v2", why, limits.demand, shortfalls)?;
     }
     let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
     let socket_bytes = Some(SOCKET_BYTES);
-    let limits = FolderLimits { memory_bytes, swap_bytes, socket_bytes, pids, cpu_millis, cpu_weight: None };
+    let limits =
+        CgroupLimitValues { memory_bytes, swap_bytes, socket_bytes, pids, cpu_millis, cpu_weight: None };
     let owner = (identity.supervisor_host_uid, identity.supervisor_host_gid);
     Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
 }
 
-/// Listens in the sandbox's folder, whatever the length of its path.
-fn listen(folder: &Path) -> Result<UnixListener, LaunchError> {
-    let path = folder.join("control.sock");
+/// Listens in the sandbox's directory, whatever the length of its path.
+fn listen(directory: &Path) -> Result<UnixListener, LaunchError> {
+    let path = directory.join("control.sock");
     let error = |cause| LaunchError::State { path: path.clone(), cause };
-    let opened = open_folder(folder).map_err(error)?;
-    UnixListener::bind(dial_path(opened.as_fd())).map_err(error)
+    let opened = open_directory(directory).map_err(error)?;
+    UnixListener::bind(control_socket_path(opened.as_fd())).map_err(error)
 }
 
-/// The control socket in an open folder by a path that is short enough for a socket address.
+/// The control socket in an open directory by a path that is short enough for a socket address.
 #[must_use]
-pub fn dial_path(folder: BorrowedFd<'_>) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/control.sock", folder.as_raw_fd()))
+pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd()))
 }
 
-fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
+fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let options = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    std::fs::OpenOptions::new().read(true).custom_flags(options).open(folder).map(OwnedFd::from)
+    std::fs::OpenOptions::new().read(true).custom_flags(options).open(directory).map(OwnedFd::from)
 }

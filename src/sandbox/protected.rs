@@ -1,9 +1,9 @@
 //! Files inside a workspace that no command may change, because people's tools run them outside: hooks, agents'
 //! configuration.
 //!
-//! Each is shown read-only, and every folder on the way to it becomes a mount of its own, which nobody in the sandbox can
+//! Each is shown read-only, and every directory on the way to it becomes a mount of its own, which nobody in the sandbox can
 //! rename or replace; without that, moving `.git` aside would be enough. What does not exist has no name to mount on:
-//! the profile says for which folders one is made, empty. Nothing else on the host is changed. Decides by descriptor,
+//! the profile says for which directories one is made, empty. Nothing else on the host is changed. Decides by descriptor,
 //! beneath the root, without following links.
 
 use std::{
@@ -26,7 +26,7 @@ use crate::policy::profile::{Access, Filesystem};
 
 /// A place in a root that becomes a mount of its own.
 #[derive(Debug)]
-pub struct Place {
+pub struct ProtectedMount {
     /// Absolute.
     pub path: PathBuf,
     /// Open with `O_PATH`.
@@ -47,18 +47,22 @@ pub struct ProtectError {
 }
 
 /// The places of a root, those on the way to others included, and that of a file which is `covered` besides. Makes the
-/// folders that the profile reserves.
+/// directories that the profile reserves.
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
-pub fn places(root: &Root, files: &Filesystem, covered: Option<&Path>) -> Result<Vec<Place>, ProtectError> {
+pub fn protected_mounts(
+    root: &Root,
+    files: &Filesystem,
+    covered: Option<&Path>,
+) -> Result<Vec<ProtectedMount>, ProtectError> {
     if files.workspace == Access::Read {
         return Ok(Vec::new());
     }
     let mut found: BTreeMap<PathBuf, (OwnedFd, Access)> = BTreeMap::new();
-    let reserved = files.reserved.iter().map(|path| (path.as_path(), Absent::Made));
+    let reserved = files.reserved.iter().map(|path| (path.as_path(), IfAbsent::Create));
     let protected = files.protected.iter().map(PathBuf::as_path).chain(covered);
-    let protected = protected.map(|path| (path, Absent::LeftOut));
+    let protected = protected.map(|path| (path, IfAbsent::Skip));
     for (path, absent) in reserved.chain(protected) {
         let error = |cause| ProtectError { path: root.path.join(path), cause };
         let way = walk(root.descriptor.as_fd(), path, absent).map_err(error)?;
@@ -71,31 +75,32 @@ pub fn places(root: &Root, files: &Filesystem, covered: Option<&Path>) -> Result
             }
         }
     }
-    let place = |(path, (descriptor, access))| Place { path: root.path.join(path), descriptor, access };
+    let place =
+        |(path, (descriptor, access))| ProtectedMount { path: root.path.join(path), descriptor, access };
     Ok(found.into_iter().map(place).collect())
 }
 
-/// What to do about a folder that is not there.
+/// What to do about a directory that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Absent {
-    Made,
-    LeftOut,
+enum IfAbsent {
+    Create,
+    Skip,
 }
 
-/// Every folder on the way to a path, and what is there; nothing at all where the way does not lead there.
-fn walk(root: BorrowedFd<'_>, path: &Path, absent: Absent) -> Result<Vec<(PathBuf, OwnedFd)>, Errno> {
+/// Every directory on the way to a path, and what is there; nothing at all where the way does not lead there.
+fn walk(root: BorrowedFd<'_>, path: &Path, absent: IfAbsent) -> Result<Vec<(PathBuf, OwnedFd)>, Errno> {
     let mut way: Vec<(PathBuf, OwnedFd)> = Vec::new();
     let mut so_far = PathBuf::new();
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
         let name = name.as_os_str();
         let is_last = names.peek().is_none();
-        let folder = way.last().map_or(root, |(_, folder)| folder.as_fd());
+        let directory = way.last().map_or(root, |(_, directory)| directory.as_fd());
         so_far.push(name);
-        match step_into(folder, name) {
+        match open_beneath(directory, name) {
             Ok(next) => way.push((so_far.clone(), next)),
-            Err(Errno::ENOENT) if is_last && absent == Absent::Made => {
-                match make_folder(folder, name) {
+            Err(Errno::ENOENT) if is_last && absent == IfAbsent::Create => {
+                match make_directory(directory, name) {
                     Ok(made) => way.push((so_far.clone(), made)),
                     // Then nobody else can make it either.
                     Err(Errno::EROFS) => return Ok(Vec::new()),
@@ -110,15 +115,15 @@ fn walk(root: BorrowedFd<'_>, path: &Path, absent: Absent) -> Result<Vec<(PathBu
     Ok(way)
 }
 
-fn step_into(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(
         ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV,
     );
-    openat2(folder, Path::new(name), how)
+    openat2(directory, Path::new(name), how)
 }
 
-/// An empty folder that belongs to whom the one above it belongs to, as if that one had made it.
-fn make_folder(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+/// An empty directory that belongs to whom the one above it belongs to, as if that one had made it.
+fn make_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let owner = fstat(above)?;
     match mkdirat(above, Path::new(name), Mode::from_bits_truncate(0o755)) {
         // Somebody else was faster: as good.
@@ -130,17 +135,17 @@ fn make_folder(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
         let how = OpenHow::new()
             .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-        let folder = openat2(above, Path::new(name), how)?;
-        // Whoever owns the folder above may have exchanged it: only an empty one that is ours is given away.
-        if fstat(&folder)?.st_uid == us && is_empty(&folder)? {
-            fchown(&folder, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;
+        let directory = openat2(above, Path::new(name), how)?;
+        // Whoever owns the directory above may have exchanged it: only an empty one that is ours is given away.
+        if fstat(&directory)?.st_uid == us && is_empty(&directory)? {
+            fchown(&directory, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;
         }
     }
-    step_into(above, name)
+    open_beneath(above, name)
 }
 
-fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
-    let mut entries = Dir::from_fd(folder.try_clone().map_err(|_| Errno::EMFILE)?)?;
+fn is_empty(directory: &OwnedFd) -> Result<bool, Errno> {
+    let mut entries = Dir::from_fd(directory.try_clone().map_err(|_| Errno::EMFILE)?)?;
     let is_name = |entry: Result<nix::dir::Entry, Errno>| {
         entry.map(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")).unwrap_or(true)
     };
@@ -153,37 +158,37 @@ mod tests {
 
     use super::*;
 
-    fn root(folder: &Path) -> Root {
-        let descriptor = fs::File::open(folder).unwrap().into();
-        Root { path: folder.to_owned(), descriptor }
+    fn root(directory: &Path) -> Root {
+        let descriptor = fs::File::open(directory).unwrap().into();
+        Root { path: directory.to_owned(), descriptor }
     }
 
-    fn found(folder: &Path) -> Vec<(String, Access)> {
+    fn found(directory: &Path) -> Vec<(String, Access)> {
         let files = Filesystem {
             reserved: vec![".git/hooks".into()],
             protected: vec![".agent".into(), ".agent/deep".into(), "file".into()],
             ..Filesystem::default()
         };
-        let relative = |place: Place| {
-            let path = place.path.strip_prefix(folder).unwrap().display().to_string();
+        let relative = |place: ProtectedMount| {
+            let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        places(&root(folder), &files, None).unwrap().into_iter().map(relative).collect()
+        protected_mounts(&root(directory), &files, None).unwrap().into_iter().map(relative).collect()
     }
 
     #[test]
     fn an_empty_workspace_stays_empty() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(found(folder.path()), []);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(found(directory.path()), []);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn what_exists_is_protected_with_the_way_to_it_and_what_is_reserved_is_made() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join(".git")).unwrap();
-        fs::create_dir_all(folder.path().join(".agent/deep")).unwrap();
-        fs::write(folder.path().join("file"), "").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join(".git")).unwrap();
+        fs::create_dir_all(directory.path().join(".agent/deep")).unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
         let expected = [
             (".agent", Access::Read),
             (".agent/deep", Access::Read),
@@ -191,28 +196,28 @@ mod tests {
             (".git/hooks", Access::Read),
             ("file", Access::Read),
         ];
-        assert_eq!(found(folder.path()), expected.map(|(path, access)| (path.to_owned(), access)));
-        assert!(folder.path().join(".git/hooks").is_dir());
+        assert_eq!(found(directory.path()), expected.map(|(path, access)| (path.to_owned(), access)));
+        assert!(directory.path().join(".git/hooks").is_dir());
     }
 
     #[test]
     fn links_and_files_in_the_way_lead_nowhere_and_nothing_is_made_behind_them() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
-        symlink(outside.path(), folder.path().join(".git")).unwrap();
-        assert_eq!(found(folder.path()), []);
+        symlink(outside.path(), directory.path().join(".git")).unwrap();
+        assert_eq!(found(directory.path()), []);
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-        fs::remove_file(folder.path().join(".git")).unwrap();
-        fs::write(folder.path().join(".git"), "gitdir: elsewhere\n").unwrap();
-        assert_eq!(found(folder.path()), []);
+        fs::remove_file(directory.path().join(".git")).unwrap();
+        fs::write(directory.path().join(".git"), "gitdir: elsewhere\n").unwrap();
+        assert_eq!(found(directory.path()), []);
     }
 
     #[test]
     fn a_workspace_that_can_only_be_read_needs_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join(".git")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(places(&root(folder.path()), &files, None).unwrap().is_empty());
-        assert!(!folder.path().join(".git/hooks").exists());
+        assert!(protected_mounts(&root(directory.path()), &files, None).unwrap().is_empty());
+        assert!(!directory.path().join(".git/hooks").exists());
     }
 }

@@ -11,7 +11,7 @@ use super::{
     control::ControlError,
     handle::{Listener, Sandbox},
     spawn_error::{SpawnFailure, SpawnFault},
-    spawn_request::{self, Provisions},
+    spawn_request::{self, SpawnExtras},
 };
 use crate::{
     failpoint,
@@ -25,11 +25,11 @@ use crate::{
 
 /// How long a supervisor may take to say that it stops or signals a command. It does neither before it answers, and never
 /// waits for a command.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a supervisor may take to start a command. It gives up by itself on one that does not come to its exec within
 /// 10 s; others may be before this one.
-const SPAWN_LIMIT: Duration = Duration::from_secs(60);
+const SPAWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why nothing was spawned.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum SpawnRefused {
     Control(#[from] ControlError),
     /// What came as a ring is none.
     #[error("the output ring cannot be used")]
-    Ring(#[from] ring::OpenError),
+    Ring(#[from] ring::RingOpenError),
 }
 
 /// Why a request about a terminal was not done.
@@ -70,9 +70,9 @@ pub struct Spawned {
     /// As the supervisor saw it.
     pub started: Started,
     /// Of stdout, or of the merged output.
-    pub stdout: ring::Reader,
+    pub stdout: ring::RingReader,
     /// Of stderr, when it is kept apart.
-    pub stderr: Option<ring::Reader>,
+    pub stderr: Option<ring::RingReader>,
 }
 
 impl Sandbox {
@@ -82,24 +82,24 @@ impl Sandbox {
         &self,
         terminal_id: String,
         permit: Permit,
-        provisions: Provisions,
+        provisions: SpawnExtras,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
-        self.listen(terminal_id.clone(), listener);
-        let spawned = self.ask_to_spawn(terminal_id.clone(), permit, provisions).await;
+        self.add_listener(terminal_id.clone(), listener);
+        let spawned = self.request_spawn(terminal_id.clone(), permit, provisions).await;
         if spawned.is_err() {
-            self.listen_no_more(&terminal_id);
+            self.remove_listener(&terminal_id);
         }
         spawned
     }
 
-    async fn ask_to_spawn(
+    async fn request_spawn(
         &self,
         terminal_id: String,
         permit: Permit,
-        provisions: Provisions,
+        provisions: SpawnExtras,
     ) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.redeem(), provisions);
+        let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), provisions);
         let judged: Vec<String> = request
             .judged
             .iter()
@@ -111,16 +111,16 @@ impl Sandbox {
             failpoint::reach("create.asked");
             answer.await.map_err(|_| ControlError::Lost)
         };
-        let Ok(answer) = timeout(SPAWN_LIMIT, asked).await else {
+        let Ok(answer) = timeout(SPAWN_TIMEOUT, asked).await else {
             // It may start the command whenever it goes on, and nobody would know of it.
             tracing::error!(sandbox.id = self.id(), terminal.id = %terminal_id, "the supervisor does not answer: its sandbox is killed");
             self.kill().await;
-            return Err(ControlError::Silent.into());
+            return Err(ControlError::TimedOut.into());
         };
         let answer = answer?;
         failpoint::reach("create.answered");
         let Message::Spawned(spawned) = answer.message else {
-            return Err(ControlError::Nonsense.into());
+            return Err(ControlError::UnexpectedMessage.into());
         };
         let started = match spawned.result {
             Some(spawned::Result::Started(started)) => started,
@@ -132,7 +132,7 @@ impl Sandbox {
                 }
                 return Err(SpawnRefused::Failed(failure));
             }
-            None => return Err(ControlError::Nonsense.into()),
+            None => return Err(ControlError::UnexpectedMessage.into()),
         };
         match open_rings(answer.descriptors) {
             Ok((stdout, stderr)) => Ok(Spawned { started, stdout, stderr }),
@@ -153,7 +153,7 @@ impl Sandbox {
     ) -> Result<(), RequestError> {
         let grace_ms = grace.map(|grace| grace.as_millis() as u64);
         let stop = Stop { terminal_id, cause: cause.into(), grace_ms };
-        match self.ask_done(Request::Stop(stop)).await {
+        match self.request_done(Request::Stop(stop)).await {
             Ok(()) | Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -161,14 +161,14 @@ impl Sandbox {
 
     /// Sends a signal to the command's process group.
     pub async fn signal(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
-        self.ask_done(Request::SendSignal(SendSignal { terminal_id, signal })).await
+        self.request_done(Request::SendSignal(SendSignal { terminal_id, signal })).await
     }
 
     /// Writes to the command's stdin, and closes it after that when `eof` says so.
     pub async fn write_stdin(&self, request: WriteStdin) -> Result<StdinWritten, ControlError> {
-        match self.control().ask(Request::WriteStdin(request)).await?.message {
+        match self.control().request(Request::WriteStdin(request)).await?.message {
             Message::StdinWritten(written) => Ok(written),
-            _ => Err(ControlError::Nonsense),
+            _ => Err(ControlError::UnexpectedMessage),
         }
     }
 
@@ -179,25 +179,27 @@ impl Sandbox {
 
     /// Tells the supervisor to forget an ended command. Sent, and not waited for: what it frees is the
     /// supervisor's own bookkeeping, since the processes and the group were gone before the end was reported.
-    pub async fn forget(&self, terminal_id: String) -> Result<(), ControlError> {
+    pub async fn release(&self, terminal_id: String) -> Result<(), ControlError> {
         self.control().send(Request::Release(Release { terminal_id })).await.map(drop)
     }
 
-    async fn ask_done(&self, request: Request) -> Result<(), RequestError> {
-        let Ok(answer) = timeout(ANSWER_LIMIT, self.control().ask(request)).await else {
-            return Err(ControlError::Silent.into());
+    async fn request_done(&self, request: Request) -> Result<(), RequestError> {
+        let Ok(answer) = timeout(ANSWER_TIMEOUT, self.control().request(request)).await else {
+            return Err(ControlError::TimedOut.into());
         };
         match answer?.message {
             Message::Done(done) if done.errno == 0 => Ok(()),
             Message::Done(done) => Err(RequestError::Errno(done.errno)),
-            _ => Err(ControlError::Nonsense.into()),
+            _ => Err(ControlError::UnexpectedMessage.into()),
         }
     }
 }
 
-fn open_rings(descriptors: Vec<OwnedFd>) -> Result<(ring::Reader, Option<ring::Reader>), SpawnRefused> {
+fn open_rings(
+    descriptors: Vec<OwnedFd>,
+) -> Result<(ring::RingReader, Option<ring::RingReader>), SpawnRefused> {
     let mut files = descriptors.into_iter();
-    let stdout = files.next().ok_or(ControlError::Nonsense)?;
-    let stdout = ring::Reader::open(stdout)?;
-    Ok((stdout, files.next().map(ring::Reader::open).transpose()?))
+    let stdout = files.next().ok_or(ControlError::UnexpectedMessage)?;
+    let stdout = ring::RingReader::open(stdout)?;
+    Ok((stdout, files.next().map(ring::RingReader::open).transpose()?))
 }

@@ -1,7 +1,7 @@
-//! Which folders may be a session's root, and opening them so that they stay the same.
+//! Which directories may be a session's root, and opening them so that they stay the same.
 //!
-//! Refuses whatever is not somebody's work: system folders, whole homes, the kernel's file systems, what governs the
-//! commands ([`super::governing`]), and folders of somebody else. Decides by descriptor, never twice by path.
+//! Refuses whatever is not somebody's work: system directories, whole homes, the kernel's file systems, what governs the
+//! commands ([`super::governing`]), and directories of somebody else. Decides by descriptor, never twice by path.
 
 use std::{
     io,
@@ -19,12 +19,12 @@ use nix::{
 };
 
 use super::{
-    governing::{Governing, GoverningError, Shown},
+    governing::{Governing, GoverningError, VisiblePath},
     spec::Root,
 };
 use crate::{policy::profile::Access, sys::rights::Rights};
 
-/// Why a folder cannot be a root.
+/// Why a directory cannot be a root.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     /// It does not begin with a slash, or has a NUL.
@@ -61,14 +61,14 @@ pub enum RootError {
         /// Who asked.
         caller: u32,
     },
-    /// Something else than a folder is there.
-    #[error("root {path:?} is not a folder")]
-    NotAFolder {
+    /// Something else than a directory is there.
+    #[error("root {path:?} is not a directory")]
+    NotADirectory {
         /// Without links.
         path: PathBuf,
     },
-    /// It holds, is, or lies in a folder of the system.
-    #[error("root {path:?} is, holds or lies in the system's folder {system:?}")]
+    /// It holds, is, or lies in a directory of the system.
+    #[error("root {path:?} is, holds or lies in the system's directory {system:?}")]
     System {
         /// Without links.
         path: PathBuf,
@@ -98,7 +98,7 @@ pub enum RootError {
     },
 }
 
-/// Folders that no root may be, hold, or lie in.
+/// Directories that no root may be, hold, or lie in.
 const SYSTEM: [&str; 17] = [
     "/usr",
     "/bin",
@@ -129,23 +129,23 @@ pub fn open(path: &Path, caller: &Rights, governing: &Governing) -> Result<Root,
         return Err(RootError::NotAbsolute { path: path.to_owned() });
     }
     let rights = |_| RootError::Rights { path: path.to_owned(), caller: caller.uid };
-    let (real, descriptor) = caller.exercise(|| find(path)).map_err(rights)??;
+    let (real, descriptor) = caller.run_with(|| find(path)).map_err(rights)??;
     let stat = fstat(&descriptor).map_err(|cause| RootError::Open { path: real.clone(), cause })?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
-        return Err(RootError::NotAFolder { path: real });
+        return Err(RootError::NotADirectory { path: real });
     }
     check_place(&real, &homes())?;
     if caller.uid != 0 && stat.st_uid != caller.uid {
         return Err(RootError::Foreign { path: real, owner: stat.st_uid, caller: caller.uid });
     }
     let root = Root { path: real, descriptor };
-    governing.check(&[shown(&root)]).map_err(RootError::Governing)?;
+    governing.check(&[visible(&root)]).map_err(RootError::Governing)?;
     Ok(root)
 }
 
 /// A root as what commands are shown: whether they may write is for their profile to say.
-pub fn shown(root: &Root) -> Shown<'_> {
-    Shown { path: &root.path, descriptor: root.descriptor.as_fd(), access: Access::Write }
+pub fn visible(root: &Root) -> VisiblePath<'_> {
+    VisiblePath { path: &root.path, descriptor: root.descriptor.as_fd(), access: Access::Write }
 }
 
 /// What a path leads to, and its name without links. `/proc/PID/root` and the like lead nowhere: what they are of this
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn system_folders_and_what_holds_them_or_lies_in_them_are_refused() {
+    fn system_directories_and_what_holds_them_or_lies_in_them_are_refused() {
         for path in [
             "/",
             "/usr",
@@ -246,26 +246,27 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_path_a_file_and_an_absent_folder_are_told_apart() {
+    fn a_relative_path_a_file_and_an_absent_directory_are_told_apart() {
         let caller = Rights::own();
         let open = |path: &str| open(Path::new(path), &caller, &Governing::default()).unwrap_err();
         assert!(matches!(open("work"), RootError::NotAbsolute { .. }));
-        assert!(matches!(open("/no/such/folder"), RootError::Find { .. }));
+        assert!(matches!(open("/no/such/directory"), RootError::Find { .. }));
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(matches!(open(file.path().to_str().unwrap()), RootError::NotAFolder { .. }));
+        assert!(matches!(open(file.path().to_str().unwrap()), RootError::NotADirectory { .. }));
     }
 
     #[test]
-    fn a_folder_of_another_user_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+    fn a_directory_of_another_user_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
         let me = nix::unistd::Uid::current().as_raw();
         let caller = Rights { uid: me + 77, gid: me + 77, groups: [].into() };
-        let open = || open(folder.path(), &caller, &Governing::default()).unwrap_err();
+        let open = || open(directory.path(), &caller, &Governing::default()).unwrap_err();
         if me != 0 {
             assert!(matches!(open(), RootError::Rights { .. }));
             return;
         }
-        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         assert!(matches!(open(), RootError::Foreign { owner, .. } if owner == me));
     }
 }

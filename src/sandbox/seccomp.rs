@@ -7,25 +7,25 @@
 //!
 //! The lists are by family: `conditional` looks at arguments, `absent` and `forbidden` at the number alone.
 
-mod absent;
 mod bytecode;
 mod conditional;
 mod forbidden;
+mod unimplemented;
 
 use libc::c_long;
 
-use bytecode::{ALLOW, Filter, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
+use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
 
 /// A machine that a filter can be made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub enum Arch {
     /// 64-bit x86.
     X86_64,
     /// 64-bit ARM.
     Aarch64,
 }
 
-impl Machine {
+impl Arch {
     /// The one that this program was built for, if it is known here.
     #[must_use]
     pub const fn native() -> Option<Self> {
@@ -56,14 +56,14 @@ impl Machine {
 
 /// The program: `struct sock_filter`s in native byte order, ready for seccomp(2).
 #[must_use]
-pub fn program(machine: Machine) -> Vec<u8> {
-    let mut filter = Filter::default();
+pub fn program(machine: Arch) -> Vec<u8> {
+    let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
     // Another machine's calls have other numbers, which this filter cannot judge.
     filter.push(JUMP_EQUAL, 1, 0, machine.audit_arch());
     filter.push(RETURN, 0, 0, KILL_PROCESS);
     filter.push(LOAD, 0, 0, OFFSET_NUMBER);
-    if machine == Machine::X86_64 {
+    if machine == Arch::X86_64 {
         // x32: the same calls under other numbers, and a history of holes.
         filter.push(JUMP_AT_LEAST, 0, 1, X32_BIT);
         filter.push(RETURN, 0, 0, errno(libc::EPERM));
@@ -74,7 +74,7 @@ pub fn program(machine: Machine) -> Vec<u8> {
     for rule in conditional::rules(machine) {
         filter.rule(&rule);
     }
-    for call in absent::calls(machine) {
+    for call in unimplemented::calls(machine) {
         filter.refuse(call, libc::ENOSYS);
     }
     for call in forbidden::calls(machine) {

@@ -13,10 +13,10 @@ pub enum SpawnFault {
     PermissionDenied,
     /// The interpreter that the file names cannot be had.
     BadInterpreter,
-    /// The working folder does not exist.
+    /// The working directory does not exist.
     CwdGone,
-    /// The working folder is no folder.
-    CwdNotAFolder,
+    /// The working directory is no directory.
+    CwdNotADirectory,
     /// Arguments and environment are longer than exec takes.
     ArgumentListTooLong,
     /// The sandbox, or the host, has no more processes, memory or descriptors to give.
@@ -51,7 +51,7 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
     match stage {
         Stage::Cwd => match errno {
             libc::ENOENT => SpawnFault::CwdGone,
-            libc::ENOTDIR => SpawnFault::CwdNotAFolder,
+            libc::ENOTDIR => SpawnFault::CwdNotADirectory,
             libc::EACCES | libc::EPERM => SpawnFault::PermissionDenied,
             _ => SpawnFault::CwdGone,
         },

@@ -8,9 +8,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::{
     output::ring::MAX_RETAINED_BYTES,
     policy::{
-        Order, Overflow, Stdin, Streams,
-        command::program::{FileId, Found, Way},
-        profile::{Demand, LimitRules},
+        ExecSpec, OverflowMode, StdinSource, StreamMode,
+        command::program::{FileId, PathStability, Resolved},
+        profile::{LimitRules, Requirement},
     },
     proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, Rlimit, Spawn},
 };
@@ -19,9 +19,9 @@ use crate::{
 const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
 /// What the gateway adds to what policy allowed. Holds secrets: nothing prints it.
-pub struct Provisions {
+pub struct SpawnExtras {
     /// What the next gateway is to know of the command.
-    pub keepsake: Bytes,
+    pub metadata: Bytes,
     /// Secrets, as `NAME=value`.
     pub secrets: Vec<Bytes>,
     /// Bytes that each ring holds beyond those that are retained: what stands before these says what in them is secret.
@@ -29,11 +29,11 @@ pub struct Provisions {
 }
 
 /// The request for one command.
-pub fn build(terminal_id: String, order: Order, provisions: Provisions) -> Spawn {
-    let Provisions { keepsake, secrets, margin_bytes } = provisions;
+pub fn build(terminal_id: String, order: ExecSpec, provisions: SpawnExtras) -> Spawn {
+    let SpawnExtras { metadata: keepsake, secrets, margin_bytes } = provisions;
     let ring_bytes = match order.overflow() {
-        Overflow::DropOldest => order.output_limit_bytes(),
-        Overflow::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
+        OverflowMode::DropOldest => order.output_limit_bytes(),
+        OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
     };
     let times = &order.profile().times;
     Spawn {
@@ -43,12 +43,12 @@ pub fn build(terminal_id: String, order: Order, provisions: Provisions) -> Spawn
         argv: argv(&order),
         env: order.env().iter().cloned().chain(secrets).collect(),
         cwd: order.cwd().as_str().to_owned(),
-        path: order.search_path().iter().map(|folder| text(folder)).collect(),
+        path: order.search_path().iter().map(|directory| text(directory)).collect(),
         limits: Some(limits(&order.profile().limits)),
         ring_bytes: ring_bytes.saturating_add(margin_bytes).min(MAX_RETAINED_BYTES.max(ring_bytes)),
-        split_output: order.streams() == Streams::Split,
-        open_stdin: order.stdin() == Stdin::Open,
-        block_when_full: order.overflow() == Overflow::Block,
+        split_output: order.streams() == StreamMode::Split,
+        open_stdin: order.stdin() == StdinSource::Open,
+        block_when_full: order.overflow() == OverflowMode::Block,
         time_limit_ms: order.time_limit().map_or(0, whole_millis),
         idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
         kill_grace_ms: millis(order.kill_grace()),
@@ -59,20 +59,20 @@ pub fn build(terminal_id: String, order: Order, provisions: Provisions) -> Spawn
 
 /// What may be executed, and nothing else. A name is looked for again by nobody: it has become the path by which
 /// policy found its file.
-fn judged(order: &Order) -> Option<Judged> {
-    let file = match order.judged() {
-        Found::File(file) => file,
-        Found::Missing => return Some(Judged::default()),
-        Found::Builtin | Found::Unknown => return None,
+fn judged(order: &ExecSpec) -> Option<Judged> {
+    let file = match order.resolved() {
+        Resolved::File(file) => file,
+        Resolved::Missing => return Some(Judged::default()),
+        Resolved::Builtin | Resolved::Unknown => return None,
     };
     let interpreters = order.interpreters().iter().map(|interpreter| match &interpreter.file {
-        Found::File(file) => JudgedFile { path: interpreter.path.clone(), ..judged_file(file) },
+        Resolved::File(file) => JudgedFile { path: interpreter.path.clone(), ..judged_file(file) },
         // No file has the inode 0: one that appears is not executed.
-        Found::Missing => {
+        Resolved::Missing => {
             let identity = Some(FileIdentity::default());
             JudgedFile { path: interpreter.path.clone(), identity, settled: false }
         }
-        Found::Builtin | Found::Unknown => {
+        Resolved::Builtin | Resolved::Unknown => {
             JudgedFile { path: interpreter.path.clone(), identity: None, settled: false }
         }
     });
@@ -82,16 +82,16 @@ fn judged(order: &Order) -> Option<Judged> {
 fn judged_file(file: &FileId) -> JudgedFile {
     let FileId { device, inode, changed_nanos: changed_ns, .. } = *file;
     JudgedFile {
-        path: file.found_at.clone(),
+        path: file.lookup_path.clone(),
         identity: Some(FileIdentity { device, inode, changed_ns }),
-        settled: file.way == Way::Settled,
+        settled: file.stability == PathStability::Fixed,
     }
 }
 
 /// Of a script whose interpreter is executed in its place, what execve(2) makes of it: the interpreter and its
 /// argument, the script, the script's own arguments.
-fn argv(order: &Order) -> Vec<Bytes> {
-    let (Some(file), false) = (order.judged_file(), order.interpreters().is_empty()) else {
+fn argv(order: &ExecSpec) -> Vec<Bytes> {
+    let (Some(file), false) = (order.resolved_file(), order.interpreters().is_empty()) else {
         return order.argv().to_vec();
     };
     let mut argv = Vec::new();
@@ -99,7 +99,7 @@ fn argv(order: &Order) -> Vec<Bytes> {
         argv.push(interpreter.path.clone().into());
         argv.extend(interpreter.argument.clone().map(Bytes::from));
     }
-    argv.push(file.found_at.clone().into());
+    argv.push(file.lookup_path.clone().into());
     argv.extend(order.argv().iter().skip(1).cloned());
     argv
 }
@@ -112,7 +112,7 @@ fn limits(rules: &LimitRules) -> Limits {
         pids: leaf.pids,
         cpu_millis: leaf.cpu_millis,
         rlimits: rlimits(rules),
-        require: rules.demand == Demand::Require,
+        require: rules.demand == Requirement::Require,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::policy::profile::{Network, Profile};
 /// A sandbox to launch.
 #[derive(Debug)]
 pub struct SandboxSpec {
-    /// `sbx_` and a ulid. Names its folders and cgroups.
+    /// `sbx_` and a ulid. Names its directories and cgroups.
     pub id: String,
     /// The profile's name, for reports.
     pub profile_name: String,
@@ -27,7 +27,7 @@ pub struct SandboxSpec {
     /// What none of it may reach.
     pub governing: Arc<Governing>,
     /// Whose it is.
-    pub holder: Holder,
+    pub assignment: SandboxAssignment,
     /// Whether it ends with the control connection (an embedded gateway's), or waits for the next one.
     pub die_with_gateway: bool,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
@@ -36,26 +36,26 @@ pub struct SandboxSpec {
 
 /// Whose a sandbox is, for the gateway that finds it after this one.
 #[derive(Debug, Clone, Default)]
-pub struct Holder {
+pub struct SandboxAssignment {
     /// The session.
     pub session_id: String,
     /// Of the profile as it is now: a changed one of the same name is another.
     pub confinement: u64,
     /// Who else uses it.
-    pub tenancy: Tenancy,
+    pub sharing: Sharing,
 }
 
 /// Whose a sandbox is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Tenancy {
+pub enum Sharing {
     /// Of all terminals of the session with that profile and network.
     #[default]
     Shared,
     /// Of one terminal, and ends with it.
-    Sole,
+    Exclusive,
 }
 
-/// A folder of the host that the sandbox shows at the same place.
+/// A directory of the host that the sandbox shows at the same place.
 #[derive(Debug)]
 pub struct Root {
     /// Absolute, without links.
@@ -79,5 +79,5 @@ pub struct Shortfall {
     /// Which one, by its name in [`super::host::Host::protections`].
     pub protection: Cow<'static, str>,
     /// Why not, for people.
-    pub why: String,
+    pub reason: String,
 }

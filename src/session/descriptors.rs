@@ -12,23 +12,23 @@ use std::{
 use super::Principal;
 
 /// One principal has at most this part of the gateway's descriptors.
-const PRINCIPAL_PART: u64 = 4;
+const PRINCIPAL_SHARE_DIVISOR: u64 = 4;
 /// Root and the gateway's own user have this part.
-const TRUSTED_PART: u64 = 2;
-/// While all hold more than this part, a principal has only [`FEW_PART`].
-const CROWDED_PART: u64 = 2;
-const FEW_PART: u64 = 32;
+const TRUSTED_SHARE_DIVISOR: u64 = 2;
+/// While all hold more than this part, a principal has only [`MINIMUM_SHARE_DIVISOR`].
+const CROWDED_SHARE_DIVISOR: u64 = 2;
+const MINIMUM_SHARE_DIVISOR: u64 = 32;
 
 /// The books.
 #[derive(Debug)]
-pub struct Descriptors {
+pub struct DescriptorQuota {
     own_uid: u32,
-    most: u64,
-    held: Mutex<Books>,
+    max: u64,
+    usage: Mutex<DescriptorUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct DescriptorUsage {
     all: u64,
     principals: HashMap<Principal, u64>,
 }
@@ -36,72 +36,81 @@ struct Books {
 /// The principal holds as many as it may now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("sessions and terminals of one principal may hold {0} of the gateway's descriptors now")]
-pub struct DescriptorsReached(pub u64);
+pub struct DescriptorQuotaReached(pub u64);
 
-impl Descriptors {
+impl DescriptorQuota {
     /// Of a gateway of this user that may have so many open.
-    pub fn new(own_uid: u32, most: u64) -> Arc<Self> {
-        Arc::new(Self { own_uid, most, held: Mutex::default() })
+    pub fn new(own_uid: u32, max: u64) -> Arc<Self> {
+        Arc::new(Self { own_uid, max, usage: Mutex::default() })
     }
 
     /// Takes so many of this principal's.
     ///
     /// # Errors
-    /// [`DescriptorsReached`].
-    pub fn take(self: &Arc<Self>, principal: Principal, count: u64) -> Result<Held, DescriptorsReached> {
-        let mut books = self.lock();
-        let own = books.principals.get(&principal).copied().unwrap_or(0);
+    /// [`DescriptorQuotaReached`].
+    pub fn reserve(
+        self: &Arc<Self>,
+        principal: Principal,
+        count: u64,
+    ) -> Result<DescriptorReservation, DescriptorQuotaReached> {
+        let mut usage = self.lock();
+        let own = usage.principals.get(&principal).copied().unwrap_or(0);
         let is_trusted = principal.uid == 0 || principal.uid == self.own_uid;
-        let part = if is_trusted {
-            TRUSTED_PART
-        } else if books.all + count > self.most / CROWDED_PART {
-            FEW_PART
+        let divisor = if is_trusted {
+            TRUSTED_SHARE_DIVISOR
+        } else if usage.all + count > self.max / CROWDED_SHARE_DIVISOR {
+            MINIMUM_SHARE_DIVISOR
         } else {
-            PRINCIPAL_PART
+            PRINCIPAL_SHARE_DIVISOR
         };
-        let bound = self.most / part;
-        if own + count > bound {
-            return Err(DescriptorsReached(bound));
+        let max = self.max / divisor;
+        if own + count > max {
+            return Err(DescriptorQuotaReached(max));
         }
-        Ok(self.enter(&mut books, principal, count))
+        Ok(self.add(&mut usage, principal, count))
     }
 
     /// Takes them whatever the bounds say: they are held already.
-    pub fn take_anyway(self: &Arc<Self>, principal: Principal, count: u64) -> Held {
-        self.enter(&mut self.lock(), principal, count)
+    pub fn reserve_unchecked(self: &Arc<Self>, principal: Principal, count: u64) -> DescriptorReservation {
+        self.add(&mut self.lock(), principal, count)
     }
 
-    fn enter(self: &Arc<Self>, books: &mut Books, principal: Principal, count: u64) -> Held {
-        books.all += count;
-        *books.principals.entry(principal).or_default() += count;
-        Held { descriptors: self.clone(), principal, count }
+    fn add(
+        self: &Arc<Self>,
+        usage: &mut DescriptorUsage,
+        principal: Principal,
+        count: u64,
+    ) -> DescriptorReservation {
+        usage.all += count;
+        *usage.principals.entry(principal).or_default() += count;
+        DescriptorReservation { quota: self.clone(), principal, count }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Books> {
-        self.held.lock().expect("no code panics while it holds the descriptors' books")
+    fn lock(&self) -> MutexGuard<'_, DescriptorUsage> {
+        self.usage.lock().expect("no code panics while it holds the descriptors' books")
     }
 }
 
 /// Descriptors of one principal, until it is dropped.
 #[derive(Debug)]
 #[must_use = "what is dropped is given back"]
-pub struct Held {
-    descriptors: Arc<Descriptors>,
+pub struct DescriptorReservation {
+    quota: Arc<DescriptorQuota>,
     principal: Principal,
     count: u64,
 }
 
-impl Drop for Held {
+impl Drop for DescriptorReservation {
     fn drop(&mut self) {
-        let mut books = self.descriptors.lock();
-        books.all -= self.count;
-        let own = books.principals.get_mut(&self.principal);
+        let mut usage = self.quota.lock();
+        usage.all -= self.count;
+        let own = usage.principals.get_mut(&self.principal);
         let left = own.map_or(0, |own| {
             *own -= self.count;
             *own
         });
         if left == 0 {
-            books.principals.remove(&self.principal);
+            usage.principals.remove(&self.principal);
         }
     }
 }
@@ -115,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn a_principal_has_its_part_and_whoever_holds_little_always_gets_some() {
-        let descriptors = Descriptors::new(7, 1_000);
-        let first = descriptors.take(of(1), 250).unwrap();
-        assert_eq!(descriptors.take(of(1), 1).unwrap_err(), DescriptorsReached(250));
-        let second = descriptors.take(of(2), 250).unwrap();
-        assert_eq!(descriptors.take(of(3), 32).unwrap_err(), DescriptorsReached(31), "it is crowded");
-        let mut held: Vec<_> = (10..20).map(|uid| descriptors.take(of(uid), 31).unwrap()).collect();
-        held.push(descriptors.take(of(7), 500).unwrap());
+    fn a_principal_has_its_share_and_one_that_holds_little_always_gets_some() {
+        let descriptors = DescriptorQuota::new(7, 1_000);
+        let first = descriptors.reserve(of(1), 250).unwrap();
+        assert_eq!(descriptors.reserve(of(1), 1).unwrap_err(), DescriptorQuotaReached(250));
+        let second = descriptors.reserve(of(2), 250).unwrap();
+        assert_eq!(descriptors.reserve(of(3), 32).unwrap_err(), DescriptorQuotaReached(31), "it is crowded");
+        let mut held: Vec<_> = (10..20).map(|uid| descriptors.reserve(of(uid), 31).unwrap()).collect();
+        held.push(descriptors.reserve(of(7), 500).unwrap());
         drop((first, second));
-        assert!(descriptors.take(of(2), 10).is_ok());
+        assert!(descriptors.reserve(of(2), 10).is_ok());
         drop(held);
         assert_eq!(descriptors.lock().all, 0);
         assert!(descriptors.lock().principals.is_empty());

@@ -3,20 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod descriptors;
-mod folders;
+mod directories;
 mod id;
-mod keeping;
 mod principal;
 mod registry;
 mod sandboxes;
-#[expect(clippy::module_inception, reason = "the folder is about sessions, the file about one")]
+#[expect(clippy::module_inception, reason = "the directory is about sessions, the file about one")]
 mod session;
+mod store;
 
-pub use descriptors::{Descriptors, DescriptorsReached, Held as HeldDescriptors};
-pub use folders::LeadsOut;
+pub use descriptors::{DescriptorQuota, DescriptorQuotaReached, DescriptorReservation as HeldDescriptors};
+pub use directories::EscapesRoot;
 pub use id::{SessionId, parse_ulid};
-pub use keeping::{Keeping, RestoreError};
 pub use principal::{Peer, Principal};
-pub use registry::{HOST_LIMIT, NewSession, OpenError, Opened, Restored, Sessions};
-pub use sandboxes::{Origin, Site};
-pub use session::{Closing, Entered, Lifetime, Session};
+pub use registry::{FILESYSTEM_TIMEOUT, NewSession, OpenError, Opened, RestoredSessions, Sessions};
+pub use sandboxes::{LaunchContext, SandboxOrigin};
+pub use session::{Closing, Lifetime, Session, SessionGuard};
+pub use store::{Persistence, RestoreError};

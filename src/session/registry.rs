@@ -10,14 +10,15 @@ use std::{
 };
 
 use super::{
-    Descriptors, DescriptorsReached, Keeping, Lifetime, Peer, Principal, RestoreError, Session, SessionId,
-    keeping,
+    DescriptorQuota, DescriptorQuotaReached, Lifetime, Peer, Persistence, Principal, RestoreError, Session,
+    SessionId,
     sandboxes::Sandboxes,
-    session::{Gate, rebase},
+    session::{CloseBarrier, rebase},
+    store,
 };
 use crate::{
     failpoint,
-    policy::{AbsPath, Denial, PolicySet, environment::Entry, judge_session},
+    policy::{AbsPath, Denial, PolicySet, check_session, environment::EnvEntry},
     pool::{Pool, PoolError},
     proto::state::SessionRecord,
     sandbox::{
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
-pub const HOST_LIMIT: Duration = Duration::from_secs(5);
+pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Descriptors that a session holds beside one for each root: its sandbox's control connection, processes, groups and
 /// files, and its owner's process.
@@ -42,7 +43,7 @@ pub struct NewSession {
     /// Absent: the first root.
     pub cwd: Option<AbsPath>,
     /// No name twice.
-    pub env: Vec<Entry>,
+    pub env: Vec<EnvEntry>,
     /// As the caller gave them.
     pub labels: BTreeMap<String, String>,
     /// Absent: the policy's default.
@@ -63,7 +64,7 @@ pub enum OpenError {
     #[error("roots[{0}]")]
     Root(usize, #[source] RootError),
     /// A root's own name, without links, is no text.
-    #[error("roots[{0}] leads to a folder whose name is not text")]
+    #[error("roots[{0}] leads to a directory whose name is not text")]
     RootName(usize),
     /// The session is to end with its owner's process, and the kernel does not tell which one that is.
     #[error("the calling process is not known, so the session cannot end with it")]
@@ -76,16 +77,16 @@ pub enum OpenError {
     Governing(GoverningError),
     /// It cannot be written down, and so would not outlive this gateway.
     #[error("the session cannot be kept")]
-    Keep(#[source] std::io::Error),
+    StateUnwritable(#[source] std::io::Error),
     /// Its roots could not be looked at in time.
     #[error("the roots cannot be opened")]
-    Host(#[from] PoolError),
+    Filesystem(#[from] PoolError),
     /// The principal has as many sessions as it may.
     #[error("{0} sessions are open, the most that one principal may have")]
     TooMany(u32),
     /// The principal's sessions and terminals hold as many of the gateway's descriptors as they may.
     #[error(transparent)]
-    Descriptors(#[from] DescriptorsReached),
+    Descriptors(#[from] DescriptorQuotaReached),
 }
 
 /// What opening did.
@@ -94,7 +95,7 @@ pub enum Opened {
     /// A new session.
     New(Arc<Session>),
     /// The session that the same request had opened before.
-    Before(Arc<Session>),
+    Existing(Arc<Session>),
 }
 
 /// The table of sessions.
@@ -102,16 +103,16 @@ pub enum Opened {
 pub struct Sessions {
     state: PathBuf,
     governing: Arc<Governing>,
-    keeping: Keeping,
+    persistence: Persistence,
     per_principal_max: u32,
     pool: Arc<Pool>,
-    descriptors: Arc<Descriptors>,
-    table: Mutex<Table>,
-    turns: Mutex<HashMap<Principal, Arc<tokio::sync::Mutex<()>>>>,
+    descriptors: Arc<DescriptorQuota>,
+    table: Mutex<SessionTable>,
+    creation_locks: Mutex<HashMap<Principal, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SessionTable {
     by_id: BTreeMap<SessionId, Arc<Session>>,
     by_request: HashMap<(Principal, String), SessionId>,
 }
@@ -121,28 +122,29 @@ impl Sessions {
     pub fn new(
         state: PathBuf,
         governing: Arc<Governing>,
-        keeping: Keeping,
+        persistence: Persistence,
         per_principal_max: u32,
         pool: Arc<Pool>,
-        descriptors: Arc<Descriptors>,
+        descriptors: Arc<DescriptorQuota>,
     ) -> Self {
-        let (table, turns) = (Mutex::default(), Mutex::default());
-        Self { state, governing, keeping, per_principal_max, pool, descriptors, table, turns }
+        let (table, creation_locks) = (Mutex::default(), Mutex::default());
+        Self { state, governing, persistence, per_principal_max, pool, descriptors, table, creation_locks }
     }
 
     /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
     /// make none, with why not. Blocks.
     ///
     /// # Errors
-    /// When the folder cannot be read.
-    pub fn restore(&self) -> std::io::Result<Restored> {
-        let (mut restored, mut hung) = (Restored::default(), HashSet::new());
-        for name in keeping::names(&self.state)? {
-            match keeping::read(&self.state, &name, &self.governing, &mut hung) {
+    /// When the directory cannot be read.
+    pub fn restore(&self) -> std::io::Result<RestoredSessions> {
+        let (mut restored, mut hung) = (RestoredSessions::default(), HashSet::new());
+        for name in store::names(&self.state)? {
+            match store::read(&self.state, &name, &self.governing, &mut hung) {
                 Ok(session) => {
-                    let held = self.descriptors.take_anyway(session.principal, descriptors_of(&session));
+                    let descriptors =
+                        self.descriptors.reserve_unchecked(session.principal, descriptor_count(&session));
                     // It was made just now.
-                    let _ = session.descriptors.set(held);
+                    let _ = session.descriptors.set(descriptors);
                     restored.sessions.push(self.lock().insert(Arc::new(session)));
                 }
                 Err(error) => restored.refused.push((name, error)),
@@ -161,11 +163,11 @@ impl Sessions {
         peer: &Peer,
         new: NewSession,
     ) -> Result<Opened, OpenError> {
-        if let Some(session) = self.opened_before(peer.principal, new.request_id.as_deref()) {
-            return Ok(Opened::Before(session));
+        if let Some(session) = self.find_existing(peer.principal, new.request_id.as_deref()) {
+            return Ok(Opened::Existing(session));
         }
         let mut generation = self.governing.generation();
-        let (session, written) = self.look_at(policy.clone(), peer.clone(), new).await?;
+        let (session, record) = self.prepare_on_pool(policy.clone(), peer.clone(), new).await?;
         // Who changes what governs looks at the sessions of this table afterwards: a session that was checked before is
         // checked again before it is in the table.
         let mut table = loop {
@@ -179,22 +181,22 @@ impl Sessions {
             let (checked, governing) = (session.clone(), self.governing.clone());
             let check = move || checked.check_roots(&governing);
             let uid = peer.principal.uid;
-            self.pool.run(uid, HOST_LIMIT, check).await?.map_err(OpenError::Governing)?;
+            self.pool.run(uid, FILESYSTEM_TIMEOUT, check).await?.map_err(OpenError::Governing)?;
         };
         // Another request with the same id may have been faster.
-        if let Some(first) = table.opened_before(peer.principal, session.request_id.as_deref()) {
-            return Ok(Opened::Before(first));
+        if let Some(first) = table.find_existing(peer.principal, session.request_id.as_deref()) {
+            return Ok(Opened::Existing(first));
         }
         let open = table.by_id.values().filter(|other| other.principal == peer.principal).count();
         if open >= self.per_principal_max as usize {
             return Err(OpenError::TooMany(self.per_principal_max));
         }
-        let held = self.descriptors.take(peer.principal, descriptors_of(&session))?;
+        let descriptors = self.descriptors.reserve(peer.principal, descriptor_count(&session))?;
         // Nobody else has this session yet.
-        let _ = session.descriptors.set(held);
+        let _ = session.descriptors.set(descriptors);
         // Under the lock, so that of two requests with one id only one writes: some microseconds, without a sync.
-        if let Some(written) = written {
-            keeping::write(&self.state, &written).map_err(OpenError::Keep)?;
+        if let Some(written) = record {
+            store::write(&self.state, &written).map_err(OpenError::StateUnwritable)?;
             failpoint::reach("session.kept");
         }
         table.insert(session.clone());
@@ -204,22 +206,22 @@ impl Sessions {
     }
 
     /// All that is asked of file systems that a caller has chosen, in the caller's places of the pool.
-    async fn look_at(
+    async fn prepare_on_pool(
         &self,
         policy: Arc<PolicySet>,
         peer: Peer,
         new: NewSession,
     ) -> Result<(Arc<Session>, Option<SessionRecord>), OpenError> {
-        let (governing, keeping, uid) = (self.governing.clone(), self.keeping, peer.principal.uid);
+        let (governing, keeping, uid) = (self.governing.clone(), self.persistence, peer.principal.uid);
         let look = move || {
             let session = prepare(&policy, &governing, &peer, new)?;
             let written = match keeping {
-                Keeping::InFiles => Some(keeping::record_of(&session).map_err(OpenError::Keep)?),
-                Keeping::InMemory => None,
+                Persistence::InFiles => Some(store::to_record(&session).map_err(OpenError::StateUnwritable)?),
+                Persistence::InMemory => None,
             };
             Ok((Arc::new(session), written))
         };
-        self.pool.run(uid, HOST_LIMIT, look).await?
+        self.pool.run(uid, FILESYSTEM_TIMEOUT, look).await?
     }
 
     /// The caller's session of that id. `None` for a malformed, unknown or foreign one, without a difference.
@@ -234,13 +236,13 @@ impl Sessions {
     }
 
     /// Held by a request of this principal that may come again, until it is known what became of it.
-    pub async fn turn(&self, principal: Principal) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().expect("no code panics while it holds the turns");
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry(principal).or_default().clone()
+    pub async fn creation_lock(&self, principal: Principal) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.creation_locks.lock().expect("no code panics while it holds the turns");
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(principal).or_default().clone()
         };
-        turn.lock_owned().await
+        lock.lock_owned().await
     }
 
     /// How many there are.
@@ -260,31 +262,31 @@ impl Sessions {
         if let Some(request_id) = &session.request_id {
             table.by_request.remove(&(session.principal, request_id.clone()));
         }
-        if self.keeping == Keeping::InFiles {
-            keeping::remove(&self.state, session.id);
+        if self.persistence == Persistence::InFiles {
+            store::remove(&self.state, session.id);
         }
         tracing::info!(session.id = %session.id, "session closed");
     }
 
-    fn opened_before(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
-        self.lock().opened_before(principal, request_id)
+    fn find_existing(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
+        self.lock().find_existing(principal, request_id)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SessionTable> {
         self.table.lock().expect("no code panics while it holds the table of sessions")
     }
 }
 
 /// What came of the files of a gateway's sessions.
 #[derive(Debug, Default)]
-pub struct Restored {
+pub struct RestoredSessions {
     /// Open again.
     pub sessions: Vec<Arc<Session>>,
     /// Left as they are: the files' names, and why.
     pub refused: Vec<(String, RestoreError)>,
 }
 
-impl Table {
+impl SessionTable {
     fn insert(&mut self, session: Arc<Session>) -> Arc<Session> {
         if let Some(request_id) = session.request_id.clone() {
             self.by_request.insert((session.principal, request_id), session.id);
@@ -293,13 +295,13 @@ impl Table {
         session
     }
 
-    fn opened_before(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
+    fn find_existing(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
         let id = self.by_request.get(&(principal, request_id?.to_owned()))?;
         self.by_id.get(id).cloned()
     }
 }
 
-fn descriptors_of(session: &Session) -> u64 {
+fn descriptor_count(session: &Session) -> u64 {
     SESSION_DESCRIPTORS + session.roots.len() as u64
 }
 
@@ -326,7 +328,7 @@ fn prepare(
         Some(cwd) => rebase(cwd, &new.roots, &roots),
         None => roots[0].clone(),
     };
-    let profile = judge_session(policy, new.profile.as_deref(), &roots, &cwd, &new.env)?;
+    let profile = check_session(policy, new.profile.as_deref(), &roots, &cwd, &new.env)?;
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,
@@ -344,13 +346,13 @@ fn prepare(
         owner_process: match new.lifetime {
             Lifetime::Explicit => None,
             Lifetime::OwnerProcess => {
-                keeping::mark_owner(peer.process.as_deref()).map_err(OpenError::Keep)?
+                store::mark_owner(peer.process.as_deref()).map_err(OpenError::StateUnwritable)?
             }
         },
         created_at: SystemTime::now(),
         request_id: new.request_id,
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
-        gate: Gate::default(),
+        close_barrier: CloseBarrier::default(),
     })
 }

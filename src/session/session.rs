@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{HeldDescriptors, Principal, SessionId, sandboxes::Sandboxes};
 use crate::{
-    policy::{AbsPath, environment::Entry},
+    policy::{AbsPath, environment::EnvEntry},
     sandbox::{
         governing::{Governing, GoverningError},
         roots,
         spec::{Owner, Root},
     },
-    sys::{process::ProcessMark, rights::Rights},
+    sys::{process::ProcessIdentity, rights::Rights},
 };
 
 /// When a session ends by itself.
@@ -44,16 +44,16 @@ pub struct Session {
     pub rights: Rights,
     /// Where its commands may work.
     pub roots: Arc<[AbsPath]>,
-    /// The same folders as the caller named them: links may have led to them.
+    /// The same directories as the caller named them: links may have led to them.
     pub(super) named_roots: Vec<AbsPath>,
-    /// The same folders, opened when the session was, or when this gateway found it.
+    /// The same directories, opened when the session was, or when this gateway found it.
     pub(super) root_descriptors: Vec<Root>,
     /// Those that were not there any more when this gateway found the session: no new sandbox can show them.
     pub(super) lost_roots: Vec<AbsPath>,
     /// Where its commands start.
     pub cwd: AbsPath,
     /// Its commands' environment.
-    pub env: Arc<[Entry]>,
+    pub env: Arc<[EnvEntry]>,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
     /// The default profile of its terminals, by name.
@@ -61,7 +61,7 @@ pub struct Session {
     /// When it ends by itself.
     pub lifetime: Lifetime,
     /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
-    pub(super) owner_process: Option<ProcessMark>,
+    pub(super) owner_process: Option<ProcessIdentity>,
     /// When it was opened.
     pub created_at: SystemTime,
     /// The request that opened it, where the caller gave an id.
@@ -70,18 +70,18 @@ pub struct Session {
     pub sandboxes: Sandboxes,
     /// What it holds of the gateway's descriptors.
     pub(super) descriptors: OnceLock<HeldDescriptors>,
-    pub(super) gate: Gate,
+    pub(super) close_barrier: CloseBarrier,
 }
 
 impl Session {
-    /// A folder that the caller named, with a root's own name in place of the one that the caller has for it.
-    pub fn resolve(&self, folder: &AbsPath) -> AbsPath {
-        rebase(folder, &self.named_roots, &self.roots)
+    /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
+    pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
+        rebase(directory, &self.named_roots, &self.roots)
     }
 
     /// Refuses roots that reach what governs commands.
     pub fn check_roots(&self, governing: &Governing) -> Result<(), GoverningError> {
-        governing.check(&self.root_descriptors.iter().map(roots::shown).collect::<Vec<_>>())
+        governing.check(&self.root_descriptors.iter().map(roots::visible).collect::<Vec<_>>())
     }
 
     /// Its roots that are there.
@@ -90,21 +90,21 @@ impl Session {
     }
 
     /// Comes in to create something; refused when the closing has begun.
-    pub fn enter(self: &Arc<Self>) -> Option<Entered> {
-        let mut inside = self.gate.inside();
+    pub fn enter(self: &Arc<Self>) -> Option<SessionGuard> {
+        let mut inside = self.close_barrier.state();
         if inside.closing {
             return None;
         }
-        inside.count += 1;
-        Some(Entered(self.clone()))
+        inside.guards += 1;
+        Some(SessionGuard(self.clone()))
     }
 
     /// Lets nobody in any more, and waits until those inside have left. The first who calls this is to do the
     /// closing; the others may wait for [`Session::closed`].
-    pub async fn shut_gate(&self) -> Closing {
+    pub async fn begin_close(&self) -> Closing {
         let role = {
-            let mut inside = self.gate.inside();
-            self.gate.shut.cancel();
+            let mut inside = self.close_barrier.state();
+            self.close_barrier.shut.cancel();
             if std::mem::replace(&mut inside.closing, true) {
                 Closing::AlreadyUnderWay
             } else {
@@ -112,27 +112,27 @@ impl Session {
             }
         };
         loop {
-            let left = self.gate.left.notified();
-            if self.gate.inside().count == 0 {
+            let dropped = self.close_barrier.guard_dropped.notified();
+            if self.close_barrier.state().guards == 0 {
                 return role;
             }
-            left.await;
+            dropped.await;
         }
     }
 
     /// Waits until the closing has begun.
-    pub async fn closing(&self) {
-        self.gate.shut.cancelled().await;
+    pub async fn wait_closing(&self) {
+        self.close_barrier.shut.cancelled().await;
     }
 
     /// Says that nothing is left.
     pub fn mark_closed(&self) {
-        self.gate.closed.cancel();
+        self.close_barrier.closed.cancel();
     }
 
     /// Waits until nothing is left.
-    pub async fn closed(&self) {
-        self.gate.closed.cancelled().await;
+    pub async fn wait_closed(&self) {
+        self.close_barrier.closed.cancelled().await;
     }
 }
 
@@ -146,41 +146,41 @@ pub enum Closing {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Gate {
-    inside: Mutex<Inside>,
-    left: Notify,
+pub(super) struct CloseBarrier {
+    state: Mutex<BarrierState>,
+    guard_dropped: Notify,
     shut: CancellationToken,
     closed: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct BarrierState {
     closing: bool,
-    count: u32,
+    guards: u32,
 }
 
-impl Gate {
-    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
-        self.inside.lock().expect("no code panics while it holds a session's gate")
+impl CloseBarrier {
+    fn state(&self) -> std::sync::MutexGuard<'_, BarrierState> {
+        self.state.lock().expect("no code panics while it holds a session's gate")
     }
 }
 
 /// Somebody who creates something in a session. The closing waits for them.
 #[derive(Debug)]
-pub struct Entered(Arc<Session>);
+pub struct SessionGuard(Arc<Session>);
 
-impl Drop for Entered {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.0.gate.inside().count -= 1;
-        self.0.gate.left.notify_waiters();
+        self.0.close_barrier.state().guards -= 1;
+        self.0.close_barrier.guard_dropped.notify_waiters();
     }
 }
 
-/// `folder` with the first of the `named` roots that holds it replaced by its real name.
-pub(super) fn rebase(folder: &AbsPath, named: &[AbsPath], real: &[AbsPath]) -> AbsPath {
-    if real.iter().any(|root| folder.is_within(root)) {
-        return folder.clone();
+/// `directory` with the first of the `named` roots that holds it replaced by its real name.
+pub(super) fn rebase(directory: &AbsPath, named: &[AbsPath], real: &[AbsPath]) -> AbsPath {
+    if real.iter().any(|root| directory.is_within(root)) {
+        return directory.clone();
     }
-    let moved = named.iter().zip(real).find_map(|(named, real)| folder.rebase(named, real));
-    moved.unwrap_or_else(|| folder.clone())
+    let moved = named.iter().zip(real).find_map(|(named, real)| directory.rebase(named, real));
+    moved.unwrap_or_else(|| directory.clone())
 }

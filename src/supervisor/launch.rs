@@ -13,13 +13,13 @@ use std::{
 use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
 use prost::Message;
 
-use super::setup::{self, Descriptors, StageError};
+use super::setup::{self, PlanDescriptors, StageError};
 use crate::{
     proto::supervisor::{
         Identity, LaunchResult, Launched, SandboxPlan, Stage, launch_result::Result as Answer,
     },
     sys::{
-        credentials::AnotherOwner,
+        credentials::UsernsOwner,
         fdpass::{self, FrameReceiver},
         file, loopback,
         namespace::{self, Cloned, IdPair, Parent},
@@ -30,14 +30,17 @@ use crate::{
 
 /// Serves one launch and ends. The new supervisor never returns from here either.
 pub fn main() -> ! {
-    let Some(socket) = file::take_stdin() else { exit(EXIT_NO_SOCKET) };
+    let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
     // While nobody waits. Whatever the gateway is protected with is not for what it starts.
     let scored = oom::become_supervisor().map_err(StageError::of_step(Stage::Identity, OOM_SCORE));
-    let network = NetworkAhead::make();
+    let network = PreparedNetwork::make();
     let result = scored
         .and_then(|()| receive_plan(&socket))
         .and_then(|(plan, descriptors)| launch(&plan, descriptors, network))
-        .unwrap_or_else(|failure| Launch { answer: Answer::Failure(failure.into()), supervisor: None });
+        .unwrap_or_else(|failure| LaunchOutcome {
+            answer: Answer::Failure(failure.into()),
+            supervisor: None,
+        });
     exit(answer(&socket, result))
 }
 
@@ -50,7 +53,7 @@ const EXIT_NOT_ANSWERED: i32 = 71;
 const EXIT_NO_NETWORK: i32 = 73;
 
 /// The answer, and the supervisor whenever one was made: even a failed one must be reaped by the gateway.
-struct Launch {
+struct LaunchOutcome {
     answer: Answer,
     supervisor: Option<OwnedFd>,
 }
@@ -72,14 +75,14 @@ fn receive_plan(socket: &OwnedFd) -> Result<(SandboxPlan, Vec<OwnedFd>), StageEr
 fn launch(
     plan: &SandboxPlan,
     descriptors: Vec<OwnedFd>,
-    network: Option<NetworkAhead>,
-) -> Result<Launch, StageError> {
+    network: Option<PreparedNetwork>,
+) -> Result<LaunchOutcome, StageError> {
     let identity = plan.identity.as_ref().ok_or(StageError::new(Stage::Plan, Errno::EINVAL))?;
-    let mut descriptors = Descriptors::sort(plan, descriptors)?;
+    let mut descriptors = PlanDescriptors::from_plan(plan, descriptors)?;
     if identity.privileged {
-        setup::mounts::prepare_detached(plan, identity, &mut descriptors)?;
+        setup::mounts::detach_sources(plan, identity, &mut descriptors)?;
     }
-    descriptors.seats = setup::cgroups::open_seats(&descriptors)?;
+    descriptors.v1_join_fds = setup::cgroups::open_v1_join_fds(&descriptors)?;
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
@@ -92,12 +95,12 @@ fn launch(
         Cloned::Parent { pid, pidfd } => {
             drop((permission, report));
             let seated = match birthplace {
-                Birthplace::Own => Ok(()),
-                Birthplace::Launchers => setup::cgroups::seat(&descriptors, pid),
+                InitialCgroup::Sandbox => Ok(()),
+                InitialCgroup::Launcher => setup::cgroups::move_into_v2_cgroup(&descriptors, pid),
             };
             drop(descriptors);
             let ready = seated
-                .and_then(|()| allow(identity, pid, &permit))
+                .and_then(|()| write_maps_and_release(identity, pid, &permit))
                 .map_err(|failure| first_failure(pid, &outcome, failure))
                 .and_then(|()| wait_until_ready(&outcome));
             let answer = match ready {
@@ -108,18 +111,18 @@ fn launch(
                     Answer::Failure(failure.into())
                 }
             };
-            Ok(Launch { answer, supervisor: Some(pidfd) })
+            Ok(LaunchOutcome { answer, supervisor: Some(pidfd) })
         }
     }
 }
 
 /// A network namespace with its loopback up, made while the launcher waits for its plan, because it takes as long
 /// as all else of a sandbox together. It belongs to the host's user namespace: nobody inside has power over it.
-struct NetworkAhead {
+struct PreparedNetwork {
     host: OwnedFd,
 }
 
-impl NetworkAhead {
+impl PreparedNetwork {
     /// Enters a new one. `None`, and still in the host's, without the privilege to make it.
     fn make() -> Option<Self> {
         let host = file::open_read(Path::new("/proc/self/ns/net")).ok()?;
@@ -128,7 +131,7 @@ impl NetworkAhead {
         if loopback::bring_up().is_ok() {
             return Some(made);
         }
-        match made.go_back() {
+        match made.restore_host_network() {
             Ok(()) => None,
             // In no known network there is nothing to launch from.
             Err(_) => exit(EXIT_NO_NETWORK),
@@ -136,7 +139,7 @@ impl NetworkAhead {
     }
 
     /// Back into the host's.
-    fn go_back(self) -> Result<(), StageError> {
+    fn restore_host_network(self) -> Result<(), StageError> {
         nix::sched::setns(self.host, CloneFlags::CLONE_NEWNET)
             .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
     }
@@ -148,19 +151,19 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
 }
 
 /// Which v2 group a supervisor is born in.
-enum Birthplace {
+enum InitialCgroup {
     /// The sandbox's.
-    Own,
+    Sandbox,
     /// The launcher's: it must be moved.
-    Launchers,
+    Launcher,
 }
 
 fn clone_supervisor(
     plan: &SandboxPlan,
     identity: &Identity,
-    descriptors: &Descriptors,
-    network: Option<NetworkAhead>,
-) -> Result<(Cloned, Birthplace), StageError> {
+    descriptors: &PlanDescriptors,
+    network: Option<PreparedNetwork>,
+) -> Result<(Cloned, InitialCgroup), StageError> {
     let mut namespaces = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
@@ -169,15 +172,15 @@ fn clone_supervisor(
     match (plan.own_network, network) {
         (true, Some(_)) | (false, None) => {}
         (true, None) => namespaces |= CloneFlags::CLONE_NEWNET,
-        (false, Some(network)) => network.go_back()?,
+        (false, Some(network)) => network.restore_host_network()?,
     }
-    setup::counted::bound_namespace().map_err(StageError::of_step(Stage::CloneNamespaces, 1))?;
+    setup::user_limits::limit_namespace().map_err(StageError::of_step(Stage::CloneNamespaces, 1))?;
     let owner = identity
         .privileged
-        .then(|| AnotherOwner::become_one(identity.supervisor_host_uid))
+        .then(|| UsernsOwner::assume(identity.supervisor_host_uid))
         .transpose()
         .map_err(StageError::of_step(Stage::CloneNamespaces, 2))?;
-    let cloned = clone(namespaces, setup::cgroups::birthplace(descriptors))?;
+    let cloned = clone(namespaces, setup::cgroups::v2_cgroup(descriptors))?;
     if let ((Cloned::Child, _), Some(owner)) = (&cloned, owner) {
         owner.stay().map_err(StageError::of_step(Stage::CloneNamespaces, 3))?;
     }
@@ -187,20 +190,20 @@ fn clone_supervisor(
 fn clone(
     namespaces: CloneFlags,
     birthplace: Option<BorrowedFd<'_>>,
-) -> Result<(Cloned, Birthplace), StageError> {
+) -> Result<(Cloned, InitialCgroup), StageError> {
     let parent = Parent::CallersParent;
     match namespace::clone_into(namespaces, birthplace, parent) {
-        Ok(cloned) => Ok((cloned, Birthplace::Own)),
+        Ok(cloned) => Ok((cloned, InitialCgroup::Sandbox)),
         // Linux before 5.7, or whoever answers in its place. If it is about something else, so is the second answer.
         Err(Errno::E2BIG | Errno::EINVAL) => namespace::clone_into(namespaces, None, parent)
-            .map(|cloned| (cloned, Birthplace::Launchers))
+            .map(|cloned| (cloned, InitialCgroup::Launcher))
             .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno)),
         Err(errno) => Err(StageError::new(Stage::CloneNamespaces, errno)),
     }
 }
 
 /// Writes the maps that only a privileged process may write, and lets the supervisor go on.
-fn allow(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), StageError> {
+fn write_maps_and_release(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), StageError> {
     if identity.privileged {
         let process = PathBuf::from(format!("/proc/{supervisor}"));
         let uids = [
@@ -251,7 +254,7 @@ fn read_outcome(outcome: &OwnedFd) -> Result<[u8; StageError::BYTES], Errno> {
     Ok(bytes)
 }
 
-fn answer(socket: &OwnedFd, launch: Launch) -> i32 {
+fn answer(socket: &OwnedFd, launch: LaunchOutcome) -> i32 {
     let message = LaunchResult { result: Some(launch.answer) };
     let descriptors: Vec<_> = launch.supervisor.iter().map(AsFd::as_fd).collect();
     let sent = wire::encode(&message, descriptors.len())
@@ -261,7 +264,7 @@ fn answer(socket: &OwnedFd, launch: Launch) -> i32 {
     }
     if let Some(supervisor) = &launch.supervisor {
         // Nobody is there who knows of it or ever will.
-        let _ = namespace::kill(supervisor.as_fd());
+        let _ = namespace::kill_pidfd(supervisor.as_fd());
     }
     EXIT_NOT_ANSWERED
 }

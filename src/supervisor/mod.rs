@@ -13,7 +13,7 @@ pub use launch::main;
 
 pub use crate::wire::launch::PROCESS_NAME;
 
-use crate::{cgroup, proto::supervisor::SandboxPosture, sys::oom::OwnScore};
+use crate::{cgroup, proto::supervisor::SandboxPosture, sys::oom::OwnOomScore};
 
 /// A sandbox that is fully set up: what set-up hands to the event loop.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct Ready {
     pub sandbox_id: String,
     /// The listening control socket (a unix stream socket).
     pub listener: OwnedFd,
-    /// The sandbox's cgroup folders; the v2 one first where there is one. Empty: no tree can be written.
-    pub folders: Vec<cgroup::Folder>,
+    /// The sandbox's cgroup directories; the v2 one first where there is one. Empty: no tree can be written.
+    pub directories: Vec<cgroup::CgroupDirectory>,
     /// Who the commands become.
     pub identity: CommandIdentity,
     /// What is in force, read back from the kernel.
-    pub posture: SandboxPosture,
+    pub effective_confinement: SandboxPosture,
     /// Its score when memory runs out, which commands are born with.
-    pub score: OwnScore,
+    pub oom_score: OwnOomScore,
     /// End with the control connection.
     pub die_with_gateway: bool,
     /// The name of the stage at which a fault is to be injected, in builds with failpoints.

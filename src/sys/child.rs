@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-use super::clone::bare;
+use super::clone::raw_syscall;
 
 /// Room for /proc/self/status, which is about 1.5 KiB.
 pub(super) const STATUS_BYTES: usize = 4096;
@@ -16,7 +16,7 @@ pub(super) const STATUS_BYTES: usize = 4096;
 /// Where a spawn failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Step {
+pub enum SpawnStep {
     /// Making the process.
     Clone = 1,
     /// Joining a control group.
@@ -31,7 +31,7 @@ pub enum Step {
     Identity,
     /// Reading back what is in force.
     Verify,
-    /// The way to the working folder, and fchdir(2). The index is how many names had been passed.
+    /// The way to the working directory, and fchdir(2). The index is how many names had been passed.
     Cwd,
     /// The signal mask.
     Signals,
@@ -46,9 +46,9 @@ pub enum Step {
 /// Whether others can change what a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Way {
+pub enum PathStability {
     /// Nobody can: what was compared by descriptor can be executed by path.
-    Settled = 1,
+    Stable = 1,
     /// Somebody may: what was compared is executed by the same descriptor.
     Changeable,
 }
@@ -56,7 +56,7 @@ pub enum Way {
 /// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct ExecutableId {
     /// The device.
     pub device: u64,
     /// The inode on it.
@@ -70,14 +70,14 @@ pub struct Identity {
 pub(super) struct ExpectedFile {
     pub(super) path: *const c_char,
     /// Null: unknown, and not compared.
-    pub(super) identity: *const Identity,
-    pub(super) way: Way,
+    pub(super) identity: *const ExecutableId,
+    pub(super) stability: PathStability,
 }
 
 /// A limit of setrlimit(2), as the kernel takes and gives it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
+pub struct ResourceLimit {
     /// The value in force.
     pub soft: u64,
     /// The ceiling.
@@ -86,11 +86,11 @@ pub struct Limit {
 
 /// What the child reads and writes. Plain data and pointers: no Rust code of the child needs more.
 #[repr(C)]
-pub(super) struct Plan {
+pub(super) struct ChildPlan {
     pub(super) join: *const i32,
     pub(super) join_count: usize,
-    pub(super) rlimits: *const (u32, Limit),
-    pub(super) read_back: *mut Limit,
+    pub(super) rlimits: *const (u32, ResourceLimit),
+    pub(super) read_back: *mut ResourceLimit,
     pub(super) rlimit_count: usize,
     pub(super) change: bool,
     pub(super) uid: u32,
@@ -109,24 +109,24 @@ pub(super) struct Plan {
 
 pub(super) extern "C" fn child(plan: *mut c_void) -> i32 {
     // SAFETY: the parent keeps the plan alive and does not touch it until this process has left its memory.
-    let plan = unsafe { &mut *plan.cast::<Plan>() };
+    let plan = unsafe { &mut *plan.cast::<ChildPlan>() };
     // SAFETY: see `child_steps`.
     if let Err((step, index, result)) = unsafe { child_steps(plan) } {
         plan.failed = (step as u32, index, -result as i32);
     }
     loop {
         // SAFETY: ends this process.
-        unsafe { bare(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
+        unsafe { raw_syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
     }
 }
 
 /// (step, index, minus errno).
-type ChildFailure = (Step, u32, isize);
+type ChildFailure = (SpawnStep, u32, isize);
 
 /// # Safety
 /// Runs in a process that shares the parent's memory: bare system calls, the plan, the stack; nothing else. The
 /// pointers in the plan must be as `Spawner::start` makes them.
-unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
+unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
     let check = |step, index, result: isize| if result < 0 { Err((step, index, result)) } else { Ok(result) };
     // SAFETY: every pointer given to the kernel comes from the plan or is to a local; lengths are theirs. The
     // shared table of descriptors is left with CLOSE_RANGE_UNSHARE before anything in it is closed.
@@ -134,73 +134,74 @@ unsafe fn child_steps(plan: &mut Plan) -> Result<(), ChildFailure> {
         for index in 0..plan.join_count {
             let group = *plan.join.add(index) as usize;
             // 0 means the writer. On v1 this is `tasks`, which moves one thread and takes no global lock.
-            let result = bare(libc::SYS_write, [group, c"0".as_ptr() as usize, 1, 0, 0]);
-            check(Step::JoinCgroup, index as u32, result)?;
+            let result = raw_syscall(libc::SYS_write, [group, c"0".as_ptr() as usize, 1, 0, 0]);
+            check(SpawnStep::JoinCgroup, index as u32, result)?;
         }
-        check(Step::SessionLeader, 0, bare(libc::SYS_setsid, [0; 5]))?;
+        check(SpawnStep::SessionLeader, 0, raw_syscall(libc::SYS_setsid, [0; 5]))?;
         // 0, 1 and 2 are in their places already. Copies three descriptors, not the supervisor's thousands.
         let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
-        let result = bare(libc::SYS_close_range, [3, u32::MAX as usize, unshare, 0, 0]);
-        check(Step::Descriptors, 3, result)?;
+        let result = raw_syscall(libc::SYS_close_range, [3, u32::MAX as usize, unshare, 0, 0]);
+        check(SpawnStep::Descriptors, 3, result)?;
         for index in 0..plan.rlimit_count {
             let (resource, limit) = &*plan.rlimits.add(index);
             let got = plan.read_back.add(index);
             let set = [0, *resource as usize, ptr::from_ref(limit) as usize, 0, 0];
-            check(Step::Rlimit, index as u32, bare(libc::SYS_prlimit64, set))?;
+            check(SpawnStep::Rlimit, index as u32, raw_syscall(libc::SYS_prlimit64, set))?;
             check(
-                Step::Rlimit,
+                SpawnStep::Rlimit,
                 index as u32,
-                bare(libc::SYS_prlimit64, [0, *resource as usize, 0, got as usize, 0]),
+                raw_syscall(libc::SYS_prlimit64, [0, *resource as usize, 0, got as usize, 0]),
             )?;
         }
         if plan.change {
             let (uid, gid) = (plan.uid as usize, plan.gid as usize);
             // The groups stay: the supervisor has those that its commands are to have, and no other.
-            check(Step::Identity, 1, bare(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
-            check(Step::Identity, 2, bare(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
+            check(SpawnStep::Identity, 1, raw_syscall(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
+            check(SpawnStep::Identity, 2, raw_syscall(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
             // A change of ids gives the memory that we share the dumpable flag of `fs.suid_dumpable`, which may be 1. Now
             // that we have the commands' id, nobody may look into it.
             let dumpable = [libc::PR_SET_DUMPABLE as usize, 0, 0, 0, 0];
-            check(Step::Identity, 4, bare(libc::SYS_prctl, dumpable))?;
+            check(SpawnStep::Identity, 4, raw_syscall(libc::SYS_prctl, dumpable))?;
         }
         // Exec would drop them; gone before it, they are gone from what is read back too. capset(2), version 3.
         let header = [0x2008_0522_u32, 0];
         let none = [0_u32; 6];
-        let result = bare(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
-        check(Step::Identity, 3, result)?;
+        let result =
+            raw_syscall(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
+        check(SpawnStep::Identity, 3, result)?;
         read_status(plan)?;
-        enter_folder(plan.cwd)?;
+        enter_directory(plan.cwd)?;
         let mask = 0_u64;
         let how = libc::SIG_SETMASK as usize;
-        let result = bare(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
-        check(Step::Signals, 0, result)?;
+        let result = raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
+        check(SpawnStep::Signals, 0, result)?;
         Err(if plan.expected.is_null() {
             execute(plan)
         } else if plan.expected_count == 0 {
-            find_nothing(plan)
+            refuse_unjudged(plan)
         } else {
             execute_expected(plan)
         })
     }
 }
 
-/// Walks from the root to the folder, name by name, so that a link that another command has put in the way leads
-/// nowhere: it is no folder (ENOTDIR). openat2(2) would do it at once; the sandbox's filter refuses it.
+/// Walks from the root to the directory, name by name, so that a link that another command has put in the way leads
+/// nowhere: it is no directory (ENOTDIR). openat2(2) would do it at once; the sandbox's filter refuses it.
 ///
 /// # Safety
 /// As [`child_steps`]; the names end with a null pointer.
-unsafe fn enter_folder(mut names: *const *const c_char) -> Result<(), ChildFailure> {
+unsafe fn enter_directory(mut names: *const *const c_char) -> Result<(), ChildFailure> {
     let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as usize;
     let (mut at, mut name, mut index) = (libc::AT_FDCWD as usize, c"/".as_ptr(), 0);
     // SAFETY: each name is a string of the plan; a descriptor that is closed was opened here.
     unsafe {
         loop {
-            let next = bare(libc::SYS_openat, [at, name as usize, flags, 0, 0]);
+            let next = raw_syscall(libc::SYS_openat, [at, name as usize, flags, 0, 0]);
             if index > 0 {
-                bare(libc::SYS_close, [at, 0, 0, 0, 0]);
+                raw_syscall(libc::SYS_close, [at, 0, 0, 0, 0]);
             }
             if next < 0 {
-                return Err((Step::Cwd, index, next));
+                return Err((SpawnStep::Cwd, index, next));
             }
             at = next as usize;
             name = *names;
@@ -210,29 +211,30 @@ unsafe fn enter_folder(mut names: *const *const c_char) -> Result<(), ChildFailu
             names = names.add(1);
             index += 1;
         }
-        let entered = bare(libc::SYS_fchdir, [at, 0, 0, 0, 0]);
-        bare(libc::SYS_close, [at, 0, 0, 0, 0]);
-        if entered < 0 { Err((Step::Cwd, index, entered)) } else { Ok(()) }
+        let entered = raw_syscall(libc::SYS_fchdir, [at, 0, 0, 0, 0]);
+        raw_syscall(libc::SYS_close, [at, 0, 0, 0, 0]);
+        if entered < 0 { Err((SpawnStep::Cwd, index, entered)) } else { Ok(()) }
     }
 }
 
 /// # Safety
 /// As [`child_steps`].
-unsafe fn read_status(plan: &mut Plan) -> Result<(), ChildFailure> {
+unsafe fn read_status(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
     let path = c"/proc/self/status".as_ptr() as usize;
     let here = libc::AT_FDCWD as usize;
     // SAFETY: the path is a constant; the buffer is STATUS_BYTES long.
     unsafe {
-        let file = bare(libc::SYS_openat, [here, path, (libc::O_RDONLY | libc::O_CLOEXEC) as usize, 0, 0]);
+        let file =
+            raw_syscall(libc::SYS_openat, [here, path, (libc::O_RDONLY | libc::O_CLOEXEC) as usize, 0, 0]);
         if file < 0 {
-            return Err((Step::Verify, 0, file));
+            return Err((SpawnStep::Verify, 0, file));
         }
-        let length = bare(libc::SYS_read, [file as usize, plan.status as usize, STATUS_BYTES, 0, 0]);
+        let length = raw_syscall(libc::SYS_read, [file as usize, plan.status as usize, STATUS_BYTES, 0, 0]);
         if length < 0 {
-            return Err((Step::Verify, 1, length));
+            return Err((SpawnStep::Verify, 1, length));
         }
         plan.status_length = length as usize;
-        bare(libc::SYS_close, [file as usize, 0, 0, 0, 0]);
+        raw_syscall(libc::SYS_close, [file as usize, 0, 0, 0, 0]);
     }
     Ok(())
 }
@@ -244,32 +246,34 @@ unsafe fn read_status(plan: &mut Plan) -> Result<(), ChildFailure> {
 ///
 /// # Safety
 /// As [`child_steps`].
-unsafe fn execute(plan: &mut Plan) -> ChildFailure {
+unsafe fn execute(plan: &mut ChildPlan) -> ChildFailure {
     let mut refused = None;
     let mut candidate = plan.candidates;
     // SAFETY: the three arrays end with a null pointer and hold C strings.
     unsafe {
         while !(*candidate).is_null() {
-            let result =
-                bare(libc::SYS_execve, [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0]);
+            let result = raw_syscall(
+                libc::SYS_execve,
+                [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0],
+            );
             let status = status_of(libc::AT_FDCWD as usize, *candidate, 0);
             match -result as i32 {
                 // ENOENT for a file that is there: its interpreter is not.
                 libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
-                libc::EACCES => refused = refused.or(Some(why_not(result, status))),
-                _ => return (Step::Exec, 0, result),
+                libc::EACCES => refused = refused.or(Some(classify_refusal(result, status))),
+                _ => return (SpawnStep::Exec, 0, result),
             }
             candidate = candidate.add(1);
         }
     }
-    refused.unwrap_or((Step::Resolve, 0, -libc::ENOENT as isize))
+    refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
 }
 
 /// Policy found no file. One that is there now was judged by nobody, and is not executed.
 ///
 /// # Safety
 /// As [`child_steps`].
-unsafe fn find_nothing(plan: &mut Plan) -> ChildFailure {
+unsafe fn refuse_unjudged(plan: &mut ChildPlan) -> ChildFailure {
     let mut refused = None;
     let mut candidate = plan.candidates;
     // SAFETY: the array ends with a null pointer and holds C strings.
@@ -277,19 +281,21 @@ unsafe fn find_nothing(plan: &mut Plan) -> ChildFailure {
         while !(*candidate).is_null() {
             match status_of(libc::AT_FDCWD as usize, *candidate, 0) {
                 Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFREG => {
-                    return (Step::Program, 0, -libc::ESTALE as isize);
+                    return (SpawnStep::Program, 0, -libc::ESTALE as isize);
                 }
-                Ok(status) => refused = refused.or(Some(why_not(-libc::EACCES as isize, Ok(status)))),
+                Ok(status) => {
+                    refused = refused.or(Some(classify_refusal(-libc::EACCES as isize, Ok(status))))
+                }
                 Err(result) => match -result as i32 {
                     libc::ENOENT | libc::ENOTDIR => {}
-                    libc::EACCES => refused = refused.or(Some((Step::Exec, 0, result))),
-                    _ => return (Step::Exec, 0, result),
+                    libc::EACCES => refused = refused.or(Some((SpawnStep::Exec, 0, result))),
+                    _ => return (SpawnStep::Exec, 0, result),
                 },
             }
             candidate = candidate.add(1);
         }
     }
-    refused.unwrap_or((Step::Resolve, 0, -libc::ENOENT as isize))
+    refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
 }
 
 /// Opens what is to be executed, holds it against what is expected, and executes what was opened.
@@ -300,7 +306,7 @@ unsafe fn find_nothing(plan: &mut Plan) -> ChildFailure {
 ///
 /// # Safety
 /// As [`child_steps`]; there is at least one expected file.
-unsafe fn execute_expected(plan: &mut Plan) -> ChildFailure {
+unsafe fn execute_expected(plan: &mut ChildPlan) -> ChildFailure {
     let (here, nothing) = (libc::AT_FDCWD as usize, c"".as_ptr() as usize);
     let empty_path = libc::AT_EMPTY_PATH as usize;
     let flags = (libc::O_PATH | libc::O_CLOEXEC) as usize;
@@ -309,53 +315,55 @@ unsafe fn execute_expected(plan: &mut Plan) -> ChildFailure {
     unsafe {
         for index in 0..=last {
             let expected = &*plan.expected.add(index);
-            let opened = bare(libc::SYS_openat, [here, expected.path as usize, flags, 0, 0]);
+            let opened = raw_syscall(libc::SYS_openat, [here, expected.path as usize, flags, 0, 0]);
             if opened < 0 {
                 let is_absent = [libc::ENOENT, libc::ENOTDIR].contains(&(-opened as i32));
-                let step = if index == 0 && is_absent { Step::Resolve } else { Step::Exec };
+                let step = if index == 0 && is_absent { SpawnStep::Resolve } else { SpawnStep::Exec };
                 return (step, 0, opened);
             }
             let file = opened as usize;
             let status = status_of(file, c"".as_ptr(), empty_path);
             if !expected.identity.is_null() && !is_same(status, &*expected.identity) {
-                return (Step::Program, index as u32, -libc::ESTALE as isize);
+                return (SpawnStep::Program, index as u32, -libc::ESTALE as isize);
             }
             if index < last {
                 let check = [file, nothing, libc::X_OK as usize, empty_path | libc::AT_EACCESS as usize, 0];
-                let result = bare(libc::SYS_faccessat2, check);
-                bare(libc::SYS_close, [file, 0, 0, 0, 0]);
+                let result = raw_syscall(libc::SYS_faccessat2, check);
+                raw_syscall(libc::SYS_close, [file, 0, 0, 0, 0]);
                 if result < 0 {
-                    return why_not(result, status);
+                    return classify_refusal(result, status);
                 }
                 continue;
             }
             let (argv, env) = (plan.argv as usize, plan.env as usize);
-            let result = match (expected.way, expected.identity.is_null()) {
-                (Way::Changeable, false) => bare(libc::SYS_execveat, [file, nothing, argv, env, empty_path]),
+            let result = match (expected.stability, expected.identity.is_null()) {
+                (PathStability::Changeable, false) => {
+                    raw_syscall(libc::SYS_execveat, [file, nothing, argv, env, empty_path])
+                }
                 // Under its name, which then is the name of the process.
-                (Way::Settled, _) | (_, true) => {
-                    bare(libc::SYS_execve, [expected.path as usize, argv, env, 0, 0])
+                (PathStability::Stable, _) | (_, true) => {
+                    raw_syscall(libc::SYS_execve, [expected.path as usize, argv, env, 0, 0])
                 }
             };
             return match -result as i32 {
-                libc::EACCES => why_not(result, status),
-                _ => (Step::Exec, 0, result),
+                libc::EACCES => classify_refusal(result, status),
+                _ => (SpawnStep::Exec, 0, result),
             };
         }
     }
-    (Step::Exec, 0, -libc::EINVAL as isize)
+    (SpawnStep::Exec, 0, -libc::EINVAL as isize)
 }
 
-/// What stands behind a refusal (EACCES): a folder, a file that is no program, or a refusal indeed.
-fn why_not(result: isize, status: Result<libc::stat, isize>) -> ChildFailure {
+/// What stands behind a refusal (EACCES): a directory, a file that is no program, or a refusal indeed.
+fn classify_refusal(result: isize, status: Result<libc::stat, isize>) -> ChildFailure {
     match status {
-        Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => (Step::Resolve, 2, result),
-        Ok(status) if status.st_mode & 0o111 == 0 => (Step::Resolve, 1, result),
-        Ok(_) | Err(_) => (Step::Exec, 0, result),
+        Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => (SpawnStep::Resolve, 2, result),
+        Ok(status) if status.st_mode & 0o111 == 0 => (SpawnStep::Resolve, 1, result),
+        Ok(_) | Err(_) => (SpawnStep::Exec, 0, result),
     }
 }
 
-fn is_same(status: Result<libc::stat, isize>, expected: &Identity) -> bool {
+fn is_same(status: Result<libc::stat, isize>, expected: &ExecutableId) -> bool {
     // Wrapping, as whoever has looked before: only equality matters.
     let changed =
         |status: &libc::stat| status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec);
@@ -366,15 +374,15 @@ fn is_same(status: Result<libc::stat, isize>, expected: &Identity) -> bool {
     })
 }
 
-/// stat(2) of a path relative to a folder; with `AT_EMPTY_PATH` and an empty one, of what is open as `folder`.
+/// stat(2) of a path relative to a directory; with `AT_EMPTY_PATH` and an empty one, of what is open as `directory`.
 ///
 /// # Safety
 /// As [`child_steps`]; `path` is a C string.
-unsafe fn status_of(folder: usize, path: *const c_char, flags: usize) -> Result<libc::stat, isize> {
+unsafe fn status_of(directory: usize, path: *const c_char, flags: usize) -> Result<libc::stat, isize> {
     // SAFETY: plain data for which all zeroes is valid, on our own stack.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let to = &raw mut status as usize;
     // SAFETY: the kernel writes one `stat`.
-    let result = unsafe { bare(libc::SYS_newfstatat, [folder, path as usize, to, flags, 0]) };
+    let result = unsafe { raw_syscall(libc::SYS_newfstatat, [directory, path as usize, to, flags, 0]) };
     if result < 0 { Err(result) } else { Ok(status) }
 }

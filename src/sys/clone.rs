@@ -11,7 +11,7 @@ use nix::errno::Errno;
 pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// What the child runs, on its own stack. It must not return.
-pub(super) type Entry = extern "C" fn(*mut c_void) -> i32;
+pub(super) type ChildEntry = extern "C" fn(*mut c_void) -> i32;
 
 /// `struct clone_args` of clone(2).
 #[repr(C)]
@@ -35,7 +35,11 @@ pub(super) struct CloneArgs {
 /// # Safety
 /// `args` must name a stack that nothing else uses until the child has executed or ended, and `entry` and
 /// `argument` must be fit to run there while this process goes on in the same memory.
-pub(super) unsafe fn clone3(args: &CloneArgs, entry: Entry, argument: *mut c_void) -> Result<i32, Errno> {
+pub(super) unsafe fn clone3(
+    args: &CloneArgs,
+    entry: ChildEntry,
+    argument: *mut c_void,
+) -> Result<i32, Errno> {
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: clone3 reads `args` and returns twice. The parent goes on at 2: with all registers but those named
@@ -87,7 +91,7 @@ pub(super) unsafe fn clone3(args: &CloneArgs, entry: Entry, argument: *mut c_voi
 /// # Safety
 /// As the system call itself demands.
 #[inline(always)]
-pub(super) unsafe fn bare(number: i64, arguments: [usize; 5]) -> isize {
+pub(super) unsafe fn raw_syscall(number: i64, arguments: [usize; 5]) -> isize {
     let result: isize;
     let [a, b, c, d, e] = arguments;
     #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
 //! What a process may: securebits, `no_new_privs`, dumpability, capabilities.
 //!
-//! Only takes away, but for [`AnotherOwner`], which gives back what it took. Acts on the calling thread; the callers are single-threaded.
+//! Only takes away, but for [`UsernsOwner`], which gives back what it took. Acts on the calling thread; the callers are single-threaded.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::{
@@ -54,16 +54,16 @@ pub fn keep_capabilities(kept: &[Capability]) -> Result<(), CapabilitiesError> {
 /// Who makes a user namespace is charged for all that is counted in it (namespaces(7), `max_inotify_instances` and the
 /// like, pending signals): not the host's root, who pays for everything else on the host.
 #[derive(Debug)]
-pub struct AnotherOwner {
+pub struct UsernsOwner {
     bits: libc::c_int,
 }
 
-impl AnotherOwner {
+impl UsernsOwner {
     /// Takes the effective id of this user. Only for the host's root, single-threaded.
     ///
     /// # Errors
     /// The errno of prctl(2) or seteuid(2).
-    pub fn become_one(uid: u32) -> Result<Self, Errno> {
+    pub fn assume(uid: u32) -> Result<Self, Errno> {
         // SAFETY: only numbers are passed.
         let bits = Errno::result(unsafe { libc::prctl(libc::PR_GET_SECUREBITS, 0, 0, 0, 0) })?;
         let this = Self { bits };
@@ -83,7 +83,7 @@ impl AnotherOwner {
     }
 }
 
-impl Drop for AnotherOwner {
+impl Drop for UsernsOwner {
     fn drop(&mut self) {
         // The real and the saved id were never changed, which is what allows this.
         let _ = nix::unistd::seteuid(nix::unistd::getuid());
@@ -101,7 +101,7 @@ fn set_secure_bits(bits: libc::c_int) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EPERM` where another user's rights cannot be had; the thread then has the rights that it had.
-pub fn act_with_rights_of(uid: Uid, gid: Gid) -> Result<(), Errno> {
+pub fn restrict_file_access_to(uid: Uid, gid: Gid) -> Result<(), Errno> {
     if !Uid::effective().is_root() {
         return if uid == Uid::effective() { Ok(()) } else { Err(Errno::EPERM) };
     }

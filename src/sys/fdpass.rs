@@ -19,7 +19,7 @@ use crate::wire::{DecodeError, Decoder, HEADER_BYTES, MAX_DESCRIPTORS};
 const RECEIVE_BYTES: usize = 32 << 10;
 
 /// Frames without descriptors are put together up to about this.
-const TOGETHER_BYTES: usize = 16 << 10;
+const COALESCE_BYTES: usize = 16 << 10;
 
 /// Room for one control message with [`MAX_DESCRIPTORS`] descriptors, in `u64`s so that it is aligned for
 /// `cmsghdr`.
@@ -30,7 +30,7 @@ const MAX_WAITING_DESCRIPTORS: usize = 2 * MAX_DESCRIPTORS;
 
 /// A received message, still encoded, with its descriptors (close-on-exec).
 #[derive(Debug)]
-pub struct Frame {
+pub struct ReceivedFrame {
     /// The protobuf message.
     pub message: Vec<u8>,
     /// In the order in which they were sent.
@@ -48,7 +48,7 @@ pub enum ReceiveError {
     Decode(#[from] DecodeError),
     /// Descriptors were cut off: this process has too many open, or the peer sent more than is allowed.
     #[error("descriptors of a frame were cut off")]
-    DescriptorsCut,
+    DescriptorsTruncated,
     /// A frame announces descriptors that did not come.
     #[error("frame announces {announced} descriptors and {received} came")]
     DescriptorsMissing {
@@ -62,12 +62,12 @@ pub enum ReceiveError {
     DescriptorsUnannounced,
     /// The peer closed in the middle of a frame.
     #[error("connection ended in the middle of a frame")]
-    Cut,
+    Truncated,
 }
 
 /// What one receive did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiveStatus {
     /// Bytes came in; look for frames.
     Bytes(usize),
     /// Nothing is there now (non-blocking sockets only).
@@ -93,38 +93,38 @@ impl FrameReceiver {
     /// Waits for the next frame on a blocking socket; `None` when the peer has closed.
     ///
     /// On a non-blocking socket with nothing to read it fails with `EAGAIN`.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<Frame>, ReceiveError> {
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<ReceivedFrame>, ReceiveError> {
         loop {
             if let Some(frame) = self.next_frame()? {
                 return Ok(Some(frame));
             }
             match self.fill(socket)? {
-                Received::Bytes(_) => {}
-                Received::Nothing => return Err(ReceiveError::Receive(Errno::EAGAIN)),
-                Received::End => return Ok(None),
+                ReceiveStatus::Bytes(_) => {}
+                ReceiveStatus::Nothing => return Err(ReceiveError::Receive(Errno::EAGAIN)),
+                ReceiveStatus::End => return Ok(None),
             }
         }
     }
 
     /// One recvmsg(2). Take out the frames with [`Self::next_frame`] before the next call.
-    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<Received, ReceiveError> {
+    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<ReceiveStatus, ReceiveError> {
         let mut bytes = [0_u8; RECEIVE_BYTES];
         let count = match receive_once(socket, &mut bytes, &mut self.descriptors) {
-            Ok(0) if self.decoder.is_at_boundary() => return Ok(Received::End),
-            Ok(0) => return Err(ReceiveError::Cut),
+            Ok(0) if self.decoder.is_at_boundary() => return Ok(ReceiveStatus::End),
+            Ok(0) => return Err(ReceiveError::Truncated),
             Ok(count) => count,
-            Err(ReceiveError::Receive(Errno::EAGAIN)) => return Ok(Received::Nothing),
+            Err(ReceiveError::Receive(Errno::EAGAIN)) => return Ok(ReceiveStatus::Nothing),
             Err(error) => return Err(error),
         };
         if self.descriptors.len() > MAX_WAITING_DESCRIPTORS {
             return Err(ReceiveError::DescriptorsUnannounced);
         }
         self.decoder.feed(&bytes[..count]);
-        Ok(Received::Bytes(count))
+        Ok(ReceiveStatus::Bytes(count))
     }
 
     /// The next complete frame of what was received.
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, ReceiveError> {
+    pub fn next_frame(&mut self) -> Result<Option<ReceivedFrame>, ReceiveError> {
         let Some(raw) = self.decoder.next_frame()? else {
             return Ok(None);
         };
@@ -136,7 +136,7 @@ impl FrameReceiver {
         if self.decoder.is_at_boundary() && !self.descriptors.is_empty() {
             return Err(ReceiveError::DescriptorsUnannounced);
         }
-        Ok(Some(Frame { message: raw.message, descriptors }))
+        Ok(Some(ReceivedFrame { message: raw.message, descriptors }))
     }
 }
 
@@ -180,7 +180,7 @@ impl FrameSender {
         if let Some(last) = self.queue.back_mut()
             && last.descriptors.is_empty()
             && descriptors.is_empty()
-            && last.frame.len() < TOGETHER_BYTES
+            && last.frame.len() < COALESCE_BYTES
         {
             // Sent in one call, and received in one.
             last.frame.extend(frame);
@@ -314,7 +314,7 @@ fn receive_once(
         }
     }
     if message.msg_flags & libc::MSG_CTRUNC != 0 {
-        return Err(ReceiveError::DescriptorsCut);
+        return Err(ReceiveError::DescriptorsTruncated);
     }
     Ok(count)
 }
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(got, [(1, 0), (2, 2), (3, 1), (4, 1)]);
         assert_eq!(sender.queued_bytes(), 0);
         drop(near);
-        assert_eq!(receiver.fill(far.as_fd()).unwrap(), Received::End);
+        assert_eq!(receiver.fill(far.as_fd()).unwrap(), ReceiveStatus::End);
     }
 
     #[test]
@@ -387,6 +387,6 @@ mod tests {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(&encode(&message(1, 100), 0).unwrap()[..50]).unwrap();
         drop(near);
-        assert!(matches!(FrameReceiver::new().receive(far.as_fd()), Err(ReceiveError::Cut)));
+        assert!(matches!(FrameReceiver::new().receive(far.as_fd()), Err(ReceiveError::Truncated)));
     }
 }

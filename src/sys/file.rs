@@ -45,20 +45,20 @@ pub fn write_once(path: &Path, value: &[u8]) -> Result<(), Errno> {
     put(&open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?, value)
 }
 
-/// As [`write_once`], for a file in an open folder.
+/// As [`write_once`], for a file in an open directory.
 ///
 /// # Errors
 /// As [`write_once`].
-pub fn write_once_at(folder: BorrowedFd<'_>, name: &Path, value: &[u8]) -> Result<(), Errno> {
-    put(&openat(folder, name, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?, value)
+pub fn write_once_at(directory: BorrowedFd<'_>, name: &Path, value: &[u8]) -> Result<(), Errno> {
+    put(&openat(directory, name, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?, value)
 }
 
 /// Reads a file whole.
 ///
 /// # Errors
 /// The errno of open(2) or read(2); `EFBIG` beyond a mebibyte.
-pub fn read_at(folder: BorrowedFd<'_>, name: &Path) -> Result<Vec<u8>, Errno> {
-    let file = openat(folder, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
+pub fn read_at(directory: BorrowedFd<'_>, name: &Path) -> Result<Vec<u8>, Errno> {
+    let file = openat(directory, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     let mut bytes = Vec::new();
     let mut part = [0_u8; 4096];
     loop {
@@ -85,7 +85,7 @@ fn put(file: &OwnedFd, value: &[u8]) -> Result<(), Errno> {
 ///
 /// # Errors
 /// The errno of close_range(2).
-pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+pub fn close_all_except(kept: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).filter(|fd| *fd > 2).collect();
     kept.sort_unstable();
     kept.dedup();
@@ -108,7 +108,7 @@ fn close_range(first: u32, last: u32) -> Result<(), Errno> {
 
 /// Takes over descriptor 0, which the process was started with.
 #[must_use]
-pub fn take_stdin() -> Option<OwnedFd> {
+pub fn dup_stdin() -> Option<OwnedFd> {
     // A copy, so that nobody else's idea of descriptor 0 is broken.
     // SAFETY: descriptor 0 is not owned by any object of this process; it is only borrowed for the copy.
     let stdin = unsafe { BorrowedFd::borrow_raw(0) };

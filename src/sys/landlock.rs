@@ -18,14 +18,14 @@ impl FileRights {
     pub const WRITE_FILE: Self = Self(1 << 1);
     /// Open a file for reading.
     pub const READ_FILE: Self = Self(1 << 2);
-    /// List a folder.
-    pub const READ_FOLDER: Self = Self(1 << 3);
+    /// List a directory.
+    pub const READ_DIRECTORY: Self = Self(1 << 3);
     /// Truncate a file (ABI 3).
     pub const TRUNCATE: Self = Self(1 << 14);
     /// ioctl(2) on a device (ABI 5).
     pub const DEVICE_IOCTL: Self = Self(1 << 15);
 
-    /// What can be done with a file, as opposed to a folder.
+    /// What can be done with a file, as opposed to a directory.
     const OF_FILES: Self = Self(
         Self::EXECUTE.0 | Self::WRITE_FILE.0 | Self::READ_FILE.0 | Self::TRUNCATE.0 | Self::DEVICE_IOCTL.0,
     );
@@ -117,15 +117,15 @@ impl Ruleset {
         Ok(Self { descriptor, handled })
     }
 
-    /// Allows rights on what is open as `folder`, and on everything below it.
+    /// Allows rights on what is open as `directory`, and on everything below it.
     ///
     /// # Errors
     /// The errno of landlock_add_rule(2).
-    pub fn allow_below(&self, folder: BorrowedFd<'_>, rights: FileRights) -> Result<(), Errno> {
-        self.allow(folder, rights.within(self.handled))
+    pub fn allow_below(&self, directory: BorrowedFd<'_>, rights: FileRights) -> Result<(), Errno> {
+        self.allow(directory, rights.within(self.handled))
     }
 
-    /// Allows rights on one file; those that only folders have are left out.
+    /// Allows rights on one file; those that only directories have are left out.
     ///
     /// # Errors
     /// The errno of landlock_add_rule(2).

@@ -1,6 +1,7 @@
 //! System calls that no library wraps, and the only place with unsafe code.
 
 pub mod allocator;
+pub mod async_fd;
 mod child;
 mod clone;
 pub mod credentials;
@@ -15,6 +16,7 @@ pub mod oom;
 pub mod peer;
 pub mod pending;
 pub mod pidfd;
+pub mod probe;
 pub mod process;
 pub mod rights;
 pub mod ring;
@@ -22,6 +24,4 @@ pub mod seccomp;
 pub mod signals;
 pub mod spawn;
 pub mod text_file;
-pub mod trial;
 pub mod wait;
-pub mod watched;

@@ -12,18 +12,18 @@ use nix::errno::Errno;
 
 /// How far below a mount point a call reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum MountScope {
     /// The one mount.
-    One,
+    Single,
     /// The mounts below it too.
-    Tree,
+    Recursive,
 }
 
-impl Reach {
+impl MountScope {
     fn flag(self) -> libc::c_uint {
         match self {
-            Self::One => 0,
-            Self::Tree => libc::AT_RECURSIVE as libc::c_uint,
+            Self::Single => 0,
+            Self::Recursive => libc::AT_RECURSIVE as libc::c_uint,
         }
     }
 }
@@ -51,26 +51,26 @@ impl Attributes {
 
 /// Makes a detached copy of the mount at `path` (open_tree(2) with `OPEN_TREE_CLONE`). Links are not followed. Where the
 /// mount is shared, the copy is its peer until [`part`].
-/// An empty path means what `folder` itself is open on.
+/// An empty path means what `directory` itself is open on.
 ///
 /// # Errors
 /// The errno of open_tree(2).
-pub fn copy(folder: BorrowedFd<'_>, path: &CStr, reach: Reach) -> Result<OwnedFd, Errno> {
+pub fn copy(directory: BorrowedFd<'_>, path: &CStr, reach: MountScope) -> Result<OwnedFd, Errno> {
     let flags = libc::OPEN_TREE_CLONE
         | libc::OPEN_TREE_CLOEXEC
         | (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW) as libc::c_uint
         | reach.flag();
     // SAFETY: `path` is NUL-terminated and outlives the call; the other arguments are plain numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_open_tree, folder.as_raw_fd(), path.as_ptr(), flags) };
+    let fd = unsafe { libc::syscall(libc::SYS_open_tree, directory.as_raw_fd(), path.as_ptr(), flags) };
     // SAFETY: on success the kernel has just made this descriptor for us alone.
     Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// Attaches a detached mount at `path` below `folder` (move_mount(2)). An empty path means `folder` itself.
+/// Attaches a detached mount at `path` below `directory` (move_mount(2)). An empty path means `directory` itself.
 ///
 /// # Errors
 /// The errno of move_mount(2).
-pub fn attach(mount: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
+pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &CStr) -> Result<(), Errno> {
     let mut flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
     if path.is_empty() {
         flags |= libc::MOVE_MOUNT_T_EMPTY_PATH;
@@ -81,7 +81,7 @@ pub fn attach(mount: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &CStr) -> Res
             libc::SYS_move_mount,
             mount.as_raw_fd(),
             c"".as_ptr(),
-            folder.as_raw_fd(),
+            directory.as_raw_fd(),
             path.as_ptr(),
             flags,
         )
@@ -93,7 +93,7 @@ pub fn attach(mount: BorrowedFd<'_>, folder: BorrowedFd<'_>, path: &CStr) -> Res
 ///
 /// # Errors
 /// The errno of mount_setattr(2).
-pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: Reach) -> Result<(), Errno> {
+pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: MountScope) -> Result<(), Errno> {
     set(mount, reach, &libc::mount_attr { attr_set: attributes.0, attr_clr: 0, propagation: 0, userns_fd: 0 })
 }
 
@@ -108,7 +108,7 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
         propagation: 0,
         userns_fd: user_namespace.as_raw_fd() as u64,
     };
-    set(mount, Reach::One, &attributes)
+    set(mount, MountScope::Single, &attributes)
 }
 
 /// Takes a detached copy out of the peer group of the mount that it was copied from: what is mounted in it would appear
@@ -116,7 +116,7 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
 ///
 /// # Errors
 /// The errno of mount_setattr(2).
-pub fn part(mount: BorrowedFd<'_>, reach: Reach) -> Result<(), Errno> {
+pub fn leave_peer_group(mount: BorrowedFd<'_>, reach: MountScope) -> Result<(), Errno> {
     let attributes =
         libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
     set(mount, reach, &attributes)
@@ -143,7 +143,7 @@ pub fn make_private(path: &CStr) -> Result<(), Errno> {
     Errno::result(done).map(drop)
 }
 
-fn set(mount: BorrowedFd<'_>, reach: Reach, attributes: &libc::mount_attr) -> Result<(), Errno> {
+fn set(mount: BorrowedFd<'_>, reach: MountScope, attributes: &libc::mount_attr) -> Result<(), Errno> {
     let flags = libc::AT_EMPTY_PATH as libc::c_uint | reach.flag();
     // SAFETY: the path is NUL-terminated and the structure has the size that is said; both outlive the call.
     let done = unsafe {

@@ -45,13 +45,13 @@ pub fn become_supervisor() -> Result<(), Errno> {
 
 /// A supervisor's own score, held open, because its commands are born with it.
 #[derive(Debug)]
-pub struct OwnScore {
+pub struct OwnOomScore {
     file: OwnedFd,
     /// The supervisor's.
     own: i16,
 }
 
-impl OwnScore {
+impl OwnOomScore {
     /// Opens it. To be called before a change of ids, after which a process that cannot be dumped owns none of its files
     /// in /proc.
     ///

@@ -13,7 +13,7 @@ use super::pidfd::Pidfd;
 
 /// What no other process of any boot has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessMark {
+pub struct ProcessIdentity {
     /// In our pid namespace.
     pub pid: i32,
     /// Clock ticks from boot to its start.
@@ -22,7 +22,7 @@ pub struct ProcessMark {
     pub boot_id: String,
 }
 
-impl ProcessMark {
+impl ProcessIdentity {
     /// Of a process held by descriptor. `None`: it has ended, or is outside of our pid namespace.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl ProcessMark {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub fn is_first_of_namespace(process: BorrowedFd<'_>) -> io::Result<Option<bool>> {
+pub fn is_namespace_init(process: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     let pids = namespaced_pids(process)?;
     match pids.first() {
         None => Ok(None),
@@ -123,18 +123,18 @@ mod tests {
     fn a_process_is_found_again_for_as_long_as_it_lives() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let held = OwnedFd::from(Pidfd::open(child.id().cast_signed()).unwrap());
-        let mark = ProcessMark::of(held.as_fd()).unwrap().unwrap();
+        let mark = ProcessIdentity::of(held.as_fd()).unwrap().unwrap();
         assert_eq!(mark.pid, child.id().cast_signed());
         assert!(mark.open().unwrap().is_some());
-        let another = ProcessMark { start_ticks: mark.start_ticks + 1, ..mark.clone() };
+        let another = ProcessIdentity { start_ticks: mark.start_ticks + 1, ..mark.clone() };
         assert!(another.open().unwrap().is_none(), "another process of the same number");
-        let earlier = ProcessMark { boot_id: "another".into(), ..mark.clone() };
+        let earlier = ProcessIdentity { boot_id: "another".into(), ..mark.clone() };
         assert!(earlier.open().unwrap().is_none(), "a process of another boot");
-        assert_eq!(is_first_of_namespace(held.as_fd()).unwrap(), Some(false));
+        assert_eq!(is_namespace_init(held.as_fd()).unwrap(), Some(false));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(mark.open().unwrap().is_none());
-        assert!(ProcessMark::of(held.as_fd()).unwrap().is_none());
-        assert_eq!(is_first_of_namespace(held.as_fd()).unwrap(), None);
+        assert!(ProcessIdentity::of(held.as_fd()).unwrap().is_none());
+        assert_eq!(is_namespace_init(held.as_fd()).unwrap(), None);
     }
 }

@@ -40,7 +40,7 @@ impl Rights {
     ///
     /// # Errors
     /// `EPERM` where this process cannot take them on; nothing was done.
-    pub fn exercise<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
+    pub fn run_with<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let us = geteuid();
         // Root may do whatever we may.
         if self.uid == us.as_raw() || self.uid == 0 {
@@ -49,7 +49,7 @@ impl Rights {
         if !us.is_root() {
             return Err(Errno::EPERM);
         }
-        let taken = TakenOn::new(self)?;
+        let taken = RightsGuard::new(self)?;
         let done = work();
         drop(taken);
         Ok(done)
@@ -57,13 +57,13 @@ impl Rights {
 }
 
 /// This thread has other rights for as long as this lives.
-struct TakenOn {
+struct RightsGuard {
     own: Rights,
     /// Of a thread, and to be given back on the same.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-impl TakenOn {
+impl RightsGuard {
     fn new(rights: &Rights) -> Result<Self, Errno> {
         // From here on whatever happens ends with our own.
         let taken = Self { own: Rights::own(), _not_send: std::marker::PhantomData };
@@ -72,7 +72,7 @@ impl TakenOn {
     }
 }
 
-impl Drop for TakenOn {
+impl Drop for RightsGuard {
     fn drop(&mut self) {
         if set(&self.own).is_err() {
             // A thread that serves everybody must not go on with somebody's rights.
@@ -130,16 +130,16 @@ mod tests {
             println!("SKIPPED: only root can take on rights");
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let closed = folder.path().join("closed");
+        let directory = tempfile::tempdir().unwrap();
+        let closed = directory.path().join("closed");
         fs::create_dir(&closed).unwrap();
         fs::write(closed.join("file"), "x").unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o750)).unwrap();
         std::os::unix::fs::chown(&closed, None, Some(4243)).unwrap();
         let read = |uid, groups: &[u32]| {
             let rights = Rights { uid, gid: uid, groups: groups.into() };
-            rights.exercise(|| fs::read(closed.join("file")).map_err(|error| error.kind())).unwrap()
+            rights.run_with(|| fs::read(closed.join("file")).map_err(|error| error.kind())).unwrap()
         };
         assert_eq!(read(4242, &[]), Err(std::io::ErrorKind::PermissionDenied));
         assert_eq!(read(4242, &[4243]), Ok(b"x".to_vec()), "a member of the group may enter");
@@ -147,7 +147,7 @@ mod tests {
         let own = Rights::own();
         assert!(fs::read(closed.join("file")).is_ok(), "what was taken on was given back");
         let panicked = std::panic::catch_unwind(|| {
-            Rights { uid: 4242, gid: 4242, groups: [].into() }.exercise(|| panic!("in the work"))
+            Rights { uid: 4242, gid: 4242, groups: [].into() }.run_with(|| panic!("in the work"))
         });
         assert!(panicked.is_err() && fs::read(closed.join("file")).is_ok());
         assert_eq!(Rights::own(), own);
@@ -160,6 +160,6 @@ mod tests {
             return;
         }
         let rights = Rights { uid: geteuid().as_raw() + 1, gid: 1, groups: [].into() };
-        assert_eq!(rights.exercise(|| ()), Err(Errno::EPERM));
+        assert_eq!(rights.run_with(|| ()), Err(Errno::EPERM));
     }
 }

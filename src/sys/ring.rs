@@ -47,7 +47,7 @@ pub enum Filled {
 
 /// The writing side of a ring. One for each ring.
 #[derive(Debug)]
-pub struct Writer {
+pub struct RingWriter {
     file: Arc<OwnedFd>,
     map: Mapping,
     layout: Layout,
@@ -56,7 +56,7 @@ pub struct Writer {
     tail: u64,
 }
 
-impl Writer {
+impl RingWriter {
     /// Makes a ring.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Writer {
             // The kernel's copy comes after this fence in program order.
             fence(Ordering::SeqCst);
         }
-        let [first, second] = self.layout.places(self.head, room.length);
+        let [first, second] = self.layout.file_ranges(self.head, room.length);
         let parts = [self.map.part(first.start, first.end), self.map.part(second.start, second.end)];
         let used = if second.is_empty() { 1 } else { 2 };
         loop {
@@ -174,7 +174,7 @@ impl Writer {
 
 /// Why a file was not accepted as a ring.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum OpenError {
+pub enum RingOpenError {
     /// The kernel refused to say what the file is, or to map it.
     #[error("open an output ring")]
     System(#[from] Errno),
@@ -191,7 +191,7 @@ pub enum OpenError {
 
 /// What a reader got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct RingRead {
     /// Offset of the first byte that was copied. Higher than what was asked for when that was overwritten: the
     /// difference is the gap.
     pub offset: u64,
@@ -201,15 +201,15 @@ pub struct Copied {
 
 /// The reading side of a ring. Many may exist; those that hold or arm must agree among themselves.
 #[derive(Debug)]
-pub struct Reader {
+pub struct RingReader {
     file: OwnedFd,
     header: Mapping,
     layout: Layout,
 }
 
-impl Reader {
+impl RingReader {
     /// Accepts `file` as a ring after looking at its kind, its seals, its length and its first word.
-    pub fn open(file: OwnedFd) -> Result<Self, OpenError> {
+    pub fn open(file: OwnedFd) -> Result<Self, RingOpenError> {
         // SAFETY: plain data for which all zeroes is valid, filled in by fstat(2) and fstatfs(2) below.
         let (mut status, mut system): (libc::stat, libc::statfs) = unsafe { std::mem::zeroed() };
         // SAFETY: `file` is open; the pointers are to locals of the right type.
@@ -220,13 +220,13 @@ impl Reader {
         };
         // hugetlbfs files can be sealed too, but touching their pages can still raise SIGBUS.
         if seals < 0 || seals & SEALS != SEALS || system.f_type != libc::TMPFS_MAGIC {
-            return Err(OpenError::NotSealed);
+            return Err(RingOpenError::NotSealed);
         }
         let length = status.st_size.cast_unsigned();
-        let layout = Layout::of_file(length).ok_or(OpenError::WrongLength(length))?;
+        let layout = Layout::of_file(length).ok_or(RingOpenError::WrongLength(length))?;
         let header = Mapping::new(file.as_fd(), HEADER_BYTES as usize)?;
         if header.word(field::MAGIC).load(Ordering::Relaxed) != MAGIC {
-            return Err(OpenError::WrongMagic);
+            return Err(RingOpenError::WrongMagic);
         }
         Ok(Self { file, header, layout })
     }
@@ -281,7 +281,7 @@ impl Reader {
     ///
     /// # Errors
     /// The errno of pread(2).
-    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<Copied, Errno> {
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<RingRead, Errno> {
         self.read_with(offset, out, |wanted, out| self.copy(wanted, out))
     }
 
@@ -291,7 +291,7 @@ impl Reader {
         offset: u64,
         out: &mut [u8],
         mut copy: impl FnMut(&Range<u64>, &mut [u8]) -> Result<usize, Errno>,
-    ) -> Result<Copied, Errno> {
+    ) -> Result<RingRead, Errno> {
         let mut wanted = self.layout.readable(self.head(), self.tail(), offset, out.len() as u64);
         loop {
             let length = copy(&wanted, out)?;
@@ -300,15 +300,15 @@ impl Reader {
             let now = self.layout.readable(self.head(), self.tail(), wanted.start, out.len() as u64);
             let overtaken = now.start - wanted.start;
             if overtaken == 0 {
-                return Ok(Copied { offset: wanted.start, length });
+                return Ok(RingRead { offset: wanted.start, length });
             }
             if let Some(valid) = (length as u64).checked_sub(overtaken).filter(|valid| *valid > 0) {
                 let valid = valid as usize;
                 out.copy_within(length - valid..length, 0);
-                return Ok(Copied { offset: now.start, length: valid });
+                return Ok(RingRead { offset: now.start, length: valid });
             }
             if length == 0 {
-                return Ok(Copied { offset: now.start, length: 0 });
+                return Ok(RingRead { offset: now.start, length: 0 });
             }
             // All of it was overwritten meanwhile: try less, so that a flood cannot keep the reader here.
             wanted = now.start..now.end.min(now.start + length as u64 / 2);
@@ -317,7 +317,7 @@ impl Reader {
 
     fn copy(&self, wanted: &Range<u64>, out: &mut [u8]) -> Result<usize, Errno> {
         let mut length = 0;
-        for place in self.layout.places(wanted.start, wanted.end - wanted.start) {
+        for place in self.layout.file_ranges(wanted.start, wanted.end - wanted.start) {
             let part = &mut out[length..length + (place.end - place.start) as usize];
             let mut done = 0;
             while done < part.len() {
@@ -394,9 +394,9 @@ impl Drop for Mapping {
 }
 
 #[cfg(test)]
-mod overtaken;
+mod malformed;
 #[cfg(test)]
-mod strange;
+mod overtaken;
 
 #[cfg(test)]
 mod tests {
@@ -404,9 +404,9 @@ mod tests {
 
     use super::*;
 
-    fn ring(retained: u64, when_full: WhenFull) -> (Writer, Reader) {
-        let writer = Writer::create(Layout::retaining(retained).unwrap(), when_full).unwrap();
-        let reader = Reader::open(writer.file().try_clone().unwrap()).unwrap();
+    fn ring(retained: u64, when_full: WhenFull) -> (RingWriter, RingReader) {
+        let writer = RingWriter::create(Layout::retaining(retained).unwrap(), when_full).unwrap();
+        let reader = RingReader::open(writer.file().try_clone().unwrap()).unwrap();
         (writer, reader)
     }
 
@@ -432,7 +432,7 @@ mod tests {
         }
         let mut out = [0; 10];
         let got = reader.read_at(0, &mut out).unwrap();
-        assert_eq!(got, Copied { offset: reader.tail(), length: 10 });
+        assert_eq!(got, RingRead { offset: reader.tail(), length: 10 });
         assert!(got.offset > 0);
         drop(end);
         assert_eq!(writer.fill_from(pipe.as_fd(), 1).unwrap(), Filled::End);
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn a_file_that_can_shrink_is_no_ring() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        assert_eq!(Reader::open(file).unwrap_err(), OpenError::NotSealed);
+        assert_eq!(RingReader::open(file).unwrap_err(), RingOpenError::NotSealed);
     }
 
     #[test]

@@ -6,18 +6,18 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::clone::bare;
+use super::clone::raw_syscall;
 
 /// Dispositions are the whole process's.
-static ALONE: Mutex<()> = Mutex::new(());
+static DISPOSITIONS_LOCK: Mutex<()> = Mutex::new(());
 
 /// The kernel's signals; the C library hides two of them.
 const SIGNALS: std::ops::RangeInclusive<usize> = 1..=64;
 
 /// `struct sigaction` of the kernel: what to do, flags, restorer, mask.
-type Action = [u64; 4];
+type SignalAction = [u64; 4];
 
-const DEFAULT: Action = [libc::SIG_DFL as u64, 0, 0, 0];
+const DEFAULT: SignalAction = [libc::SIG_DFL as u64, 0, 0, 0];
 
 /// Gives each signal its default, and blocks none. For the begin of a program, before any handler is there.
 pub fn reset() {
@@ -25,7 +25,7 @@ pub fn reset() {
     let none = 0_u64;
     let how = libc::SIG_SETMASK as usize;
     // SAFETY: the kernel reads one word, which outlives the call.
-    unsafe { bare(libc::SYS_rt_sigprocmask, [how, &raw const none as usize, 0, 8, 0]) };
+    unsafe { raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const none as usize, 0, 8, 0]) };
 }
 
 /// Lets a write beyond the limit of a file's size (`ulimit -f`) fail with EFBIG instead of ending this process, which
@@ -36,9 +36,9 @@ pub fn ignore_file_size_limit() {
 
 /// Does this while nothing is ignored, so that what is started in it ignores nothing. A signal that is ignored otherwise,
 /// and comes meanwhile, has its effect.
-pub fn while_nothing_is_ignored<T>(start: impl FnOnce() -> T) -> T {
+pub fn with_default_dispositions<T>(start: impl FnOnce() -> T) -> T {
     // What others have set back is not what is to be had again.
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = DISPOSITIONS_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let ignored: Vec<_> = others_than_sigpipe()
         .map(|signal| (signal, get(signal)))
         .filter(|(_, action)| action[0] == libc::SIG_IGN as u64)
@@ -50,7 +50,7 @@ pub fn while_nothing_is_ignored<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// Gives each signal its default.
-pub(super) fn set_all_to_default() {
+pub(super) fn reset_all() {
     SIGNALS.for_each(|signal| set(signal, &DEFAULT));
 }
 
@@ -58,16 +58,16 @@ fn others_than_sigpipe() -> impl Iterator<Item = usize> {
     SIGNALS.filter(|signal| *signal != libc::SIGPIPE as usize)
 }
 
-fn set(signal: usize, action: &Action) {
+fn set(signal: usize, action: &SignalAction) {
     // SAFETY: the kernel reads four words; the actions are defaults, or those that it has given. Not through libc, which
     // refuses its own two signals, and those may have been ignored before us. KILL and STOP are refused, which is no
     // matter.
-    unsafe { bare(libc::SYS_rt_sigaction, [signal, action.as_ptr() as usize, 0, 8, 0]) };
+    unsafe { raw_syscall(libc::SYS_rt_sigaction, [signal, action.as_ptr() as usize, 0, 8, 0]) };
 }
 
-fn get(signal: usize) -> Action {
+fn get(signal: usize) -> SignalAction {
     let mut action = DEFAULT;
     // SAFETY: the kernel writes four words, which are there.
-    unsafe { bare(libc::SYS_rt_sigaction, [signal, 0, action.as_mut_ptr() as usize, 8, 0]) };
+    unsafe { raw_syscall(libc::SYS_rt_sigaction, [signal, 0, action.as_mut_ptr() as usize, 8, 0]) };
     action
 }

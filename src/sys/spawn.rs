@@ -15,25 +15,25 @@ use std::{
 
 use nix::errno::Errno;
 
-pub use super::child::{Identity, Limit, Step, Way};
+pub use super::child::{ExecutableId, PathStability, ResourceLimit, SpawnStep};
 use super::{
-    child::{ExpectedFile, Plan, STATUS_BYTES, child},
+    child::{ChildPlan, ExpectedFile, STATUS_BYTES, child},
     clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
     signals,
 };
 
 /// After this time a child that has not executed yet is told to continue, in case it was stopped.
-const NUDGE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const CONTINUE_INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// After so many nudges (10 s) it is killed.
-const MAX_NUDGES: u32 = 2000;
+const MAX_CONTINUES: u32 = 2000;
 
 /// A step that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure {
+pub struct SpawnStepFailure {
     /// Which.
-    pub step: Step,
-    /// Which one of several. For [`Step::Resolve`]: 1 no execute bit, 2 a folder.
+    pub step: SpawnStep,
+    /// Which one of several. For [`Step::Resolve`]: 1 no execute bit, 2 a directory.
     pub index: u32,
     /// Why.
     pub errno: Errno,
@@ -55,28 +55,28 @@ pub enum Ids {
 
 /// A file that must be the one that is executed, or a script that leads to it.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'a> {
+pub struct ExpectedExecutable<'a> {
     /// As it is given to exec.
     pub path: &'a CStr,
     /// Which file it must be; absent: any.
-    pub identity: Option<&'a Identity>,
+    pub identity: Option<&'a ExecutableId>,
     /// Whether the path can lead elsewhere a moment later.
-    pub way: Way,
+    pub stability: PathStability,
 }
 
 /// Everything that a child needs. Nothing is allocated after this was built.
 #[derive(Debug)]
-pub struct Launch<'a> {
+pub struct SpawnSpec<'a> {
     /// Files to try to execute, in order, as the child sees them after its chdir.
     pub candidates: &'a [CString],
     /// The only file that may be executed, after the scripts that lead to it; then the candidates are not tried. Empty:
     /// there must be none. Absent: any candidate.
-    pub expected: Option<&'a [Expected<'a>]>,
+    pub expected: Option<&'a [ExpectedExecutable<'a>]>,
     /// The arguments, with argv[0].
     pub argv: &'a [CString],
     /// The environment.
     pub env: &'a [CString],
-    /// The working folder: the names on the way from the root to it. No link is followed on that way.
+    /// The working directory: the names on the way from the root to it. No link is followed on that way.
     pub cwd: &'a [CString],
     /// Standard input, output and error; absent ones are /dev/null.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
@@ -85,20 +85,20 @@ pub struct Launch<'a> {
     /// `tasks` or `cgroup.procs` files of groups to join, open for writing.
     pub join: &'a [BorrowedFd<'a>],
     /// Limits and their values.
-    pub rlimits: &'a [(u32, Limit)],
+    pub rlimits: &'a [(u32, ResourceLimit)],
     /// Who it becomes.
     pub ids: Ids,
 }
 
 /// A command that has executed.
 #[derive(Debug)]
-pub struct Running {
+pub struct SpawnedProcess {
     /// Its process id in our pid namespace. Ours to reap, so it is not used again before we do.
     pub pid: i32,
     /// /proc/self/status just before the exec.
     pub status: Vec<u8>,
     /// The limits as read back, in the order given.
-    pub rlimits: Vec<Limit>,
+    pub rlimits: Vec<ResourceLimit>,
 }
 
 /// Starts commands, one at a time. Owns descriptors 0, 1 and 2 of this process.
@@ -138,10 +138,10 @@ impl Spawner {
     /// must leave descriptors 0, 1 and 2 alone.
     pub fn spawn<T>(
         &mut self,
-        launch: &Launch<'_>,
+        launch: &SpawnSpec<'_>,
         meanwhile: impl FnOnce() -> T,
-    ) -> (Result<Running, Failure>, Option<T>) {
-        let descriptors = |errno| Failure { step: Step::Descriptors, index: 0, errno };
+    ) -> (Result<SpawnedProcess, SpawnStepFailure>, Option<T>) {
+        let descriptors = |errno| SpawnStepFailure { step: SpawnStep::Descriptors, index: 0, errno };
         for (slot, descriptor) in (0..).zip(&launch.stdio) {
             if let Some(descriptor) = descriptor
                 && let Err(errno) = park(*descriptor, slot)
@@ -156,7 +156,7 @@ impl Spawner {
     }
 
     /// Nothing may keep the command's ends of the pipes open here.
-    fn unpark(&self, launch: &Launch<'_>) {
+    fn unpark(&self, launch: &SpawnSpec<'_>) {
         for (slot, descriptor) in (0..).zip(&launch.stdio) {
             if descriptor.is_some() {
                 // dup3 onto an open descriptor has nothing to allocate and no reason to fail.
@@ -167,15 +167,15 @@ impl Spawner {
 
     fn start<T>(
         &mut self,
-        launch: &Launch<'_>,
+        launch: &SpawnSpec<'_>,
         meanwhile: impl FnOnce() -> T,
-    ) -> (Result<Running, Failure>, Option<T>) {
+    ) -> (Result<SpawnedProcess, SpawnStepFailure>, Option<T>) {
         let candidates = pointers(launch.candidates);
         let expected: Option<Vec<ExpectedFile>> = launch.expected.map(|files| {
-            let raw = |file: &Expected<'_>| ExpectedFile {
+            let raw = |file: &ExpectedExecutable<'_>| ExpectedFile {
                 path: file.path.as_ptr(),
                 identity: file.identity.map_or(ptr::null(), ptr::from_ref),
-                way: file.way,
+                stability: file.stability,
             };
             files.iter().map(raw).collect()
         });
@@ -183,12 +183,12 @@ impl Spawner {
         let env = pointers(launch.env);
         let cwd = pointers(launch.cwd);
         let join: Vec<i32> = launch.join.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut read_back = vec![Limit { soft: 0, hard: 0 }; launch.rlimits.len()];
+        let mut read_back = vec![ResourceLimit { soft: 0, hard: 0 }; launch.rlimits.len()];
         let (change, uid, gid) = match launch.ids {
             Ids::Keep => (false, 0, 0),
             Ids::Change { uid, gid } => (true, uid, gid),
         };
-        let mut plan = Plan {
+        let mut plan = ChildPlan {
             join: join.as_ptr(),
             join_count: join.len(),
             rlimits: launch.rlimits.as_ptr(),
@@ -223,46 +223,46 @@ impl Spawner {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
-        // SAFETY: the stack is ours alone (`&mut self`, and `InFlight` waits for the child in every way out of
+        // SAFETY: the stack is ours alone (`&mut self`, and `ChildInFlight` waits for the child in every way out of
         // this function). `child` makes bare system calls only. The plan and all that it points to live until
-        // after `InFlight`, and only the child writes to it meanwhile.
+        // after `ChildInFlight`, and only the child writes to it meanwhile.
         let pid = match unsafe { clone3(&args, child, (&raw mut plan).cast()) } {
             Ok(pid) => pid,
-            Err(errno) => return (Err(Failure { step: Step::Clone, index: 0, errno }), None),
+            Err(errno) => return (Err(SpawnStepFailure { step: SpawnStep::Clone, index: 0, errno }), None),
         };
-        let in_flight = InFlight { busy: &busy, pid };
+        let in_flight = ChildInFlight { busy: &busy, pid };
         let value = meanwhile();
         drop(in_flight);
         // SAFETY: the child is gone from this memory; the kernel's store to `busy` came after its last write, and
-        // `InFlight` has seen it. Volatile, because the compiler has not seen who wrote.
+        // `ChildInFlight` has seen it. Volatile, because the compiler has not seen who wrote.
         let (failed, status_length) = unsafe {
             (ptr::read_volatile(&raw const plan.failed), ptr::read_volatile(&raw const plan.status_length))
         };
-        if let Some(failure) = Failure::from_raw(failed) {
+        if let Some(failure) = SpawnStepFailure::from_raw(failed) {
             reap(pid);
             return (Err(failure), Some(value));
         }
         // SAFETY: as above; `status` was written through the pointer in the plan.
         let status =
             unsafe { std::slice::from_raw_parts(self.status.as_ptr(), status_length.min(STATUS_BYTES)) };
-        (Ok(Running { pid, status: status.to_vec(), rlimits: read_back }), Some(value))
+        (Ok(SpawnedProcess { pid, status: status.to_vec(), rlimits: read_back }), Some(value))
     }
 }
 
-impl Failure {
+impl SpawnStepFailure {
     fn from_raw((step, index, errno): (u32, u32, i32)) -> Option<Self> {
         let all = [
-            Step::JoinCgroup,
-            Step::SessionLeader,
-            Step::Descriptors,
-            Step::Rlimit,
-            Step::Identity,
-            Step::Verify,
-            Step::Cwd,
-            Step::Signals,
-            Step::Resolve,
-            Step::Exec,
-            Step::Program,
+            SpawnStep::JoinCgroup,
+            SpawnStep::SessionLeader,
+            SpawnStep::Descriptors,
+            SpawnStep::Rlimit,
+            SpawnStep::Identity,
+            SpawnStep::Verify,
+            SpawnStep::Cwd,
+            SpawnStep::Signals,
+            SpawnStep::Resolve,
+            SpawnStep::Exec,
+            SpawnStep::Program,
         ];
         let step = all.into_iter().find(|one| *one as u32 == step)?;
         Some(Self { step, index, errno: Errno::from_raw(errno) })
@@ -270,14 +270,14 @@ impl Failure {
 }
 
 /// A child that is in our memory. Dropping this waits until it is not.
-struct InFlight<'a> {
+struct ChildInFlight<'a> {
     busy: &'a AtomicU32,
     pid: i32,
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for ChildInFlight<'_> {
     fn drop(&mut self) {
-        let (mut nudges, nudge) = (0, NUDGE);
+        let (mut nudges, nudge) = (0, CONTINUE_INTERVAL);
         while self.busy.load(Ordering::Acquire) != 0 {
             // SAFETY: waits on our own word, with a time limit that outlives the call. Not FUTEX_PRIVATE: the
             // kernel's wake for CLONE_CHILD_CLEARTID is a shared one.
@@ -286,7 +286,7 @@ impl Drop for InFlight<'_> {
             };
             if result == -1 && Errno::last() == Errno::ETIMEDOUT {
                 nudges += 1;
-                let signal = if nudges < MAX_NUDGES { libc::SIGCONT } else { libc::SIGKILL };
+                let signal = if nudges < MAX_CONTINUES { libc::SIGCONT } else { libc::SIGKILL };
                 // SAFETY: a signal to our own child, which is not reaped yet: the pid is still its.
                 unsafe { libc::kill(self.pid, signal) };
             }
@@ -311,7 +311,7 @@ fn reap(pid: i32) {
 }
 
 fn reset_signals() {
-    signals::set_all_to_default();
+    signals::reset_all();
     let mut all = nix::sys::signal::SigSet::all();
     // These mean a fault of ours: they must end us, not stay pending.
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {

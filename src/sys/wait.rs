@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 /// Which children to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum WaitTarget {
     /// Any. The kernel looks through all of them.
     Any,
     /// One, found at once however many there are.
@@ -13,7 +13,7 @@ pub enum Which {
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ExitStatus {
     /// By itself, with this code.
     Code(u8),
     /// By this signal.
@@ -31,7 +31,7 @@ pub struct Reaped {
     /// Its process id in our namespace.
     pub pid: i32,
     /// How it ended.
-    pub end: End,
+    pub end: ExitStatus,
     /// Processor time of it and of the descendants that it waited for.
     pub user_us: u64,
     /// Likewise, in the kernel.
@@ -42,7 +42,7 @@ pub struct Reaped {
 
 /// What there was to reap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum ReapResult {
     /// This one.
     Reaped(Reaped),
     /// Children, but none that has ended.
@@ -55,10 +55,10 @@ pub enum Found {
 ///
 /// # Errors
 /// The errno of wait4(2), but for `ECHILD`, which is [`Found::NoChildren`].
-pub fn reap(which: Which) -> Result<Found, Errno> {
+pub fn reap(which: WaitTarget) -> Result<ReapResult, Errno> {
     let target = match which {
-        Which::Any => -1,
-        Which::Pid(pid) => pid,
+        WaitTarget::Any => -1,
+        WaitTarget::Pid(pid) => pid,
     };
     let mut status = 0;
     // SAFETY: plain data for which all zeroes is a valid value.
@@ -67,17 +67,17 @@ pub fn reap(which: Which) -> Result<Found, Errno> {
     let options = libc::WNOHANG | libc::__WALL;
     // SAFETY: both pointers are to locals of the right type.
     let pid = match Errno::result(unsafe { libc::wait4(target, &raw mut status, options, &raw mut usage) }) {
-        Ok(0) => return Ok(Found::NoneEnded),
+        Ok(0) => return Ok(ReapResult::NoneEnded),
         Ok(pid) => pid,
-        Err(Errno::ECHILD) => return Ok(Found::NoChildren),
+        Err(Errno::ECHILD) => return Ok(ReapResult::NoChildren),
         Err(errno) => return Err(errno),
     };
     let end = if libc::WIFSIGNALED(status) {
-        End::Signal { number: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
+        ExitStatus::Signal { number: libc::WTERMSIG(status), core_dumped: libc::WCOREDUMP(status) }
     } else {
-        End::Code(libc::WEXITSTATUS(status) as u8)
+        ExitStatus::Code(libc::WEXITSTATUS(status) as u8)
     };
-    Ok(Found::Reaped(Reaped {
+    Ok(ReapResult::Reaped(Reaped {
         pid,
         end,
         user_us: microseconds(usage.ru_utime),

@@ -12,22 +12,22 @@ use std::{
 };
 
 use super::{
-    TerminalId, Terminals, WrittenEnds,
+    RecordedExits, TerminalId, Terminals,
+    backpressure::Backpressure,
     driver::Running,
-    holds::Waits,
-    keepsake::{self, KeepsakeError, Remembered},
+    metadata::{self, MetadataError, RestoredMetadata},
     outcome,
-    roll::{Entry, RollError},
     terminal::{Live, NewTerminal, Recording, Terminal},
+    terminal_log::{LogEntry, TerminalLogError},
     workspace,
 };
 use crate::{
-    policy::Streams,
+    policy::StreamMode,
     proto::supervisor::{Exit, StopCause},
     sandbox::{
-        adopt::Approached,
+        adopt::AdoptableSandbox,
         handle::{CommandEnd, Listener},
-        spec::Tenancy,
+        spec::Sharing,
     },
     session::Session,
 };
@@ -37,35 +37,35 @@ const EMPTY_GRACE: Duration = Duration::ZERO;
 
 /// What has become of the sandboxes of the gateway before.
 #[derive(Debug)]
-pub struct Fates {
+pub struct SandboxStatuses {
     /// Taken back.
     pub alive: HashSet<String>,
     /// Left as they are: they may be alive.
     pub unknown: HashSet<String>,
     /// Ended, and nothing of them is left.
     pub gone: HashSet<String>,
-    others: Others,
+    unchecked: UncheckedSandboxes,
 }
 
 /// What has become of sandboxes that were not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Others {
+pub enum UncheckedSandboxes {
     /// There are none: all were looked at.
     Gone,
     /// They are as they were.
-    NotLookedAt,
+    Unchanged,
 }
 
-impl Fates {
+impl SandboxStatuses {
     /// Of none yet.
     #[must_use]
-    pub fn new(others: Others) -> Self {
-        Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), others }
+    pub fn new(unchecked: UncheckedSandboxes) -> Self {
+        Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), unchecked }
     }
 
     fn is_gone(&self, sandbox_id: &str) -> bool {
         let is_listed = self.alive.contains(sandbox_id) || self.unknown.contains(sandbox_id);
-        self.gone.contains(sandbox_id) || (self.others == Others::Gone && !is_listed)
+        self.gone.contains(sandbox_id) || (self.unchecked == UncheckedSandboxes::Gone && !is_listed)
     }
 }
 
@@ -77,12 +77,12 @@ pub enum AdoptError {
     Id(String),
     /// What is known of a terminal cannot be read.
     #[error("what is known of {0}")]
-    Keepsake(TerminalId, #[source] KeepsakeError),
+    Metadata(TerminalId, #[source] MetadataError),
 }
 
 /// What has become of what a terminal wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
+enum OutputState {
     Held,
     Lost,
 }
@@ -95,29 +95,29 @@ impl Terminals {
     pub fn adopt(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        mut found: Approached,
-        written: &mut WrittenEnds,
+        mut found: AdoptableSandbox,
+        recorded_exits: &mut RecordedExits,
     ) -> Result<usize, AdoptError> {
-        let mut recalled = Vec::with_capacity(found.held.len());
-        for held in std::mem::take(&mut found.held) {
+        let mut restored = Vec::with_capacity(found.terminals.len());
+        for held in std::mem::take(&mut found.terminals) {
             let id = TerminalId::parse(&held.id).ok_or_else(|| AdoptError::Id(held.id.clone()))?;
-            let remembered =
-                keepsake::read(&held.keepsake).map_err(|error| AdoptError::Keepsake(id, error))?;
-            let masker = remembered.masker.clone();
-            recalled.push((self.recall(session, id, remembered, Output::Held), held, masker));
+            let metadata =
+                metadata::decode(&held.metadata).map_err(|error| AdoptError::Metadata(id, error))?;
+            let masker = metadata.masker.clone();
+            restored.push((self.restore(session, id, metadata, OutputState::Held), held, masker));
         }
         let listener =
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
-        let listeners: HashMap<_, _> = recalled.iter().map(|(terminal, ..)| listener(terminal)).collect();
+        let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
         let facts = found.facts.clone();
-        let site = self.site();
-        let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.sandboxes);
-        let count = recalled.len();
-        for (terminal, held, masker) in recalled {
-            if let Err(error) = terminal.roll().begin(&terminal, &facts.id) {
+        let site = self.launch_context();
+        let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.counters);
+        let count = restored.len();
+        for (terminal, held, masker) in restored {
+            if let Err(error) = terminal.terminal_log().add(&terminal, &facts.id) {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
             }
-            self.insert(&terminal);
+            self.insert_existing(&terminal);
             let live = Live {
                 started: held.started,
                 stdout: held.stdout,
@@ -125,15 +125,15 @@ impl Terminals {
                 sandbox: sandbox.clone(),
                 masker,
             };
-            self.resume(&terminal, live, held.ended, facts.holder.tenancy, written);
+            self.resume(&terminal, live, held.ended, facts.assignment.sharing, recorded_exits);
         }
-        match facts.holder.tenancy {
-            Tenancy::Shared => session.sandboxes.adopt(&facts, sandbox),
+        match facts.assignment.sharing {
+            Sharing::Shared => session.sandboxes.adopt(&facts, sandbox),
             // Its terminal was never spawned, or was released.
-            Tenancy::Sole if count == 0 => {
+            Sharing::Exclusive if count == 0 => {
                 tokio::spawn(async move { sandbox.shut_down(EMPTY_GRACE).await });
             }
-            Tenancy::Sole => {}
+            Sharing::Exclusive => {}
         }
         Ok(count)
     }
@@ -141,48 +141,48 @@ impl Terminals {
     /// Reads which terminals a session had, before any of its sandboxes is taken in.
     ///
     /// # Errors
-    /// [`RollError`]: some may be missing. The file was put aside.
-    pub fn restore_roll(&self, session: &Session) -> Result<(), RollError> {
-        self.rolls().restore(session.id).1
+    /// [`TerminalLogError`]: some may be missing. The file was put aside.
+    pub fn restore_log(&self, session: &Session) -> Result<(), TerminalLogError> {
+        self.logs().restore(session.id).1
     }
 
     /// Removes the rolls of sessions that are not among these. The names of those that were put aside as damaged.
     ///
     /// # Errors
-    /// When the folder cannot be read.
-    pub fn tidy_rolls(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
-        self.rolls().tidy(sessions)
+    /// When the directory cannot be read.
+    pub fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+        self.logs().remove_stale(sessions)
     }
 
     /// Settles what stands on a session's roll and was not found in a sandbox, after all sandboxes were looked at. The
     /// commands of those that are gone have ended with them; how many that were.
-    pub fn settle_roll(
+    pub fn settle_log(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        fates: &Fates,
-        written: &mut WrittenEnds,
+        statuses: &SandboxStatuses,
+        recorded_exits: &mut RecordedExits,
     ) -> usize {
-        let roll = self.rolls().of(session.id);
+        let log = self.logs().of(session.id);
         let mut lost = 0;
-        for (id, entry) in roll.entries() {
+        for (id, entry) in log.entries() {
             let sandbox_id = &entry.begun.sandbox_id;
             if self.has(id) {
                 continue;
             }
             let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
             let request_id = request_id.filter(|id| !id.is_empty());
-            if fates.unknown.contains(sandbox_id) {
+            if statuses.unknown.contains(sandbox_id) {
                 if let Some(request_id) = request_id {
-                    self.withhold(session.id, request_id, id);
+                    self.quarantine(session.id, request_id, id);
                 }
-            } else if fates.alive.contains(sandbox_id) {
+            } else if statuses.alive.contains(sandbox_id) {
                 // Never spawned, or released: its supervisor would know.
-                roll.forget(id);
+                log.remove(id);
                 if let Some(request_id) = request_id {
-                    self.withhold_no_more(session.id, request_id);
+                    self.unquarantine(session.id, request_id);
                 }
-            } else if fates.is_gone(sandbox_id) {
-                match self.mourn(session, id, entry, written) {
+            } else if statuses.is_gone(sandbox_id) {
+                match self.restore_lost(session, id, entry, recorded_exits) {
                     Ok(()) => lost += 1,
                     // It stays on the roll: another build may read it.
                     Err(error) => {
@@ -195,58 +195,59 @@ impl Terminals {
     }
 
     /// Takes in a terminal whose sandbox is gone.
-    fn mourn(
+    fn restore_lost(
         self: &Arc<Self>,
         session: &Arc<Session>,
         id: TerminalId,
-        entry: Entry,
-        written: &mut WrittenEnds,
-    ) -> Result<(), KeepsakeError> {
+        entry: LogEntry,
+        recorded_exits: &mut RecordedExits,
+    ) -> Result<(), MetadataError> {
         let outcome = entry.outcome();
-        let remembered = keepsake::recall(entry.begun.terminal.unwrap_or_default())?;
-        let terminal = self.recall(session, id, remembered, Output::Lost);
+        let metadata = metadata::from_record(entry.begun.terminal.unwrap_or_default())?;
+        let terminal = self.restore(session, id, metadata, OutputState::Lost);
         let now = SystemTime::now();
         let since = |at| now.duration_since(at).unwrap_or_default();
         let ended_at = outcome.as_ref().and_then(|outcome| SystemTime::try_from(outcome.ended_at?).ok());
-        let recording = match written.has(&id.to_string(), since(ended_at.unwrap_or(terminal.created_at))) {
-            true => Recording::Before,
-            false => Recording::Now,
-        };
+        let recording =
+            match recorded_exits.contains(&id.to_string(), since(ended_at.unwrap_or(terminal.created_at))) {
+                true => Recording::AlreadyRecorded,
+                false => Recording::Now,
+            };
         let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
-        self.insert(&terminal);
-        terminal.ended_without_trace(outcome, ended_at.map_or(Duration::ZERO, since), recording);
-        if terminal.summary.waits == Waits::ForRun {
+        self.insert_existing(&terminal);
+        terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
+        if terminal.spec.backpressure == Backpressure::ForRun {
             self.release_run(&terminal);
         }
         Ok(())
     }
 
     /// Makes the terminal, which does not know yet where it runs.
-    fn recall(
+    fn restore(
         &self,
         session: &Arc<Session>,
         id: TerminalId,
-        remembered: Remembered,
-        output: Output,
+        metadata: RestoredMetadata,
+        output: OutputState,
     ) -> Arc<Terminal> {
-        let Remembered { summary, session_id, request_id, created_at, .. } = remembered;
+        let RestoredMetadata { spec: summary, session_id, request_id, created_at, .. } = metadata;
         if session_id != session.id.to_string() {
             // Whose a sandbox is, its record says: a terminal cannot be somebody else's.
             tracing::error!(terminal.id = %id, session.id = %session.id, "the terminal's keepsake names another session");
         }
-        let streams = if summary.streams == Streams::Split { 2 } else { 1 };
+        let streams = if summary.streams == StreamMode::Split { 2 } else { 1 };
         let bytes = match output {
-            Output::Held => summary.output_limit_bytes.saturating_mul(streams),
-            Output::Lost => 0,
+            OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
+            OutputState::Lost => 0,
         };
         Terminal::new(NewTerminal {
             id,
             created_at,
             session: session.clone(),
-            summary,
+            spec: summary,
             request_id,
-            reservation: self.ledger().restore(session, bytes),
-            roll: self.rolls().of(session.id),
+            reservation: self.quota_tracker().restore(session, bytes),
+            terminal_log: self.logs().of(session.id),
             counters: self.counters().clone(),
             recorder: self.recorder().clone(),
             changes: self.changes_sender().clone(),
@@ -258,35 +259,35 @@ impl Terminals {
         terminal: &Arc<Terminal>,
         live: Live,
         ended: Option<(Box<Exit>, Duration)>,
-        tenancy: Tenancy,
-        written: &mut WrittenEnds,
+        tenancy: Sharing,
+        recorded_exits: &mut RecordedExits,
     ) {
         let sandbox = live.sandbox.clone();
-        let told = terminal.roll().outcome(terminal.id);
+        let reported = terminal.terminal_log().outcome(terminal.id);
         let policy = self.policy().current();
         // One that has gone from the policy: as a new profile would be.
-        let profile = policy.profile(Some(terminal.summary.profile.as_str()));
+        let profile = policy.profile(Some(terminal.spec.profile.as_str()));
         let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
-        workspace::take_up(terminal, &profile, self.workspaces(), told);
-        terminal.go_on(Running::adopted(sandbox.clone(), tenancy), live);
+        workspace::resume_watching(terminal, &profile, self.workspaces(), reported);
+        terminal.resume(Running::adopted(sandbox.clone(), tenancy), live);
         if let Some((exit, ago)) = ended {
-            let recording = match written.has(&terminal.id.to_string(), ago) {
-                true => Recording::Before,
+            let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
+                true => Recording::AlreadyRecorded,
                 false => Recording::Now,
             };
-            workspace::look_then(terminal, move |terminal| {
-                terminal.ended_before(CommandEnd::Reported(exit), ago, recording);
+            workspace::check_then(terminal, move |terminal| {
+                terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
             });
         }
-        match terminal.summary.waits {
-            Waits::ForNobody => {}
+        match terminal.spec.backpressure {
+            Backpressure::Never => {}
             // The gateway before may have taken the word that its reader has moved, and not passed it on.
-            Waits::ForStream => {
+            Backpressure::ForStream => {
                 let id = terminal.id.to_string();
                 // A sandbox that is gone has nothing more to write.
                 tokio::spawn(async move { sandbox.resume(id).await });
             }
-            Waits::ForRun => self.release_run(terminal),
+            Backpressure::ForRun => self.release_run(terminal),
         }
     }
 

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use crate::{
-    approval::{Answer, Approval, ApprovalId, Asked, Full, Said, State},
-    journal::{ApprovalAsked, ApprovalExpired, ApprovalResolved, QuotaRefused, Record, Verdict},
+    approval::{
+        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalRequest, ApprovalStatus, ApproverDecision,
+    },
+    journal::{ApprovalExpired, ApprovalRequested, ApprovalResolved, QuotaRefused, Record, RecordedVerdict},
     session::Session,
 };
 
 /// A person is about to be asked.
-pub(super) fn asked(asked: &Asked, expiry: Duration) -> Record {
-    let question = &asked.wanted.question;
-    Record::ApprovalAsked(ApprovalAsked {
-        approval: asked.id.to_string(),
-        principal: asked.wanted.principal.to_string(),
-        session: asked.wanted.session.to_string(),
+pub(super) fn requested(request: &ApprovalRequest, expiry: Duration) -> Record {
+    let question = &request.action.question;
+    Record::ApprovalRequested(ApprovalRequested {
+        approval: request.id.to_string(),
+        principal: request.action.principal.to_string(),
+        session: request.action.session.to_string(),
         request_digest: question.digest.to_string(),
         generation: question.generation,
         rule: question.rule.clone(),
@@ -23,14 +25,14 @@ pub(super) fn asked(asked: &Asked, expiry: Duration) -> Record {
 }
 
 /// An answer is about to count.
-pub(super) fn resolved(asked: &Asked, answer: &Answer) -> Record {
+pub(super) fn resolved(request: &ApprovalRequest, answer: &Answer) -> Record {
     Record::ApprovalResolved(ApprovalResolved {
-        approval: asked.id.to_string(),
-        principal: asked.wanted.principal.to_string(),
-        session: asked.wanted.session.to_string(),
-        verdict: match answer.said {
-            Said::Yes => Verdict::Allow,
-            Said::No => Verdict::Deny,
+        approval: request.id.to_string(),
+        principal: request.action.principal.to_string(),
+        session: request.action.session.to_string(),
+        verdict: match answer.decision {
+            ApproverDecision::Approve => RecordedVerdict::Allow,
+            ApproverDecision::Deny => RecordedVerdict::Deny,
         },
         approver: answer.approver.to_string(),
         on_behalf_of: Some(answer.on_behalf_of.clone()).filter(|person| !person.is_empty()),
@@ -41,22 +43,25 @@ pub(super) fn resolved(asked: &Asked, answer: &Answer) -> Record {
 /// A question is over, or a yes is void. `None`: the answer, or its use, says so.
 pub(super) fn ended(approval: &Approval) -> Option<Record> {
     let cause = match approval.state {
-        State::Expired => "time",
-        State::Superseded => "reload",
-        State::Withdrawn => "withdrawn",
-        State::Pending | State::Approved | State::Used | State::Denied => return None,
+        ApprovalStatus::Expired => "time",
+        ApprovalStatus::Superseded => "reload",
+        ApprovalStatus::Withdrawn => "withdrawn",
+        ApprovalStatus::Pending
+        | ApprovalStatus::Approved
+        | ApprovalStatus::Used
+        | ApprovalStatus::Denied => return None,
     };
-    let wanted = &approval.asked.wanted;
+    let action = &approval.request.action;
     Some(Record::ApprovalExpired(ApprovalExpired {
         approval: approval.id().to_string(),
-        principal: wanted.principal.to_string(),
-        session: wanted.session.to_string(),
+        principal: action.principal.to_string(),
+        session: action.session.to_string(),
         cause: cause.to_owned(),
     }))
 }
 
 /// A question was written and could not be put.
-pub(super) fn never_put(session: &Session, id: ApprovalId) -> Record {
+pub(super) fn not_submitted(session: &Session, id: ApprovalId) -> Record {
     Record::ApprovalExpired(ApprovalExpired {
         approval: id.to_string(),
         principal: session.principal.to_string(),
@@ -66,11 +71,11 @@ pub(super) fn never_put(session: &Session, id: ApprovalId) -> Record {
 }
 
 /// There is no room for another question.
-pub(super) fn no_room(session: &Session, full: &Full) -> Record {
+pub(super) fn limit_reached(session: &Session, reached: &ApprovalLimitReached) -> Record {
     Record::QuotaRefused(QuotaRefused {
         principal: session.principal.to_string(),
         session: Some(session.id.to_string()),
-        limit: full.name().to_owned(),
-        bound: full.most().into(),
+        limit: reached.name().to_owned(),
+        bound: reached.max().into(),
     })
 }

@@ -10,13 +10,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     CreateError, Recorder, Terminals, Unrecorded, approval_records, driver::Requested, recorder::CountedOnly,
-    records, uninterrupted::uninterrupted,
+    records, run_to_completion::run_to_completion,
 };
 use crate::{
     approval::{
-        Answer, Approval, ApprovalId, Asked, Asking, End, Full, ResolveError, Said, Waiting, Witness,
+        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest,
+        ApprovalResolveError, ApprovalWait, ApproverDecision, RequestMode, Resolution,
     },
-    policy::{self, Denial, Permit, Question, command::rule::Decision},
+    policy::{self, ApprovalQuestion, Denial, Permit, command::rule::Decision},
     session::Session,
 };
 
@@ -31,31 +32,31 @@ pub enum OnAsk {
 
 /// Why there was no yes.
 #[derive(Debug, thiserror::Error)]
-pub enum Unapproved {
+pub enum ApprovalError {
     /// A person must say yes first, and the caller does not wait.
     #[error("{0}: a person must approve it first, by the id {1}")]
-    Required(Box<Question>, ApprovalId),
+    Required(Box<ApprovalQuestion>, ApprovalId),
     /// A person said no.
     #[error("{0}: {name} has denied it{comment}", name = approver(.2), comment = comment(.2))]
-    Denied(Box<Question>, ApprovalId, Arc<Answer>),
+    Denied(Box<ApprovalQuestion>, ApprovalId, Arc<Answer>),
     /// Nobody answered in time.
     #[error("{0}: nobody approved it in time")]
-    Expired(Box<Question>, ApprovalId),
+    Expired(Box<ApprovalQuestion>, ApprovalId),
     /// The policy that asked is not in force any more.
     #[error("{0}: the policy was replaced while this waited for a person; ask again")]
-    Superseded(Box<Question>, ApprovalId),
+    Superseded(Box<ApprovalQuestion>, ApprovalId),
     /// The request means something else than what was approved.
     #[error("{0}: what it would run has changed since a person approved it; ask again")]
-    Changed(Box<Question>),
+    Changed(Box<ApprovalQuestion>),
     /// The caller's deadline came first.
     #[error("{0}: nobody approved it before the deadline")]
-    DeadlinePassed(Box<Question>, ApprovalId),
+    DeadlineExceeded(Box<ApprovalQuestion>, ApprovalId),
     /// The caller has gone.
     #[error("{0}: the caller has gone")]
-    CallerGone(Box<Question>, ApprovalId),
+    CallerDisconnected(Box<ApprovalQuestion>, ApprovalId),
     /// Too many wait already.
     #[error(transparent)]
-    Full(#[from] Full),
+    LimitReached(#[from] ApprovalLimitReached),
 }
 
 fn approver(answer: &Answer) -> String {
@@ -74,23 +75,23 @@ fn comment(answer: &Answer) -> String {
 
 /// The caller of a request, as far as a wait must know: whether it is still there, and until when.
 #[derive(Debug, Clone)]
-pub(super) struct Presence {
-    gone: CancellationToken,
+pub(super) struct CallerGuard {
+    disconnected: CancellationToken,
     deadline: Option<Instant>,
 }
 
-impl Presence {
+impl CallerGuard {
     /// The caller is there for as long as the guard is.
-    pub(super) fn begin(patience: Option<Duration>) -> (Self, DropGuard) {
+    pub(super) fn begin(time_limit: Option<Duration>) -> (Self, DropGuard) {
         let gone = CancellationToken::new();
         // A time that the clock cannot hold is no deadline.
-        let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
-        (Self { gone: gone.clone(), deadline }, gone.drop_guard())
+        let deadline = time_limit.and_then(|time_limit| Instant::now().checked_add(time_limit));
+        (Self { disconnected: gone.clone(), deadline }, gone.drop_guard())
     }
 
     /// Whether the caller still waits.
-    pub(super) fn is_here(&self) -> bool {
-        !self.gone.is_cancelled() && self.deadline.is_none_or(|deadline| deadline > Instant::now())
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.disconnected.is_cancelled() && self.deadline.is_none_or(|deadline| deadline > Instant::now())
     }
 
     async fn deadline(&self) {
@@ -104,7 +105,7 @@ impl Presence {
 /// What judging came to, where it is not a refusal.
 enum Judged {
     Permitted(Box<Permit>),
-    Asks(Box<Question>),
+    Asks(Box<ApprovalQuestion>),
 }
 
 impl Terminals {
@@ -112,17 +113,17 @@ impl Terminals {
     pub(super) async fn permit(
         &self,
         requested: &mut Requested,
-        caller: &Presence,
+        caller: &CallerGuard,
     ) -> Result<Permit, CreateError> {
         let question = match self.judge(requested, None).await? {
             Judged::Permitted(permit) => return Ok(*permit),
             Judged::Asks(question) => question,
         };
-        let yes = self.ask(requested, question, caller).await?;
+        let grant = self.ask(requested, question, caller).await?;
         // Files, links and the policy may be others by now.
-        match self.judge(requested, Some(yes)).await? {
+        match self.judge(requested, Some(grant)).await? {
             Judged::Permitted(permit) => Ok(*permit),
-            Judged::Asks(question) => Err(Unapproved::Changed(question).into()),
+            Judged::Asks(question) => Err(ApprovalError::Changed(question).into()),
         }
     }
 
@@ -130,30 +131,30 @@ impl Terminals {
     async fn judge(
         &self,
         requested: &mut Requested,
-        yes: Option<policy::Approval>,
+        grant: Option<policy::ApprovalGrant>,
     ) -> Result<Judged, CreateError> {
         let policy = self.policy().current();
         let begun = Instant::now();
-        let judged = requested.judge(&policy, self.remembered(), self.site(), yes).await?;
-        self.counters().steps.judge.took(begun.elapsed());
-        self.counters().decisions.one(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
+        let judged = requested.judge(&policy, self.program_cache(), self.launch_context(), grant).await?;
+        self.counters().timings.judge.observe(begun.elapsed());
+        self.counters().decisions.inc(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
         let denial = match judged {
             Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
             Err(denial) => denial,
         };
-        let Requested { session, request, minutes, approval, .. } = requested;
+        let Requested { session, request, trace: minutes, approval_id: approval, .. } = requested;
         let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
-        records::after_yes(&mut record, *approval, None);
-        self.known_secrets().veil(&policy).cover(&mut record);
-        let recorded = self.recorder().refused(&record).await;
+        records::with_approval(&mut record, *approval, None);
+        self.known_secrets().redactor(&policy).redact(&mut record);
+        let recorded = self.recorder().record_refusal(&record).await;
         match denial {
             // Nobody is asked about what could not be written down.
             Denial::NeedsApproval(question) => match recorded? {
                 Ok(asked_in) => {
-                    requested.asked_in = asked_in;
+                    requested.ask_record = asked_in;
                     Ok(Judged::Asks(question))
                 }
-                Err(CountedOnly) => Err(CreateError::AsksTooOften),
+                Err(CountedOnly) => Err(CreateError::RefusalRateExceeded),
             },
             denial => Err(CreateError::Denied(denial)),
         }
@@ -162,137 +163,161 @@ impl Terminals {
     async fn ask(
         &self,
         requested: &mut Requested,
-        question: Box<Question>,
-        caller: &Presence,
-    ) -> Result<policy::Approval, CreateError> {
-        let book = self.approvals();
+        question: Box<ApprovalQuestion>,
+        caller: &CallerGuard,
+    ) -> Result<policy::ApprovalGrant, CreateError> {
+        let approvals = self.approvals();
         let (principal, digest, generation) =
             (requested.session.principal, question.digest, question.generation);
-        match book.redeem(principal, digest, generation) {
-            Some((id, End::Approved(yes))) => {
-                requested.approval = Some(id);
+        match approvals.take_answer(principal, digest, generation) {
+            Some((id, Resolution::Approved(yes))) => {
+                requested.approval_id = Some(id);
                 return Ok(yes);
             }
-            Some((id, End::Denied(answer))) => return Err(Unapproved::Denied(question, id, answer).into()),
-            Some((_, End::Expired | End::Superseded | End::Withdrawn)) | None => {}
+            Some((id, Resolution::Denied(answer))) => {
+                return Err(ApprovalError::Denied(question, id, answer).into());
+            }
+            Some((_, Resolution::Expired | Resolution::Superseded | Resolution::Withdrawn)) | None => {}
         }
         match requested.on_ask {
             OnAsk::Refuse => {
-                let id = match book.posted(principal, digest, generation) {
+                let id = match approvals.find_deferred(principal, digest, generation) {
                     Some(before) => before.id(),
                     None => {
-                        let asked = self.draft(requested, &question, Asking::Posted).await?;
-                        let (session, id) = (&requested.session, asked.id);
-                        book.post(asked).map_err(|full| self.no_room_after_all(session, id, full))?.id()
+                        let request =
+                            self.record_request(requested, &question, RequestMode::Deferred).await?;
+                        let (session, id) = (&requested.session, request.id);
+                        approvals
+                            .submit_deferred(request)
+                            .map_err(|reached| self.limit_reached_late(session, id, reached))?
+                            .id()
                     }
                 };
-                self.forget_older_policies();
-                Err(Unapproved::Required(question, id).into())
+                self.supersede_older_policies();
+                Err(ApprovalError::Required(question, id).into())
             }
             OnAsk::Wait => {
-                let asked = self.draft(requested, &question, Asking::Waiting).await?;
-                let (session, id) = (&requested.session, asked.id);
-                let waiting = book.ask(asked).map_err(|full| self.no_room_after_all(session, id, full))?;
-                self.forget_older_policies();
+                let request = self.record_request(requested, &question, RequestMode::Waiting).await?;
+                let (session, id) = (&requested.session, request.id);
+                let waiting = approvals
+                    .submit(request)
+                    .map_err(|reached| self.limit_reached_late(session, id, reached))?;
+                self.supersede_older_policies();
                 self.wait(requested, question, waiting, caller).await
             }
         }
     }
 
     /// A question that is in the journal and may be put. Where there is no room for it by then, nobody sees it.
-    async fn draft(
+    async fn record_request(
         &self,
         requested: &Requested,
-        question: &Question,
-        asking: Asking,
-    ) -> Result<Asked, CreateError> {
-        if let Err(full) = self.approvals().has_room(requested.session.principal) {
+        question: &ApprovalQuestion,
+        asking: RequestMode,
+    ) -> Result<ApprovalRequest, CreateError> {
+        if let Err(reached) = self.approvals().check_capacity(requested.session.principal) {
             // What cannot be written is refused all the same.
-            let _ = self.recorder().refused(&approval_records::no_room(&requested.session, &full)).await;
-            return Err(Unapproved::Full(full).into());
+            let _ = self
+                .recorder()
+                .record_refusal(&approval_records::limit_reached(&requested.session, &reached))
+                .await;
+            return Err(ApprovalError::LimitReached(reached).into());
         }
-        let veil = self.known_secrets().veil(&self.policy().current());
-        let asked = Asked::new(requested.wanted(question.clone(), &veil), asking);
-        let record = approval_records::asked(&asked, self.approvals().expiry());
+        let veil = self.known_secrets().redactor(&self.policy().current());
+        let request = ApprovalRequest::new(requested.approval_request(question.clone(), &veil), asking);
+        let record = approval_records::requested(&request, self.approvals().expiry());
         self.recorder().record(&record).await?;
-        Ok(asked)
+        Ok(request)
     }
 
     /// Another one was put while the question was written: it was never put, and that is written, too.
-    fn no_room_after_all(&self, session: &Session, id: ApprovalId, full: Full) -> Unapproved {
-        self.recorder().note(&approval_records::no_room(session, &full));
-        self.recorder().note(&approval_records::never_put(session, id));
-        Unapproved::Full(full)
+    fn limit_reached_late(
+        &self,
+        session: &Session,
+        id: ApprovalId,
+        reached: ApprovalLimitReached,
+    ) -> ApprovalError {
+        self.recorder().record_best_effort(&approval_records::limit_reached(session, &reached));
+        self.recorder().record_best_effort(&approval_records::not_submitted(session, id));
+        ApprovalError::LimitReached(reached)
     }
 
     async fn wait(
         &self,
         requested: &mut Requested,
-        question: Box<Question>,
-        waiting: Waiting,
-        caller: &Presence,
-    ) -> Result<policy::Approval, CreateError> {
+        question: Box<ApprovalQuestion>,
+        waiting: ApprovalWait,
+        caller: &CallerGuard,
+    ) -> Result<policy::ApprovalGrant, CreateError> {
         let id = waiting.approval().id();
         tokio::select! {
             // An answer counts before the end of what waited for it; and the gateway's end explains its sessions'.
             biased;
             end = waiting.end() => match end {
-                End::Approved(yes) => {
-                    requested.approval = Some(id);
+                Resolution::Approved(yes) => {
+                    requested.approval_id = Some(id);
                     Ok(yes)
                 }
-                End::Denied(answer) => Err(Unapproved::Denied(question, id, answer).into()),
-                End::Expired => Err(Unapproved::Expired(question, id).into()),
-                End::Superseded => Err(Unapproved::Superseded(question, id).into()),
-                End::Withdrawn => Err(Unapproved::CallerGone(question, id).into()),
+                Resolution::Denied(answer) => Err(ApprovalError::Denied(question, id, answer).into()),
+                Resolution::Expired => Err(ApprovalError::Expired(question, id).into()),
+                Resolution::Superseded => Err(ApprovalError::Superseded(question, id).into()),
+                Resolution::Withdrawn => Err(ApprovalError::CallerDisconnected(question, id).into()),
             },
-            () = self.draining() => Err(CreateError::Draining),
-            () = requested.session.closing() => Err(CreateError::SessionClosing),
-            () = caller.deadline() => Err(Unapproved::DeadlinePassed(question, id).into()),
-            () = caller.gone.cancelled() => Err(Unapproved::CallerGone(question, id).into()),
+            () = self.wait_draining() => Err(CreateError::Draining),
+            () = requested.session.wait_closing() => Err(CreateError::SessionClosing),
+            () = caller.deadline() => Err(ApprovalError::DeadlineExceeded(question, id).into()),
+            () = caller.disconnected.cancelled() => Err(ApprovalError::CallerDisconnected(question, id).into()),
         }
     }
 
     /// A policy may have come into force between the judging and the question.
-    fn forget_older_policies(&self) {
+    fn supersede_older_policies(&self) {
         self.approvals().supersede(self.policy().current().generation());
     }
 
     /// Answers a question. Of many who answer, one succeeds. A yes counts when it is in the journal; a no counts in
     /// any case. Once begun, it is done even when the caller goes away.
-    pub async fn resolve(self: &Arc<Self>, id: ApprovalId, answer: Answer) -> Result<Approval, AnswerError> {
+    pub async fn resolve(
+        self: &Arc<Self>,
+        id: ApprovalId,
+        answer: Answer,
+    ) -> Result<Approval, ResolveApprovalError> {
         let this = self.clone();
-        uninterrupted(async move { this.resolve_in_turn(id, answer).await }, |_| async {}).await
+        run_to_completion(async move { this.resolve_exclusively(id, answer).await }, |_| async {}).await
     }
 
-    async fn resolve_in_turn(&self, id: ApprovalId, answer: Answer) -> Result<Approval, AnswerError> {
-        let book = self.approvals();
-        let _turn = book.answering().await;
-        let pending = book.may_resolve(answer.approver, id)?;
-        let record = approval_records::resolved(&pending.asked, &answer);
-        match answer.said {
-            Said::Yes => self.recorder().record(&record).await?,
-            Said::No => self.recorder().note(&record),
+    async fn resolve_exclusively(
+        &self,
+        id: ApprovalId,
+        answer: Answer,
+    ) -> Result<Approval, ResolveApprovalError> {
+        let approvals = self.approvals();
+        let _resolve_lock = approvals.lock_resolving().await;
+        let pending = approvals.check_resolvable(answer.approver, id)?;
+        let record = approval_records::resolved(&pending.request, &answer);
+        match answer.decision {
+            ApproverDecision::Approve => self.recorder().record(&record).await?,
+            ApproverDecision::Deny => self.recorder().record_best_effort(&record),
         }
-        Ok(book.resolve(id, answer)?)
+        Ok(approvals.resolve(id, answer)?)
     }
 }
 
 /// Writes down how questions end that nobody's answer ends.
-pub fn witness(recorder: Recorder) -> Witness {
-    Witness(Box::new(move |approval| {
+pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
+    ApprovalObserver(Box::new(move |approval| {
         if let Some(record) = approval_records::ended(approval) {
-            recorder.note(&record);
+            recorder.record_best_effort(&record);
         }
     }))
 }
 
 /// Why an answer was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
+pub enum ResolveApprovalError {
     /// There is nothing to answer, or not for this caller.
     #[error(transparent)]
-    Resolve(#[from] ResolveError),
+    Resolve(#[from] ApprovalResolveError),
     /// The journal did not take it.
     #[error(transparent)]
     Unrecorded(#[from] Unrecorded),

@@ -12,12 +12,12 @@ use std::{
 
 use tokio::io::Interest;
 
-use super::{Terminals, records, uninterrupted::uninterrupted, workspace};
+use super::{Terminals, records, run_to_completion::run_to_completion, workspace};
 use crate::{
+    counters::{Word as _, words},
     failpoint,
     session::{Closing, Session, Sessions},
-    sys::watched,
-    tally::{Word as _, words},
+    sys::async_fd,
 };
 
 /// How long the sandbox of a session may take to stop what is left in it.
@@ -25,13 +25,13 @@ const SANDBOX_GRACE: Duration = Duration::from_secs(1);
 
 words! {
     /// Why a session ends.
-    pub enum Why {
+    pub enum CloseReason {
         /// Its owner asked for it.
-        Asked = "asked",
+        Requested = "asked",
         /// The process that it was to end with has ended.
-        OwnerGone = "owner_gone",
+        OwnerExited = "owner_gone",
         /// Its caller went away before it had its id.
-        CallerGone = "caller_gone",
+        CallerDisconnected = "caller_gone",
         /// The gateway ends.
         Shutdown = "shutdown",
     }
@@ -43,13 +43,13 @@ pub async fn close(
     terminals: &Arc<Terminals>,
     sessions: &Arc<Sessions>,
     session: &Arc<Session>,
-    why: Why,
+    reason: CloseReason,
     grace: Option<Duration>,
 ) {
     let (terminals, sessions, session) = (terminals.clone(), sessions.clone(), session.clone());
     let closing = async move {
-        match session.shut_gate().await {
-            Closing::AlreadyUnderWay => session.closed().await,
+        match session.begin_close().await {
+            Closing::AlreadyUnderWay => session.wait_closed().await,
             Closing::Yours => {
                 failpoint::reach("close.begun");
                 terminals.release_all(&session, grace).await;
@@ -57,17 +57,17 @@ pub async fn close(
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
                 workspace::finish(&session, terminals.workspaces()).await;
-                terminals.rolls().remove(session.id);
+                terminals.logs().remove(session.id);
                 workspace::forget(&session, terminals.workspaces());
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
-                terminals.counters().sessions_closed.one(why);
-                terminals.recorder().note(&records::session_closed(&session, why.word()));
+                terminals.counters().sessions_closed.inc(reason);
+                terminals.recorder().record_best_effort(&records::session_closed(&session, reason.word()));
                 session.mark_closed();
             }
         }
     };
-    uninterrupted(closing, |()| async {}).await;
+    run_to_completion(closing, |()| async {}).await;
 }
 
 /// Closes a session when the process that opened it has ended.
@@ -77,15 +77,15 @@ pub fn end_with_process(
     session: Arc<Session>,
     process: &OwnedFd,
 ) -> io::Result<()> {
-    let process = watched::watch(process.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+    let process = async_fd::register(process.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
     tokio::spawn(async move {
         tokio::select! {
             // A pidfd is readable when its process has ended: pidfd_open(2).
             _ = process.readable() => {
                 tracing::info!(session.id = %session.id, "owner's process has ended");
-                close(&terminals, &sessions, &session, Why::OwnerGone, None).await;
+                close(&terminals, &sessions, &session, CloseReason::OwnerExited, None).await;
             }
-            () = session.closed() => {}
+            () = session.wait_closed() => {}
         }
     });
     Ok(())

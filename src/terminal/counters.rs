@@ -4,71 +4,71 @@
 //! the counts.
 
 use super::{
-    closing::Why,
-    turned_away::{Limit, NotOpened, TurnedAway},
+    closing::CloseReason,
+    refusal::{CreateRefusal, LimitName, SessionRefusal},
 };
 use crate::{
+    counters::{Counter, CounterVec, Histogram, Word},
     policy::command::rule::Decision,
     proto::v1::Cause,
-    tally::{Count, Tally, Times, Word},
 };
 
 /// Counts that only go up.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct TerminalCounters {
     /// Sessions that were opened.
-    pub sessions_opened: Count,
+    pub sessions_opened: Counter,
     /// Sessions that were not opened, by reason.
-    pub sessions_not_opened: Tally<NotOpened>,
+    pub session_refusals: CounterVec<SessionRefusal>,
     /// Sessions of which nothing is left, by what ended them.
-    pub sessions_closed: Tally<Why>,
+    pub sessions_closed: CounterVec<CloseReason>,
     /// What policy said of commands. One that a person said yes to was first asked about and is then allowed.
-    pub decisions: Tally<Decision>,
+    pub decisions: CounterVec<Decision>,
     /// Creates that came to no command, by reason.
-    pub turned_away: Tally<TurnedAway>,
+    pub create_refusals: CounterVec<CreateRefusal>,
     /// Of those, and of sessions, what a bound refused, by bound.
-    pub limits: Tally<Limit>,
+    pub limits_reached: CounterVec<LimitName>,
     /// Permitted.
-    pub created: Count,
+    pub created: Counter,
     /// Found after a restart, running or ended.
-    pub adopted: Count,
+    pub adopted: Counter,
     /// Exec has succeeded.
-    pub started: Count,
+    pub started: Counter,
     /// Refused by policy, a person or a cap.
-    pub refused: Count,
+    pub refused: Counter,
     /// Permitted, and not started.
-    pub failed: Count,
+    pub failed: Counter,
     /// Ended, by what set the end in motion.
-    pub ended: Tally<Cause>,
+    pub ended: CounterVec<Cause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.
-    pub force_killed: Count,
+    pub force_killed: Counter,
     /// Processes, beside main ones, that had to be killed.
-    pub stragglers_killed: Count,
+    pub stragglers_killed: Counter,
     /// Processes that could not be ended at all.
-    pub survivors: Count,
+    pub survivors: Counter,
     /// What ended commands had written.
-    pub output_bytes: Count,
+    pub output_bytes: Counter,
     /// Released by their caller, with their session or by collection.
-    pub released: Count,
+    pub released: Counter,
     /// Of those, collected because nobody released them in time.
-    pub collected: Count,
+    pub collected: Counter,
     /// How long the steps of a create took.
-    pub steps: Steps,
+    pub timings: CreateTimings,
 }
 
 /// How long the steps of a create took, where they were taken.
 #[derive(Debug, Default)]
-pub struct Steps {
+pub struct CreateTimings {
     /// Policy judged.
-    pub judge: Times,
+    pub judge: Histogram,
     /// A sandbox was brought up.
-    pub sandbox: Times,
+    pub sandbox: Histogram,
     /// The journal took the records that come before the start.
-    pub record: Times,
+    pub record: Histogram,
     /// The supervisor started the command.
-    pub spawn: Times,
+    pub spawn: Histogram,
     /// All of it, where no person was asked.
-    pub whole: Times,
+    pub whole: Histogram,
 }
 
 impl Word for Decision {
@@ -110,7 +110,7 @@ impl Word for Cause {
     }
 }
 
-impl Counters {
+impl TerminalCounters {
     /// Ended, however.
     pub fn finished(&self) -> u64 {
         self.ended.read().map(|(_, count)| count).sum()

@@ -11,15 +11,15 @@ use std::{
 
 use super::{
     CreateError, OnAsk, Terminals,
-    asking::Presence,
+    asking::CallerGuard,
+    backpressure::ReaderKind,
     driver::{Authorized, Requested},
-    holds::Audience,
+    refusal::{CreateRefusal, LimitName},
+    run_to_completion::run_to_completion,
     terminal::Terminal,
-    turned_away::{Limit, TurnedAway},
-    uninterrupted::uninterrupted,
 };
 use crate::{
-    policy::{Minutes, Request},
+    policy::{EvaluationTrace, Request},
     proto::supervisor::StopCause,
     session::{Session, SessionId},
 };
@@ -36,11 +36,11 @@ pub struct NewRequest {
     /// Makes a repeated request answer with the first terminal.
     pub request_id: Option<String>,
     /// For whom the output is.
-    pub audience: Audience,
+    pub reader: ReaderKind,
     /// What becomes of it when a rule asks a person.
     pub on_ask: OnAsk,
     /// How long the caller waits for a person's answer; absent: as long as it takes.
-    pub patience: Option<Duration>,
+    pub time_limit: Option<Duration>,
 }
 
 impl Terminals {
@@ -48,16 +48,16 @@ impl Terminals {
     /// either the one terminal of its request id, or none.
     pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
         let this = self.clone();
-        let (caller, _here) = Presence::begin(new.patience);
+        let (caller, _guard) = CallerGuard::begin(new.time_limit);
         match new.request_id.clone() {
             Some(request_id) => {
                 let key = (new.session.id, request_id);
-                uninterrupted(async move { this.create_once(key, new, caller).await }, |_| async {}).await
+                run_to_completion(async move { this.create_once(key, new, caller).await }, |_| async {}).await
             }
             None => {
                 let undo = self.clone();
                 let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
-                uninterrupted(work, |created| async move {
+                run_to_completion(work, |created| async move {
                     if let Ok(terminal) = created {
                         // Somebody else's release of it is as good.
                         let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
@@ -72,11 +72,11 @@ impl Terminals {
         self: Arc<Self>,
         key: (SessionId, String),
         new: NewRequest,
-        caller: Presence,
+        caller: CallerGuard,
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        if let Some(id) = self.withheld(&key) {
-            let error = CreateError::Withheld(id);
-            self.counters().turned_away.one(TurnedAway::from(&error));
+        if let Some(id) = self.quarantined(&key) {
+            let error = CreateError::Quarantined(id);
+            self.counters().create_refusals.inc(CreateRefusal::from(&error));
             return Err(Arc::new(error));
         }
         loop {
@@ -87,19 +87,19 @@ impl Terminals {
             // The next one with this id may try again.
             self.forget_attempt(&key, &attempt);
             // The one who asked a person for all of us has gone: who is still here asks.
-            if !(error.is_for_want_of_caller() && caller.is_here()) {
+            if !(error.is_caller_gone() && caller.is_waiting()) {
                 return result;
             }
         }
     }
 
     /// The way of a command up to its start, counted.
-    async fn drive(&self, new: &NewRequest, caller: &Presence) -> Result<Arc<Terminal>, CreateError> {
+    async fn drive(&self, new: &NewRequest, caller: &CallerGuard) -> Result<Arc<Terminal>, CreateError> {
         let driven = self.drive_to_start(new, caller).await;
         if let Err(error) = &driven {
-            self.counters().turned_away.one(TurnedAway::from(error));
-            if let Some(limit) = Limit::of(error) {
-                self.counters().limits.one(limit);
+            self.counters().create_refusals.inc(CreateRefusal::from(error));
+            if let Some(limit) = LimitName::of(error) {
+                self.counters().limits_reached.inc(limit);
             }
         }
         driven
@@ -108,7 +108,7 @@ impl Terminals {
     async fn drive_to_start(
         &self,
         new: &NewRequest,
-        caller: &Presence,
+        caller: &CallerGuard,
     ) -> Result<Arc<Terminal>, CreateError> {
         if self.is_draining() {
             return Err(CreateError::Draining);
@@ -117,35 +117,42 @@ impl Terminals {
         let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
         let mut requested = Requested {
             session: new.session.clone(),
-            entered,
+            session_guard: entered,
             request: new.request.clone(),
             labels: new.labels.clone(),
             request_id: new.request_id.clone(),
-            audience: new.audience,
+            reader: new.reader,
             on_ask: new.on_ask,
-            minutes: Minutes::default(),
-            approval: None,
-            asked_in: None,
+            trace: EvaluationTrace::default(),
+            approval_id: None,
+            ask_record: None,
         };
         let permit =
-            self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.one())?;
-        let was_asked = requested.approval.is_some();
-        let roll = self.rolls().of(new.session.id);
+            self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.inc())?;
+        let was_asked = requested.approval_id.is_some();
+        let roll = self.logs().of(new.session.id);
         let authorized = requested
-            .authorize(permit, self.ledger(), self.counters(), self.changes_sender(), self.recorder(), roll)
+            .authorize(
+                permit,
+                self.quota_tracker(),
+                self.counters(),
+                self.changes_sender(),
+                self.recorder(),
+                roll,
+            )
             .await
-            .inspect_err(|_| self.counters().refused.one())?;
+            .inspect_err(|_| self.counters().refused.inc())?;
         let terminal = authorized.terminal.clone();
-        self.show(&terminal);
+        self.insert_starting(&terminal);
         match self.start(authorized).await {
             Ok(terminal) => {
                 if !was_asked {
-                    self.counters().steps.whole.took(begun.elapsed());
+                    self.counters().timings.whole.observe(begun.elapsed());
                 }
                 Ok(terminal)
             }
             Err(error) => {
-                self.hide(&terminal);
+                self.remove_starting(&terminal);
                 Err(error)
             }
         }
@@ -153,8 +160,8 @@ impl Terminals {
 
     async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
         authorized
-            .with_secrets(self.known_secrets().veil(&self.policy().current()))?
-            .prepare(self.site(), self.workspaces())
+            .with_secrets(self.known_secrets().redactor(&self.policy().current()))?
+            .prepare(self.launch_context(), self.workspaces())
             .await?
             .spawn()
             .await

@@ -18,57 +18,58 @@ use tokio::sync::broadcast;
 
 use super::{
     CreateError, OnAsk, Recorder, TerminalId,
-    counters::Counters,
-    covering,
-    holds::{Audience, Waits},
-    judging, keepsake,
-    known_secrets::Veil,
-    outcome,
-    quota::{Ledger, OwnSandbox, QuotaReached},
-    records,
-    roll::Roll,
+    backpressure::{Backpressure, ReaderKind},
+    counters::TerminalCounters,
+    evaluation, metadata, outcome,
+    quota_tracker::{OwnSandbox, QuotaReached, QuotaTracker},
+    records, redact,
+    redactor::Redactor,
     secrets::{SecretError, Secrets},
-    summary::{Form, Summary, TimeLimits},
+    spec::{CommandForm, TerminalSpec, TimeLimits},
     terminal::{Live, NewTerminal, Terminal},
+    terminal_log::TerminalLog,
     workspace,
 };
 use crate::{
-    approval::{ApprovalId, Wanted},
+    approval::{ApprovalId, RequestedAction},
     failpoint,
-    journal::{CommandIn, Record},
-    policy::{self, Denial, Minutes, Overflow, Permit, PolicySet, Program, Question, Request},
+    journal::{CommandLocation, Record},
+    policy::{
+        self, ApprovalQuestion, CommandSpec, Denial, EvaluationTrace, OverflowMode, Permit, PolicySet,
+        Request,
+    },
     pool::PoolError,
     proto::v1::Outcome,
     sandbox::{
         handle::{CommandEnd, Sandbox},
-        programs::Remembered,
-        spawn_request::Provisions,
-        spec::Tenancy,
+        program_resolver::ProgramCache,
+        spawn_request::SpawnExtras,
+        spec::Sharing,
     },
-    session::{Entered, HOST_LIMIT, Origin, Session, Site},
+    session::{FILESYSTEM_TIMEOUT, LaunchContext, SandboxOrigin, Session, SessionGuard},
     sys::allocator,
     workspace::Workspaces,
 };
 
 /// How long a large request may be judged.
-const LARGE_LIMIT: Duration = Duration::from_secs(30);
+const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Requested {
     pub session: Arc<Session>,
-    pub entered: Entered,
+    pub session_guard: SessionGuard,
     pub request: Request,
     pub labels: std::collections::BTreeMap<String, String>,
-    pub audience: Audience,
+    pub reader: ReaderKind,
     pub request_id: Option<String>,
     pub on_ask: OnAsk,
     /// Of its last judging, for the journal.
-    pub minutes: Minutes,
+    pub trace: EvaluationTrace,
     /// The yes that it was given.
-    pub approval: Option<ApprovalId>,
+    pub approval_id: Option<ApprovalId>,
     /// The record of the decision to ask.
-    pub asked_in: Option<u64>,
+    pub ask_record: Option<u64>,
 }
 
 impl Requested {
@@ -79,20 +80,21 @@ impl Requested {
     pub(super) async fn judge(
         &mut self,
         policy: &Arc<PolicySet>,
-        remembered: &Arc<Remembered>,
-        site: &Site,
-        yes: Option<policy::Approval>,
+        program_cache: &Arc<ProgramCache>,
+        launch_context: &LaunchContext,
+        grant: Option<policy::ApprovalGrant>,
     ) -> Result<Result<Permit, Denial>, PoolError> {
-        if judging::is_settled_at_once(&self.session, &self.request) {
-            let Self { session, request, minutes, .. } = self;
-            return Ok(judging::judge(policy, session, request, remembered, yes, minutes));
+        if evaluation::can_evaluate_inline(&self.session, &self.request) {
+            let Self { session, request, trace: minutes, .. } = self;
+            return Ok(evaluation::evaluate(policy, session, request, program_cache, grant, minutes));
         }
         let (session, mut request) = (self.session.clone(), self.request.clone());
-        let (policy, remembered) = (policy.clone(), remembered.clone());
-        let is_large = judging::is_large(&request);
+        let (policy, remembered) = (policy.clone(), program_cache.clone());
+        let is_large = evaluation::is_large(&request);
         let judge = move || {
-            let mut minutes = Minutes::default();
-            let judged = judging::judge(&policy, &session, &mut request, &remembered, yes, &mut minutes);
+            let mut minutes = EvaluationTrace::default();
+            let judged =
+                evaluation::evaluate(&policy, &session, &mut request, &remembered, grant, &mut minutes);
             if is_large {
                 allocator::trim();
             }
@@ -100,29 +102,33 @@ impl Requested {
         };
         let uid = self.session.principal.uid;
         let (judged, request, minutes) = match is_large {
-            true => site.large.run(uid, LARGE_LIMIT, judge).await?,
-            false => site.pool.run(uid, HOST_LIMIT, judge).await?,
+            true => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, judge).await?,
+            false => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, judge).await?,
         };
-        (self.request, self.minutes) = (request, minutes);
+        (self.request, self.trace) = (request, minutes);
         Ok(judged)
     }
 
     /// What a person is to be asked, and is shown of it.
-    pub(super) fn wanted(&self, mut question: Question, veil: &Veil) -> Wanted {
-        question.command = veil.show(&question.command);
-        let program = match &self.request.program {
-            Program::ShellLine(line) => Program::ShellLine(veil.show(line)),
-            Program::Command { command, args } => Program::Command {
-                command: veil.show(command),
-                args: args.iter().map(|argument| veil.show(argument)).collect(),
+    pub(super) fn approval_request(
+        &self,
+        mut question: ApprovalQuestion,
+        redactor: &Redactor,
+    ) -> RequestedAction {
+        question.command = redactor.redact_text(&question.command);
+        let program = match &self.request.command {
+            CommandSpec::ShellLine(line) => CommandSpec::ShellLine(redactor.redact_text(line)),
+            CommandSpec::Argv { command, args } => CommandSpec::Argv {
+                command: redactor.redact_text(command),
+                args: args.iter().map(|argument| redactor.redact_text(argument)).collect(),
             },
         };
-        Wanted {
+        RequestedAction {
             principal: self.session.principal,
             session: self.session.id,
             question,
             program,
-            cwd: veil.show(self.request.cwd.as_str()),
+            cwd: redactor.redact_text(self.request.cwd.as_str()),
             profile: self.request.profile.clone().unwrap_or_default(),
             env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
             request_id: self.request_id.clone(),
@@ -133,72 +139,84 @@ impl Requested {
     pub(super) async fn authorize(
         self,
         permit: Permit,
-        ledger: &Arc<Ledger>,
-        counters: &Arc<Counters>,
+        quota_tracker: &Arc<QuotaTracker>,
+        counters: &Arc<TerminalCounters>,
         changes: &broadcast::Sender<Arc<Terminal>>,
         recorder: &Recorder,
-        roll: Arc<Roll>,
+        terminal_log: Arc<TerminalLog>,
     ) -> Result<Authorized, QuotaReached> {
-        let order = permit.order();
-        let streams = if order.streams() == policy::Streams::Split { 2 } else { 1 };
-        let reserved_bytes = order.output_limit_bytes().saturating_mul(streams);
-        let share = recorder.share(self.session.principal, judging::bytes(&self.request));
-        let sandbox = if order.secrets().is_empty() { OwnSandbox::No } else { OwnSandbox::Yes };
-        let reserved = share.and_then(|()| ledger.reserve(&self.session, reserved_bytes, sandbox));
+        let exec_spec = permit.spec();
+        let streams = if exec_spec.streams() == policy::StreamMode::Split { 2 } else { 1 };
+        let reserved_bytes = exec_spec.output_limit_bytes().saturating_mul(streams);
+        let share = recorder.check_share(self.session.principal, evaluation::command_bytes(&self.request));
+        let sandbox = if exec_spec.secrets().is_empty() { OwnSandbox::No } else { OwnSandbox::Yes };
+        let reserved = share.and_then(|()| quota_tracker.reserve(&self.session, reserved_bytes, sandbox));
         let reservation = match reserved {
             Ok(reservation) => reservation,
             Err(reached) => {
                 // What cannot be written is refused all the same.
-                let _ = recorder.refused(&records::quota_refused(&self.session, &reached)).await;
+                let _ = recorder.record_refusal(&records::quota_refused(&self.session, &reached)).await;
                 return Err(reached);
             }
         };
-        let summary = summarize(&self, &permit);
-        counters.created.one();
+        let summary = spec_of(&self, &permit);
+        counters.created.inc();
         let terminal = Terminal::new(NewTerminal {
             id: TerminalId::generate(),
             created_at: SystemTime::now(),
             session: self.session,
-            summary,
+            spec: summary,
             request_id: self.request_id,
             reservation,
-            roll,
+            terminal_log,
             counters: counters.clone(),
             changes: changes.clone(),
             recorder: recorder.clone(),
         });
         failpoint::reach("create.authorized");
-        let (secrets, veil) = (Secrets::default(), Veil::default());
-        let mut decision = records::allowed(&terminal, &self.request, &permit, &self.minutes);
-        records::after_yes(&mut decision, self.approval, self.asked_in);
+        let (secrets, redactor) = (Secrets::default(), Redactor::default());
+        let mut decision = records::allowed(&terminal, &self.request, &permit, &self.trace);
+        records::with_approval(&mut decision, self.approval_id, self.ask_record);
         let command_in = records::command_in(&decision);
-        let unwritten = Some(decision);
-        Ok(Authorized { terminal, permit, secrets, veil, entered: self.entered, unwritten, command_in })
+        let decision_record = Some(decision);
+        Ok(Authorized {
+            terminal,
+            permit,
+            secrets,
+            veil: redactor,
+            entered: self.session_guard,
+            unwritten: decision_record,
+            command_in,
+        })
     }
 }
 
-fn summarize(requested: &Requested, permit: &Permit) -> Summary {
-    let order = permit.order();
-    let (form, command, args) = match &requested.request.program {
-        Program::Command { command, args } => (Form::Program, command.clone(), args.clone()),
-        Program::ShellLine(line) => (Form::Line, line.clone(), Vec::new()),
+fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
+    let exec_spec = permit.spec();
+    let (form, command, args) = match &requested.request.command {
+        CommandSpec::Argv { command, args } => (CommandForm::Program, command.clone(), args.clone()),
+        CommandSpec::ShellLine(line) => (CommandForm::ShellLine, line.clone(), Vec::new()),
     };
-    Summary {
+    TerminalSpec {
         form,
         command,
         args,
-        cwd: order.cwd().to_string(),
-        profile: order.profile_name().clone(),
-        network: order.network().name(),
+        cwd: exec_spec.cwd().to_string(),
+        profile: exec_spec.profile_name().clone(),
+        network: exec_spec.network().name(),
         labels: requested.labels.clone(),
-        output_limit_bytes: order.output_limit_bytes(),
-        streams: order.streams(),
-        waits: match (order.overflow(), requested.audience) {
-            (Overflow::DropOldest, _) => Waits::ForNobody,
-            (Overflow::Block, Audience::Stream) => Waits::ForStream,
-            (Overflow::Block, Audience::Run) => Waits::ForRun,
+        output_limit_bytes: exec_spec.output_limit_bytes(),
+        streams: exec_spec.streams(),
+        backpressure: match (exec_spec.overflow(), requested.reader) {
+            (OverflowMode::DropOldest, _) => Backpressure::Never,
+            (OverflowMode::Block, ReaderKind::Stream) => Backpressure::ForStream,
+            (OverflowMode::Block, ReaderKind::Run) => Backpressure::ForRun,
         },
-        times: TimeLimits { limit: order.time_limit(), idle: order.idle_limit(), grace: order.kill_grace() },
+        time_limits: TimeLimits {
+            limit: exec_spec.time_limit(),
+            idle: exec_spec.idle_limit(),
+            grace: exec_spec.kill_grace(),
+        },
         digest: permit.digest(),
         generation: permit.generation(),
     }
@@ -210,27 +228,29 @@ pub(super) struct Authorized {
     pub terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
-    veil: Veil,
-    entered: Entered,
+    veil: Redactor,
+    entered: SessionGuard,
     /// The decision, until it is in the journal: with the spawn where that comes at once.
     unwritten: Option<Record>,
     /// Where the command's text is, for the records behind it.
-    command_in: CommandIn,
+    command_in: CommandLocation,
 }
 
 impl Authorized {
     /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
     /// brought up, which may be for nothing.
-    pub(super) fn with_secrets(mut self, veil: Veil) -> Result<Self, SecretError> {
-        self.unwritten.iter_mut().for_each(|record| veil.cover(record));
-        match Secrets::read(self.permit.order().secrets()) {
+    pub(super) fn with_secrets(mut self, redactor: Redactor) -> Result<Self, SecretError> {
+        self.unwritten.iter_mut().for_each(|record| redactor.redact(record));
+        match Secrets::read(self.permit.spec().secrets()) {
             Ok(secrets) => {
-                self.unwritten.iter_mut().for_each(|record| covering::mask(record, secrets.masker()));
-                Ok(Self { secrets, veil, ..self })
+                self.unwritten.iter_mut().for_each(|record| redact::redact_secrets(record, secrets.masker()));
+                Ok(Self { secrets, veil: redactor, ..self })
             }
             Err(error) => {
-                self.unwritten.iter().for_each(|decision| self.terminal.recorder.note(decision));
-                self.terminal.recorder.note(&records::no_secret(&self.terminal, &error));
+                self.unwritten
+                    .iter()
+                    .for_each(|decision| self.terminal.recorder.record_best_effort(decision));
+                self.terminal.recorder.record_best_effort(&records::secret_failed(&self.terminal, &error));
                 self.terminal.abandon();
                 Err(error)
             }
@@ -238,12 +258,16 @@ impl Authorized {
     }
 
     /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
-    pub(super) async fn prepare(self, site: &Site, workspaces: &Workspaces) -> Result<Prepared, CreateError> {
+    pub(super) async fn prepare(
+        self,
+        launch_context: &LaunchContext,
+        workspaces: &Workspaces,
+    ) -> Result<Prepared, CreateError> {
         let Self { terminal, permit, secrets, veil, entered, mut unwritten, mut command_in } = self;
-        if !terminal.session.has_sandbox_for(site, permit.order()) {
+        if !terminal.session.has_sandbox_for(launch_context, permit.spec()) {
             match terminal.record_before(&unwritten.take()).await {
-                Ok(Some(decision)) if command_in == CommandIn::BEFORE => {
-                    command_in = CommandIn::Record(decision);
+                Ok(Some(decision)) if command_in == CommandLocation::PRECEDING => {
+                    command_in = CommandLocation::Record(decision);
                 }
                 Ok(_) => {}
                 Err(unrecorded) => {
@@ -252,32 +276,32 @@ impl Authorized {
                 }
             }
         }
-        let settling = match workspace::attach(&terminal, permit.order().profile(), workspaces) {
+        let settling = match workspace::attach(&terminal, permit.spec().profile(), workspaces) {
             Ok(settling) => settling,
             Err(error) => {
-                unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
-                terminal.recorder.note(&records::not_watched(&terminal, &error));
+                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::watch_failed(&terminal, &error));
                 terminal.abandon();
                 return Err(error.into());
             }
         };
         let begun = Instant::now();
-        match terminal.session.sandbox_for(site, permit.order()).await {
+        match terminal.session.sandbox_for(launch_context, permit.spec()).await {
             Ok((sandbox, tenancy, origin)) => {
-                if origin == Origin::StartedNow {
-                    terminal.counters.steps.sandbox.took(begun.elapsed());
-                    let profile = permit.order().profile_name();
+                if origin == SandboxOrigin::Started {
+                    terminal.counters.timings.sandbox.observe(begun.elapsed());
+                    let profile = permit.spec().profile_name();
                     let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
-                    shortfalls.iter().for_each(|one| terminal.recorder.note(one));
+                    shortfalls.iter().for_each(|one| terminal.recorder.record_best_effort(one));
                 }
-                let place = Place { sandbox, tenancy };
-                workspace::enter(&terminal, settling).await;
+                let place = SandboxLease { sandbox, tenancy };
+                workspace::start_watching(&terminal, settling).await;
                 let _entered = entered;
                 Ok(Prepared { terminal, permit, secrets, veil, place, _entered, unwritten, command_in })
             }
             Err(error) => {
-                unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
-                terminal.recorder.note(&records::not_prepared(&terminal, &error));
+                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::sandbox_failed(&terminal, &error));
                 terminal.abandon();
                 Err(error.into())
             }
@@ -287,17 +311,17 @@ impl Authorized {
 
 /// Where a command runs, and whether the place ends with it.
 #[derive(Debug)]
-struct Place {
+struct SandboxLease {
     sandbox: Arc<Sandbox>,
-    tenancy: Tenancy,
+    tenancy: Sharing,
 }
 
-impl Place {
+impl SandboxLease {
     /// Leaves nothing of a sandbox that was the terminal's own.
-    async fn vacate(self, grace: Duration) {
+    async fn shut_down_if_sole(self, grace: Duration) {
         match self.tenancy {
-            Tenancy::Shared => {}
-            Tenancy::Sole => self.sandbox.shut_down(grace).await,
+            Sharing::Shared => {}
+            Sharing::Exclusive => self.sandbox.shut_down(grace).await,
         }
     }
 }
@@ -308,11 +332,11 @@ pub(super) struct Prepared {
     terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
-    veil: Veil,
-    place: Place,
-    _entered: Entered,
+    veil: Redactor,
+    place: SandboxLease,
+    _entered: SessionGuard,
     unwritten: Option<Record>,
-    command_in: CommandIn,
+    command_in: CommandLocation,
 }
 
 impl Prepared {
@@ -321,33 +345,33 @@ impl Prepared {
     pub(super) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
         let Self { terminal, permit, secrets, veil, place, _entered, unwritten, command_in } = self;
         // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
-        if let Err(error) = terminal.roll().begin(&terminal, place.sandbox.id()) {
-            unwritten.iter().for_each(|decision| terminal.recorder.note(decision));
-            terminal.recorder.note(&records::not_kept(&terminal, &error));
+        if let Err(error) = terminal.terminal_log().add(&terminal, place.sandbox.id()) {
+            unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+            terminal.recorder.record_best_effort(&records::log_failed(&terminal, &error));
             terminal.abandon();
-            place.vacate(Duration::ZERO).await;
-            return Err(CreateError::Keep(error));
+            place.shut_down_if_sole(Duration::ZERO).await;
+            return Err(CreateError::LogUnwritable(error));
         }
         failpoint::reach("create.enrolled");
-        let mut spawn = records::spawn(&terminal, permit.order(), &place.sandbox, command_in);
-        veil.cover(&mut spawn);
-        covering::mask(&mut spawn, secrets.masker());
+        let mut spawn = records::spawn(&terminal, permit.spec(), &place.sandbox, command_in);
+        veil.redact(&mut spawn);
+        redact::redact_secrets(&mut spawn, secrets.masker());
         if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
             terminal.abandon();
-            place.vacate(Duration::ZERO).await;
+            place.shut_down_if_sole(Duration::ZERO).await;
             return Err(unrecorded.into());
         }
         let id = terminal.id.to_string();
-        let provisions = Provisions {
-            keepsake: keepsake::of(&terminal, &secrets),
+        let provisions = SpawnExtras {
+            metadata: metadata::encode(&terminal, &secrets),
             secrets: secrets.environment(),
-            margin_bytes: secrets.masker().reach() as u64,
+            margin_bytes: secrets.masker().context_bytes() as u64,
         };
         failpoint::reach("create.recorded");
         let begun = Instant::now();
         match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
             Ok(spawned) => {
-                terminal.counters.steps.spawn.took(begun.elapsed());
+                terminal.counters.timings.spawn.observe(begun.elapsed());
                 let live = Live {
                     started: spawned.started,
                     stdout: spawned.stdout,
@@ -360,11 +384,11 @@ impl Prepared {
                 Ok(terminal)
             }
             Err(refused) => {
-                let mut not_spawned = records::not_spawned(&terminal, &refused);
-                veil.cover(&mut not_spawned);
-                terminal.recorder.note(&not_spawned);
+                let mut not_spawned = records::exec_failed(&terminal, &refused);
+                veil.redact(&mut not_spawned);
+                terminal.recorder.record_best_effort(&not_spawned);
                 terminal.abandon();
-                place.vacate(Duration::ZERO).await;
+                place.shut_down_if_sole(Duration::ZERO).await;
                 Err(refused.into())
             }
         }
@@ -374,13 +398,13 @@ impl Prepared {
 /// Exec has succeeded: the supervisor holds the process.
 #[derive(Debug)]
 pub(super) struct Running {
-    place: Place,
+    place: SandboxLease,
 }
 
 impl Running {
     /// A command that a gateway before this one has started: that one held the permit.
-    pub(super) fn adopted(sandbox: Arc<Sandbox>, tenancy: Tenancy) -> Self {
-        Self { place: Place { sandbox, tenancy } }
+    pub(super) fn adopted(sandbox: Arc<Sandbox>, tenancy: Sharing) -> Self {
+        Self { place: SandboxLease { sandbox, tenancy } }
     }
 
     /// The end, as it came to be known.
@@ -389,25 +413,25 @@ impl Running {
         let mut outcome = match end {
             CommandEnd::Reported(exit) => outcome::reported(&exit),
             CommandEnd::SandboxLost { survivors } => {
-                outcome::lost(started, terminal.ends_for(), survivors, SystemTime::now())
+                outcome::lost(started, terminal.end_cause(), survivors, SystemTime::now())
             }
         };
-        workspace::tell(terminal, &mut outcome);
-        Exited { place: Some(self.place), outcome: Arc::new(outcome) }
+        workspace::report_changes(terminal, &mut outcome);
+        Exited { lease: Some(self.place), outcome: Arc::new(outcome) }
     }
 }
 
 /// Ended, with its outcome. The output is still here, unless its sandbox ended while no gateway was there.
 #[derive(Debug)]
 pub(super) struct Exited {
-    place: Option<Place>,
+    lease: Option<SandboxLease>,
     outcome: Arc<Outcome>,
 }
 
 impl Exited {
     /// The end of a command whose sandbox was gone before this gateway came.
-    pub(super) fn without_trace(outcome: Outcome) -> Self {
-        Self { place: None, outcome: Arc::new(outcome) }
+    pub(super) fn without_sandbox(outcome: Outcome) -> Self {
+        Self { lease: None, outcome: Arc::new(outcome) }
     }
 
     /// What every waiter gets.
@@ -417,13 +441,15 @@ impl Exited {
 
     /// Frees what the supervisor keeps, and the sandbox when it was the terminal's own.
     pub(super) async fn release(self, terminal: &Terminal) -> Released {
-        match self.place {
+        match self.lease {
             None => {}
-            Some(place) if place.tenancy == Tenancy::Sole => place.vacate(Duration::ZERO).await,
+            Some(place) if place.tenancy == Sharing::Exclusive => {
+                place.shut_down_if_sole(Duration::ZERO).await
+            }
             // A sandbox that has gone has nothing to forget.
-            Some(place) => drop(place.sandbox.forget(terminal.id.to_string()).await),
+            Some(place) => drop(place.sandbox.release(terminal.id.to_string()).await),
         }
-        terminal.roll().forget(terminal.id);
+        terminal.terminal_log().remove(terminal.id);
         Released { outcome: self.outcome }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{TerminalId, Unrecorded, asking::Unapproved, quota::QuotaReached, secrets::SecretError};
+use super::{
+    TerminalId, Unrecorded, asking::ApprovalError, quota_tracker::QuotaReached, secrets::SecretError,
+};
 use crate::{
     policy::Denial,
     pool::PoolError,
@@ -24,7 +26,7 @@ pub enum CreateError {
     Denied(Denial),
     /// A rule asks, and no person said yes.
     #[error(transparent)]
-    Unapproved(#[from] Unapproved),
+    Unapproved(#[from] ApprovalError),
     /// A cap is reached.
     #[error(transparent)]
     Quota(#[from] QuotaReached),
@@ -33,19 +35,19 @@ pub enum CreateError {
     Unrecorded(#[from] Unrecorded),
     /// It cannot be entered on its session's roll, and so might be run again after a crash.
     #[error("the terminal cannot be written down")]
-    Keep(#[source] std::io::Error),
+    LogUnwritable(#[source] std::io::Error),
     /// A rule asks a person, and this principal's questions and refusals are too many to be written down.
     #[error("requests of this user are refused, or ask a person, more often than can be written down")]
-    AsksTooOften,
+    RefusalRateExceeded,
     /// Its files could not be looked at in time.
     #[error("the request cannot be judged")]
-    Host(#[from] PoolError),
+    Filesystem(#[from] PoolError),
     /// The same request has a terminal already, in a sandbox that this gateway could not take back.
     #[error("the request's terminal {0} is in a sandbox that could not be taken back")]
-    Withheld(TerminalId),
+    Quarantined(TerminalId),
     /// Nobody would see what it leaves in its workspace.
     #[error("the workspace cannot be watched")]
-    Unwatched(#[from] WatchError),
+    WorkspaceUnwatched(#[from] WatchError),
     /// There is no sandbox for it.
     #[error(transparent)]
     Sandbox(#[from] Arc<StartError>),
@@ -59,22 +61,25 @@ pub enum CreateError {
 
 impl CreateError {
     /// Whether it only failed because a caller did not stay: another one with the same request may do better.
-    pub(super) fn is_for_want_of_caller(&self) -> bool {
-        matches!(self, Self::Unapproved(Unapproved::CallerGone(..) | Unapproved::DeadlinePassed(..)))
+    pub(super) fn is_caller_gone(&self) -> bool {
+        matches!(
+            self,
+            Self::Unapproved(ApprovalError::CallerDisconnected(..) | ApprovalError::DeadlineExceeded(..))
+        )
     }
 }
 
 /// The terminal has been released, or somebody is releasing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the terminal is gone")]
-pub struct Gone;
+pub struct TerminalReleased;
 
 /// Why something asked of a terminal was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum OperationError {
     /// It is not there any more, or never started.
     #[error(transparent)]
-    Gone(#[from] Gone),
+    Released(#[from] TerminalReleased),
     /// Its command has ended.
     #[error("the command has ended")]
     Ended,

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use super::{
-    Counters, Limit, NotOpened, QuotaReached, Terminals, Unrecorded,
-    closing::{self, Why},
+    LimitName, QuotaReached, SessionRefusal, TerminalCounters, Terminals, Unrecorded,
+    closing::{self, CloseReason},
     records,
-    uninterrupted::uninterrupted,
+    run_to_completion::run_to_completion,
 };
-use crate::session::{DescriptorsReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions};
+use crate::session::{
+    DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions,
+};
 
 /// Why no session was opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpeningError {
+pub enum OpenSessionError {
     /// It may not be, or cannot be.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -21,7 +23,7 @@ pub enum OpeningError {
     Unrecorded(#[from] Unrecorded),
     /// The principal's share of the journal is full.
     #[error(transparent)]
-    Share(#[from] QuotaReached),
+    JournalShare(#[from] QuotaReached),
 }
 
 /// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
@@ -31,7 +33,7 @@ pub async fn open(
     terminals: &Arc<Terminals>,
     peer: &Peer,
     new: NewSession,
-) -> Result<Arc<Session>, OpeningError> {
+) -> Result<Arc<Session>, OpenSessionError> {
     let can_come_again = new.request_id.is_some();
     let (undo_in, undo) = (sessions.clone(), terminals.clone());
     let (sessions, terminals, peer) = (sessions.clone(), terminals.clone(), peer.clone());
@@ -40,29 +42,33 @@ pub async fn open(
         count(terminals.counters(), &opened);
         opened
     };
-    let opened = uninterrupted(work, move |opened| async move {
+    let opened = run_to_completion(work, move |opened| async move {
         if let Ok(Opened::New(session)) = opened
             && !can_come_again
         {
-            closing::close(&undo, &undo_in, &session, Why::CallerGone, None).await;
+            closing::close(&undo, &undo_in, &session, CloseReason::CallerDisconnected, None).await;
         }
     });
     match opened.await? {
-        Opened::New(session) | Opened::Before(session) => Ok(session),
+        Opened::New(session) | Opened::Existing(session) => Ok(session),
     }
 }
 
-fn count(counters: &Counters, opened: &Result<Opened, OpeningError>) {
+fn count(counters: &TerminalCounters, opened: &Result<Opened, OpenSessionError>) {
     match opened {
-        Ok(Opened::New(_)) => counters.sessions_opened.one(),
-        Ok(Opened::Before(_)) => {}
+        Ok(Opened::New(_)) => counters.sessions_opened.inc(),
+        Ok(Opened::Existing(_)) => {}
         Err(error) => {
-            counters.sessions_not_opened.one(NotOpened::from(error));
+            counters.session_refusals.inc(SessionRefusal::from(error));
             match error {
-                OpeningError::Open(OpenError::TooMany(_)) => counters.limits.one(Limit::Sessions),
-                OpeningError::Open(OpenError::Descriptors(_)) => counters.limits.one(Limit::Descriptors),
-                OpeningError::Share(_) => counters.limits.one(Limit::Journal),
-                OpeningError::Open(_) | OpeningError::Unrecorded(_) => {}
+                OpenSessionError::Open(OpenError::TooMany(_)) => {
+                    counters.limits_reached.inc(LimitName::Sessions)
+                }
+                OpenSessionError::Open(OpenError::Descriptors(_)) => {
+                    counters.limits_reached.inc(LimitName::Descriptors)
+                }
+                OpenSessionError::JournalShare(_) => counters.limits_reached.inc(LimitName::Journal),
+                OpenSessionError::Open(_) | OpenSessionError::Unrecorded(_) => {}
             }
         }
     }
@@ -74,7 +80,7 @@ async fn open_watched(
     terminals: &Arc<Terminals>,
     peer: &Peer,
     new: NewSession,
-) -> Result<Opened, OpeningError> {
+) -> Result<Opened, OpenSessionError> {
     let opened = open_recorded(sessions, terminals, peer, new).await?;
     if let Opened::New(session) = &opened
         && let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process)
@@ -83,7 +89,7 @@ async fn open_watched(
         let watched = closing::end_with_process(terminals_too, sessions_too, session.clone(), process);
         if let Err(error) = watched {
             tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
-            closing::close(terminals, sessions, session, Why::OwnerGone, None).await;
+            closing::close(terminals, sessions, session, CloseReason::OwnerExited, None).await;
             return Err(OpenError::NoOwnerProcess.into());
         }
     }
@@ -95,29 +101,29 @@ async fn open_recorded(
     terminals: &Terminals,
     peer: &Peer,
     new: NewSession,
-) -> Result<Opened, OpeningError> {
+) -> Result<Opened, OpenSessionError> {
     let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
-    if let Err(reached) = recorder.share(peer.principal, 1) {
+    if let Err(reached) = recorder.check_share(peer.principal, 1) {
         // What cannot be written is refused all the same.
-        let _ = recorder.refused(&records::share_reached(peer.principal, &reached)).await;
+        let _ = recorder.record_refusal(&records::journal_share_reached(peer.principal, &reached)).await;
         return Err(reached.into());
     }
     // Of requests with one id, the next one finds a session that is written down, or none.
-    let _turn = match &new.request_id {
-        Some(_) => Some(sessions.turn(peer.principal).await),
+    let _creation_lock = match &new.request_id {
+        Some(_) => Some(sessions.creation_lock(peer.principal).await),
         None => None,
     };
     let opened = match sessions.open(&policy, peer, new).await {
         Err(OpenError::TooMany(most)) => {
             // What cannot be written is refused all the same.
             let refused = records::session_refused(peer.principal, "sessions_per_principal", most.into());
-            let _ = recorder.refused(&refused).await;
+            let _ = recorder.record_refusal(&refused).await;
             return Err(OpenError::TooMany(most).into());
         }
-        Err(OpenError::Descriptors(DescriptorsReached(most))) => {
+        Err(OpenError::Descriptors(DescriptorQuotaReached(most))) => {
             let refused = records::session_refused(peer.principal, "descriptors_per_principal", most);
-            let _ = recorder.refused(&refused).await;
-            return Err(OpenError::Descriptors(DescriptorsReached(most)).into());
+            let _ = recorder.record_refusal(&refused).await;
+            return Err(OpenError::Descriptors(DescriptorQuotaReached(most)).into());
         }
         opened => opened?,
     };

@@ -42,12 +42,12 @@ pub fn reported(exit: &Exit) -> Outcome {
 /// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The cause is what it
 /// was being ended for, if it was. The kernel had ended every process of the sandbox before this was known, but for those
 /// that are counted as survivors.
-pub fn lost(started: Option<&Started>, ends_for: Option<Cause>, survivors: u32, now: SystemTime) -> Outcome {
+pub fn lost(started: Option<&Started>, end_cause: Option<Cause>, survivors: u32, now: SystemTime) -> Outcome {
     let started_at = started.map(|started| nanoseconds(started.started_at_ns));
     let wall = started_at.and_then(|at| now.duration_since(at).ok());
     Outcome {
         end: None,
-        cause: ends_for.unwrap_or(Cause::SandboxLost).into(),
+        cause: end_cause.unwrap_or(Cause::SandboxLost).into(),
         usage: wall.map(|wall| Usage { wall: Some(duration(wall)), ..Usage::default() }),
         started_at: started_at.map(timestamp),
         ended_at: Some(timestamp(now)),
@@ -58,7 +58,7 @@ pub fn lost(started: Option<&Started>, ends_for: Option<Cause>, survivors: u32, 
 
 /// What set the end in motion: ours if it was, else the kernel's, else the command's own.
 fn cause(exit: &Exit) -> Cause {
-    stopped_for(exit.stopped()).unwrap_or(match exit.end {
+    cause_of_stop(exit.stopped()).unwrap_or(match exit.end {
         _ if exit.memory_limit => Cause::MemoryLimit,
         Some(exit::End::Code(_)) => Cause::Exited,
         Some(exit::End::Signal(_)) => Cause::Signalled,
@@ -67,7 +67,7 @@ fn cause(exit: &Exit) -> Cause {
 }
 
 /// The cause of a stop that we began.
-pub fn stopped_for(cause: StopCause) -> Option<Cause> {
+pub fn cause_of_stop(cause: StopCause) -> Option<Cause> {
     match cause {
         StopCause::Killed => Some(Cause::Killed),
         StopCause::TimeLimit => Some(Cause::TimeLimit),

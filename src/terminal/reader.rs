@@ -9,18 +9,18 @@ use bytes::Bytes;
 use nix::errno::Errno;
 
 use super::{
-    holds::Audience,
-    masked::{self, Part},
+    backpressure::ReaderKind,
+    redacted_ring::{self, RedactedPart},
     stage::Stage,
     terminal::{Claim, Terminal},
 };
 use crate::{
-    masking::{Ends, Masker},
+    masking::{Masker, StreamEnd},
     sys::ring,
 };
 
 /// How much one piece may hold.
-const PIECE_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 
 /// Which output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Channel {
 
 /// Why there is nothing to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub enum OutputReadError {
     /// The terminal has no such stream.
     #[error("stdout and stderr of this terminal are one stream")]
     NotSplit,
@@ -61,12 +61,12 @@ pub enum Follow {
     /// Until the end.
     UntilEnd,
     /// Only what is held now.
-    HeldNow,
+    RetainedOnly,
 }
 
 /// A part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum OutputPiece {
     /// Bytes.
     Data {
         /// Of the first one.
@@ -85,41 +85,47 @@ pub enum Piece {
 
 impl Terminal {
     /// The last bytes of the output, at most the terminal's limit.
-    pub fn retained(&self, channel: Channel) -> Result<Retained, ReadError> {
+    pub fn retained(&self, channel: Channel) -> Result<Retained, OutputReadError> {
         // The stage before the ring: of a finished terminal everything is there.
         let stage = self.stage();
         let Some(ring) = self.ring(channel)? else {
             return Ok(Retained { data: Bytes::new(), start_offset: 0, next_offset: 0, stage });
         };
         let head = ring.head();
-        let start = ring.tail().max(head.saturating_sub(self.summary.output_limit_bytes)).min(head);
+        let start = ring.tail().max(head.saturating_sub(self.spec.output_limit_bytes)).min(head);
         let part = self.read(ring, start, head - start, &stage)?;
         let next_offset = part.offset + part.data.len() as u64;
         Ok(Retained { data: part.data.into(), start_offset: part.offset, next_offset, stage })
     }
 
     /// Bytes of a stream from the start, and the oldest one still held: (oldest, next).
-    pub fn positions(&self, channel: Channel) -> Option<(u64, u64)> {
+    pub fn offsets(&self, channel: Channel) -> Option<(u64, u64)> {
         let ring = self.ring(channel).ok()??;
         let head = ring.head();
         Some((ring.tail().min(head), head))
     }
 
     /// Reads a ring of this terminal, without what is secret in it.
-    fn read(&self, ring: &ring::Reader, from: u64, most: u64, stage: &Stage) -> Result<Part, ReadError> {
-        let ends = if stage.is_over() { Ends::Whole } else { Ends::Open };
-        masked::read(ring, self.masker(), from, most, ends).map_err(ReadError::Ring)
+    fn read(
+        &self,
+        ring: &ring::RingReader,
+        from: u64,
+        max: u64,
+        stage: &Stage,
+    ) -> Result<RedactedPart, OutputReadError> {
+        let ends = if stage.is_over() { StreamEnd::Whole } else { StreamEnd::MayContinue };
+        redacted_ring::read_redacted(ring, self.masker(), from, max, ends).map_err(OutputReadError::Ring)
     }
 
     fn masker(&self) -> &Masker {
         self.live().map_or(&Masker::NONE, |live| &live.masker)
     }
 
-    fn ring(&self, channel: Channel) -> Result<Option<&ring::Reader>, ReadError> {
+    fn ring(&self, channel: Channel) -> Result<Option<&ring::RingReader>, OutputReadError> {
         let Some(live) = self.live() else { return Ok(None) };
         match channel {
             Channel::Stdout => Ok(Some(&live.stdout)),
-            Channel::Stderr => live.stderr.as_ref().map(Some).ok_or(ReadError::NotSplit),
+            Channel::Stderr => live.stderr.as_ref().map(Some).ok_or(OutputReadError::NotSplit),
         }
     }
 }
@@ -131,17 +137,17 @@ pub struct Cursor {
     channel: Channel,
     offset: u64,
     /// Up to where it has looked: behind `offset` while the beginning of a secret is held back.
-    seen: u64,
-    waiting: Option<Piece>,
-    holds: bool,
+    scanned: u64,
+    queued: Option<OutputPiece>,
+    is_holding: bool,
 }
 
 impl Cursor {
     /// At an offset; one before the oldest byte held gives a gap first, one past the end waits. Of a stream that the
     /// command waits for, the first cursor holds it.
-    pub fn new(terminal: Arc<Terminal>, channel: Channel, offset: u64) -> Result<Self, ReadError> {
+    pub fn new(terminal: Arc<Terminal>, channel: Channel, offset: u64) -> Result<Self, OutputReadError> {
         terminal.ring(channel)?;
-        Ok(Self::with_hold(terminal, channel, offset, Audience::Stream))
+        Ok(Self::acquire_hold(terminal, channel, offset, ReaderKind::Stream))
     }
 
     /// The run's cursors: at the start of every stream, holding it.
@@ -149,12 +155,15 @@ impl Cursor {
         let split = terminal.live().is_some_and(|live| live.stderr.is_some());
         let channels: &[Channel] =
             if split { &[Channel::Stdout, Channel::Stderr] } else { &[Channel::Stdout] };
-        channels.iter().map(|channel| Self::with_hold(terminal.clone(), *channel, 0, Audience::Run)).collect()
+        channels
+            .iter()
+            .map(|channel| Self::acquire_hold(terminal.clone(), *channel, 0, ReaderKind::Run))
+            .collect()
     }
 
-    fn with_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, audience: Audience) -> Self {
-        let holds = terminal.hold(channel, offset, audience) == Claim::Yours;
-        Self { terminal, channel, offset, seen: offset, waiting: None, holds }
+    fn acquire_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, reader: ReaderKind) -> Self {
+        let is_holding = terminal.hold(channel, offset, reader) == Claim::Granted;
+        Self { terminal, channel, offset, scanned: offset, queued: None, is_holding }
     }
 
     /// Which stream.
@@ -168,9 +177,9 @@ impl Cursor {
     }
 
     /// The next piece that is there already.
-    pub async fn take(&mut self) -> Result<Option<Piece>, ReadError> {
-        if let Some(piece) = self.waiting.take() {
-            return Ok(Some(piece));
+    pub async fn try_next(&mut self) -> Result<Option<OutputPiece>, OutputReadError> {
+        if let Some(chunk) = self.queued.take() {
+            return Ok(Some(chunk));
         }
         // The stage before the ring: of a finished terminal everything is there, and nothing is held back.
         let stage = self.terminal.stage();
@@ -179,25 +188,25 @@ impl Cursor {
         if available == 0 {
             return Ok(None);
         }
-        let Part { offset, data, seen } =
-            self.terminal.read(ring, self.offset, available.min(PIECE_BYTES), &stage)?;
+        let RedactedPart { offset, data, scanned: seen } =
+            self.terminal.read(ring, self.offset, available.min(CHUNK_BYTES), &stage)?;
         let missed_from = self.offset;
         self.offset = offset + data.len() as u64;
-        self.seen = seen.max(self.offset);
-        self.let_go(ring).await;
-        let bytes = (!data.is_empty()).then(|| Piece::Data { offset, data: Bytes::from(data) });
+        self.scanned = seen.max(self.offset);
+        self.advance_hold(ring).await;
+        let bytes = (!data.is_empty()).then(|| OutputPiece::Data { offset, data: Bytes::from(data) });
         if offset > missed_from {
-            self.waiting = bytes;
-            return Ok(Some(Piece::Gap { from: missed_from, to: offset }));
+            self.queued = bytes;
+            return Ok(Some(OutputPiece::Gap { from: missed_from, to: offset }));
         }
         Ok(bytes)
     }
 
     /// What was copied may be overwritten; a supervisor that waits for that is told.
-    async fn let_go(&self, ring: &ring::Reader) {
-        if self.holds {
+    async fn advance_hold(&self, ring: &ring::RingReader) {
+        if self.is_holding {
             // What stands before says what behind it is secret.
-            let reach = self.terminal.masker().reach() as u64;
+            let reach = self.terminal.masker().context_bytes() as u64;
             ring.set_hold(self.offset.saturating_sub(reach));
             if ring.take_stalled() {
                 self.resume().await;
@@ -217,7 +226,7 @@ impl Cursor {
         match self.terminal.ring(self.channel) {
             Ok(Some(ring)) => {
                 ring.arm();
-                ring.head() > self.seen
+                ring.head() > self.scanned
             }
             Ok(None) | Err(_) => false,
         }
@@ -225,7 +234,7 @@ impl Cursor {
 
     /// The next piece; `None` at the end of the stream: the command has ended and everything was read, or the
     /// terminal was released, or there is no more now and the stream does not follow.
-    pub async fn next(&mut self, follow: Follow) -> Result<Option<Piece>, ReadError> {
+    pub async fn next(&mut self, follow: Follow) -> Result<Option<OutputPiece>, OutputReadError> {
         let terminal = self.terminal.clone();
         loop {
             let changed = terminal.progress().notified();
@@ -236,10 +245,10 @@ impl Cursor {
             if matches!(stage, Stage::Released(_)) {
                 return Ok(None);
             }
-            if let Some(piece) = self.take().await? {
-                return Ok(Some(piece));
+            if let Some(chunk) = self.try_next().await? {
+                return Ok(Some(chunk));
             }
-            if stage.is_over() || follow == Follow::HeldNow {
+            if stage.is_over() || follow == Follow::RetainedOnly {
                 return Ok(None);
             }
             if !self.arm() {
@@ -252,8 +261,8 @@ impl Cursor {
 impl Drop for Cursor {
     /// A reader that goes away holds nothing up any more.
     fn drop(&mut self) {
-        if self.holds {
-            self.terminal.give_up_hold(self.channel);
+        if self.is_holding {
+            self.terminal.release_hold(self.channel);
         }
     }
 }

@@ -10,20 +10,22 @@ use crate::{policy::profile::Network, proto::v1::Receipt};
 const ABI_WITH_SCOPES: u32 = 6;
 
 /// The receipt of a terminal that was started.
-pub fn of(terminal: &Terminal) -> Option<Receipt> {
+pub fn for_terminal(terminal: &Terminal) -> Option<Receipt> {
     let live = terminal.live()?;
     let sandbox = &live.sandbox;
-    let status = Status::parse(&live.started.status);
-    let posture = sandbox.posture();
+    let status = ProcStatus::parse(&live.started.status);
+    let confinement = sandbox.effective_confinement();
     let identity = sandbox.identity();
     let stage = terminal.stage();
     let unset = live.started.unset_limits.iter().map(|limit| format!("{limit} could not be set"));
-    let shortfalls = sandbox.shortfalls().iter().map(|one| format!("{}: {}", one.protection, one.why));
+    let shortfalls = sandbox.shortfalls().iter().map(|one| format!("{}: {}", one.protection, one.reason));
     Some(Receipt {
         terminal_id: terminal.id.to_string(),
         sandbox_id: sandbox.id().to_owned(),
-        profile: terminal.summary.profile.to_string(),
-        namespaces: posture.map(|posture| own_namespaces(&posture.namespaces)).unwrap_or_default(),
+        profile: terminal.spec.profile.to_string(),
+        namespaces: confinement
+            .map(|confinement| own_namespaces(&confinement.namespaces))
+            .unwrap_or_default(),
         host_uid: identity.command_host_uid,
         host_gid: identity.command_host_gid,
         uid: identity.command_uid,
@@ -35,32 +37,35 @@ pub fn of(terminal: &Terminal) -> Option<Receipt> {
             .collect(),
         seccomp_mode: status.number("Seccomp").unwrap_or_default(),
         seccomp_filters: status.number("Seccomp_filters").unwrap_or_default(),
-        landlock_abi: posture.map(|posture| posture.landlock_abi).unwrap_or_default(),
-        network: terminal.summary.network.to_owned(),
-        network_reaches: reached(terminal.summary.network, posture.map_or(0, |posture| posture.landlock_abi)),
+        landlock_abi: confinement.map(|confinement| confinement.landlock_abi).unwrap_or_default(),
+        network: terminal.spec.network.to_owned(),
+        network_reaches: reachable(
+            terminal.spec.network,
+            confinement.map_or(0, |confinement| confinement.landlock_abi),
+        ),
         limits: live.started.limits.clone(),
-        cgroup: posture.map(|posture| posture.cgroup.clone()).unwrap_or_default(),
+        cgroup: confinement.map(|confinement| confinement.cgroup.clone()).unwrap_or_default(),
         shortfalls: shortfalls.chain(unset).collect(),
         survivors: stage.outcome().map(|outcome| outcome.survivors),
     })
 }
 
 /// What a command on the host's network reaches there besides its way out.
-fn reached(network: &str, landlock_abi: u32) -> Vec<String> {
+fn reachable(network: &str, landlock_abi: u32) -> Vec<String> {
     if network != Network::Host.name() {
         return Vec::new();
     }
-    let mut reached = vec!["services on the host's loopback", "metadata addresses of the host's cloud"];
+    let mut reachable = vec!["services on the host's loopback", "metadata addresses of the host's cloud"];
     if landlock_abi < ABI_WITH_SCOPES {
-        reached.push("the host's abstract sockets");
+        reachable.push("the host's abstract sockets");
     }
-    reached.into_iter().map(str::to_owned).collect()
+    reachable.into_iter().map(str::to_owned).collect()
 }
 
 /// /proc/PID/status, as proc_pid_status(5) describes it.
-struct Status<'a>(HashMap<&'a str, &'a str>);
+struct ProcStatus<'a>(HashMap<&'a str, &'a str>);
 
-impl<'a> Status<'a> {
+impl<'a> ProcStatus<'a> {
     fn parse(bytes: &'a [u8]) -> Self {
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         Self(text.lines().filter_map(|line| line.split_once(':')).map(|(k, v)| (k, v.trim())).collect())
@@ -105,14 +110,14 @@ mod tests {
 
     #[test]
     fn the_hosts_network_says_what_it_reaches() {
-        assert_eq!(reached("none", 0), [""; 0]);
-        assert_eq!(reached("host", 7).len(), 2);
-        assert_eq!(reached("host", 5).len(), 3);
+        assert_eq!(reachable("none", 0), [""; 0]);
+        assert_eq!(reachable("host", 7).len(), 2);
+        assert_eq!(reachable("host", 5).len(), 3);
     }
 
     #[test]
     fn the_status_is_read_by_name() {
-        let status = Status::parse(b"Name:\tcat\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n");
+        let status = ProcStatus::parse(b"Name:\tcat\nNoNewPrivs:\t1\nCapEff:\t0000000000000000\n");
         assert_eq!(status.number("NoNewPrivs"), Some(1));
         assert_eq!(status.text("CapEff"), Some("0000000000000000"));
         assert_eq!(status.number("Seccomp"), None);

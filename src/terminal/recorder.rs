@@ -13,8 +13,8 @@ use std::{
 };
 
 use super::{
-    quota::{Kind, QuotaReached, Scope},
-    refusals::{Refusal, Refusals, Room, WRITTEN_EVERY},
+    quota_tracker::{QuotaKind, QuotaReached, QuotaScope},
+    record_limiter::{COUNTS_WRITE_INTERVAL, RateDecision, RecordLimiter, ShareRoom},
 };
 use crate::{
     journal::{AppendError, Journal, Record},
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Recorder {
     journal: Option<Journal>,
-    refusals: Arc<Refusals>,
+    limiter: Arc<RecordLimiter>,
 }
 
 /// The refusals of this principal are too many to be written one by one: this one was counted.
@@ -39,14 +39,14 @@ pub struct Unrecorded(#[from] pub AppendError);
 
 impl Recorder {
     /// Writes to this journal.
-    pub fn to(journal: Journal) -> Self {
-        let refusals = Arc::new(Refusals::kept_in(journal.folder().path()));
-        Self { journal: Some(journal), refusals }
+    pub fn new(journal: Journal) -> Self {
+        let limiter = Arc::new(RecordLimiter::open(journal.directory().path()));
+        Self { journal: Some(journal), limiter }
     }
 
     /// Writes nothing, and refuses nothing: the configuration has no journal.
-    pub fn nowhere() -> Self {
-        Self { journal: None, refusals: Arc::default() }
+    pub fn disabled() -> Self {
+        Self { journal: None, limiter: Arc::default() }
     }
 
     /// The journal, where there is one.
@@ -72,94 +72,102 @@ impl Recorder {
     }
 
     /// Writes a refusal and answers with its number, or counts it where its principal's are too many.
-    pub(super) async fn refused(
+    pub(super) async fn record_refusal(
         &self,
         record: &Record,
     ) -> Result<Result<Option<u64>, CountedOnly>, Unrecorded> {
-        if self.journal.is_some() && self.refusals.take(record, self.room(record)) == Refusal::Counted {
+        if self.journal.is_some()
+            && self.limiter.admit(record, self.share_room(record)) == RateDecision::Count
+        {
             return Ok(Err(CountedOnly));
         }
         self.record_all([record]).await.map(Ok)
     }
 
     /// Notes what its principal can have happen again and again at no cost, or counts it where that is too often.
-    pub(super) fn note_or_count(&self, record: &Record) {
-        if self.journal.is_some() && self.refusals.take(record, self.room(record)) == Refusal::Written {
-            self.note(record);
+    pub(super) fn record_or_count(&self, record: &Record) {
+        if self.journal.is_some()
+            && self.limiter.admit(record, self.share_room(record)) == RateDecision::Write
+        {
+            self.record_best_effort(record);
         }
     }
 
     /// Notes what a command has done, or counts it where its principal's share of the journal is full.
-    pub(super) fn note_within_share(&self, record: &Record) {
-        match self.room(record) {
-            Room::Some => self.note(record),
-            Room::None => self.refusals.count(record),
+    pub(super) fn record_within_share(&self, record: &Record) {
+        match self.share_room(record) {
+            ShareRoom::Available => self.record_best_effort(record),
+            ShareRoom::Full => self.limiter.count(record),
         }
     }
 
-    fn room(&self, record: &Record) -> Room {
+    fn share_room(&self, record: &Record) -> ShareRoom {
         let Some((journal, principal)) = self.journal.as_ref().zip(record.subject().principal) else {
-            return Room::Some;
+            return ShareRoom::Available;
         };
         // Whatever its length: what is at the bound is a little beyond it with the last record.
-        if journal.shares().has_room(principal, 1).is_ok() { Room::Some } else { Room::None }
+        if journal.write_quota().has_room(principal, 1).is_ok() {
+            ShareRoom::Available
+        } else {
+            ShareRoom::Full
+        }
     }
 
     /// Whether a principal's share of the journal has room for so many bytes of what a caller wrote, and what comes of
     /// them: else nothing new is begun for it.
-    pub(super) fn share(&self, principal: Principal, bytes: usize) -> Result<(), QuotaReached> {
+    pub(super) fn check_share(&self, principal: Principal, bytes: usize) -> Result<(), QuotaReached> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        let share = journal.shares().has_room(&principal.to_string(), bytes as u64);
+        let share = journal.write_quota().has_room(&principal.to_string(), bytes as u64);
         share.map_err(|reached| QuotaReached {
-            kind: Kind::Journal { within_s: reached.within.as_secs() },
-            scope: Scope::Principal,
-            cap: reached.cap,
+            kind: QuotaKind::Journal { within_s: reached.within.as_secs() },
+            scope: QuotaScope::Principal,
+            max: reached.cap,
         })
     }
 
     /// Whether this principal may have another record written that says only what the principal wants it to.
     pub fn may_report(&self, principal: Principal) -> bool {
-        let has_share = || self.share(principal, 1).is_ok();
-        self.journal.is_none() || has_share() && self.refusals.spend(&principal.to_string())
+        let has_share = || self.check_share(principal, 1).is_ok();
+        self.journal.is_none() || has_share() && self.limiter.try_spend(&principal.to_string())
     }
 
     /// Writes what was counted of refusals, from time to time. Never ends.
     pub async fn write_repeated_refusals(&self) -> Infallible {
-        let mut due = tokio::time::interval(WRITTEN_EVERY);
+        let mut due = tokio::time::interval(COUNTS_WRITE_INTERVAL);
         loop {
             due.tick().await;
             if let Some(journal) = &self.journal
                 && self.write_counted_refusals()
             {
-                journal.settled().await;
-                self.refusals.are_written();
+                journal.flush().await;
+                self.limiter.confirm_written();
             }
         }
     }
 
     /// Writes what was counted of refusals by now; whether there was anything.
     pub fn write_counted_refusals(&self) -> bool {
-        let counted = self.refusals.drain();
-        counted.iter().for_each(|record| self.note(record));
+        let counted = self.limiter.drain();
+        counted.iter().for_each(|record| self.record_best_effort(record));
         !counted.is_empty()
     }
 
     /// The journal is closed, with all that was counted.
-    pub fn forget_counted_refusals(&self) {
-        self.refusals.are_written();
+    pub fn clear_counted_refusals(&self) {
+        self.limiter.confirm_written();
     }
 
     /// Writes down what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not
     /// take is counted in the journal as soon as it can be written again.
-    pub fn note(&self, record: &Record) {
+    pub fn record_best_effort(&self, record: &Record) {
         if let Some(journal) = &self.journal {
-            journal.note(record);
+            journal.append_best_effort(record);
         }
     }
 
     /// To find out which ends a gateway before this one has written.
-    pub fn written_ends(&self) -> WrittenEnds {
-        WrittenEnds { journal: self.journal.clone(), known: HashSet::new(), since: None }
+    pub fn recorded_exits(&self) -> RecordedExits {
+        RecordedExits { journal: self.journal.clone(), known: HashSet::new(), since: None }
     }
 }
 
@@ -169,23 +177,23 @@ const CLOCK_MARGIN: Duration = Duration::from_secs(600);
 /// The ends that are in the journal, read when first asked for: a command whose supervisor still tells of its end must
 /// not have it written twice.
 #[derive(Debug)]
-pub struct WrittenEnds {
+pub struct RecordedExits {
     journal: Option<Journal>,
     known: HashSet<String>,
     /// Ends since then are known.
     since: Option<SystemTime>,
 }
 
-impl WrittenEnds {
+impl RecordedExits {
     /// Whether the end of a terminal, so long ago, is written. Blocks.
-    pub(super) fn has(&mut self, terminal: &str, ago: Duration) -> bool {
+    pub(super) fn contains(&mut self, terminal: &str, ago: Duration) -> bool {
         let Some(journal) = &self.journal else { return false };
         let since = SystemTime::now().checked_sub(ago.saturating_add(CLOCK_MARGIN));
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
         if self.since.is_none_or(|known| since < known) {
-            // Twice as far, so that it is not read anew for each that is a little older.
+            // Twice as far, so that it is not read again for each that is a little older.
             let since = since.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH);
-            match journal.terminals_ended(since) {
+            match journal.terminals_with_exit(since) {
                 Ok(known) => self.known = known,
                 // Twice is better than not at all.
                 Err(error) => tracing::error!(%error, "the journal's ends cannot be read"),

@@ -5,15 +5,16 @@
 
 use std::time::Duration;
 
-use super::{QuotaReached, SecretError, Terminal, receipt, summary::Form};
+use super::{QuotaReached, SecretError, Terminal, receipt, spec::CommandForm};
 use crate::{
     approval::ApprovalId,
     journal::{
-        Adopted, Command, CommandIn, Decision, End, Exit, Judged, KillAsked, Observed, QuotaRefused, Receipt,
-        Record, Reported, SessionClosed, SessionOpened, Shortfall, Sighting, Signal, Spawn, SpawnFailed,
-        Started, Usage, Verdict, WorkspaceChange,
+        Adopted, BypassReport, BypassReported, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord,
+        JudgedCommands, KillRequested, ObservedDecision, QuotaRefused, ReceiptRecord, Record,
+        RecordedCommand, RecordedVerdict, SessionClosed, SessionOpened, ShortfallRecord, SignalRecord,
+        SpawnFailed, SpawnRecord, StartedRecord, UsageRecord, WorkspaceChange,
     },
-    policy::{self, Denial, Minutes, Order, Permit, Program, Request, command::rule},
+    policy::{self, CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
     proto::v1::{self, Outcome, SpawnError, outcome},
     sandbox::{
         handle::{Sandbox, StartError},
@@ -22,15 +23,15 @@ use crate::{
         spawn_error::{SpawnFault, stage_name},
     },
     session::{Principal, Session},
-    workspace::{Action, Change, WatchError},
+    workspace::{ChangeAction, DangerousChange, WatchError},
 };
 
 /// A request that was allowed; the terminal is for it.
-pub fn allowed(terminal: &Terminal, request: &Request, permit: &Permit, minutes: &Minutes) -> Record {
-    Record::Decision(Decision {
+pub fn allowed(terminal: &Terminal, request: &Request, permit: &Permit, trace: &EvaluationTrace) -> Record {
+    Record::Decision(DecisionRecord {
         terminal: Some(terminal.id.to_string()),
         rule: permit.rule().map(str::to_owned),
-        ..decision(&terminal.session, request, Verdict::Allow, permit.generation(), minutes)
+        ..decision(&terminal.session, request, RecordedVerdict::Allow, permit.generation(), trace)
     })
 }
 
@@ -40,72 +41,72 @@ pub fn denied(
     request: &Request,
     denial: &Denial,
     generation: u64,
-    minutes: &Minutes,
+    trace: &EvaluationTrace,
 ) -> Record {
-    Record::Decision(Decision {
+    Record::Decision(DecisionRecord {
         rule: Some(denial.rule()),
         reason: denial.to_string(),
-        ..decision(session, request, verdict_of(denial.decision()), generation, minutes)
+        ..decision(session, request, verdict_of(denial.decision()), generation, trace)
     })
 }
 
 /// Names the yes that a decision was made after, and leaves what it is about to the record of the question.
-pub fn after_yes(decision: &mut Record, approval: Option<ApprovalId>, asked_in: Option<u64>) {
+pub fn with_approval(decision: &mut Record, approval: Option<ApprovalId>, ask_record: Option<u64>) {
     if let (Record::Decision(decision), Some(approval)) = (decision, approval) {
         decision.approval = Some(approval.to_string());
         // A yes is for a request of one digest, and so for the same text.
-        if let (Verdict::Allow, Some(asked_in)) = (decision.verdict, asked_in) {
-            decision.command_in = Some(CommandIn::Record(asked_in));
+        if let (RecordedVerdict::Allow, Some(asked_in)) = (decision.verdict, ask_record) {
+            decision.command_in = Some(CommandLocation::Record(asked_in));
             (decision.command, decision.judged) = Default::default();
         }
     }
 }
 
 /// The record that has the text of a decision which is written just before another record.
-pub fn command_in(decision: &Record) -> CommandIn {
+pub fn command_in(decision: &Record) -> CommandLocation {
     match decision {
-        Record::Decision(Decision { command_in: Some(elsewhere), .. }) => *elsewhere,
-        _ => CommandIn::BEFORE,
+        Record::Decision(DecisionRecord { command_in: Some(elsewhere), .. }) => *elsewhere,
+        _ => CommandLocation::PRECEDING,
     }
 }
 
 fn decision(
     session: &Session,
     request: &Request,
-    verdict: Verdict,
+    verdict: RecordedVerdict,
     generation: u64,
-    minutes: &Minutes,
-) -> Decision {
-    let observed = minutes
+    trace: &EvaluationTrace,
+) -> DecisionRecord {
+    let observed = trace
         .observed
         .iter()
-        .map(|(rule, decision)| Observed { rule: rule.clone(), verdict: verdict_of(*decision) });
-    Decision {
+        .map(|(rule, decision)| ObservedDecision { rule: rule.clone(), verdict: verdict_of(*decision) });
+    DecisionRecord {
         principal: session.principal.to_string(),
         session: session.id.to_string(),
         terminal: None,
-        request_digest: minutes.digest.map(|digest| digest.to_string()),
+        request_digest: trace.digest.map(|digest| digest.to_string()),
         verdict,
         rule: None,
         generation,
         reason: String::new(),
-        command: match &request.program {
-            Program::Command { command, args } => Command::new(std::iter::once(command).chain(args)),
-            Program::ShellLine(line) => Command::new([line]),
+        command: match &request.command {
+            CommandSpec::Argv { command, args } => RecordedCommand::new(std::iter::once(command).chain(args)),
+            CommandSpec::ShellLine(line) => RecordedCommand::new([line]),
         },
         command_in: None,
-        judged: Judged::new(&minutes.commands),
+        judged: JudgedCommands::new(&trace.commands),
         observed: observed.collect(),
         approval: None,
         cwd: request.cwd.to_string(),
     }
 }
 
-fn verdict_of(decision: rule::Decision) -> Verdict {
+fn verdict_of(decision: rule::Decision) -> RecordedVerdict {
     match decision {
-        rule::Decision::Allow => Verdict::Allow,
-        rule::Decision::Deny => Verdict::Deny,
-        rule::Decision::Ask => Verdict::Ask,
+        rule::Decision::Allow => RecordedVerdict::Allow,
+        rule::Decision::Deny => RecordedVerdict::Deny,
+        rule::Decision::Ask => RecordedVerdict::Ask,
     }
 }
 
@@ -115,7 +116,7 @@ pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
         principal: session.principal.to_string(),
         session: Some(session.id.to_string()),
         limit: reached.name().to_owned(),
-        bound: reached.cap,
+        bound: reached.max,
     })
 }
 
@@ -130,30 +131,35 @@ pub fn session_refused(principal: Principal, limit: &str, bound: u64) -> Record 
 }
 
 /// A session that its principal's share of the journal has no room for.
-pub fn share_reached(principal: Principal, reached: &QuotaReached) -> Record {
+pub fn journal_share_reached(principal: Principal, reached: &QuotaReached) -> Record {
     Record::QuotaRefused(QuotaRefused {
         principal: principal.to_string(),
         session: None,
         limit: reached.name().to_owned(),
-        bound: reached.cap,
+        bound: reached.max,
     })
 }
 
 /// A command that is about to be started in a sandbox. What it is, its decision says.
-pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox, command_in: CommandIn) -> Record {
-    let before = match terminal.summary.form {
-        Form::Program => 0,
-        Form::Line => order.argv().len().saturating_sub(1),
+pub fn spawn(
+    terminal: &Terminal,
+    exec_spec: &ExecSpec,
+    sandbox: &Sandbox,
+    command_in: CommandLocation,
+) -> Record {
+    let before = match terminal.spec.form {
+        CommandForm::Program => 0,
+        CommandForm::ShellLine => exec_spec.argv().len().saturating_sub(1),
     };
-    Record::Spawn(Spawn {
+    Record::Spawn(SpawnRecord {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal: terminal.session.principal.to_string(),
         sandbox: sandbox.id().to_owned(),
-        profile: order.profile_name().to_string(),
-        request_digest: terminal.summary.digest.to_string(),
-        generation: terminal.summary.generation,
-        command: Command::new(&order.argv()[..before]),
+        profile: exec_spec.profile_name().to_string(),
+        request_digest: terminal.spec.digest.to_string(),
+        generation: terminal.spec.generation,
+        command: RecordedCommand::new(&exec_spec.argv()[..before]),
         command_in: Some(command_in),
     })
 }
@@ -161,13 +167,13 @@ pub fn spawn(terminal: &Terminal, order: &Order, sandbox: &Sandbox, command_in: 
 /// A command that runs. `None` for one that does not.
 pub fn started(terminal: &Terminal) -> Option<Record> {
     let pid = terminal.live()?.started.pid;
-    let receipt = receipt::of(terminal)?;
-    Some(Record::Started(Started {
+    let receipt = receipt::for_terminal(terminal)?;
+    Some(Record::Started(StartedRecord {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal: terminal.session.principal.to_string(),
         pid,
-        receipt: Receipt {
+        receipt: ReceiptRecord {
             sandbox: receipt.sandbox_id,
             profile: receipt.profile,
             namespaces: receipt.namespaces,
@@ -200,24 +206,24 @@ pub fn adopted(terminal: &Terminal) -> Option<Record> {
 }
 
 /// A command that could not have its secrets.
-pub fn no_secret(terminal: &Terminal, error: &SecretError) -> Record {
+pub fn secret_failed(terminal: &Terminal, error: &SecretError) -> Record {
     spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
 }
 
 /// A command whose sandbox could not be had.
-pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
+pub fn sandbox_failed(terminal: &Terminal, error: &StartError) -> Record {
     let (stage, errno) = match error {
         StartError::Launch(LaunchError::Stage { stage, errno, .. }) => {
             (stage_name(*stage), Some(*errno as i32))
         }
         StartError::Launch(_) => ("launch".to_owned(), None),
-        StartError::Connect(_) | StartError::Silent => ("connect".to_owned(), None),
+        StartError::Connect(_) | StartError::TimedOut => ("connect".to_owned(), None),
         StartError::RootGone(_) => ("root".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
     };
     let reason = match error {
         StartError::Descriptors(_) => SpawnError::LimitReached,
-        StartError::Launch(_) | StartError::Connect(_) | StartError::Silent | StartError::RootGone(_) => {
+        StartError::Launch(_) | StartError::Connect(_) | StartError::TimedOut | StartError::RootGone(_) => {
             SpawnError::ConfinementUnavailable
         }
     };
@@ -225,21 +231,21 @@ pub fn not_prepared(terminal: &Terminal, error: &StartError) -> Record {
 }
 
 /// A command whose workspace nobody would watch.
-pub fn not_watched(terminal: &Terminal, error: &WatchError) -> Record {
+pub fn watch_failed(terminal: &Terminal, error: &WatchError) -> Record {
     spawn_failed(terminal, SpawnError::LimitReached, "workspace".to_owned(), None, error)
 }
 
 /// A command that could not be entered on its session's roll.
-pub fn not_kept(terminal: &Terminal, error: &std::io::Error) -> Record {
+pub fn log_failed(terminal: &Terminal, error: &std::io::Error) -> Record {
     spawn_failed(terminal, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.
-pub fn not_spawned(terminal: &Terminal, refused: &SpawnRefused) -> Record {
+pub fn exec_failed(terminal: &Terminal, refused: &SpawnRefused) -> Record {
     match refused {
         SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
             let stage = stage_name(failure.stage);
-            spawn_failed(terminal, of_fault(failure.fault), stage, Some(failure.errno), refused)
+            spawn_failed(terminal, spawn_error(failure.fault), stage, Some(failure.errno), refused)
         }
         SpawnRefused::Control(_) => {
             spawn_failed(terminal, SpawnError::SandboxLost, "control".to_owned(), None, refused)
@@ -252,14 +258,14 @@ pub fn not_spawned(terminal: &Terminal, refused: &SpawnRefused) -> Record {
 }
 
 /// The word of the API for a fault.
-pub(super) fn of_fault(fault: SpawnFault) -> SpawnError {
+pub(super) fn spawn_error(fault: SpawnFault) -> SpawnError {
     match fault {
         SpawnFault::CommandNotFound => SpawnError::CommandNotFound,
         SpawnFault::NotExecutable => SpawnError::NotExecutable,
         SpawnFault::PermissionDenied => SpawnError::PermissionDenied,
         SpawnFault::BadInterpreter => SpawnError::BadInterpreter,
         SpawnFault::CwdGone => SpawnError::CwdGone,
-        SpawnFault::CwdNotAFolder => SpawnError::CwdNotAFolder,
+        SpawnFault::CwdNotADirectory => SpawnError::CwdNotADirectory,
         SpawnFault::ArgumentListTooLong => SpawnError::ArgumentListTooLong,
         SpawnFault::LimitReached => SpawnError::LimitReached,
         SpawnFault::ProgramChanged => SpawnError::ProgramChanged,
@@ -287,7 +293,7 @@ fn spawn_failed(
 
 /// Why a command is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum KillReason {
     /// Its owner said so.
     Kill,
     /// Its owner releases it while it runs.
@@ -297,14 +303,14 @@ pub enum Ending {
 }
 
 /// The end of a command was asked for.
-pub fn kill_asked(terminal: &Terminal, ending: Ending, grace: Option<Duration>) -> Record {
+pub fn kill_requested(terminal: &Terminal, reason: KillReason, grace: Option<Duration>) -> Record {
     let principal = terminal.session.principal.to_string();
-    let (by, cause) = match ending {
-        Ending::Kill => (Some(principal.clone()), "kill"),
-        Ending::Release => (Some(principal.clone()), "release"),
-        Ending::Shutdown => (None, "session_closed"),
+    let (by, cause) = match reason {
+        KillReason::Kill => (Some(principal.clone()), "kill"),
+        KillReason::Release => (Some(principal.clone()), "release"),
+        KillReason::Shutdown => (None, "session_closed"),
     };
-    Record::KillAsked(KillAsked {
+    Record::KillRequested(KillRequested {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal,
@@ -316,7 +322,7 @@ pub fn kill_asked(terminal: &Terminal, ending: Ending, grace: Option<Duration>) 
 
 /// A signal was asked for.
 pub fn signal(terminal: &Terminal, number: i32) -> Record {
-    Record::Signal(Signal {
+    Record::Signal(SignalRecord {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal: terminal.session.principal.to_string(),
@@ -332,17 +338,17 @@ pub fn exit(terminal: &Terminal, outcome: &Outcome) -> Record {
             time.seconds.unsigned_abs() * 1_000_000 + u64::from(time.nanos.unsigned_abs() / 1_000)
         })
     };
-    Record::Exit(Exit {
+    Record::Exit(ExitRecord {
         terminal: terminal.id.to_string(),
         session: terminal.session.id.to_string(),
         principal: terminal.session.principal.to_string(),
         outcome: match &outcome.end {
-            Some(outcome::End::ExitCode(code)) => End::Exited { code: *code },
-            Some(outcome::End::Signal(signal)) => End::Signalled { signal: signal.clone() },
-            None => End::Lost,
+            Some(outcome::End::ExitCode(code)) => ExitOutcome::Exited { code: *code },
+            Some(outcome::End::Signal(signal)) => ExitOutcome::Signalled { signal: signal.clone() },
+            None => ExitOutcome::Lost,
         },
         cause: outcome.cause().as_str_name().trim_start_matches("CAUSE_").to_ascii_lowercase(),
-        usage: Usage {
+        usage: UsageRecord {
             wall_us: micros(usage.and_then(|usage| usage.wall.as_ref())),
             cpu_user_us: micros(usage.and_then(|usage| usage.cpu_user.as_ref())),
             cpu_system_us: micros(usage.and_then(|usage| usage.cpu_system.as_ref())),
@@ -367,9 +373,9 @@ pub fn session_opened(session: &Session) -> Record {
 }
 
 /// A caller says what it saw happen beside the gateway.
-pub fn reported(session: &Session, sighting: Sighting) -> Record {
+pub fn bypass_reported(session: &Session, sighting: BypassReport) -> Record {
     let (session, principal) = (session.id.to_string(), session.principal.to_string());
-    Record::Reported(Reported { session, principal, sighting })
+    Record::BypassReported(BypassReported { session, principal, report: sighting })
 }
 
 /// Nothing is left of a session.
@@ -382,12 +388,12 @@ pub fn session_closed(session: &Session, cause: &str) -> Record {
 }
 
 /// Something in a workspace has changed while a command ran, and something was done about it.
-pub fn workspace_change(terminal: &Terminal, change: &Change) -> Record {
+pub fn workspace_change(terminal: &Terminal, change: &DangerousChange) -> Record {
     let (action, failure) = match &change.action {
-        Action::Restored => ("restored", None),
-        Action::Quarantined => ("quarantined", None),
-        Action::Reported => ("reported", None),
-        Action::Failed(reason) => ("failed", Some(reason.clone())),
+        ChangeAction::Restored => ("restored", None),
+        ChangeAction::Quarantined => ("quarantined", None),
+        ChangeAction::Reported => ("reported", None),
+        ChangeAction::Failed(reason) => ("failed", Some(reason.clone())),
     };
     Record::WorkspaceChange(WorkspaceChange {
         terminal: terminal.id.to_string(),
@@ -403,11 +409,11 @@ pub fn workspace_change(terminal: &Terminal, change: &Change) -> Record {
 
 /// Some of a workspace was not looked at while a command ran.
 pub fn workspace_shortfall(terminal: &Terminal, reason: &str) -> Record {
-    Record::Shortfall(Shortfall {
+    Record::Shortfall(ShortfallRecord {
         session: Some(terminal.session.id.to_string()),
         principal: Some(terminal.session.principal.to_string()),
         sandbox: terminal.live().map(|live| live.sandbox.id().to_owned()),
-        profile: Some(terminal.summary.profile.to_string()),
+        profile: Some(terminal.spec.profile.to_string()),
         protection: "workspace".to_owned(),
         reason: reason.to_owned(),
     })
@@ -416,13 +422,13 @@ pub fn workspace_shortfall(terminal: &Terminal, reason: &str) -> Record {
 /// What a sandbox was to have and has not.
 pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
     let of = |shortfall: &crate::sandbox::spec::Shortfall| {
-        Record::Shortfall(Shortfall {
+        Record::Shortfall(ShortfallRecord {
             session: Some(session.id.to_string()),
             principal: Some(session.principal.to_string()),
             sandbox: Some(sandbox.id().to_owned()),
             profile: Some(profile.to_string()),
             protection: shortfall.protection.clone().into_owned(),
-            reason: shortfall.why.clone(),
+            reason: shortfall.reason.clone(),
         })
     };
     sandbox.shortfalls().iter().map(of).collect()

@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    AskError, Gone, Terminals,
-    records::Ending,
+    OperationError, TerminalReleased, Terminals,
+    records::KillReason,
+    run_to_completion::run_to_completion,
     terminal::{Claim, Terminal},
-    uninterrupted::uninterrupted,
 };
 use crate::{failpoint, proto::supervisor::StopCause, session::Session};
 
@@ -20,12 +20,13 @@ impl Terminals {
         terminal: &Arc<Terminal>,
         grace: Option<Duration>,
         cause: StopCause,
-    ) -> Result<(), AskError> {
+    ) -> Result<(), OperationError> {
         if terminal.claim_release() == Claim::Taken {
-            return Err(Gone.into());
+            return Err(TerminalReleased.into());
         }
         let (this, terminal) = (self.clone(), terminal.clone());
-        uninterrupted(async move { this.release_claimed(&terminal, grace, cause).await }, |_| async {}).await
+        run_to_completion(async move { this.release_claimed(&terminal, grace, cause).await }, |_| async {})
+            .await
     }
 
     async fn release_claimed(
@@ -33,31 +34,31 @@ impl Terminals {
         terminal: &Arc<Terminal>,
         grace: Option<Duration>,
         cause: StopCause,
-    ) -> Result<(), AskError> {
+    ) -> Result<(), OperationError> {
         failpoint::reach("release.claimed");
         if !terminal.stage().is_over() {
-            self.stop_surely(terminal, grace, cause).await?;
+            self.stop_or_kill(terminal, grace, cause).await?;
             failpoint::reach("release.stopped");
-            terminal.over().await;
+            terminal.wait_over().await;
         }
         // A terminal that never started is gone already.
-        let Some(exited) = terminal.take_exited() else { return Err(Gone.into()) };
+        let Some(exited) = terminal.take_exited() else { return Err(TerminalReleased.into()) };
         failpoint::reach("release.over");
         let released = exited.release(terminal).await;
         failpoint::reach("release.forgotten");
         self.remove(terminal);
-        terminal.released(released.outcome);
+        terminal.mark_released(released.outcome);
         failpoint::reach("release.done");
         Ok(())
     }
 
     /// Releases finished terminals that nobody has released for that long.
-    pub async fn collect(self: &Arc<Self>, finished_for: Duration) {
+    pub async fn collect_finished(self: &Arc<Self>, finished_for: Duration) {
         let is_old =
             |terminal: &Arc<Terminal>| terminal.finished_at().is_some_and(|at| at.elapsed() >= finished_for);
         for terminal in self.all().into_iter().filter(is_old) {
             if self.release(&terminal, None, StopCause::Killed).await.is_ok() {
-                self.counters().collected.one();
+                self.counters().collected.inc();
                 tracing::info!(terminal.id = %terminal.id, "finished terminal collected");
             }
         }
@@ -72,7 +73,7 @@ impl Terminals {
             releasing.spawn(async move {
                 if this.release(&terminal, grace, StopCause::Shutdown).await.is_err() {
                     // Somebody else is at it, and will come to the end of it.
-                    terminal.gone().await;
+                    terminal.wait_released().await;
                 }
             });
         }
@@ -80,18 +81,18 @@ impl Terminals {
     }
 
     /// Stops the command. Where the supervisor refuses that, its sandbox is killed: the command ends either way.
-    async fn stop_surely(
+    async fn stop_or_kill(
         &self,
         terminal: &Arc<Terminal>,
         grace: Option<Duration>,
         cause: StopCause,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), TerminalReleased> {
         // Not on the supervisor's time.
-        terminal.settled().await;
-        let ending = if cause == StopCause::Shutdown { Ending::Shutdown } else { Ending::Release };
-        let problem = match self.stop(terminal, grace, cause, ending).await {
+        terminal.wait_settled().await;
+        let reason = if cause == StopCause::Shutdown { KillReason::Shutdown } else { KillReason::Release };
+        let problem = match self.stop(terminal, grace, cause, reason).await {
             Ok(()) => return Ok(()),
-            Err(AskError::Gone(gone)) => return Err(gone),
+            Err(OperationError::Released(gone)) => return Err(gone),
             Err(error) => error.to_string(),
         };
         if let Some(live) = terminal.live() {

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    AskError,
-    reader::{Channel, Cursor, Piece, ReadError},
+    OperationError,
+    reader::{Channel, Cursor, OutputPiece, OutputReadError},
     stage::Stage,
     terminal::Terminal,
     terminals::Terminals,
@@ -17,7 +17,7 @@ use crate::proto::supervisor::StopCause;
 
 /// What happens in a run, in order.
 #[derive(Debug)]
-pub enum Event {
+pub enum RunProgress {
     /// Exec has succeeded.
     Started(Arc<Terminal>),
     /// Output.
@@ -38,7 +38,7 @@ pub enum Event {
 pub enum RunError {
     /// Its output cannot be read.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] OutputReadError),
     /// Bytes were overwritten before they were read, although the command waits for this run.
     #[error("output was lost: bytes {from} to {to}")]
     Lost {
@@ -49,7 +49,7 @@ pub enum RunError {
     },
     /// It could not be released.
     #[error(transparent)]
-    Release(#[from] AskError),
+    Release(#[from] OperationError),
 }
 
 /// A run under way. Dropped before its end, it stops and releases its command.
@@ -76,20 +76,20 @@ impl Run {
     }
 
     /// The next event; `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<Event>, RunError> {
+    pub async fn next(&mut self) -> Result<Option<RunProgress>, RunError> {
         match self.phase {
             Phase::Starting => {
                 self.phase = Phase::Streaming;
-                Ok(Some(Event::Started(self.terminal.clone())))
+                Ok(Some(RunProgress::Started(self.terminal.clone())))
             }
             Phase::Streaming => match self.next_output().await? {
-                Some((channel, Piece::Data { offset, data })) => {
-                    Ok(Some(Event::Output { channel, offset, data }))
+                Some((channel, OutputPiece::Data { offset, data })) => {
+                    Ok(Some(RunProgress::Output { channel, offset, data }))
                 }
-                Some((_, Piece::Gap { from, to })) => Err(RunError::Lost { from, to }),
+                Some((_, OutputPiece::Gap { from, to })) => Err(RunError::Lost { from, to }),
                 None => {
                     self.release().await?;
-                    Ok(Some(Event::Finished(self.terminal.clone())))
+                    Ok(Some(RunProgress::Finished(self.terminal.clone())))
                 }
             },
             Phase::Done => Ok(None),
@@ -97,7 +97,7 @@ impl Run {
     }
 
     /// Output of whichever stream has some; `None` when the command has ended and all of it was read.
-    async fn next_output(&mut self) -> Result<Option<(Channel, Piece)>, ReadError> {
+    async fn next_output(&mut self) -> Result<Option<(Channel, OutputPiece)>, OutputReadError> {
         let terminal = self.terminal.clone();
         loop {
             let changed = terminal.progress().notified();
@@ -106,7 +106,7 @@ impl Run {
             // The stage before the rings: of a finished terminal everything is there.
             let over = terminal.stage().is_over();
             for cursor in &mut self.cursors {
-                if let Some(piece) = cursor.take().await? {
+                if let Some(piece) = cursor.try_next().await? {
                     return Ok(Some((cursor.channel(), piece)));
                 }
             }
@@ -123,14 +123,14 @@ impl Run {
         }
     }
 
-    async fn release(&mut self) -> Result<(), AskError> {
+    async fn release(&mut self) -> Result<(), OperationError> {
         self.phase = Phase::Done;
         if matches!(self.terminal.stage(), Stage::Released(_)) {
             return Ok(());
         }
         match self.terminals.release(&self.terminal, None, StopCause::Killed).await {
             // Somebody else does it: with the session, by id.
-            Ok(()) | Err(AskError::Gone(_)) => Ok(()),
+            Ok(()) | Err(OperationError::Released(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -14,13 +14,13 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    masking::{LONGEST_SECRET_BYTES, MaskError, Masker},
-    policy::Grant,
+    masking::{MaskError, Masker, SECRET_MAX_BYTES},
+    policy::SecretGrant,
     proto::state,
 };
 
 /// The secrets of one command, together. They are part of what its supervisor keeps for the next gateway.
-const MOST_BYTES: usize = 256 << 10;
+const TOTAL_MAX_BYTES: usize = 256 << 10;
 
 /// Bits of a file's mode that no secret has: everybody may read, or write.
 const OPEN_TO_ALL: u32 = 0o006;
@@ -45,7 +45,7 @@ pub enum SecretFault {
     /// read(2).
     #[error("its file cannot be read")]
     Read(#[source] io::Error),
-    /// A folder, a pipe, a device.
+    /// A directory, a pipe, a device.
     #[error("its file is no regular file")]
     NotAFile,
     /// The file's mode.
@@ -55,8 +55,8 @@ pub enum SecretFault {
     #[error("its value has a NUL byte")]
     Nul,
     /// Too much is to be kept for the next gateway.
-    #[error("a command's secrets have {0} bytes together: no more than {MOST_BYTES} are given")]
-    TooMuch(usize),
+    #[error("a command's secrets have {0} bytes together: no more than {TOTAL_MAX_BYTES} are given")]
+    TotalTooLarge(usize),
     /// Its value would not be masked.
     #[error("its value cannot be masked")]
     Mask(#[source] MaskError),
@@ -67,7 +67,7 @@ impl SecretFault {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Open(cause) | Self::Read(cause) => cause.raw_os_error(),
-            Self::NotAFile | Self::OpenToAll(_) | Self::Nul | Self::TooMuch(_) | Self::Mask(_) => None,
+            Self::NotAFile | Self::OpenToAll(_) | Self::Nul | Self::TotalTooLarge(_) | Self::Mask(_) => None,
         }
     }
 }
@@ -87,23 +87,23 @@ impl fmt::Debug for Secrets {
 
 impl Secrets {
     /// Reads them. Waits for the file system; not for the writer of a pipe.
-    pub(super) fn read(grants: &[Grant]) -> Result<Self, SecretError> {
+    pub(super) fn read(grants: &[SecretGrant]) -> Result<Self, SecretError> {
         let mut values = Vec::new();
-        for Grant { name, file } in grants {
+        for SecretGrant { name, file } in grants {
             let value = read(file).map_err(|fault| {
                 tracing::error!(secret.name = name, secret.file = %crate::printable::path(file), error = %fault, "secret not read");
                 SecretError { name: name.clone(), fault }
             })?;
             values.push((name.clone(), value));
         }
-        Self::of(values)
+        Self::new(values)
     }
 
-    fn of(values: Vec<(String, Vec<u8>)>) -> Result<Self, SecretError> {
+    fn new(values: Vec<(String, Vec<u8>)>) -> Result<Self, SecretError> {
         let bytes = values.iter().map(|(_, value)| value.len()).sum();
-        if bytes > MOST_BYTES {
+        if bytes > TOTAL_MAX_BYTES {
             let name = values.last().map_or_else(String::new, |(name, _)| name.clone());
-            return Err(SecretError { name, fault: SecretFault::TooMuch(bytes) });
+            return Err(SecretError { name, fault: SecretFault::TotalTooLarge(bytes) });
         }
         let mask = |fault, name: &str| SecretError { name: name.to_owned(), fault: SecretFault::Mask(fault) };
         let masker = Masker::new(values.iter().map(|(_, value)| value)).map_err(|error| {
@@ -123,7 +123,7 @@ impl Secrets {
     }
 
     /// For the next gateway, which must mask them, too.
-    pub(super) fn record(&self) -> Vec<state::Secret> {
+    pub(super) fn to_records(&self) -> Vec<state::Secret> {
         let secret = |(name, value): &(String, Vec<u8>)| state::Secret {
             name: name.clone(),
             value: Bytes::copy_from_slice(value),
@@ -149,7 +149,7 @@ fn read(path: &Path) -> Result<Vec<u8>, SecretFault> {
 }
 
 /// A value that is to be hidden, whether or not it may be given.
-pub(super) fn read_to_hide(path: &Path) -> Result<Vec<u8>, SecretFault> {
+pub(super) fn read_for_redaction(path: &Path) -> Result<Vec<u8>, SecretFault> {
     value(open(path)?.0)
 }
 
@@ -166,7 +166,7 @@ fn open(path: &Path) -> Result<(File, Metadata), SecretFault> {
 fn value(file: File) -> Result<Vec<u8>, SecretFault> {
     // One more than is masked, and a line end: what is too long is seen to be.
     let mut value = Vec::new();
-    file.take(LONGEST_SECRET_BYTES as u64 + 3).read_to_end(&mut value).map_err(SecretFault::Read)?;
+    file.take(SECRET_MAX_BYTES as u64 + 3).read_to_end(&mut value).map_err(SecretFault::Read)?;
     if value.last() == Some(&b'\n') {
         value.pop();
         if value.last() == Some(&b'\r') {
@@ -182,23 +182,23 @@ mod tests {
 
     use super::*;
 
-    fn file(folder: &Path, content: &[u8], mode: u32) -> PathBuf {
-        let path = folder.join(format!("{mode:o}-{}", content.len()));
+    fn file(directory: &Path, content: &[u8], mode: u32) -> PathBuf {
+        let path = directory.join(format!("{mode:o}-{}", content.len()));
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path
     }
 
     fn secrets(file: &Path) -> Result<Secrets, SecretFault> {
-        let grant = Grant { name: "TOKEN".into(), file: file.to_owned() };
+        let grant = SecretGrant { name: "TOKEN".into(), file: file.to_owned() };
         Secrets::read(&[grant]).map_err(|error| error.fault)
     }
 
     #[test]
     fn one_line_end_is_no_part_of_a_value() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for (content, value) in [("s3cret\n", "s3cret"), ("s3cret\r\n", "s3cret"), ("a b c\n\n", "a b c\n")] {
-            let secrets = secrets(&file(folder.path(), content.as_bytes(), 0o600)).unwrap();
+            let secrets = secrets(&file(directory.path(), content.as_bytes(), 0o600)).unwrap();
             assert_eq!(secrets.environment(), [Bytes::from(format!("TOKEN={value}"))]);
             assert_eq!(format!("{secrets:?}"), "[\"TOKEN\"]");
         }
@@ -206,17 +206,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_secret_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let of = |content: &[u8], mode| secrets(&file(folder.path(), content, mode)).unwrap_err();
+        let directory = tempfile::tempdir().unwrap();
+        let of = |content: &[u8], mode| secrets(&file(directory.path(), content, mode)).unwrap_err();
         assert!(matches!(of(b"s3cret", 0o644), SecretFault::OpenToAll(0o644)));
         assert!(matches!(of(b"s3cret", 0o602), SecretFault::OpenToAll(0o602)));
         assert!(matches!(of(b"abc", 0o600), SecretFault::Mask(MaskError::TooShort { .. })));
         assert!(matches!(of(b"", 0o600), SecretFault::Mask(MaskError::TooShort { .. })));
         assert!(matches!(of(b"s3c\0ret", 0o600), SecretFault::Nul));
         assert!(matches!(of(&[b'x'; 65_537], 0o600), SecretFault::Mask(MaskError::TooLong { .. })));
-        assert!(matches!(secrets(folder.path()).unwrap_err(), SecretFault::NotAFile));
-        assert!(matches!(secrets(&folder.path().join("absent")).unwrap_err(), SecretFault::Open(_)));
+        assert!(matches!(secrets(directory.path()).unwrap_err(), SecretFault::NotAFile));
+        assert!(matches!(secrets(&directory.path().join("absent")).unwrap_err(), SecretFault::Open(_)));
         let longest = [vec![b'x'; 65_536], b"\r\n".to_vec()].concat();
-        assert!(secrets(&file(folder.path(), &longest, 0o440)).is_ok());
+        assert!(secrets(&file(directory.path(), &longest, 0o440)).is_ok());
     }
 }

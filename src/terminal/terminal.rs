@@ -15,15 +15,15 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
     Recorder, TerminalId, Unrecorded,
-    counters::Counters,
+    backpressure::ReaderHolds,
+    counters::TerminalCounters,
     driver::{Exited, Running},
-    holds::Holds,
     outcome,
-    quota::Reservation,
+    quota_tracker::Reservation,
     records,
-    roll::Roll,
+    spec::TerminalSpec,
     stage::Stage,
-    summary::Summary,
+    terminal_log::TerminalLog,
     workspace,
 };
 use crate::{
@@ -45,9 +45,9 @@ pub struct Live {
     /// As the supervisor saw it.
     pub started: Started,
     /// Of stdout, or of the merged output.
-    pub stdout: ring::Reader,
+    pub stdout: ring::RingReader,
     /// Of stderr, when it is kept apart.
-    pub stderr: Option<ring::Reader>,
+    pub stderr: Option<ring::RingReader>,
     /// Where it runs.
     pub sandbox: Arc<Sandbox>,
     /// Takes its secrets out of what leaves the gateway.
@@ -62,7 +62,7 @@ pub struct Terminal {
     /// Whose it is.
     pub session: Arc<Session>,
     /// What it is about.
-    pub summary: Summary,
+    pub spec: TerminalSpec,
     /// When it was permitted.
     pub created_at: SystemTime,
     /// The request's id, where the caller gave one.
@@ -72,7 +72,7 @@ pub struct Terminal {
     progress: Notify,
     slot: Mutex<Slot>,
     reservation: Mutex<Option<Reservation>>,
-    roll: Arc<Roll>,
+    terminal_log: Arc<TerminalLog>,
     finished_at: OnceLock<Instant>,
     release_claimed: AtomicBool,
     force_claimed: AtomicBool,
@@ -80,13 +80,13 @@ pub struct Terminal {
     /// By when it must have ended, where that was asked for.
     deadline: Mutex<Option<Instant>>,
     /// What it is being ended for.
-    ends_for: Mutex<Option<Cause>>,
-    pub(super) holds: Holds,
+    end_cause: Mutex<Option<Cause>>,
+    pub(super) holds: ReaderHolds,
     pub(super) recorder: Recorder,
-    pub(super) counters: Arc<Counters>,
-    pub(super) workspace: OnceLock<workspace::Attached>,
+    pub(super) counters: Arc<TerminalCounters>,
+    pub(super) workspace: OnceLock<workspace::WatchedWorkspaces>,
     changes: broadcast::Sender<Arc<Terminal>>,
-    this: Weak<Terminal>,
+    weak_self: Weak<Terminal>,
 }
 
 /// The step that a terminal is at, as a value that the next step consumes.
@@ -106,11 +106,11 @@ pub(super) struct NewTerminal {
     pub id: TerminalId,
     pub created_at: SystemTime,
     pub session: Arc<Session>,
-    pub summary: Summary,
+    pub spec: TerminalSpec,
     pub request_id: Option<String>,
     pub reservation: Reservation,
-    pub roll: Arc<Roll>,
-    pub counters: Arc<Counters>,
+    pub terminal_log: Arc<TerminalLog>,
+    pub counters: Arc<TerminalCounters>,
     pub changes: broadcast::Sender<Arc<Terminal>>,
     pub recorder: Recorder,
 }
@@ -118,10 +118,10 @@ pub(super) struct NewTerminal {
 impl Terminal {
     pub(super) fn new(new: NewTerminal) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
-            this: this.clone(),
+            weak_self: this.clone(),
             id: new.id,
             session: new.session,
-            summary: new.summary,
+            spec: new.spec,
             created_at: new.created_at,
             request_id: new.request_id,
             live: OnceLock::new(),
@@ -129,14 +129,14 @@ impl Terminal {
             progress: Notify::new(),
             slot: Mutex::new(Slot::Starting(None)),
             reservation: Mutex::new(Some(new.reservation)),
-            roll: new.roll,
+            terminal_log: new.terminal_log,
             finished_at: OnceLock::new(),
             release_claimed: AtomicBool::new(false),
             force_claimed: AtomicBool::new(false),
             kill_claimed: AtomicBool::new(false),
             deadline: Mutex::default(),
-            ends_for: Mutex::default(),
-            holds: Holds::default(),
+            end_cause: Mutex::default(),
+            holds: ReaderHolds::default(),
             recorder: new.recorder,
             counters: new.counters,
             workspace: OnceLock::new(),
@@ -145,8 +145,8 @@ impl Terminal {
     }
 
     /// Itself, as everybody holds it.
-    pub(super) fn this(&self) -> Option<Arc<Self>> {
-        self.this.upgrade()
+    pub(super) fn upgrade(&self) -> Option<Arc<Self>> {
+        self.weak_self.upgrade()
     }
 
     /// Where it is in its life now.
@@ -171,7 +171,7 @@ impl Terminal {
     ) -> Result<Option<u64>, Unrecorded> {
         let begun = Instant::now();
         let recorded = self.recorder.record_all(records).await;
-        self.counters.steps.record.took(begun.elapsed());
+        self.counters.timings.record.observe(begun.elapsed());
         recorded
     }
 
@@ -186,8 +186,8 @@ impl Terminal {
     }
 
     /// Where its session's terminals are written down.
-    pub(super) fn roll(&self) -> &Roll {
-        &self.roll
+    pub(super) fn terminal_log(&self) -> &TerminalLog {
+        &self.terminal_log
     }
 
     /// When it ended, by the gateway's clock.
@@ -196,17 +196,17 @@ impl Terminal {
     }
 
     /// Waits until the command runs, has ended, or will never run.
-    pub async fn settled(&self) -> Stage {
+    pub async fn wait_settled(&self) -> Stage {
         self.wait_for(|stage| !matches!(stage, Stage::Created)).await
     }
 
     /// Waits until it was released, or will never run.
-    pub async fn gone(&self) {
+    pub async fn wait_released(&self) {
         self.wait_for(|stage| matches!(stage, Stage::Released(_))).await;
     }
 
     /// Waits until the command has ended, or was released.
-    pub async fn over(&self) -> Stage {
+    pub async fn wait_over(&self) -> Stage {
         self.wait_for(Stage::is_over).await
     }
 
@@ -222,7 +222,7 @@ impl Terminal {
     /// Claims the release. Only the first who asks gets it.
     pub(super) fn claim_release(&self) -> Claim {
         match self.release_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Yours,
+            false => Claim::Granted,
             true => Claim::Taken,
         }
     }
@@ -230,7 +230,7 @@ impl Terminal {
     /// Claims the record of the first time that its end is asked for.
     pub(super) fn claim_first_kill(&self) -> Claim {
         match self.kill_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Yours,
+            false => Claim::Granted,
             true => Claim::Taken,
         }
     }
@@ -238,30 +238,30 @@ impl Terminal {
     /// Claims to end it by force. Only the first who asks gets it.
     pub(super) fn claim_force(&self) -> Claim {
         match self.force_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Yours,
+            false => Claim::Granted,
             true => Claim::Taken,
         }
     }
 
     /// What it is being ended for, if it is.
-    pub(super) fn ends_for(&self) -> Option<Cause> {
-        *self.lock_ends_for()
+    pub(super) fn end_cause(&self) -> Option<Cause> {
+        *self.lock_end_cause()
     }
 
     /// Notes what it is being ended for. The first cause stands.
-    pub(super) fn is_to_end_for(&self, cause: Option<Cause>) {
-        let mut ends_for = self.lock_ends_for();
-        *ends_for = ends_for.or(cause);
+    pub(super) fn set_end_cause(&self, cause: Option<Cause>) {
+        let mut end_cause = self.lock_end_cause();
+        *end_cause = end_cause.or(cause);
     }
 
-    fn lock_ends_for(&self) -> std::sync::MutexGuard<'_, Option<Cause>> {
-        self.ends_for.lock().expect("no code panics while it holds a cause")
+    fn lock_end_cause(&self) -> std::sync::MutexGuard<'_, Option<Cause>> {
+        self.end_cause.lock().expect("no code panics while it holds a cause")
     }
 
     /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
-    pub(super) fn shorten_deadline(&self, at: Instant, same: Duration) -> bool {
+    pub(super) fn shorten_deadline(&self, at: Instant, tolerance: Duration) -> bool {
         let mut deadline = self.deadline.lock().expect("no code panics while it holds a deadline");
-        if deadline.is_some_and(|before| before <= at + same) {
+        if deadline.is_some_and(|before| before <= at + tolerance) {
             return false;
         }
         *deadline = Some(at);
@@ -271,32 +271,32 @@ impl Terminal {
     /// Bytes that its command has written so far.
     pub(super) fn written_bytes(&self) -> u64 {
         self.live.get().map_or(0, |live| {
-            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::Reader::head))
+            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::RingReader::head))
         })
     }
 
     /// The command runs.
     pub(super) fn start(&self, running: Running, live: Live) {
-        self.hold_live(live);
-        self.counters.started.one();
+        self.set_live(live);
+        self.counters.started.inc();
         // Before its end can be noted.
         if let Some(started) = records::started(self) {
-            self.recorder.note(&started);
+            self.recorder.record_best_effort(&started);
         }
         self.run(running);
     }
 
     /// The command has run since before this gateway was there.
-    pub(super) fn go_on(&self, running: Running, live: Live) {
-        self.hold_live(live);
-        self.counters.adopted.one();
+    pub(super) fn resume(&self, running: Running, live: Live) {
+        self.set_live(live);
+        self.counters.adopted.inc();
         if let Some(adopted) = records::adopted(self) {
-            self.recorder.note(&adopted);
+            self.recorder.record_best_effort(&adopted);
         }
         self.run(running);
     }
 
-    fn hold_live(&self, live: Live) {
+    fn set_live(&self, live: Live) {
         if self.live.set(live).is_err() {
             unreachable!("a terminal is started or found once, by whoever made it");
         }
@@ -312,25 +312,25 @@ impl Terminal {
         };
         self.publish(Stage::Running);
         match early_end {
-            Some(end) => self.end(end, Instant::now(), Recording::Now),
+            Some(end) => self.finish(end, Instant::now(), Recording::Now),
             None => {
-                if let Some(this) = self.this.upgrade() {
-                    this.hold_to_limits();
+                if let Some(this) = self.weak_self.upgrade() {
+                    this.enforce_time_limits();
                 }
             }
         }
     }
 
     /// The command has ended before this gateway was there.
-    pub(super) fn ended_before(&self, end: CommandEnd, ago: Duration, recording: Recording) {
+    pub(super) fn ended_earlier(&self, end: CommandEnd, ago: Duration, recording: Recording) {
         let now = Instant::now();
-        self.end(end, now.checked_sub(ago).unwrap_or(now), recording);
+        self.finish(end, now.checked_sub(ago).unwrap_or(now), recording);
     }
 
     /// The command has ended, and its sandbox is gone with all that it wrote. So much of its end is known.
-    pub(super) fn ended_without_trace(&self, outcome: Outcome, ago: Duration, recording: Recording) {
-        self.counters.adopted.one();
-        let exited = Exited::without_trace(outcome);
+    pub(super) fn ended_with_sandbox(&self, outcome: Outcome, ago: Duration, recording: Recording) {
+        self.counters.adopted.inc();
+        let exited = Exited::without_sandbox(outcome);
         let outcome = exited.outcome().clone();
         *self.lock_slot() = Slot::Exited(exited);
         let now = Instant::now();
@@ -340,14 +340,14 @@ impl Terminal {
     /// The command will never run.
     pub(super) fn abandon(&self) {
         workspace::withdraw(self);
-        self.roll.forget(self.id);
+        self.terminal_log.remove(self.id);
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
-        self.counters.failed.one();
+        self.counters.failed.inc();
         self.publish(Stage::Released(None));
     }
 
-    fn end(&self, end: CommandEnd, at: Instant, recording: Recording) {
+    fn finish(&self, end: CommandEnd, at: Instant, recording: Recording) {
         let was_forced = matches!(&end, CommandEnd::Reported(exit) if exit.force_killed);
         let outcome = {
             let mut slot = self.lock_slot();
@@ -369,7 +369,7 @@ impl Terminal {
             }
         };
         if was_forced {
-            self.counters.force_killed.one();
+            self.counters.force_killed.inc();
         }
         self.conclude(outcome, at, recording);
     }
@@ -382,9 +382,9 @@ impl Terminal {
             reservation.finished();
         }
         // What was told once is what the next gateway tells.
-        self.roll.end(self.id, &outcome);
+        self.terminal_log.set_outcome(self.id, &outcome);
         if recording == Recording::Now {
-            self.recorder.note(&records::exit(self, &outcome));
+            self.recorder.record_best_effort(&records::exit(self, &outcome));
         }
         failpoint::reach("exit.recorded");
         let _ = self.finished_at.set(at);
@@ -394,10 +394,10 @@ impl Terminal {
     }
 
     fn count_end(&self, outcome: &Outcome) {
-        self.counters.ended.one(outcome.cause());
-        self.counters.stragglers_killed.many(outcome.stragglers_killed.into());
-        self.counters.survivors.many(outcome.survivors.into());
-        self.counters.output_bytes.many(self.written_bytes());
+        self.counters.ended.inc(outcome.cause());
+        self.counters.stragglers_killed.add(outcome.stragglers_killed.into());
+        self.counters.survivors.add(outcome.survivors.into());
+        self.counters.output_bytes.add(self.written_bytes());
     }
 
     /// Takes the last step's value out, to release it.
@@ -413,9 +413,9 @@ impl Terminal {
     }
 
     /// Nothing is left of it.
-    pub(super) fn released(&self, outcome: Arc<Outcome>) {
+    pub(super) fn mark_released(&self, outcome: Arc<Outcome>) {
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
-        self.counters.released.one();
+        self.counters.released.inc();
         self.publish(Stage::Released(Some(outcome)));
     }
 
@@ -423,7 +423,7 @@ impl Terminal {
         stage.publish(&self.stage);
         self.progress.notify_waiters();
         if self.changes.receiver_count() > 0
-            && let Some(this) = self.this.upgrade()
+            && let Some(this) = self.weak_self.upgrade()
         {
             // The last watcher may have gone meanwhile.
             let _ = self.changes.send(this);
@@ -441,13 +441,13 @@ pub(super) enum Recording {
     /// By this gateway.
     Now,
     /// It was, by a gateway before this one.
-    Before,
+    AlreadyRecorded,
 }
 
 /// Who has claimed something that only one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    Yours,
+    Granted,
     Taken,
 }
 
@@ -458,11 +458,11 @@ impl Listener for Terminal {
 
     fn given_up(&self, cause: StopCause) {
         // The supervisor counts the limits: what it says came first.
-        *self.lock_ends_for() = outcome::stopped_for(cause);
+        *self.lock_end_cause() = outcome::cause_of_stop(cause);
     }
 
     fn ended(&self, end: CommandEnd) {
         let at = Instant::now();
-        workspace::look_then(self, move |terminal| terminal.end(end, at, Recording::Now));
+        workspace::check_then(self, move |terminal| terminal.finish(end, at, Recording::Now));
     }
 }

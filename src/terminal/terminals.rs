@@ -13,26 +13,26 @@ use tokio::sync::{OnceCell, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Attendance, Caps, CreateError, Recorder, TerminalId,
-    counters::Counters,
+    CreateError, Quotas, Recorder, TerminalId, Waiters,
+    counters::TerminalCounters,
     creating::NewRequest,
-    judging,
-    known_secrets::KnownSecrets,
-    quota::{Counts, Ledger},
-    roll::Rolls,
+    evaluation,
+    quota_tracker::{QuotaTracker, QuotaUsage},
+    redactor::KnownSecrets,
     terminal::Terminal,
+    terminal_log::TerminalLogs,
 };
 use crate::{
-    approval::Book,
-    policy::{InForce, explain::Explanation},
+    approval::ApprovalStore,
+    policy::{ActivePolicy, explain::Explanation},
     pool::PoolError,
-    sandbox::programs::Remembered,
-    session::{HOST_LIMIT, Principal, SessionId, Site},
+    sandbox::program_resolver::ProgramCache,
+    session::{FILESYSTEM_TIMEOUT, LaunchContext, Principal, SessionId},
     workspace::Workspaces,
 };
 
-/// Changes that a slow watcher may be behind before it is told everything anew.
-const CHANGES_HELD: usize = 1_024;
+/// Changes that a slow watcher may be behind before it is told everything again.
+const CHANGES_BUFFERED: usize = 1_024;
 
 /// A request that is being answered, or was.
 pub(super) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
@@ -40,53 +40,57 @@ pub(super) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>
 /// The table of terminals.
 #[derive(Debug)]
 pub struct Terminals {
-    site: Site,
-    policy: Arc<InForce>,
-    remembered: Arc<Remembered>,
+    launch_context: LaunchContext,
+    policy: Arc<ActivePolicy>,
+    program_cache: Arc<ProgramCache>,
     known_secrets: KnownSecrets,
-    approvals: Arc<Book>,
-    ledger: Arc<Ledger>,
-    rolls: Rolls,
+    approvals: Arc<ApprovalStore>,
+    quota_tracker: Arc<QuotaTracker>,
+    logs: TerminalLogs,
     workspaces: Workspaces,
     recorder: Recorder,
-    counters: Arc<Counters>,
+    counters: Arc<TerminalCounters>,
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
     /// Requests whose terminals are in sandboxes that could not be taken back: they may be running.
-    withheld: Mutex<HashMap<(SessionId, String), TerminalId>>,
+    quarantined: Mutex<HashMap<(SessionId, String), TerminalId>>,
     draining: CancellationToken,
-    attendance: Attendance,
+    waiters: Waiters,
 }
 
 impl Terminals {
     /// An empty table. What becomes of the terminals is written down by `recorder`.
     pub fn new(
-        site: Site,
-        policy: Arc<InForce>,
-        approvals: Arc<Book>,
-        caps: Caps,
+        launch_context: LaunchContext,
+        policy: Arc<ActivePolicy>,
+        approvals: Arc<ApprovalStore>,
+        quotas: Quotas,
         recorder: Recorder,
     ) -> Arc<Self> {
-        let rolls = if site.die_with_gateway { Rolls::nowhere() } else { Rolls::in_files(&site.state) };
-        let ledger = Ledger::new(caps, site.descriptors.clone());
+        let logs = if launch_context.die_with_gateway {
+            TerminalLogs::disabled()
+        } else {
+            TerminalLogs::in_directory(&launch_context.state)
+        };
+        let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
         Arc::new(Self {
-            workspaces: Workspaces::new((!site.die_with_gateway).then_some(&*site.state)),
-            site,
-            rolls,
-            withheld: Mutex::default(),
+            workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
+            launch_context,
+            logs,
+            quarantined: Mutex::default(),
             policy,
-            remembered: Arc::default(),
+            program_cache: Arc::default(),
             known_secrets: KnownSecrets::default(),
             approvals,
-            ledger,
+            quota_tracker,
             recorder,
             counters: Arc::default(),
-            changes: broadcast::Sender::new(CHANGES_HELD),
+            changes: broadcast::Sender::new(CHANGES_BUFFERED),
             by_id: Mutex::default(),
             by_request: Mutex::default(),
             draining: CancellationToken::new(),
-            attendance: Attendance::default(),
+            waiters: Waiters::default(),
         })
     }
 
@@ -136,7 +140,7 @@ impl Terminals {
     }
 
     /// Waits until no new one may begin.
-    pub(super) async fn draining(&self) {
+    pub(super) async fn wait_draining(&self) {
         self.draining.cancelled().await;
     }
 
@@ -146,17 +150,17 @@ impl Terminals {
     }
 
     /// What a session has.
-    pub fn counts(&self, session: SessionId) -> Counts {
-        self.ledger.of_session(session)
+    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
+        self.quota_tracker.session_usage(session)
     }
 
     /// What all sessions have.
-    pub fn counts_of_all(&self) -> Counts {
-        self.ledger.of_all()
+    pub fn total_usage(&self) -> QuotaUsage {
+        self.quota_tracker.total_usage()
     }
 
     /// What has become of sessions, requests and terminals.
-    pub fn counters(&self) -> &Arc<Counters> {
+    pub fn counters(&self) -> &Arc<TerminalCounters> {
         &self.counters
     }
 
@@ -165,24 +169,24 @@ impl Terminals {
     /// # Errors
     /// When the file systems of the caller do not answer.
     pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
-        let (policy, remembered) = (self.policy.current(), self.remembered.clone());
+        let (policy, program_cache) = (self.policy.current(), self.program_cache.clone());
         let (session, request) = (new.session.clone(), new.request.clone());
-        let explain = move || judging::explain(&policy, &session, &request, &remembered);
-        self.site.pool.run(new.session.principal.uid, HOST_LIMIT, explain).await
+        let explain = move || evaluation::explain(&policy, &session, &request, &program_cache);
+        self.launch_context.pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
     }
 
     /// Where sandboxes are built, and what has become of them.
-    pub fn site(&self) -> &Site {
-        &self.site
+    pub fn launch_context(&self) -> &LaunchContext {
+        &self.launch_context
     }
 
     /// What persons are asked.
-    pub fn approvals(&self) -> &Arc<Book> {
+    pub fn approvals(&self) -> &Arc<ApprovalStore> {
         &self.approvals
     }
 
-    pub(super) fn remembered(&self) -> &Arc<Remembered> {
-        &self.remembered
+    pub(super) fn program_cache(&self) -> &Arc<ProgramCache> {
+        &self.program_cache
     }
 
     pub(super) fn known_secrets(&self) -> &KnownSecrets {
@@ -208,28 +212,28 @@ impl Terminals {
     }
 
     /// Lets callers find a terminal that is being started.
-    pub(super) fn show(&self, terminal: &Arc<Terminal>) {
+    pub(super) fn insert_starting(&self, terminal: &Arc<Terminal>) {
         self.lock().insert(terminal.id, terminal.clone());
     }
 
     /// Takes away one that did not start. Its attempt is for who made it to forget.
-    pub(super) fn hide(&self, terminal: &Terminal) {
+    pub(super) fn remove_starting(&self, terminal: &Terminal) {
         self.lock().remove(&terminal.id);
     }
 
     /// Takes in a terminal that is there already.
-    pub(super) fn insert(&self, terminal: &Arc<Terminal>) {
-        self.show(terminal);
+    pub(super) fn insert_existing(&self, terminal: &Arc<Terminal>) {
+        self.insert_starting(terminal);
         if let Some(request_id) = terminal.request_id.clone() {
             let attempt = Arc::new(OnceCell::new_with(Some(Ok(terminal.clone()))));
             self.lock_requests().insert((terminal.session.id, request_id.clone()), attempt);
-            self.withhold_no_more(terminal.session.id, request_id);
+            self.unquarantine(terminal.session.id, request_id);
         }
     }
 
     /// Forgets a terminal of which nothing is left, and its request.
     pub(super) fn remove(&self, terminal: &Terminal) {
-        self.hide(terminal);
+        self.remove_starting(terminal);
         if let Some(request_id) = &terminal.request_id {
             self.lock_requests().remove(&(terminal.session.id, request_id.clone()));
         }
@@ -240,13 +244,13 @@ impl Terminals {
         &self.workspaces
     }
 
-    pub(super) fn rolls(&self) -> &Rolls {
-        &self.rolls
+    pub(super) fn logs(&self) -> &TerminalLogs {
+        &self.logs
     }
 
     /// What has become of a request's terminal is known.
-    pub(super) fn withhold_no_more(&self, session: SessionId, request_id: String) {
-        self.lock_withheld().remove(&(session, request_id));
+    pub(super) fn unquarantine(&self, session: SessionId, request_id: String) {
+        self.lock_quarantined().remove(&(session, request_id));
     }
 
     pub(super) fn has(&self, id: TerminalId) -> bool {
@@ -254,25 +258,25 @@ impl Terminals {
     }
 
     /// Lets nothing be run for a request whose terminal may be running.
-    pub(super) fn withhold(&self, session: SessionId, request_id: String, id: TerminalId) {
-        self.lock_withheld().insert((session, request_id), id);
+    pub(super) fn quarantine(&self, session: SessionId, request_id: String, id: TerminalId) {
+        self.lock_quarantined().insert((session, request_id), id);
     }
 
     /// The terminal of a request for which nothing may be run.
-    pub(super) fn withheld(&self, key: &(SessionId, String)) -> Option<TerminalId> {
-        self.lock_withheld().get(key).copied()
+    pub(super) fn quarantined(&self, key: &(SessionId, String)) -> Option<TerminalId> {
+        self.lock_quarantined().get(key).copied()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Terminal>> {
         self.lock().values().cloned().collect()
     }
 
-    pub(super) fn attending(&self) -> &Attendance {
-        &self.attendance
+    pub(super) fn all_waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
-    pub(super) fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    pub(super) fn quota_tracker(&self) -> &Arc<QuotaTracker> {
+        &self.quota_tracker
     }
 
     pub(super) fn changes_sender(&self) -> &broadcast::Sender<Arc<Terminal>> {
@@ -280,7 +284,7 @@ impl Terminals {
     }
 
     /// The policy that judges.
-    pub fn policy(&self) -> &InForce {
+    pub fn policy(&self) -> &ActivePolicy {
         &self.policy
     }
 
@@ -288,8 +292,8 @@ impl Terminals {
         self.by_id.lock().expect("no code panics while it holds the table of terminals")
     }
 
-    fn lock_withheld(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), TerminalId>> {
-        self.withheld.lock().expect("no code panics while it holds the table of withheld requests")
+    fn lock_quarantined(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), TerminalId>> {
+        self.quarantined.lock().expect("no code panics while it holds the table of withheld requests")
     }
 
     fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {

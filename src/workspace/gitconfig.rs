@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// One entry: its name in small letters but for the subsection, and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct ConfigEntry {
     section: String,
     subsection: Option<String>,
     variable: String,
@@ -17,7 +17,7 @@ pub struct Entry {
     pub value: String,
 }
 
-impl Entry {
+impl ConfigEntry {
     /// As people write it: `core.fsmonitor`.
     pub fn name(&self) -> String {
         let Self { section, subsection, variable, .. } = self;
@@ -28,7 +28,7 @@ impl Entry {
     }
 }
 
-impl Entry {
+impl ConfigEntry {
     /// Whether the value is a path, and no command.
     pub fn is_path(&self) -> bool {
         ["path", "templatedir", "attributesfile", "hooks", "prog"]
@@ -39,7 +39,7 @@ impl Entry {
 
 /// Which keys of a file are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
+pub enum ConfigKind {
     /// A repository's configuration.
     Repository,
     /// `.gitmodules`.
@@ -47,33 +47,33 @@ pub enum Flavour {
 }
 
 /// The entries of a file that make git run code.
-pub fn dangerous(text: &[u8], flavour: Flavour) -> BTreeSet<Entry> {
+pub fn dangerous(text: &[u8], flavour: ConfigKind) -> BTreeSet<ConfigEntry> {
     let rules = match flavour {
-        Flavour::Repository => &DATA.key,
-        Flavour::Modules => &DATA.modules,
+        ConfigKind::Repository => &GIT_CONFIG_RULES.key,
+        ConfigKind::Modules => &GIT_CONFIG_RULES.modules,
     };
-    let is_dangerous = |entry: &Entry| rules.iter().any(|rule| rule.fits(entry));
-    Reader::new(text).entries().into_iter().filter(is_dangerous).collect()
+    let is_dangerous = |entry: &ConfigEntry| rules.iter().any(|rule| rule.matches(entry));
+    ConfigParser::new(text).entries().into_iter().filter(is_dangerous).collect()
 }
 
 /// Where a repository says that its files are.
 pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
-    let entries = Reader::new(text).entries().into_iter();
+    let entries = ConfigParser::new(text).entries().into_iter();
     entries.filter(|entry| entry.name() == "core.worktree").map(|entry| entry.value).collect()
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Data {
+struct GitConfigRules {
     plain_commands: Vec<String>,
     running_options: Vec<String>,
-    key: Vec<Rule>,
-    modules: Vec<Rule>,
+    key: Vec<KeyRule>,
+    modules: Vec<KeyRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+struct KeyRule {
     name: String,
     #[serde(default)]
     starts: Vec<String>,
@@ -88,13 +88,13 @@ struct Rule {
     reason: String,
 }
 
-static DATA: LazyLock<Data> = LazyLock::new(|| {
+static GIT_CONFIG_RULES: LazyLock<GitConfigRules> = LazyLock::new(|| {
     let text = include_str!("../../policies/data/git-config.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 
-impl Rule {
-    fn fits(&self, entry: &Entry) -> bool {
+impl KeyRule {
+    fn matches(&self, entry: &ConfigEntry) -> bool {
         let value = entry.value.trim().to_ascii_lowercase();
         self.names(entry)
             && !(self.alias && is_plain_alias(&entry.value))
@@ -105,7 +105,7 @@ impl Rule {
             })
     }
 
-    fn names(&self, entry: &Entry) -> bool {
+    fn names(&self, entry: &ConfigEntry) -> bool {
         // `section.*.variable`, `section.*`, or the name itself.
         match self.name.split_once(".*") {
             None => entry.name().eq_ignore_ascii_case(&self.name),
@@ -128,7 +128,7 @@ fn is_plain_alias(value: &str) -> bool {
     let value: String = value.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
     let mut words = value.split_whitespace();
     let is_plain_command =
-        words.next().is_none_or(|first| DATA.plain_commands.iter().any(|one| one == first));
+        words.next().is_none_or(|first| GIT_CONFIG_RULES.plain_commands.iter().any(|one| one == first));
     is_plain_command
         && words.all(|word| match word.strip_prefix("--") {
             Some(long) => {
@@ -136,24 +136,24 @@ fn is_plain_alias(value: &str) -> bool {
                 // Options can be shortened.
                 let is_running =
                     |option: &String| option.starts_with(name) || name.starts_with(option.as_str());
-                name.is_empty() || !DATA.running_options.iter().any(is_running)
+                name.is_empty() || !GIT_CONFIG_RULES.running_options.iter().any(is_running)
             }
             None if word.starts_with('-') => !word.contains(['x', 'O', 'c']),
             None => !word.contains("::"),
         })
 }
 
-struct Reader<'a> {
+struct ConfigParser<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigParser<'a> {
     fn new(text: &'a [u8]) -> Self {
         Self { text: text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text), at: 0 }
     }
 
-    fn entries(mut self) -> Vec<Entry> {
+    fn entries(mut self) -> Vec<ConfigEntry> {
         let mut entries = Vec::new();
         let (mut section, mut subsection) = (String::new(), None);
         while let Some(byte) = self.peek() {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
                 byte if byte.is_ascii_alphanumeric() => {
                     let (variable, value) = self.assignment();
                     let (section, subsection) = (section.clone(), subsection.clone());
-                    entries.push(Entry { section, subsection, variable, value });
+                    entries.push(ConfigEntry { section, subsection, variable, value });
                 }
                 _ => self.at += 1,
             }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<String> {
-        let entries = dangerous(text.as_bytes(), Flavour::Repository);
+        let entries = dangerous(text.as_bytes(), ConfigKind::Repository);
         entries.iter().map(|entry| format!("{}={}", entry.name(), entry.value)).collect()
     }
 

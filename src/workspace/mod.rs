@@ -4,19 +4,19 @@
 //! What can be read-only is (`sandbox/protected`); this is about what everyday git writes, and about what does not exist
 //! yet. A workspace that several sessions share is watched once. Knows nothing of terminals; stops no command.
 
+mod baseline_store;
 mod budget;
-mod control;
-mod eyes;
-mod follow;
+mod config_references;
+mod control_files;
 mod gitconfig;
-mod known;
-mod notice;
+mod inotify_events;
+mod integrity_checker;
 mod queue;
-mod todo;
-mod tools;
+mod rebase_todo;
+mod scanner;
+mod tool_paths;
 mod tree;
-mod walk;
-mod watch;
+mod watcher;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,23 +28,23 @@ use std::{
 
 use nix::sys::stat::fstat;
 
-pub use eyes::{Action, Change};
-pub use queue::Ending;
-pub use watch::{Observer, Settling, Watch};
+pub use integrity_checker::{ChangeAction, DangerousChange};
+pub use queue::Completion;
+pub use watcher::{Observer, ScanWaiter, Watcher};
 
-use budget::Budget;
-use eyes::Eyes;
-use known::Store;
+use baseline_store::BaselineStore;
+use budget::InotifyBudget;
+use integrity_checker::IntegrityChecker;
 use tree::Tree;
 
 /// The most workspaces that are watched at a time: each has a thread.
-pub const WATCHED_MAX: usize = 2_048;
+pub const MAX_WATCHED: usize = 2_048;
 /// The most of one owner.
-pub const WATCHED_PER_OWNER: usize = 128;
+pub const MAX_WATCHED_PER_OWNER: usize = 128;
 
 /// A root to watch.
 #[derive(Debug)]
-pub struct Root<'a> {
+pub struct WorkspaceRoot<'a> {
     /// Absolute, without links.
     pub path: &'a Path,
     /// Open.
@@ -70,20 +70,20 @@ pub enum WatchError {
 }
 
 /// By device and inode, and by owner: another one's rights are others.
-type Key = (u64, u64, u32);
+type WorkspaceKey = (u64, u64, u32);
 
 /// All workspaces that are watched.
 #[derive(Debug)]
 pub struct Workspaces {
-    watched: Mutex<HashMap<Key, Watched>>,
-    budget: Arc<Budget>,
+    watched: Mutex<HashMap<WorkspaceKey, WatchedWorkspace>>,
+    budget: Arc<InotifyBudget>,
     /// Where what is known is written down for the next gateway.
     state: Option<PathBuf>,
 }
 
 #[derive(Debug)]
-struct Watched {
-    watch: Arc<Watch>,
+struct WatchedWorkspace {
+    watcher: Arc<Watcher>,
     sessions: HashSet<String>,
 }
 
@@ -92,7 +92,7 @@ impl Workspaces {
     pub fn new(state: Option<&Path>) -> Self {
         Self {
             watched: Mutex::default(),
-            budget: Budget::of_host(),
+            budget: InotifyBudget::of_host(),
             state: state.map(|state| state.join("workspaces")),
         }
     }
@@ -101,48 +101,54 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`WatchError`].
-    pub fn watch(&self, root: &Root<'_>, session: &str) -> Result<Arc<Watch>, WatchError> {
+    pub fn watch(&self, root: &WorkspaceRoot<'_>, session: &str) -> Result<Arc<Watcher>, WatchError> {
         let key = key(root)?;
         let mut watched = self.lock();
         if let Some(watched) = watched.get_mut(&key) {
             if !watched.sessions.contains(session) {
                 watched.sessions.insert(session.to_owned());
             }
-            return Ok(watched.watch.clone());
+            return Ok(watched.watcher.clone());
         }
         let owner = root.owner.0;
         let of_owner = watched.keys().filter(|(_, _, uid)| *uid == owner).count();
         for (name, count, max) in [
-            ("workspaces_per_principal", of_owner, WATCHED_PER_OWNER),
-            ("workspaces", watched.len(), WATCHED_MAX),
+            ("workspaces_per_principal", of_owner, MAX_WATCHED_PER_OWNER),
+            ("workspaces", watched.len(), MAX_WATCHED),
         ] {
             if count >= max {
                 return Err(WatchError::TooMany { name, max });
             }
         }
-        let store = self.state.as_ref().map(|state| Store::new(state, key));
-        let known = store.as_ref().and_then(Store::read);
+        let store = self.state.as_ref().map(|state| BaselineStore::new(state, key));
+        let known = store.as_ref().and_then(BaselineStore::read);
         let tree = Tree::new(root.path.to_owned(), root.descriptor.try_clone()?);
-        let watch =
-            Arc::new(Watch::start(Eyes::new(tree, self.budget.instance(owner), known), root.owner, store)?);
-        watched.insert(key, Watched { watch: watch.clone(), sessions: HashSet::from([session.to_owned()]) });
+        let watch = Arc::new(Watcher::start(
+            IntegrityChecker::new(tree, self.budget.lease_instance(owner), known),
+            root.owner,
+            store,
+        )?);
+        watched.insert(
+            key,
+            WatchedWorkspace { watcher: watch.clone(), sessions: HashSet::from([session.to_owned()]) },
+        );
         Ok(watch)
     }
 
     /// The rests of looks that were cut short, of the workspaces that only this session has.
-    pub fn finish(&self, session: &str) -> Vec<Settling> {
+    pub fn finish_pending_scans(&self, session: &str) -> Vec<ScanWaiter> {
         let watched = self.lock();
         let own = watched.values().filter(|one| one.sessions.len() == 1 && one.sessions.contains(session));
-        own.filter_map(|one| one.watch.finish()).collect()
+        own.filter_map(|one| one.watcher.finish_pending_scan()).collect()
     }
 
     /// A session has ended. A workspace without one is not watched any more, and what is known of it is forgotten.
-    pub fn forget(&self, session: &str, roots: &[Root<'_>]) {
+    pub fn close_session(&self, session: &str, roots: &[WorkspaceRoot<'_>]) {
         let mut watched = self.lock();
         watched.retain(|_, watched| {
             watched.sessions.remove(session);
             if watched.sessions.is_empty() {
-                watched.watch.forget();
+                watched.watcher.remove_baseline();
             }
             !watched.sessions.is_empty()
         });
@@ -150,17 +156,17 @@ impl Workspaces {
         let Some(state) = &self.state else { return };
         for key in roots.iter().filter_map(|root| key(root).ok()) {
             if !watched.contains_key(&key) {
-                Store::new(state, key).forget();
+                BaselineStore::new(state, key).remove();
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Watched>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<WorkspaceKey, WatchedWorkspace>> {
         self.watched.lock().expect("no code panics while it holds the table of workspaces")
     }
 }
 
-fn key(root: &Root<'_>) -> Result<Key, io::Error> {
+fn key(root: &WorkspaceRoot<'_>) -> Result<WorkspaceKey, io::Error> {
     let stat = fstat(root.descriptor)?;
     Ok((stat.st_dev, stat.st_ino, root.owner.0))
 }

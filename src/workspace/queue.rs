@@ -12,31 +12,31 @@ use tokio::sync::oneshot;
 
 /// What is asked for.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct Requests {
     /// All is to be known before a command starts.
     pub starts: Vec<oneshot::Sender<()>>,
     /// A command has ended.
-    pub ends: Vec<(String, Arc<Ending>)>,
+    pub ends: Vec<(String, Arc<Completion>)>,
     is_closed: bool,
 }
 
-impl Asked {
+impl Requests {
     fn is_empty(&self) -> bool {
         self.starts.is_empty() && self.ends.is_empty()
     }
 }
 
 /// What is to be done after the last of the looks at a command's end. It is done even where a look cannot be had.
-pub struct Ending(Option<Box<dyn FnOnce() + Send + Sync>>);
+pub struct Completion(Option<Box<dyn FnOnce() + Send + Sync>>);
 
-impl Ending {
+impl Completion {
     /// Does this when the last one who holds it lets it go.
     pub fn new(done: impl FnOnce() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Some(Box::new(done))))
     }
 }
 
-impl Drop for Ending {
+impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done();
@@ -44,7 +44,7 @@ impl Drop for Ending {
     }
 }
 
-impl std::fmt::Debug for Ending {
+impl std::fmt::Debug for Completion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Ending")
     }
@@ -52,17 +52,17 @@ impl std::fmt::Debug for Ending {
 
 /// The queue of one thread.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    asked: Mutex<Asked>,
-    news: Condvar,
+pub(super) struct RequestQueue {
+    requests: Mutex<Requests>,
+    changed: Condvar,
 }
 
-impl Queue {
+impl RequestQueue {
     /// Asks for something.
-    pub fn ask(&self, ask: impl FnOnce(&mut Asked)) {
+    pub fn submit(&self, ask: impl FnOnce(&mut Requests)) {
         let mut asked = self.lock();
         ask(&mut asked);
-        let let_go = if asked.is_closed { Self::empty(&mut asked) } else { Asked::default() };
+        let let_go = if asked.is_closed { Self::drain(&mut asked) } else { Requests::default() };
         drop(asked);
         drop(let_go);
         self.wake();
@@ -70,39 +70,41 @@ impl Queue {
 
     /// Lets the thread look around.
     pub fn wake(&self) {
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// All that is asked for, or nothing after a time or a wake; `None` when nobody asks any more.
-    pub fn next(&self, wait: Option<Duration>) -> Option<Asked> {
+    pub fn wait(&self, wait: Option<Duration>) -> Option<Requests> {
         let mut asked = self.lock();
         if asked.is_empty() && !asked.is_closed {
             asked = match wait {
-                Some(wait) => self.news.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.news.wait(asked).unwrap_or_else(PoisonError::into_inner),
+                Some(wait) => {
+                    self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
             };
         }
         if asked.is_closed && asked.is_empty() {
             return None;
         }
-        Some(Self::empty(&mut asked))
+        Some(Self::drain(&mut asked))
     }
 
     /// Nothing is done any more.
     pub fn close(&self) {
-        self.ask(|asked| asked.is_closed = true);
+        self.submit(|asked| asked.is_closed = true);
     }
 
     /// Takes everything out, to be let go without the lock.
-    fn empty(asked: &mut Asked) -> Asked {
-        Asked {
+    fn drain(asked: &mut Requests) -> Requests {
+        Requests {
             starts: std::mem::take(&mut asked.starts),
             ends: std::mem::take(&mut asked.ends),
             is_closed: asked.is_closed,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

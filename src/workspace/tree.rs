@@ -20,16 +20,16 @@ use nix::{
     unistd::{UnlinkatFlags, symlinkat, unlinkat, write},
 };
 
-/// The most bytes of a control file that are read; a longer one counts as [`Content::Strange`].
-pub const CONTROL_FILE_BYTES: usize = 1 << 20;
+/// The most bytes of a control file that are read; a longer one counts as [`Content::Unsupported`].
+pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
 /// In the names of what was moved aside.
-pub const ASIDE: &str = ".provost-quarantine-";
+pub const QUARANTINE_MARK: &str = ".provost-quarantine-";
 /// In the names of what is about to be put back.
-pub const UNFINISHED: &str = ".provost-restore-";
+pub const RESTORE_MARK: &str = ".provost-restore-";
 
 /// What is at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum FileContent {
     /// Nothing.
     Absent,
     /// A file.
@@ -44,7 +44,7 @@ pub enum Content {
     /// A directory.
     Directory,
     /// Neither, or it cannot be read: a FIFO, a file that is too long or closed to its owner.
-    Strange,
+    Unsupported,
 }
 
 /// The files below a root.
@@ -69,13 +69,13 @@ impl Tree {
     pub fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         match self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
             // Its owner has closed it, or one above it, and can open it again.
-            Err(Errno::EACCES) => self.forced(path).map_err(|_| Errno::EACCES),
+            Err(Errno::EACCES) => self.open_closed_directory(path).map_err(|_| Errno::EACCES),
             opened => opened,
         }
     }
 
     /// Opens a directory whose owner has closed it or one above it: each is open to its owner for a moment.
-    fn forced(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    fn open_closed_directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let mut opened = Vec::new();
         let mut at = PathBuf::new();
         let mut step = || -> Result<OwnedFd, Errno> {
@@ -99,14 +99,14 @@ impl Tree {
     }
 
     /// Where a place is when links on the way to it are followed, if that is another place below the root.
-    pub fn resolved(&self, path: &Path) -> Option<PathBuf> {
+    pub fn canonical_path(&self, path: &Path) -> Option<PathBuf> {
         let real = std::fs::canonicalize(self.path.join(path)).ok()?;
         let real = real.strip_prefix(&self.path).ok()?;
         (real != path).then(|| real.to_owned())
     }
 
     /// A path that leads to an open descriptor, for calls that take no descriptor.
-    pub fn by_descriptor(descriptor: &impl AsRawFd) -> PathBuf {
+    pub fn proc_fd_path(descriptor: &impl AsRawFd) -> PathBuf {
         format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
     }
 
@@ -128,38 +128,40 @@ impl Tree {
     }
 
     /// Opens whatever is at a place without reading it.
-    pub fn place(&self, path: &Path) -> Result<OwnedFd, Errno> {
-        let (directory, name) = self.parent(path)?;
+    pub fn open_path(&self, path: &Path) -> Result<OwnedFd, Errno> {
+        let (directory, name) = self.open_parent(path)?;
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        with_rights_in(&directory, || nix::fcntl::openat(&directory, name, flags, Mode::empty()))
+        with_write_permission(&directory, || nix::fcntl::openat(&directory, name, flags, Mode::empty()))
     }
 
     /// What is at a place, and when it was last changed (stat(2) `st_ctime`, in nanoseconds).
-    pub fn content(&self, path: &Path) -> (Content, i64) {
-        let place = match self.place(path) {
+    pub fn content(&self, path: &Path) -> (FileContent, i64) {
+        let place = match self.open_path(path) {
             Ok(place) => place,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return (Content::Absent, 0),
-            Err(_) => return (Content::Strange, i64::MAX),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return (FileContent::Absent, 0),
+            Err(_) => return (FileContent::Unsupported, i64::MAX),
         };
-        let Ok(stat) = fstat(&place) else { return (Content::Strange, i64::MAX) };
+        let Ok(stat) = fstat(&place) else { return (FileContent::Unsupported, i64::MAX) };
         let content = match kind(&stat) {
-            SFlag::S_IFDIR => Content::Directory,
-            SFlag::S_IFLNK => readlinkat(&place, "").map_or(Content::Strange, |to| Content::Link(to.into())),
-            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or(Content::Strange),
-            _ => Content::Strange,
+            SFlag::S_IFDIR => FileContent::Directory,
+            SFlag::S_IFLNK => {
+                readlinkat(&place, "").map_or(FileContent::Unsupported, |to| FileContent::Link(to.into()))
+            }
+            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or(FileContent::Unsupported),
+            _ => FileContent::Unsupported,
         };
         (content, stat.st_ctime.saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec))
     }
 
-    fn read(place: &OwnedFd, seen: &FileStat) -> Result<Content, Errno> {
+    fn read(place: &OwnedFd, seen: &FileStat) -> Result<FileContent, Errno> {
         // By descriptor: its directory may be closed to its owner.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = nix::fcntl::open(&Self::by_descriptor(place), flags, Mode::empty())?;
+        let file = nix::fcntl::open(&Self::proc_fd_path(place), flags, Mode::empty())?;
         let stat = fstat(&file)?;
         if kind(&stat) != SFlag::S_IFREG || (stat.st_dev, stat.st_ino) != (seen.st_dev, seen.st_ino) {
-            return Ok(Content::Strange);
+            return Ok(FileContent::Unsupported);
         }
-        let mut bytes = vec![0; usize::try_from(stat.st_size).unwrap_or(0).min(CONTROL_FILE_BYTES) + 1];
+        let mut bytes = vec![0; usize::try_from(stat.st_size).unwrap_or(0).min(MAX_CONTROL_FILE_BYTES) + 1];
         let mut length = 0;
         loop {
             match nix::unistd::read(&file, &mut bytes[length..]) {
@@ -168,31 +170,33 @@ impl Tree {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
-            if length > CONTROL_FILE_BYTES {
-                return Ok(Content::Strange);
+            if length > MAX_CONTROL_FILE_BYTES {
+                return Ok(FileContent::Unsupported);
             }
             if length == bytes.len() {
                 bytes.resize(length * 2, 0);
             }
         }
         bytes.truncate(length);
-        Ok(Content::File { bytes, mode: stat.st_mode & 0o7777 })
+        Ok(FileContent::File { bytes, mode: stat.st_mode & 0o7777 })
     }
 
     /// Makes a place hold what it held before. What is there is lost.
-    pub fn put_back(&self, path: &Path, before: &Content) -> Result<(), Errno> {
-        let (directory, name) = self.parent(path)?;
-        let new = suffixed(name, UNFINISHED);
-        with_rights_in(&directory, || {
+    pub fn restore(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
+        let (directory, name) = self.open_parent(path)?;
+        let new = suffixed(name, RESTORE_MARK);
+        with_write_permission(&directory, || {
             match before {
-                Content::File { bytes, mode } => make_file(&directory, &new, bytes, *mode)?,
-                Content::Link(target) => symlinkat(target.as_path(), &directory, new.as_os_str())?,
-                Content::Absent | Content::Directory | Content::Strange => return Err(Errno::ENOENT),
+                FileContent::File { bytes, mode } => make_file(&directory, &new, bytes, *mode)?,
+                FileContent::Link(target) => symlinkat(target.as_path(), &directory, new.as_os_str())?,
+                FileContent::Absent | FileContent::Directory | FileContent::Unsupported => {
+                    return Err(Errno::ENOENT);
+                }
             }
             let done = match renameat(&directory, new.as_os_str(), &directory, name) {
                 // A directory is in the place.
                 Err(Errno::EISDIR) => {
-                    move_aside(&directory, name)?;
+                    rename_to_quarantine(&directory, name)?;
                     renameat(&directory, new.as_os_str(), &directory, name)
                 }
                 done => done,
@@ -205,12 +209,12 @@ impl Tree {
     }
 
     /// Gives what is at a place another name beside it, which no tool looks for.
-    pub fn set_aside(&self, path: &Path) -> Result<(), Errno> {
-        let (directory, name) = self.parent(path)?;
-        with_rights_in(&directory, || move_aside(&directory, name))
+    pub fn quarantine(&self, path: &Path) -> Result<(), Errno> {
+        let (directory, name) = self.open_parent(path)?;
+        with_write_permission(&directory, || rename_to_quarantine(&directory, name))
     }
 
-    fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
+    fn open_parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
         let name = path.file_name().ok_or(Errno::EINVAL)?;
         Ok((self.directory(path.parent().unwrap_or(Path::new("")))?, name))
     }
@@ -231,7 +235,7 @@ fn kind(stat: &FileStat) -> SFlag {
 /// Changes permissions by a descriptor that only names the place.
 fn set_mode(place: &OwnedFd, mode: u32) -> Result<(), Errno> {
     let flags = nix::sys::stat::FchmodatFlags::FollowSymlink;
-    nix::sys::stat::fchmodat(place, &Tree::by_descriptor(place), Mode::from_bits_truncate(mode), flags)
+    nix::sys::stat::fchmodat(place, &Tree::proc_fd_path(place), Mode::from_bits_truncate(mode), flags)
 }
 
 fn suffixed(name: &OsStr, part: &str) -> OsString {
@@ -260,8 +264,8 @@ fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Resu
     })
 }
 
-fn move_aside(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let aside = suffixed(name, ASIDE);
+fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    let aside = suffixed(name, QUARANTINE_MARK);
     match renameat2(directory, name, directory, aside.as_os_str(), RenameFlags::RENAME_NOREPLACE) {
         // A file system without the flag; the new name is nobody's.
         Err(Errno::EINVAL) => renameat(directory, name, directory, aside.as_os_str()),
@@ -270,7 +274,7 @@ fn move_aside(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 }
 
 /// Does something in a directory; where its owner may not write there, the owner is allowed to for as long.
-fn with_rights_in<T>(directory: &OwnedFd, act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+fn with_write_permission<T>(directory: &OwnedFd, act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match act() {
         Err(Errno::EACCES) => {
             let before = Mode::from_bits_truncate(fstat(directory)?.st_mode & 0o7777);

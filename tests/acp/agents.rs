@@ -26,13 +26,13 @@ struct Agent {
 fn the_commands_of_claude_code_run_confined() {
     drive(|_, port| {
         let sources = registry::sources("agents/claude");
-        let folder = registry::installed("claude", &sources, |folder| {
+        let directory = registry::installed("claude", &sources, |directory| {
             for name in ["package.json", "package-lock.json"] {
-                fs::copy(sources.join(name), folder.join(name)).expect("files can be copied");
+                fs::copy(sources.join(name), directory.join(name)).expect("files can be copied");
             }
-            registry::npm(folder, &["ci"])
+            registry::npm(directory, &["ci"])
         })?;
-        let script = folder.join("node_modules/@zed-industries/claude-code-acp/dist/index.js");
+        let script = directory.join("node_modules/@zed-industries/claude-code-acp/dist/index.js");
         Ok(Agent {
             words: vec!["node".to_owned(), script.display().to_string()],
             env: vec![
@@ -58,24 +58,24 @@ fn the_commands_of_mistral_vibe_run_confined() {
         let sources = registry::sources("agents/vibe");
         let requirements = sources.join("requirements.txt").display().to_string();
         let python = python.display().to_string();
-        let folder = registry::installed("vibe", &sources, |folder| {
-            registry::venv(&python, folder, &["-r", &requirements])
+        let directory = registry::installed("vibe", &sources, |directory| {
+            registry::venv(&python, directory, &["-r", &requirements])
         })?;
         let config = format!(
             "active_model = \"loopback\"\nenable_telemetry = false\nenable_update_checks = false\n\
              [[providers]]\nname = \"loopback\"\napi_base = \"http://127.0.0.1:{port}/v1\"\napi_key_env_var = \"\"\n\
              [[models]]\nname = \"loopback\"\nprovider = \"loopback\"\nalias = \"loopback\"\n"
         );
-        fs::create_dir(stand.path("home/.vibe")).expect("folders can be made");
+        fs::create_dir(stand.path("home/.vibe")).expect("directories can be made");
         fs::write(stand.path("home/.vibe/config.toml"), config).expect("files can be written");
         Ok(Agent {
-            words: vec![folder.join("bin/vibe-acp").display().to_string()],
+            words: vec![directory.join("bin/vibe-acp").display().to_string()],
             env: vec![("MISTRAL_API_KEY", "of no worth".to_owned())],
         })
     });
 }
 
-/// How often an agent is started anew that fails by itself before it has asked for anything.
+/// How often an agent is started again that fails by itself before it has asked for anything.
 const ATTEMPTS: usize = 3;
 
 fn drive(agent: impl Fn(&Stand, u16) -> Result<Agent, Missing>) {

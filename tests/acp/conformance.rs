@@ -19,9 +19,9 @@ fn plain_backend() -> PathBuf {
 }
 
 /// Runs the suite, and gives its status and its report; where the backend could not be tested, what was said instead.
-fn run_suite(patience: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
+fn run_suite(time_limit: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-    command.args(["acp-conformance", "--json", "--patience", patience]);
+    command.args(["acp-conformance", "--json", "--time_limit", time_limit]);
     if !only.is_empty() {
         command.arg("--only").arg(only.join(","));
     }
@@ -84,7 +84,7 @@ fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {
         let ignoring = Command::new("/bin/sh")
             .args(["-c", "trap '' HUP INT QUIT TERM USR1 CHLD; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_provost"))
-            .args(["acp-conformance", "--json", "--patience", "60s", "--only", SIGNAL_CASES, "--"])
+            .args(["acp-conformance", "--json", "--time_limit", "60s", "--only", SIGNAL_CASES, "--"])
             .args(backend)
             .stdin(Stdio::null())
             .output()
@@ -110,11 +110,11 @@ defects! {
     an_id_given_twice_is_noticed: ["ids-reused", "TC-003", "TC-116"];
     joined_arguments_are_noticed: ["arguments-joined", "TC-004", "TC-017"];
     dropped_variables_are_noticed: ["env-dropped", "TC-005", "TC-006", "TC-151"];
-    a_lost_default_folder_is_noticed: ["default-cwd-lost", "TC-007", "TC-012"];
-    an_ignored_folder_is_noticed: ["cwd-ignored", "TC-008"];
+    a_lost_default_directory_is_noticed: ["default-cwd-lost", "TC-007", "TC-012"];
+    an_ignored_directory_is_noticed: ["cwd-ignored", "TC-008"];
     a_line_taken_for_a_program_is_noticed: ["line-not-run", "TC-009", "TC-010"];
     refused_null_args_are_noticed: ["null-args-refused", "TC-020"];
-    a_relative_folder_that_is_taken_is_noticed: ["relative-cwd-taken", "TC-024"];
+    a_relative_directory_that_is_taken_is_noticed: ["relative-cwd-taken", "TC-024"];
     unchecked_parameters_are_noticed: ["unchecked", "TC-026", "TC-028"];
     an_unchecked_session_is_noticed: ["sessions-unchecked", "TC-035"];
     a_missing_exit_status_is_noticed: ["exit-status-missing", "TC-041", "TC-077"];
@@ -165,8 +165,8 @@ defects! {
     terminals_that_reach_the_editor_are_noticed: ["terminals-passed", "TC-001", "TC-052", "TC-163"];
     swallowed_notifications_are_noticed: ["unknown-swallowed", "TC-165"];
     numbers_that_change_are_noticed: ["numbers-changed", "TC-171"];
-    a_lost_folder_of_a_loaded_session_is_noticed: ["loaded-cwd-lost", "TC-174"];
-    a_lost_folder_of_a_forked_session_is_noticed: ["forked-cwd-lost", "TC-176"];
+    a_lost_directory_of_a_loaded_session_is_noticed: ["loaded-cwd-lost", "TC-174"];
+    a_lost_directory_of_a_forked_session_is_noticed: ["forked-cwd-lost", "TC-176"];
     a_close_that_ends_too_much_is_noticed: ["close-ends-all", "TC-177"];
     a_refused_load_that_closes_is_noticed: ["refused-load-closes", "TC-178"];
     a_terminal_shown_to_the_editor_is_noticed: ["terminals-shown", "TC-180", "TC-181"];
@@ -178,9 +178,9 @@ defects! {
     an_editor_whose_end_is_ignored_is_noticed: ["editor-end-ignored", "TC-193", "TC-195"];
 }
 
-/// What the suite's patience is, from one try to the next. A defect that keeps silent costs all of it; on a machine that is
+/// What the suite's time_limit is, from one try to the next. A defect that keeps silent costs all of it; on a machine that is
 /// slow enough, so does everything else.
-const PATIENCE: [&str; 3] = ["6s", "30s", "120s"];
+const TIMEOUT: [&str; 3] = ["6s", "30s", "120s"];
 
 fn fails_only(defect: &str, cases: &[&str]) {
     let backend = plain_backend();
@@ -190,16 +190,16 @@ fn fails_only(defect: &str, cases: &[&str]) {
     let mut expected = cases.to_vec();
     expected.sort_unstable();
     let mut tries = Vec::new();
-    for patience in PATIENCE {
-        let seen = run_suite(patience, &selected, &["python3", backend, "--defect", defect, "--"])
+    for time_limit in TIMEOUT {
+        let seen = run_suite(time_limit, &selected, &["python3", backend, "--defect", defect, "--"])
             .map(|(_, report)| failed(&report));
         if let Ok(seen) = &seen
             && seen.iter().map(|(id, _)| id.as_str()).eq(expected.iter().copied())
         {
             return;
         }
-        println!("with a patience of {patience}: {seen:#?}");
-        tries.push((patience, seen));
+        println!("with a time_limit of {time_limit}: {seen:#?}");
+        tries.push((time_limit, seen));
     }
     panic!("{defect}: {expected:?} were to fail: {tries:#?}");
 }

@@ -48,8 +48,8 @@ impl Sdk {
     fn script(self, name: &str) -> Result<Vec<String>, Missing> {
         Ok(match self {
             Self::Npm => {
-                let folder = registry::node()?;
-                vec!["node".to_owned(), folder.join(format!("{name}.mjs")).display().to_string()]
+                let directory = registry::node()?;
+                vec!["node".to_owned(), directory.join(format!("{name}.mjs")).display().to_string()]
             }
             Self::PyPi => {
                 let script = registry::sources("python").join(format!("{name}.py"));

@@ -1,4 +1,4 @@
-//! What the suite needs of the npm and PyPI registries, in exact versions, installed once into a folder below
+//! What the suite needs of the npm and PyPI registries, in exact versions, installed once into a directory below
 //! `target/` by npm and pip themselves.
 //!
 //! Where a program or a registry is missing the tests that need it say so and pass; with `CI=true` they fail.
@@ -22,21 +22,21 @@ pub(crate) fn skip(missing: &Missing) {
     assert!(env::var("CI").is_err(), "CI must have it: {}", missing.0);
 }
 
-/// The folder with the npm SDK, and beside it the scripts that use it.
+/// The directory with the npm SDK, and beside it the scripts that use it.
 pub(crate) fn node() -> Result<&'static Path, Missing> {
-    static FOLDER: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| {
+    static DIRECTORY: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| {
         let sources = sources("node");
-        let folder = installed("node", &sources, |folder| {
+        let directory = installed("node", &sources, |directory| {
             for name in ["package.json", "package-lock.json"] {
-                fs::copy(sources.join(name), folder.join(name)).expect("files can be copied");
+                fs::copy(sources.join(name), directory.join(name)).expect("files can be copied");
             }
-            npm(folder, &["ci"])
+            npm(directory, &["ci"])
         })?;
-        copy_scripts(&sources, &folder, "mjs");
-        Ok(folder)
+        copy_scripts(&sources, &directory, "mjs");
+        Ok(directory)
     });
-    folder.as_deref().map_err(Clone::clone)
+    directory.as_deref().map_err(Clone::clone)
 }
 
 /// The interpreter that has the PyPI SDK.
@@ -44,60 +44,60 @@ pub(crate) fn python() -> Result<&'static Path, Missing> {
     static PYTHON: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
     let python = PYTHON.get_or_init(|| {
         let requirements = sources("python").join("requirements.txt");
-        let folder = installed("python", &sources("python"), |folder| {
-            venv("python3", folder, &["-r", &requirements.display().to_string()])
+        let directory = installed("python", &sources("python"), |directory| {
+            venv("python3", directory, &["-r", &requirements.display().to_string()])
         })?;
-        Ok(folder.join("bin/python"))
+        Ok(directory.join("bin/python"))
     });
     python.as_deref().map_err(Clone::clone)
 }
 
-/// A folder in which something of `tests/acp/NAME` is installed, newly where that has changed.
+/// A directory in which something of `tests/acp/NAME` is installed, newly where that has changed.
 pub(crate) fn installed(
     name: &str,
     sources: &Path,
     install: impl FnOnce(&Path) -> Result<(), Missing>,
 ) -> Result<PathBuf, Missing> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acp").join(name);
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acp").join(name);
     let wanted: String = ["package.json", "package-lock.json", "requirements.txt"]
         .iter()
         .filter_map(|file| fs::read_to_string(sources.join(file)).ok())
         .collect();
     // Written last: what was broken off is installed again.
-    let mark = folder.join("installed");
-    let _turn = turn(&folder);
+    let mark = directory.join("installed");
+    let _turn = turn(&directory);
     if fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {
-        return Ok(folder);
+        return Ok(directory);
     }
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder can be made below target");
-    install(&folder)?;
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).expect("a directory can be made below target");
+    install(&directory)?;
     fs::write(mark, wanted).expect("files can be written");
-    Ok(folder)
+    Ok(directory)
 }
 
-/// One installs at a time, of all processes that share the folder: another run of this suite may be under way. The lock
+/// One installs at a time, of all processes that share the directory: another run of this suite may be under way. The lock
 /// goes with the file.
-fn turn(folder: &Path) -> fs::File {
-    fs::create_dir_all(folder.parent().expect("it lies below target")).expect("folders can be made");
-    let lock = fs::File::create(folder.with_extension("lock")).expect("files can be made");
+fn turn(directory: &Path) -> fs::File {
+    fs::create_dir_all(directory.parent().expect("it lies below target")).expect("directories can be made");
+    let lock = fs::File::create(directory.with_extension("lock")).expect("files can be made");
     lock.lock().expect("files can be locked");
     lock
 }
 
-/// Runs npm in a folder. No package's own scripts are run.
-pub(crate) fn npm(folder: &Path, arguments: &[&str]) -> Result<(), Missing> {
+/// Runs npm in a directory. No package's own scripts are run.
+pub(crate) fn npm(directory: &Path, arguments: &[&str]) -> Result<(), Missing> {
     let mut command = Command::new("npm");
     command.args(arguments).args(["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
     command.args(["--prefer-offline", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"]);
     command.arg(format!("--fetch-retries={}", retries()));
-    done(command.current_dir(folder), "npm")
+    done(command.current_dir(directory), "npm")
 }
 
 /// Makes an environment with an interpreter of its own, and installs into it.
-pub(crate) fn venv(python: &str, folder: &Path, packages: &[&str]) -> Result<(), Missing> {
-    done(Command::new(python).args(["-m", "venv"]).arg(folder), "python3 -m venv")?;
-    let mut pip = Command::new(folder.join("bin/python"));
+pub(crate) fn venv(python: &str, directory: &Path, packages: &[&str]) -> Result<(), Missing> {
+    done(Command::new(python).args(["-m", "venv"]).arg(directory), "python3 -m venv")?;
+    let mut pip = Command::new(directory.join("bin/python"));
     pip.args([
         "-m",
         "pip",
@@ -147,7 +147,7 @@ fn done_once(command: &mut Command, name: &str) -> Result<(), Missing> {
     Err(Missing(format!("{name} failed: {}", said.trim().chars().take(600).collect::<String>())))
 }
 
-/// A folder of `tests/acp`.
+/// A directory of `tests/acp`.
 pub(crate) fn sources(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp").join(name)
 }
@@ -155,7 +155,7 @@ pub(crate) fn sources(name: &str) -> PathBuf {
 /// Modules are looked for beside the script that imports them.
 fn copy_scripts(from: &Path, to: &Path, extension: &str) {
     for entry in fs::read_dir(from).expect("the scripts are there") {
-        let path = entry.expect("the folder can be read").path();
+        let path = entry.expect("the directory can be read").path();
         if path.extension().is_some_and(|found| found == extension) {
             // In one step: another suite may be reading it.
             let name = path.file_name().unwrap_or_default();

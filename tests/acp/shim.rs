@@ -209,7 +209,7 @@ fn pagers_are_off_unless_the_profile_says_otherwise() {
     assert_ne!(silent, shipped);
     let less = shipped.replace("\nPAGER = \"cat\"", "\nPAGER = \"less\"");
     for (policy, expected) in [(&shipped, "cat cat 0\n"), (&silent, "cat cat 0\n"), (&less, "less cat 0\n")] {
-        let policies = tempfile::tempdir().expect("a folder");
+        let policies = tempfile::tempdir().expect("a directory");
         std::fs::write(policies.path().join("default.toml"), policy).expect("a policy");
         let mut talk = Talk::in_session(&["--policies", policies.path().to_str().expect("UTF-8")], json!({}));
         let terminal = talk.create("echo $PAGER $GIT_PAGER $GIT_TERMINAL_PROMPT");

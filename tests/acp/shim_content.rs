@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::shim_peer::Talk;
 
 /// The shipped policy without its demand for limits, and a rule that asks.
-fn asking_policy(folder: &Path) {
+fn asking_policy(directory: &Path) {
     let shipped =
         include_str!("../../policies/default.toml").replace("demand = \"require\"", "demand = \"prefer\"");
-    fs::write(folder.join("default.toml"), shipped).expect("a policy");
+    fs::write(directory.join("default.toml"), shipped).expect("a policy");
     let asking = "[[rule]]\nid = \"ask-first\"\ndecision = \"ask\"\nargv = [\"touch\", \"**\"]\nreason = \"files need a person\"\n";
-    fs::write(folder.join("ask.toml"), asking).expect("a policy");
+    fs::write(directory.join("ask.toml"), asking).expect("a policy");
 }
 
 /// A notification of this update.
@@ -77,7 +77,7 @@ fn an_editor_that_shows_terminals_is_told_of_them_their_output_and_their_end() {
 
 #[test]
 fn what_a_rule_asks_is_asked_in_the_editor_and_its_answer_counts_once() {
-    let policies = tempfile::tempdir().expect("a folder");
+    let policies = tempfile::tempdir().expect("a directory");
     asking_policy(policies.path());
     let options = ["--policies", policies.path().to_str().expect("UTF-8")];
     let mut talk = Talk::in_session(&options, json!({}));
@@ -116,7 +116,7 @@ fn what_a_rule_asks_is_asked_in_the_editor_and_its_answer_counts_once() {
 
 #[test]
 fn a_question_is_taken_back_with_its_request_and_with_its_turn() {
-    let policies = tempfile::tempdir().expect("a folder");
+    let policies = tempfile::tempdir().expect("a directory");
     asking_policy(policies.path());
     let options = ["--policies", policies.path().to_str().expect("UTF-8")];
     let mut talk = Talk::in_session(&options, json!({}));

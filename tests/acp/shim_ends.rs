@@ -63,8 +63,8 @@ fn the_status_is_the_agents_own() {
 
 #[test]
 fn an_agent_that_runs_commands_itself_is_noticed_once() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let journal = folder.path().join("journal").display().to_string();
+    let directory = tempfile::tempdir().expect("a directory");
+    let journal = directory.path().join("journal").display().to_string();
     let mut talk = Talk::in_session(&["--journal", &journal], json!({}));
     let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
     for id in ["a", "b"] {
@@ -119,10 +119,10 @@ fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
         outside.args(["-c", &format!("ls {}", secret.path().display())]).status().expect("a shell").success()
     );
     let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let ended = shim
         .args(["acp", "--confine-agent", "--", "/bin/sh", "-c", &look])
-        .current_dir(folder.path())
+        .current_dir(directory.path())
         .output()
         .expect("the shim starts");
     assert_eq!(ended.status.code(), Some(9), "{ended:?}");
@@ -159,26 +159,27 @@ fn the_profile_that_the_page_shows_is_valid_beside_the_default_policy() {
     let page = std::fs::read_to_string(root.join("docs/acp.md")).expect("the page is there");
     let (_, profile) = page.split_once("```toml\n").expect("the page shows a profile");
     let (profile, _) = profile.split_once("```").expect("it ends");
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::copy(root.join("policies/default.toml"), folder.path().join("default.toml")).expect("a policy");
-    std::fs::write(folder.path().join("mine.toml"), profile).expect("a policy");
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::copy(root.join("policies/default.toml"), directory.path().join("default.toml"))
+        .expect("a policy");
+    std::fs::write(directory.path().join("mine.toml"), profile).expect("a policy");
     let mut check = Command::new(env!("CARGO_BIN_EXE_provost"));
-    let checked = check.args(["policy", "check"]).arg(folder.path()).output().expect("provost starts");
+    let checked = check.args(["policy", "check"]).arg(directory.path()).output().expect("provost starts");
     assert!(checked.status.success(), "{checked:?}");
 }
 
 #[test]
 fn in_a_terminal_it_says_that_no_editor_is_there_and_starts_nothing() {
     let terminal = nix::pty::openpty(None, None).expect("a terminal");
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let end = || std::process::Stdio::from(terminal.slave.try_clone().expect("a descriptor can be copied"));
     let mut shim = Command::new(env!("CARGO_BIN_EXE_provost"));
-    shim.args(["acp", "--", "touch", "started", "--login"]).current_dir(folder.path());
+    shim.args(["acp", "--", "touch", "started", "--login"]).current_dir(directory.path());
     let mut shim = shim.stdin(end()).stdout(end()).stderr(end()).spawn().expect("the shim starts");
     assert_eq!(shim.wait().expect("it is our child").code(), Some(125));
     let mut said = [0; 4096];
     let length = nix::unistd::read(&terminal.master, &mut said).expect("something was said");
     let said = String::from_utf8_lossy(&said[..length]);
     assert!(said.contains("start it by itself: touch started --login"), "{said}");
-    assert!(!folder.path().join("started").exists());
+    assert!(!directory.path().join("started").exists());
 }

@@ -14,7 +14,7 @@ use nix::{
 
 use tempfile::TempDir;
 
-use crate::shim_peer::{PATIENCE, mark, sleepers, sleeping, wait_for_sleepers};
+use crate::shim_peer::{TIMEOUT, mark, sleepers, sleeping, wait_for_sleepers};
 
 /// One in a session of its own, one that besides is deaf and has lost its parent, and the agent itself.
 const FLEEING: &str =
@@ -26,12 +26,12 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 /// The agent behind a shim, with all of its processes there.
-fn shim(folder: &TempDir, mark: &str) -> Child {
+fn shim(directory: &TempDir, mark: &str) -> Child {
     let shim = Command::new(env!("CARGO_BIN_EXE_provost"))
         .args(["acp", "--", "/bin/sh", "-c", FLEEING, mark])
         .env_remove("PROVOST_GATEWAY")
         // Nobody's gateway but an embedded one.
-        .env("XDG_RUNTIME_DIR", folder.path())
+        .env("XDG_RUNTIME_DIR", directory.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -47,7 +47,7 @@ fn end_of(shim: &mut Child) -> ExitStatus {
         if let Some(status) = shim.try_wait().expect("it is our child") {
             return status;
         }
-        assert!(begun.elapsed() < PATIENCE, "the shim does not end");
+        assert!(begun.elapsed() < TIMEOUT, "the shim does not end");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -76,8 +76,8 @@ fn nothing_of_an_agent_outlives_the_shim_however_it_flees() {
     // Nobody's but ours: it must stay.
     let neighbours = crate::shim_peer::mark();
     let mut neighbour = Command::new("sleep").arg(&neighbours).spawn().expect("sleep starts");
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut shim = shim(&folder, &mark);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut shim = shim(&directory, &mark);
     drop(shim.stdin.take());
     let status = end_of(&mut shim);
     assert_eq!(status.code(), Some(143), "the agent was ended by TERM");
@@ -90,8 +90,8 @@ fn nothing_of_an_agent_outlives_the_shim_however_it_flees() {
 #[test]
 fn nothing_of_an_agent_outlives_the_agent() {
     let mark = mark();
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut shim = shim(&folder, &mark);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut shim = shim(&directory, &mark);
     let agent = sleepers(&mark).into_iter().find(|id| {
         // Alone it is in the group that it leads and in the session of the shim.
         let id = Some(Pid::from_raw(*id));
@@ -105,8 +105,8 @@ fn nothing_of_an_agent_outlives_the_agent() {
 #[test]
 fn nothing_of_an_agent_outlives_a_shim_that_is_killed() {
     let mark = mark();
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut shim = shim(&folder, &mark);
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut shim = shim(&directory, &mark);
     shim.kill().expect("it is our child");
     shim.wait().expect("it is our child");
     wait_for_sleepers(&mark, 0);

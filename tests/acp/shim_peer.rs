@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 
 /// How long anything may take on a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Lines that may be there unread; more wait in the pipe: a test that does not listen is an agent that does not read.
 const LINES_HELD: usize = 16;
 /// Copies both ways, until its stdin ends.
@@ -39,14 +39,15 @@ pub struct Talk {
     stderr: Option<ChildStderr>,
     /// The workspace of the session.
     pub workspace: PathBuf,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Talk {
     /// A shim with these options, and nothing said yet.
     pub fn start(options: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary folder");
-        let workspace = folder.path().join("workspace");
+        let directory =
+            tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary directory");
+        let workspace = directory.path().join("workspace");
         std::fs::create_dir(&workspace).expect("a workspace");
         let [says, hears] = ["says", "hears"].map(|name| {
             let path = workspace.join(name);
@@ -61,7 +62,7 @@ impl Talk {
             .current_dir(&workspace)
             .env_remove("PROVOST_GATEWAY")
             // Nobody's gateway but an embedded one, unless an option names it.
-            .env("XDG_RUNTIME_DIR", folder.path())
+            .env("XDG_RUNTIME_DIR", directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -81,7 +82,7 @@ impl Talk {
             agent_from,
             stderr,
             workspace,
-            _folder: folder,
+            _directory: directory,
         }
     }
 
@@ -161,11 +162,11 @@ impl Talk {
     }
 
     pub fn editor_hears_line(&self) -> String {
-        self.editor_from.recv_timeout(PATIENCE).expect("the editor hears something")
+        self.editor_from.recv_timeout(TIMEOUT).expect("the editor hears something")
     }
 
     pub fn agent_hears_line(&self) -> String {
-        self.agent_from.recv_timeout(PATIENCE).expect("the agent hears something")
+        self.agent_from.recv_timeout(TIMEOUT).expect("the agent hears something")
     }
 
     /// What the editor hears until this holds; the last message is the one that it holds of.
@@ -207,7 +208,7 @@ impl Talk {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         // The end of stdout comes with the end of the process.
         loop {
             match self.editor_from.recv_timeout(until.saturating_duration_since(Instant::now())) {

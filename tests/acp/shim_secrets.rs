@@ -14,16 +14,17 @@ const VALUE: &str = "a-value-for-one-command-alone";
 #[test]
 fn an_agents_other_terminals_do_not_find_the_secret_of_one() {
     let gateway = Gateway::start();
-    let secret = gateway.folder().join("secret");
+    let secret = gateway.directory().join("secret");
     fs::write(&secret, VALUE).expect("a secret can be written");
     set_mode(&secret, 0o600);
     let policy = format!(
         "[secrets.RULED]\nfile = {secret:?}\n[[rule]]\nid = 'ruled'\ndecision = 'allow'\n\
          argv = ['printenv', 'RULED']\neffects.secrets = ['RULED']\n"
     );
-    let folder = gateway.folder().join("policies");
-    fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");
-    fs::rename(folder.join("secrets.new"), folder.join("secrets.toml")).expect("it can be put in place");
+    let directory = gateway.directory().join("policies");
+    fs::write(directory.join("secrets.new"), policy).expect("a policy can be written");
+    fs::rename(directory.join("secrets.new"), directory.join("secrets.toml"))
+        .expect("it can be put in place");
 
     let mut talk = Talk::in_session(&["--gateway", &format!("unix:{}", gateway.socket.display())], json!({}));
     let ended = |talk: &mut Talk, terminal: &str| -> Value {

@@ -1,4 +1,4 @@
-//! Sessions that are not simply new: forked, loaded, resumed, listed, deleted; each with the folders and terminals that it
+//! Sessions that are not simply new: forked, loaded, resumed, listed, deleted; each with the directories and terminals that it
 //! has, and with no other's.
 
 use std::fs;
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::shim_peer::{Talk, mark, wait_for_sleepers};
 
-/// Another folder beside the workspace.
-fn folder(talk: &Talk, name: &str) -> String {
-    let folder = talk.workspace.with_file_name(name);
-    fs::create_dir(&folder).expect("a folder");
-    folder.display().to_string()
+/// Another directory beside the workspace.
+fn directory(talk: &Talk, name: &str) -> String {
+    let directory = talk.workspace.with_file_name(name);
+    fs::create_dir(&directory).expect("a directory");
+    directory.display().to_string()
 }
 
 /// What a command prints in a session.
@@ -30,9 +30,9 @@ fn code_of_create(talk: &mut Talk, session: &str, cwd: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_forked_session_has_folders_and_terminals_of_its_own() {
+fn a_forked_session_has_directories_and_terminals_of_its_own() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let (other, more) = (folder(&talk, "other"), folder(&talk, "more"));
+    let (other, more) = (directory(&talk, "other"), directory(&talk, "more"));
     let workspace = talk.workspace.display().to_string();
     let (marks, of_parent) = (mark(), talk.create("sleep 1000"));
     let params = json!({"sessionId":"s","cwd":other,"additionalDirectories":[more],"mcpServers":[]});
@@ -42,7 +42,7 @@ fn a_forked_session_has_folders_and_terminals_of_its_own() {
     assert_eq!(
         code_of_create(&mut talk, "f", Some(&workspace)),
         -32001,
-        "the parent's folder is not the fork's"
+        "the parent's directory is not the fork's"
     );
     assert_eq!(code_of_create(&mut talk, "s", Some(&other)), -32001, "nor the other way round");
     let of_fork = talk.create_in("f", &format!("sleep {marks}"));
@@ -61,7 +61,7 @@ fn a_forked_session_has_folders_and_terminals_of_its_own() {
 }
 
 #[test]
-fn a_fork_without_a_folder_works_in_its_parents() {
+fn a_fork_without_a_directory_works_in_its_parents() {
     let mut talk = Talk::in_session(&[], json!({}));
     talk.editor_asks("session/fork", json!({"sessionId":"s"}), json!({"result":{"sessionId":"f"}}));
     let workspace = format!("{}\n", talk.workspace.display());
@@ -78,7 +78,7 @@ fn a_fork_without_a_folder_works_in_its_parents() {
 #[test]
 fn a_session_that_cannot_be_loaded_is_none_unless_it_was_one_before() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let other = folder(&talk, "other");
+    let other = directory(&talk, "other");
     let refused = json!({"error":{"code":-32002,"message":"no such session"}});
     let mark = mark();
     let terminal = talk.create(&format!("sleep {mark}"));
@@ -102,7 +102,7 @@ fn a_session_that_cannot_be_loaded_is_none_unless_it_was_one_before() {
 #[test]
 fn a_session_that_is_resumed_elsewhere_works_there() {
     let mut talk = Talk::in_session(&[], json!({}));
-    let other = folder(&talk, "other");
+    let other = directory(&talk, "other");
     let same = json!({"sessionId":"s","cwd":talk.workspace,"mcpServers":[]});
     let mark = mark();
     let terminal = talk.create(&format!("sleep {mark}"));
@@ -115,7 +115,7 @@ fn a_session_that_is_resumed_elsewhere_works_there() {
     assert_eq!(
         talk.ask("terminal/output", of)["error"]["code"],
         -32002,
-        "what ran in the other folder has ended"
+        "what ran in the other directory has ended"
     );
     wait_for_sleepers(&mark, 0);
 }

@@ -28,11 +28,11 @@ fn start_of(talk: &mut Talk, session: &str) -> Result<String, Value> {
 }
 
 #[test]
-fn a_subagent_starts_where_its_agent_says_within_its_parents_folders() {
+fn a_subagent_starts_where_its_agent_says_within_its_parents_directories() {
     let mut talk = Talk::in_session(&[], json!({"subagents":{}}));
     let workspace = talk.workspace.display().to_string();
     let inner = format!("{workspace}/inner");
-    fs::create_dir(&inner).expect("a folder");
+    fs::create_dir(&inner).expect("a directory");
     assert_eq!(start_of(&mut talk, "kid"), Err(json!(-32002)), "nobody has announced it");
     announce(&mut talk, "nobody", "kid", json!({"title":"lost"}));
     assert_eq!(start_of(&mut talk, "kid"), Err(json!(-32002)), "nor anybody's child is somebody");
@@ -47,9 +47,9 @@ fn a_subagent_starts_where_its_agent_says_within_its_parents_folders() {
     assert_eq!(start_of(&mut talk, "s"), Ok(workspace.clone()), "the parent's is the parent's");
     announce(&mut talk, "s", "kid", json!({"cwd":null}));
     assert_eq!(start_of(&mut talk, "kid"), Ok(workspace.clone()));
-    // The agent's word opens no folder.
+    // The agent's word opens no directory.
     let other = talk.workspace.with_file_name("other");
-    fs::create_dir(&other).expect("a folder");
+    fs::create_dir(&other).expect("a directory");
     for outside in [other.display().to_string(), "/etc".to_owned(), "../other".to_owned()] {
         let more = json!({"cwd":outside,"additionalDirectories":[other]});
         announce(&mut talk, "s", "kid", more);
@@ -99,7 +99,7 @@ fn terminals_of_a_subagent_are_its_own_and_end_with_it_and_with_its_parent() {
 fn what_the_editor_has_opened_is_not_the_agents_to_move() {
     let mut talk = Talk::in_session(&[], json!({}));
     let other = talk.workspace.with_file_name("other");
-    fs::create_dir(&other).expect("a folder");
+    fs::create_dir(&other).expect("a directory");
     let params = json!({"cwd":other,"mcpServers":[]});
     talk.editor_asks("session/new", params, json!({"result":{"sessionId":"t"}}));
     let here = json!({"cwd":talk.workspace});

@@ -1,4 +1,4 @@
-//! Where a conversation takes place: a folder with a policy, a workspace, a marker that no command may touch, and
+//! Where a conversation takes place: a directory with a policy, a workspace, a marker that no command may touch, and
 //! what the shim wrote to either side.
 
 use std::{
@@ -30,16 +30,16 @@ reason = "factors are for grown-ups"
 
 const MARKER: &str = "not to be touched";
 
-/// A folder for one conversation. It stays when the test fails, for what was said is in it.
+/// A directory for one conversation. It stays when the test fails, for what was said is in it.
 pub(crate) struct Stand {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Drop for Stand {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.folder.disable_cleanup(true);
-            eprintln!("what was said is in {}", self.folder.path().display());
+            self.directory.disable_cleanup(true);
+            eprintln!("what was said is in {}", self.directory.path().display());
         }
     }
 }
@@ -47,10 +47,11 @@ impl Drop for Stand {
 impl Stand {
     /// An empty one.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary folder");
-        let stand = Self { folder };
+        let directory =
+            tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary directory");
+        let stand = Self { directory };
         for name in ["policies", "workspace", "home"] {
-            fs::create_dir(stand.path(name)).expect("folders can be made");
+            fs::create_dir(stand.path(name)).expect("directories can be made");
         }
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/default.toml");
         let shipped = fs::read_to_string(shipped).expect("the policy is there");
@@ -65,7 +66,7 @@ impl Stand {
 
     /// A path in it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// The words of a path in it.

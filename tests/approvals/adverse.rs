@@ -15,7 +15,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_yes_that_cannot_be_written_is_not_taken_and_a_no_is() {
     let Some(disk) = SmallDisk::mount() else { return };
-    let gateway = gateway(&format!("[journal]\nfolder = {:?}", disk.folder().display().to_string()));
+    let gateway = gateway(&format!("[journal]\ndirectory = {:?}", disk.directory().display().to_string()));
     in_session(&gateway, async |session| {
         let desk = Desk::of(&session.caller);
         let mut changes = desk.watch().await;

@@ -89,7 +89,8 @@ async fn status_and_reload_say_what_is_in_force_and_what_is_refused() {
     let gateway = gateway("");
     let status = json(&run(&gateway, &["policy", "status", "--json"]).await);
     assert_eq!((status["generation"].as_u64(), status["rules"].as_u64()), (Some(1), Some(3)));
-    fs::write(gateway.folder().join("policies/more.toml"), "[[rule]]\nid = 3\n").expect("it can be written");
+    fs::write(gateway.directory().join("policies/more.toml"), "[[rule]]\nid = 3\n")
+        .expect("it can be written");
     let reloaded = run(&gateway, &["policy", "reload", "--json"]).await;
     assert_eq!(reloaded.status.code(), Some(1), "{reloaded:?}");
     let reloaded: Value = serde_json::from_slice(&reloaded.stdout).expect("it is JSON");
@@ -103,8 +104,9 @@ async fn status_and_reload_say_what_is_in_force_and_what_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
     let gateway = gateway("");
-    let folder = new_workspace(&gateway, None);
-    let run_touch = ["run", "--json", "--cwd", folder.to_str().expect("it is text"), "--", "touch", "made"];
+    let directory = new_workspace(&gateway, None);
+    let run_touch =
+        ["run", "--json", "--cwd", directory.to_str().expect("it is text"), "--", "touch", "made"];
     let refused = run(&gateway, &run_touch).await;
     assert_eq!(refused.status.code(), Some(126), "{refused:?}");
     let object: Value = serde_json::from_slice(&refused.stderr).expect("it is JSON");
@@ -116,29 +118,29 @@ async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
     assert!(error["advice"].as_str().is_some_and(|advice| advice.contains(&id)), "{error}");
     assert_eq!(run(&gateway, &["approvals", "approve", &id]).await.status.code(), Some(0));
     assert_eq!(run(&gateway, &run_touch).await.status.code(), Some(0));
-    assert!(folder.join("made").exists());
+    assert!(directory.join("made").exists());
 
     // Asked to, it waits for somebody else's answer.
     let waits =
-        ["run", "--on-ask", "wait", "--cwd", folder.to_str().expect("it is text"), "--", "touch", "b"];
+        ["run", "--on-ask", "wait", "--cwd", directory.to_str().expect("it is text"), "--", "touch", "b"];
     let mut waiting = provost(&gateway, &waits).spawn().expect("provost starts");
     let asked = pending(&gateway).await;
     let id = asked["id"].as_str().expect("it has an id");
     assert_eq!(run(&gateway, &["approvals", "approve", id]).await.status.code(), Some(0));
     let status = eventually("the end of the run", || waiting.try_wait().expect("it is ours")).await;
     assert_eq!(status.code(), Some(0));
-    assert!(folder.join("b").exists());
+    assert!(directory.join("b").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_on_a_terminal_asks_its_user() {
     let gateway = gateway("");
-    let folder = new_workspace(&gateway, None);
+    let directory = new_workspace(&gateway, None);
     for (typed, status) in [("y\n", 0), ("n\n", 126), ("\n", 126)] {
-        let mut on_terminal = OnTerminal::start(&gateway, &folder);
+        let mut on_terminal = OnTerminal::start(&gateway, &directory);
         on_terminal.until("[y/N]");
         assert!(on_terminal.shown.contains(REASON) && on_terminal.shown.contains("touch made"));
-        assert!(!folder.join("made").exists(), "it has not run");
+        assert!(!directory.join("made").exists(), "it has not run");
         on_terminal
             .child
             .stdin
@@ -149,8 +151,8 @@ async fn run_on_a_terminal_asks_its_user() {
         let ended =
             eventually("the end of the run", || on_terminal.child.try_wait().expect("it is ours")).await;
         assert_eq!(ended.code(), Some(status), "{typed:?}: {}", on_terminal.shown);
-        assert_eq!(folder.join("made").exists(), status == 0, "{typed:?}");
-        let _ = fs::remove_file(folder.join("made"));
+        assert_eq!(directory.join("made").exists(), status == 0, "{typed:?}");
+        let _ = fs::remove_file(directory.join("made"));
     }
 }
 
@@ -206,8 +208,9 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn start(gateway: &Gateway, folder: &std::path::Path) -> Self {
-        let run = format!("{} run --cwd {} -- touch made", env!("CARGO_BIN_EXE_provost"), folder.display());
+    fn start(gateway: &Gateway, directory: &std::path::Path) -> Self {
+        let run =
+            format!("{} run --cwd {} -- touch made", env!("CARGO_BIN_EXE_provost"), directory.display());
         let child = Command::new("script")
             .args(["-q", "-e", "-c", &run, "/dev/null"])
             .env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()))

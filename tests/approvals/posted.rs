@@ -75,7 +75,7 @@ async fn a_yes_is_for_no_other_request() {
     let gateway = gateway("");
     in_session(&gateway, async |session| {
         let desk = Desk::of(&session.caller);
-        fs::create_dir(session.workspace.join("sub")).expect("a folder can be made");
+        fs::create_dir(session.workspace.join("sub")).expect("a directory can be made");
         let id = post(touch(session, "made").env("A", "1")).await;
         desk.approve(&id).await;
         let another_profile = |request: &mut CreateTerminalRequest| request.profile = "offline".into();
@@ -184,8 +184,8 @@ async fn another_policy_voids_what_was_asked_and_approved_under_the_one_before()
 }
 
 fn add_a_rule(gateway: &Gateway) {
-    let folder = gateway.folder().join("policies");
+    let directory = gateway.directory().join("policies");
     let rule = "[[rule]]\nid = 'more'\ndecision = 'deny'\nargv = ['no-such-program']\n";
-    fs::write(folder.join("new"), rule).expect("a rule can be written");
-    fs::rename(folder.join("new"), folder.join("more.toml")).expect("it can be put in place");
+    fs::write(directory.join("new"), rule).expect("a rule can be written");
+    fs::rename(directory.join("new"), directory.join("more.toml")).expect("it can be put in place");
 }

@@ -58,11 +58,11 @@ async fn explained(caller: &Caller, create: CreateTerminalRequest) -> Result<Exp
 async fn every_way_of_changing_a_file_is_followed() {
     let gateway = gateway("");
     let policies = policies(&gateway.caller().await);
-    let folder = gateway.folder().join("policies");
-    let file = folder.join("more.toml");
+    let directory = gateway.directory().join("policies");
+    let file = directory.join("more.toml");
     let first = get(&policies).await;
     assert_eq!((first.generation, first.loads), (1, 1));
-    assert_eq!(first.files, [folder.join("default.toml").display().to_string()]);
+    assert_eq!(first.files, [directory.join("default.toml").display().to_string()]);
     assert_eq!((first.rules, first.default_profile.as_str()), (3, "workspace"));
     assert!(first.refused.is_none() && first.loaded_at.is_some());
 
@@ -77,7 +77,7 @@ async fn every_way_of_changing_a_file_is_followed() {
             "a file that is a link",
             4,
             Box::new(|| {
-                write(&folder.join("e.text"), &rule("e"));
+                write(&directory.join("e.text"), &rule("e"));
                 symlink("e.text", &file).expect("a link can be made");
             }),
         ),
@@ -85,12 +85,12 @@ async fn every_way_of_changing_a_file_is_followed() {
             "a link that leads elsewhere",
             4,
             Box::new(|| {
-                write(&folder.join("f.text"), &rule("f"));
-                symlink("f.text", folder.join("new")).expect("a link can be made");
-                fs::rename(folder.join("new"), &file).expect("it can be put in place");
+                write(&directory.join("f.text"), &rule("f"));
+                symlink("f.text", directory.join("new")).expect("a link can be made");
+                fs::rename(directory.join("new"), &file).expect("it can be put in place");
             }),
         ),
-        ("the file that a link leads to", 4, Box::new(|| write(&folder.join("f.text"), &rule("g")))),
+        ("the file that a link leads to", 4, Box::new(|| write(&directory.join("f.text"), &rule("g")))),
     ];
     let mut before = first;
     for (what, rules, change) in steps {
@@ -104,37 +104,37 @@ async fn every_way_of_changing_a_file_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_folder_that_is_swapped_is_followed_as_a_whole() {
+async fn a_directory_that_is_swapped_is_followed_as_a_whole() {
     // As Kubernetes mounts a ConfigMap: the files are links through `..data`, which is swapped by rename.
     let gateway = gateway("");
     let policies = policies(&gateway.caller().await);
-    let folder = gateway.folder().join("policies");
-    let shipped = fs::read_to_string(folder.join("default.toml")).expect("it can be read");
+    let directory = gateway.directory().join("policies");
+    let shipped = fs::read_to_string(directory.join("default.toml")).expect("it can be read");
     let version = |name: &str| {
-        let version = folder.join(format!("..{name}"));
-        fs::create_dir(&version).expect("a folder can be made");
+        let version = directory.join(format!("..{name}"));
+        fs::create_dir(&version).expect("a directory can be made");
         write(&version.join("default.toml"), &shipped);
         write(&version.join("more.toml"), &rule(name));
-        symlink(format!("..{name}"), folder.join("..new")).expect("a link can be made");
-        fs::rename(folder.join("..new"), folder.join("..data")).expect("it can be put in place");
+        symlink(format!("..{name}"), directory.join("..new")).expect("a link can be made");
+        fs::rename(directory.join("..new"), directory.join("..data")).expect("it can be put in place");
     };
     version("v1");
-    fs::remove_file(folder.join("default.toml")).expect("it can be removed");
+    fs::remove_file(directory.join("default.toml")).expect("it can be removed");
     for name in ["default.toml", "more.toml"] {
-        symlink(format!("..data/{name}"), folder.join(name)).expect("a link can be made");
+        symlink(format!("..data/{name}"), directory.join(name)).expect("a link can be made");
     }
     let before = until(&policies, "the first version", |policy| policy.rules == 4).await;
     version("v2");
     let after = until(&policies, "the second version", |policy| policy.generation > before.generation).await;
     assert_eq!((after.generation, after.rules), (before.generation + 1, 4));
 
-    // The folder itself is replaced.
-    let next = gateway.folder().join("policies-next");
-    fs::create_dir(&next).expect("a folder can be made");
+    // The directory itself is replaced.
+    let next = gateway.directory().join("policies-next");
+    fs::create_dir(&next).expect("a directory can be made");
     write(&next.join("default.toml"), &shipped);
-    fs::rename(&folder, gateway.folder().join("policies-before")).expect("it can be moved");
-    fs::rename(&next, &folder).expect("it can be put in place");
-    let replaced = until(&policies, "the other folder", |policy| policy.rules == 3).await;
+    fs::rename(&directory, gateway.directory().join("policies-before")).expect("it can be moved");
+    fs::rename(&next, &directory).expect("it can be put in place");
+    let replaced = until(&policies, "the other directory", |policy| policy.rules == 3).await;
     assert_eq!(replaced.files.len(), 1);
 }
 
@@ -143,7 +143,7 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
     let gateway = gateway("");
     in_session(&gateway, async |session| {
         let policies = policies(&session.caller);
-        let file = gateway.folder().join("policies/more.toml");
+        let file = gateway.directory().join("policies/more.toml");
         let before = get(&policies).await;
         rename_over(&file, "[[rule]]\nid = 'x'\ndecision = 'perhaps'\n");
         let status = until(&policies, "the refusal", |policy| policy.refused.is_some()).await;
@@ -156,15 +156,15 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
         assert_eq!(status.refused_loads, before.refused_loads + 1);
         assert_eq!(touch(session, "x").with(|it| it.on_ask = 2).refusal().await.meta("rule"), RULE);
 
-        // The folder is gone altogether: the same.
-        let (folder, aside) = (gateway.folder().join("policies"), gateway.folder().join("aside"));
-        fs::rename(&folder, &aside).expect("it can be moved");
+        // The directory is gone altogether: the same.
+        let (directory, aside) = (gateway.directory().join("policies"), gateway.directory().join("aside"));
+        fs::rename(&directory, &aside).expect("it can be moved");
         let gone = until(&policies, "the other refusal", |policy| {
             policy.refused.as_ref().is_some_and(|refused| refused.file.is_empty())
         })
         .await;
         assert_eq!(gone.generation, before.generation);
-        fs::rename(&aside, &folder).expect("it can be moved back");
+        fs::rename(&aside, &directory).expect("it can be moved back");
 
         rename_over(&file, &rule("x"));
         let mended = until(&policies, "the mended policy", |policy| policy.refused.is_none()).await;
@@ -194,7 +194,7 @@ async fn a_hangup_and_a_call_load_at_once_and_a_stranger_may_not_call() {
         assert_eq!((same.generation, same.loads), (1, 1), "nothing has changed");
     }
 
-    let file = gateway.folder().join("policies/more.toml");
+    let file = gateway.directory().join("policies/more.toml");
     rename_over(&file, &rule("x"));
     let answer = policies.clone().reload(ReloadPolicyRequest {}).await.expect("we may").into_inner();
     let policy = answer.policy.expect("it says what is in force");

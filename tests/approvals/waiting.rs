@@ -351,10 +351,10 @@ async fn what_is_another_program_by_the_time_of_the_yes_does_not_run() {
         changes.must_be(ApprovalState::Approved).await;
         changes.must_be(ApprovalState::Used).await;
 
-        // A folder that has become a link to another one.
+        // A directory that has become a link to another one.
         let (here, there) = (session.workspace.join("here"), session.workspace.join("there"));
-        fs::create_dir(&here).expect("a folder can be made");
-        fs::create_dir(&there).expect("a folder can be made");
+        fs::create_dir(&here).expect("a directory can be made");
+        fs::create_dir(&there).expect("a directory can be made");
         let begun = begin(touch(session, "made").cwd(&here));
         let pending = changes.must_be(ApprovalState::Pending).await;
         fs::remove_dir(&here).expect("it is empty");

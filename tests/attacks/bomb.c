@@ -1,4 +1,4 @@
-// Uses up what can be used up: processes, memory, threads, descriptors, the space and inodes of a folder.
+// Uses up what can be used up: processes, memory, threads, descriptors, the space and inodes of a directory.
 // Every verb is bounded by its arguments, so that it can also be run outside.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
         printf("written=%ld error=0\n", n);
         if (argc > 4) unlink(argv[3]);
     } else if (!strcmp(verb, "inodes")) {
-        // n empty files in the folder argv[3], removed again.
+        // n empty files in the directory argv[3], removed again.
         char path[4096];
         long i;
         int error = 0;

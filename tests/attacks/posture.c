@@ -36,7 +36,7 @@ static void file(const char *name, const char *path) {
 
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-static void folder(const char *name, const char *path) {
+static void directory(const char *name, const char *path) {
     struct dirent **entries;
     part(name);
     int n = scandir(path, &entries, NULL, by_name);
@@ -104,12 +104,12 @@ int main(int argc, char **argv) {
     file("uid_map", "/proc/self/uid_map");
     file("netdev", "/proc/self/net/dev");
     file("unix", "/proc/self/net/unix");
-    folder("root", "/");
-    folder("dev", "/dev");
-    folder("home", "/home");
-    folder("proc", "/proc");
-    folder("run", "/run");
-    folder("tmp", "/tmp");
+    directory("root", "/");
+    directory("dev", "/dev");
+    directory("home", "/home");
+    directory("proc", "/proc");
+    directory("run", "/run");
+    directory("tmp", "/tmp");
     part("end");
     return argc > 1 ? atoi(argv[1]) : 0;
 }

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use provost::journal::{FaultKind, Folder, Integrity, Journal, JournalKey};
+use provost::journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey};
 
 use crate::{
     options, report, report_with,
@@ -19,7 +19,7 @@ fn a_last_line_that_was_on_disk_whole_is_cut_off_and_not_torn() {
     let text = lines.join("\n");
     fs::write(&file, &text[..text.len() - 9]).unwrap();
     let report = report(file.parent().unwrap());
-    assert!(report.tear.is_none(), "{report:#?}");
+    assert!(report.torn_line.is_none(), "{report:#?}");
     assert_eq!(report.faults.len(), 1, "{report:#?}");
     assert!(report.faults[0].problem.contains("was once on disk whole"), "{report:#?}");
 }
@@ -51,39 +51,39 @@ fn a_second_record_of_the_last_number_is_blamed_where_it_stands() {
 #[test]
 fn a_file_between_others_that_is_emptied_is_named_and_a_last_one_is_just_begun() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     written(options, 40);
-    let files = Folder::new(&folder).files().unwrap();
+    let files = JournalDirectory::new(&directory).files().unwrap();
     let between = &files[files.len() / 2];
-    let path = folder.join(&between.name);
+    let path = directory.join(&between.name);
     let whole = fs::read(&path).unwrap();
     fs::write(&path, b"").unwrap();
-    let broken = report(&folder);
+    let broken = report(&directory);
     let fault = broken.faults.iter().find(|fault| fault.problem == "the file is empty");
     let fault = fault.unwrap_or_else(|| panic!("{broken:#?}"));
     assert_eq!((fault.kind, &fault.file, fault.line), (FaultKind::Removed, &between.name, 1));
     fs::write(&path, whole).unwrap();
-    let last = report(&folder).last.unwrap().sequence;
-    fs::write(folder.join(format!("journal-{:020}.jsonl", last + 1)), b"").unwrap();
-    assert_eq!(report(&folder).verdict(), Integrity::Intact);
+    let last = report(&directory).last.unwrap().sequence;
+    fs::write(directory.join(format!("journal-{:020}.jsonl", last + 1)), b"").unwrap();
+    assert_eq!(report(&directory).integrity(), Integrity::Intact);
 }
 
 #[test]
 fn the_end_of_a_file_before_the_last_one_is_named_behind_its_last_line() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     written(options, 40);
-    let files = Folder::new(&folder).files().unwrap();
+    let files = JournalDirectory::new(&directory).files().unwrap();
     let between = &files[files.len() / 2];
-    let path = folder.join(&between.name);
+    let path = directory.join(&between.name);
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<_> = text.lines().map(str::to_owned).collect();
     put(&path, &lines[..lines.len() - 2]);
-    let broken = report(&folder);
+    let broken = report(&directory);
     let fault = &broken.faults[0];
     let expected = (FaultKind::Truncated, &between.name, lines.len() as u64 - 1);
     assert_eq!((fault.kind, &fault.file, fault.line), expected, "{broken:#?}");
@@ -92,31 +92,31 @@ fn the_end_of_a_file_before_the_last_one_is_named_behind_its_last_line() {
 #[test]
 fn a_journal_without_records_is_not_unsigned() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    written(options(&folder), 1);
-    for file in Folder::new(&folder).files().unwrap() {
-        fs::remove_file(folder.join(&file.name)).unwrap();
+    let directory = root.path().join("journal");
+    written(options(&directory), 1);
+    for file in JournalDirectory::new(&directory).files().unwrap() {
+        fs::remove_file(directory.join(&file.name)).unwrap();
     }
-    fs::remove_file(folder.join("head")).unwrap();
+    fs::remove_file(directory.join("head")).unwrap();
     let key = JournalKey::from_bytes(&[1; 32]);
-    let report = report_with(&folder, &key.public());
+    let report = report_with(&directory, &key.public_key());
     assert!(report.faults.iter().all(|fault| fault.kind != FaultKind::Unsigned), "{report:#?}");
-    drop(Journal::open(options(&folder)).unwrap());
+    drop(Journal::open(options(&directory)).unwrap());
 }
 
 #[test]
 fn what_begins_behind_a_file_without_records_continues_what_the_head_names() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    written(options(&folder), 2);
-    let last = report(&folder).last.unwrap();
-    for file in Folder::new(&folder).files().unwrap() {
-        fs::remove_file(folder.join(&file.name)).unwrap();
+    let directory = root.path().join("journal");
+    written(options(&directory), 2);
+    let last = report(&directory).last.unwrap();
+    for file in JournalDirectory::new(&directory).files().unwrap() {
+        fs::remove_file(directory.join(&file.name)).unwrap();
     }
-    fs::write(folder.join(format!("journal-{:020}.jsonl", last.sequence + 1)), b"").unwrap();
-    written(options(&folder), 1);
-    let files = Folder::new(&folder).files().unwrap();
-    let text = fs::read_to_string(folder.join(&files[0].name)).unwrap();
+    fs::write(directory.join(format!("journal-{:020}.jsonl", last.sequence + 1)), b"").unwrap();
+    written(options(&directory), 1);
+    let files = JournalDirectory::new(&directory).files().unwrap();
+    let text = fs::read_to_string(directory.join(&files[0].name)).unwrap();
     let first = text.lines().next().unwrap();
     assert!(first.contains(&format!("\"prev\":\"{}\"", last.hash)), "{first} does not continue {last:?}");
 }
@@ -124,20 +124,20 @@ fn what_begins_behind_a_file_without_records_continues_what_the_head_names() {
 #[test]
 fn a_line_that_is_cut_off_in_a_file_before_the_last_one_is_changed_and_not_torn() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     written(options, 40);
-    let files = Folder::new(&folder).files().unwrap();
+    let files = JournalDirectory::new(&directory).files().unwrap();
     let between = &files[files.len() / 2];
-    let path = folder.join(&between.name);
+    let path = directory.join(&between.name);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, &text[..text.len() - 9]).unwrap();
-    let broken = report(&folder);
+    let broken = report(&directory);
     let fault = &broken.faults[0];
     let expected = (FaultKind::Changed, &between.name, text.lines().count() as u64);
     assert_eq!((fault.kind, &fault.file, fault.line), expected, "{broken:#?}");
-    assert!(broken.tear.is_none(), "{broken:#?}");
+    assert!(broken.torn_line.is_none(), "{broken:#?}");
 }
 
 #[test]
@@ -166,20 +166,20 @@ fn a_record_that_nothing_before_or_behind_it_continues_is_the_one_to_blame() {
 #[test]
 fn a_start_that_finds_no_head_or_cannot_read_it_says_so_and_a_first_start_does_not() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
+    let directory = root.path().join("journal");
     let text = || {
-        let files = Folder::new(&folder).files().unwrap();
-        files.iter().map(|file| fs::read_to_string(folder.join(&file.name)).unwrap()).collect::<String>()
+        let files = JournalDirectory::new(&directory).files().unwrap();
+        files.iter().map(|file| fs::read_to_string(directory.join(&file.name)).unwrap()).collect::<String>()
     };
-    written(options(&folder), 2);
-    written(options(&folder), 1);
+    written(options(&directory), 2);
+    written(options(&directory), 1);
     assert!(!text().contains("recovery"), "{}", text());
-    fs::remove_file(folder.join("head")).unwrap();
-    written(options(&folder), 1);
+    fs::remove_file(directory.join("head")).unwrap();
+    written(options(&directory), 1);
     assert_eq!(text().matches("the file head is missing").count(), 1, "{}", text());
-    fs::write(folder.join("head"), b"no head").unwrap();
-    let problem = Folder::new(&folder).head().unwrap_err().to_string();
-    written(options(&folder), 1);
+    fs::write(directory.join("head"), b"no head").unwrap();
+    let problem = JournalDirectory::new(&directory).head().unwrap_err().to_string();
+    written(options(&directory), 1);
     assert_eq!(text().matches(&problem).count(), 1, "{problem}: {}", text());
     assert_eq!(text().matches("the file head is missing").count(), 1, "{}", text());
 }

@@ -31,10 +31,10 @@ fn small_disk(at: &Path) -> Option<SmallDisk<'_>> {
 fn a_full_disk_refuses_records_and_recovers_by_itself() {
     let root = tempfile::tempdir().unwrap();
     let Some(disk) = small_disk(root.path()) else { return };
-    let folder = root.path().join("journal");
+    let directory = root.path().join("journal");
     let ballast = root.path().join("ballast");
     fs::write(&ballast, vec![0; 64 * 1024]).unwrap();
-    let journal = Journal::open(options(&folder)).unwrap();
+    let journal = Journal::open(options(&directory)).unwrap();
     let mut written = 0;
     let refusal = loop {
         match journal.append(&kill(written)) {
@@ -51,12 +51,12 @@ fn a_full_disk_refuses_records_and_recovers_by_itself() {
         assert!(matches!(journal.append(&kill(n)), Err(AppendError::Unwritable(_))));
     }
     // Not even half a record is left behind.
-    assert_eq!(crate::report(&folder).tear, None);
+    assert_eq!(crate::report(&directory).torn_line, None);
     fs::remove_file(&ballast).unwrap();
     journal.append(&kill(written)).unwrap();
     assert!(matches!(journal.health(), Health::Writable));
     journal.close();
-    let report = assert_intact(&folder);
+    let report = assert_intact(&directory);
     let Record::Unwritten(unwritten) = &report.notices[0].record else { panic!("{report:#?}") };
     assert_eq!(unwritten.records, 6);
     drop(disk);
@@ -66,12 +66,12 @@ fn a_full_disk_refuses_records_and_recovers_by_itself() {
 fn a_journal_opens_on_a_full_disk_and_is_written_when_there_is_room() {
     let root = tempfile::tempdir().unwrap();
     let Some(disk) = small_disk(root.path()) else { return };
-    let folder = root.path().join("journal");
-    crate::written(options(&folder), 3);
+    let directory = root.path().join("journal");
+    crate::written(options(&directory), 3);
     let ballast = root.path().join("ballast");
     // As much as fits.
     let _ = fs::write(&ballast, vec![0; 512 * 1024]);
-    let journal = Journal::open(options(&folder)).unwrap();
+    let journal = Journal::open(options(&directory)).unwrap();
     let first_refusal = loop {
         match journal.append(&kill(0)) {
             Ok(_) => {}
@@ -82,6 +82,6 @@ fn a_journal_opens_on_a_full_disk_and_is_written_when_there_is_room() {
     fs::remove_file(&ballast).unwrap();
     journal.append(&kill(1)).unwrap();
     journal.close();
-    assert_intact(&folder);
+    assert_intact(&directory);
     drop(disk);
 }

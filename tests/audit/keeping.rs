@@ -12,8 +12,9 @@ use std::{
 };
 
 use provost::journal::{
-    AppendError, Clock, Command, Decision, Entries, FaultKind, FileClosed, Filter, Folder, Follower, Journal,
-    Judged, Moment, Observed, Record, Retention, SyncRule, Verdict,
+    AppendError, Clock, DecisionRecord, Entries, FaultKind, FileClosed, Follower, Journal, JournalDirectory,
+    JudgedCommands, Moment, ObservedDecision, Record, RecordFilter, RecordedCommand, RecordedVerdict,
+    Retention, SyncRule,
 };
 
 use crate::{assert_intact, kill, options, written};
@@ -37,30 +38,30 @@ impl Clock for GivenClock {
 #[test]
 fn rotation_and_deletion_keep_the_chain() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 4000;
     options.retention.files = NonZeroU32::new(3);
     for _ in 0..5 {
         written(options.clone(), 50);
-        let report = assert_intact(&folder);
+        let report = assert_intact(&directory);
         assert!(report.first_sequence.unwrap() > 1);
-        assert!(Folder::new(&folder).files().unwrap().len() <= 3);
+        assert!(JournalDirectory::new(&directory).files().unwrap().len() <= 3);
     }
 }
 
 #[test]
 fn a_deletion_that_was_interrupted_is_explained_and_another_one_is_not() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     written(options.clone(), 40);
-    let before: Vec<_> = Folder::new(&folder)
+    let before: Vec<_> = JournalDirectory::new(&directory)
         .files()
         .unwrap()
         .into_iter()
-        .map(|file| (folder.join(&file.name), fs::read(folder.join(&file.name)).unwrap()))
+        .map(|file| (directory.join(&file.name), fs::read(directory.join(&file.name)).unwrap()))
         .collect();
     assert!(before.len() > 5, "{}", before.len());
     options.retention.files = NonZeroU32::new(4);
@@ -68,28 +69,28 @@ fn a_deletion_that_was_interrupted_is_explained_and_another_one_is_not() {
     let is_gone = |path: &PathBuf| !path.exists();
     let gone: Vec<_> = before.iter().filter(|(path, _)| is_gone(path)).collect();
     assert!(gone.len() > 2, "{}", gone.len());
-    assert_intact(&folder);
+    assert_intact(&directory);
     // The crash came when the first one was gone, and the others were not.
     for (path, content) in gone.iter().skip(1).rev() {
         fs::write(path, content).unwrap();
-        assert_intact(&folder);
+        assert_intact(&directory);
     }
     // What is listed in no record is missed.
     for (path, _) in &before {
         let _ = fs::remove_file(path);
     }
-    assert_eq!(crate::report(&folder).faults[0].kind, FaultKind::MissingFile);
+    assert_eq!(crate::report(&directory).faults[0].kind, FaultKind::MissingFile);
 }
 
 #[test]
 fn a_clock_that_steps_by_ten_years_breaks_no_chain_and_deletes_no_journal() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
+    let directory = root.path().join("journal");
     let clock = GivenClock::default();
     let now_ns =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let ten_years_ns = 10 * 365 * 86_400 * 1_000_000_000;
-    let mut options = options(&folder);
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     options.retention = Retention {
         files: None,
@@ -102,25 +103,25 @@ fn a_clock_that_steps_by_ten_years_breaks_no_chain_and_deletes_no_journal() {
         clock.wall_ns.store(wall_ns, Ordering::Relaxed);
         (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
     }
-    assert_eq!(assert_intact(&folder).first_sequence, Some(1));
+    assert_eq!(assert_intact(&directory).first_sequence, Some(1));
     clock.wall_ns.store(now_ns + ten_years_ns, Ordering::Relaxed);
     (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
     journal.close();
-    assert!(assert_intact(&folder).first_sequence > Some(1));
-    assert!(Folder::new(&folder).files().unwrap().len() >= 4);
+    assert!(assert_intact(&directory).first_sequence > Some(1));
+    assert!(JournalDirectory::new(&directory).files().unwrap().len() >= 4);
 }
 
 #[test]
 fn no_file_with_a_record_that_is_too_young_is_deleted_whatever_the_rule_says() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
+    let directory = root.path().join("journal");
     let clock = GivenClock::default();
-    let mut options = options(&folder);
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     options.retention.files = NonZeroU32::new(3);
     options.keep_at_least = Duration::from_secs(3600);
     let journal = Journal::open_with_clock(options, Box::new(clock.clone())).unwrap();
-    let files = || Folder::new(&folder).files().unwrap();
+    let files = || JournalDirectory::new(&directory).files().unwrap();
     (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
     clock.boot_ns.fetch_add(1_800_000_000_000, Ordering::Relaxed);
     // A clock that is set makes nothing older.
@@ -128,37 +129,37 @@ fn no_file_with_a_record_that_is_too_young_is_deleted_whatever_the_rule_says() {
     (0..20).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
     let before = files();
     assert!(before.len() > 6, "{before:?}");
-    assert_eq!(assert_intact(&folder).first_sequence, Some(1));
+    assert_eq!(assert_intact(&directory).first_sequence, Some(1));
     // The first half is old enough by now, and the second is not.
     clock.boot_ns.fetch_add(1_800_000_000_000, Ordering::Relaxed);
     (0..10).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
-    assert!(assert_intact(&folder).first_sequence > Some(1));
+    assert!(assert_intact(&directory).first_sequence > Some(1));
     let left = files();
     assert!(left.len() > 3 && left[0] < before[before.len() - 2], "{left:?}");
     clock.boot_ns.fetch_add(3_600_000_000_000, Ordering::Relaxed);
     (0..10).for_each(|n| assert!(journal.append(&kill(n)).is_ok()));
     assert!(files().len() < left.len());
     journal.close();
-    assert_intact(&folder);
+    assert_intact(&directory);
 }
 
 #[test]
 fn a_file_is_ended_when_it_is_old_by_the_boot_clock() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
+    let directory = root.path().join("journal");
     let clock = GivenClock::default();
-    let mut options = options(&folder);
+    let mut options = options(&directory);
     options.rotate_after = Some(Duration::from_secs(3600));
     let journal = Journal::open_with_clock(options, Box::new(clock.clone())).unwrap();
     journal.append(&kill(1)).unwrap();
     clock.wall_ns.fetch_add(86_400_000_000_000, Ordering::Relaxed);
     journal.append(&kill(2)).unwrap();
-    assert_eq!(Folder::new(&folder).files().unwrap().len(), 1);
+    assert_eq!(JournalDirectory::new(&directory).files().unwrap().len(), 1);
     clock.boot_ns.fetch_add(3_600_000_000_000, Ordering::Relaxed);
     journal.append(&kill(3)).unwrap();
-    assert_eq!(Folder::new(&folder).files().unwrap().len(), 2);
+    assert_eq!(JournalDirectory::new(&directory).files().unwrap().len(), 2);
     journal.close();
-    assert_intact(&folder);
+    assert_intact(&directory);
 }
 
 #[test]
@@ -168,17 +169,21 @@ fn every_rule_of_syncing_keeps_a_journal_that_verifies() {
         let mut options = options(&root.path().join("journal"));
         options.sync = sync;
         written(options.clone(), 20);
-        assert_eq!(assert_intact(&options.folder).records, 21);
+        assert_eq!(assert_intact(&options.directory).records, 21);
     }
 }
 
 #[test]
 fn records_are_found_by_what_they_are_about() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let journal = Journal::open(options(&folder)).unwrap();
-    for (verdict, rule) in [(Verdict::Allow, "build"), (Verdict::Deny, "publish"), (Verdict::Deny, "build")] {
-        let decision = Decision {
+    let directory = root.path().join("journal");
+    let journal = Journal::open(options(&directory)).unwrap();
+    for (verdict, rule) in [
+        (RecordedVerdict::Allow, "build"),
+        (RecordedVerdict::Deny, "publish"),
+        (RecordedVerdict::Deny, "build"),
+    ] {
+        let decision = DecisionRecord {
             principal: "uid:1000".to_owned(),
             session: "sess_a".to_owned(),
             terminal: None,
@@ -187,38 +192,45 @@ fn records_are_found_by_what_they_are_about() {
             rule: Some(rule.to_owned()),
             generation: 1,
             reason: String::new(),
-            command: Command::new(["make"]),
+            command: RecordedCommand::new(["make"]),
             command_in: None,
-            judged: Judged::new(["make"]),
-            observed: vec![Observed { rule: "watching".to_owned(), verdict: Verdict::Deny }],
+            judged: JudgedCommands::new(["make"]),
+            observed: vec![ObservedDecision { rule: "watching".to_owned(), verdict: RecordedVerdict::Deny }],
             approval: None,
             cwd: "/work".to_owned(),
         };
         journal.append(&Record::Decision(decision)).unwrap();
     }
     journal.append(&kill(1)).unwrap();
-    let count = |filter| Entries::new(journal.folder(), filter).unwrap().map(Result::unwrap).count();
-    let with = Filter::default;
+    let count = |filter| Entries::new(journal.directory(), filter).unwrap().map(Result::unwrap).count();
+    let with = RecordFilter::default;
     assert_eq!(count(with()), 5);
-    assert_eq!(count(Filter { session: Some("sess_a".to_owned()), ..with() }), 4);
-    assert_eq!(count(Filter { principal: Some("uid:1000".to_owned()), ..with() }), 4);
-    assert_eq!(count(Filter { principal: Some("uid:1001".to_owned()), ..with() }), 0);
-    assert_eq!(count(Filter { rule: Some("watching".to_owned()), ..with() }), 3);
-    assert_eq!(count(Filter { rule: Some("build".to_owned()), ..with() }), 2);
-    assert_eq!(count(Filter { verdict: Some(Verdict::Deny), ..with() }), 2);
-    assert_eq!(count(Filter { verdict: Some(Verdict::Deny), rule: Some("build".to_owned()), ..with() }), 1);
-    assert_eq!(count(Filter { since_ns: Some(u64::MAX), ..with() }), 0);
+    assert_eq!(count(RecordFilter { session: Some("sess_a".to_owned()), ..with() }), 4);
+    assert_eq!(count(RecordFilter { principal: Some("uid:1000".to_owned()), ..with() }), 4);
+    assert_eq!(count(RecordFilter { principal: Some("uid:1001".to_owned()), ..with() }), 0);
+    assert_eq!(count(RecordFilter { rule: Some("watching".to_owned()), ..with() }), 3);
+    assert_eq!(count(RecordFilter { rule: Some("build".to_owned()), ..with() }), 2);
+    assert_eq!(count(RecordFilter { verdict: Some(RecordedVerdict::Deny), ..with() }), 2);
+    assert_eq!(
+        count(RecordFilter {
+            verdict: Some(RecordedVerdict::Deny),
+            rule: Some("build".to_owned()),
+            ..with()
+        }),
+        1
+    );
+    assert_eq!(count(RecordFilter { since_ns: Some(u64::MAX), ..with() }), 0);
 }
 
 #[test]
 fn a_follower_sees_every_record_once_across_files() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 3000;
     let journal = Journal::open(options).unwrap();
-    let about = Filter { session: Some("sess_a".to_owned()), ..Filter::default() };
-    let mut follower = Follower::new(journal.folder(), about, 1).unwrap();
+    let about = RecordFilter { session: Some("sess_a".to_owned()), ..RecordFilter::default() };
+    let mut follower = Follower::new(journal.directory(), about, 1).unwrap();
     let writer = {
         let journal = journal.clone();
         std::thread::spawn(move || (0..300).for_each(|n| assert!(journal.append(&kill(n)).is_ok())))
@@ -234,18 +246,18 @@ fn a_follower_sees_every_record_once_across_files() {
 #[test]
 fn a_follower_does_not_leave_a_file_for_one_that_was_begun_and_taken_back() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    written(options(&folder), 2);
-    let about = Filter { session: Some("sess_a".to_owned()), ..Filter::default() };
-    let mut follower = Follower::new(&Folder::new(&folder), about, 1).unwrap();
+    let directory = root.path().join("journal");
+    written(options(&directory), 2);
+    let about = RecordFilter { session: Some("sess_a".to_owned()), ..RecordFilter::default() };
+    let mut follower = Follower::new(&JournalDirectory::new(&directory), about, 1).unwrap();
     for _ in 0..2 {
         assert!(follower.next(Duration::from_secs(20)).unwrap().is_some());
     }
-    let begun = folder.join("journal-00000000000000000004.jsonl");
+    let begun = directory.join("journal-00000000000000000004.jsonl");
     fs::write(&begun, b"").unwrap();
     assert!(follower.next(Duration::from_millis(20)).unwrap().is_none());
     fs::remove_file(&begun).unwrap();
-    written(options(&folder), 1);
+    written(options(&directory), 1);
     let entry = follower.next(Duration::from_secs(20)).unwrap().expect("a record comes in time");
     assert_eq!(entry.line.sequence, 4);
 }
@@ -270,8 +282,8 @@ fn what_callers_must_not_write_is_refused() {
 #[tokio::test]
 async fn tasks_append_without_a_thread_of_their_own() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let journal = Journal::open(options(&folder)).unwrap();
+    let directory = root.path().join("journal");
+    let journal = Journal::open(options(&directory)).unwrap();
     let tasks: Vec<_> = (0..2000)
         .map(|n| {
             let journal = journal.clone();
@@ -282,5 +294,5 @@ async fn tasks_append_without_a_thread_of_their_own() {
         task.await.unwrap().unwrap();
     }
     journal.close();
-    assert_eq!(assert_intact(&folder).records, 2001);
+    assert_eq!(assert_intact(&directory).records, 2001);
 }

@@ -11,13 +11,13 @@ mod tearing;
 use std::{num::NonZeroU32, path::Path, time::Duration};
 
 use provost::journal::{
-    Folder, Integrity, Journal, JournalOptions, JournalPublicKey, KillAsked, Record, Report, Retention,
-    SyncRule, verify,
+    Integrity, Journal, JournalDirectory, JournalOptions, JournalPublicKey, KillRequested, Record, Retention,
+    SyncRule, VerifyReport, verify,
 };
 
 /// A record about terminal `n`.
 pub(crate) fn kill(n: u64) -> Record {
-    Record::KillAsked(KillAsked {
+    Record::KillRequested(KillRequested {
         terminal: format!("term_{n}"),
         session: "sess_a".to_owned(),
         principal: "uid:1000".to_owned(),
@@ -27,12 +27,12 @@ pub(crate) fn kill(n: u64) -> Record {
     })
 }
 
-pub(crate) fn options(folder: &Path) -> JournalOptions {
+pub(crate) fn options(directory: &Path) -> JournalOptions {
     let retention = Retention { files: None, age: None, files_at_least: NonZeroU32::MIN };
     JournalOptions {
         sync: SyncRule::Batch { within: Duration::from_millis(1) },
         retention,
-        ..JournalOptions::new(folder)
+        ..JournalOptions::new(directory)
     }
 }
 
@@ -45,17 +45,17 @@ pub(crate) fn written(options: JournalOptions, records: u64) {
     journal.close();
 }
 
-pub(crate) fn report(folder: &Path) -> Report {
-    verify(&Folder::new(folder), None).unwrap()
+pub(crate) fn report(directory: &Path) -> VerifyReport {
+    verify(&JournalDirectory::new(directory), None).unwrap()
 }
 
-pub(crate) fn report_with(folder: &Path, key: &JournalPublicKey) -> Report {
-    verify(&Folder::new(folder), Some(key)).unwrap()
+pub(crate) fn report_with(directory: &Path, key: &JournalPublicKey) -> VerifyReport {
+    verify(&JournalDirectory::new(directory), Some(key)).unwrap()
 }
 
 #[track_caller]
-pub(crate) fn assert_intact(folder: &Path) -> Report {
-    let report = report(folder);
-    assert_eq!(report.verdict(), Integrity::Intact, "{report:#?}");
+pub(crate) fn assert_intact(directory: &Path) -> VerifyReport {
+    let report = report(directory);
+    assert_eq!(report.integrity(), Integrity::Intact, "{report:#?}");
     report
 }

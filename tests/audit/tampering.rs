@@ -6,7 +6,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use provost::journal::{FaultKind, Folder, Integrity, Journal, JournalKey, Signing};
+use provost::journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey, Signing};
 use sha2::{Digest as _, Sha256};
 
 use crate::{assert_intact, kill, options, report, report_with, written};
@@ -14,19 +14,19 @@ use crate::{assert_intact, kill, options, report, report_with, written};
 /// A closed journal of one file: record 1 opens the file, 2..=n+1 are ours.
 pub(crate) fn small(records: u64) -> (tempfile::TempDir, PathBuf, Vec<String>) {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    written(options(&folder), records);
-    let report = assert_intact(&folder);
+    let directory = root.path().join("journal");
+    written(options(&directory), records);
+    let report = assert_intact(&directory);
     assert_eq!(report.records, records + 1);
-    let file = only_file(&folder);
+    let file = only_file(&directory);
     let lines = fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
     (root, file, lines)
 }
 
-fn only_file(folder: &Path) -> PathBuf {
-    let files = Folder::new(folder).files().unwrap();
+fn only_file(directory: &Path) -> PathBuf {
+    let files = JournalDirectory::new(directory).files().unwrap();
     assert_eq!(files.len(), 1);
-    folder.join(&files[0].name)
+    directory.join(&files[0].name)
 }
 
 pub(crate) fn put(file: &Path, lines: &[String]) {
@@ -60,7 +60,12 @@ fn a_flipped_bit_anywhere_is_found() {
                 bytes[at] ^= 1 << bit;
                 fs::write(&path, &bytes).unwrap();
                 let report = report(file.parent().unwrap());
-                assert_eq!(report.verdict(), Integrity::Broken, "byte {at} bit {bit} of {}", path.display());
+                assert_eq!(
+                    report.integrity(),
+                    Integrity::Broken,
+                    "byte {at} bit {bit} of {}",
+                    path.display()
+                );
             }
         }
         fs::write(&path, &sound).unwrap();
@@ -99,7 +104,7 @@ fn a_removed_record_is_named() {
     let mut less = lines.clone();
     less.remove(0);
     put(&file, &less);
-    assert_eq!(report(file.parent().unwrap()).verdict(), Integrity::Broken);
+    assert_eq!(report(file.parent().unwrap()).integrity(), Integrity::Broken);
 }
 
 #[test]
@@ -146,18 +151,18 @@ fn a_missing_head_is_found() {
 #[test]
 fn a_missing_file_is_found() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let mut options = options(&folder);
+    let directory = root.path().join("journal");
+    let mut options = options(&directory);
     options.rotate_bytes = 2000;
     written(options, 40);
-    let files = Folder::new(&folder).files().unwrap();
+    let files = JournalDirectory::new(&directory).files().unwrap();
     assert!(files.len() > 4, "{files:?}");
-    assert_intact(&folder);
+    assert_intact(&directory);
     for (at, file) in files.iter().enumerate() {
-        let path = folder.join(&file.name);
+        let path = directory.join(&file.name);
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        let report = report(&folder);
+        let report = report(&directory);
         let fault = &report.faults[0];
         if at + 1 == files.len() {
             assert_eq!((fault.kind, fault.sequence), (FaultKind::Truncated, file.first_sequence));
@@ -166,7 +171,7 @@ fn a_missing_file_is_found() {
         }
         fs::write(&path, bytes).unwrap();
     }
-    assert_intact(&folder);
+    assert_intact(&directory);
 }
 
 #[test]
@@ -174,38 +179,38 @@ fn a_chain_made_anew_from_the_first_record_is_found_by_its_signatures_only() {
     let root = tempfile::tempdir().unwrap();
     let (original, other) = (root.path().join("a"), root.path().join("b"));
     let key = JournalKey::from_bytes(&[1; 32]);
-    let signed_by = |folder: &Path, key: &JournalKey| {
-        let mut options = options(folder);
+    let signed_by = |directory: &Path, key: &JournalKey| {
+        let mut options = options(directory);
         options.signing = Some(Signing { key: key.clone(), every_records: 10.try_into().unwrap() });
         options
     };
     written(signed_by(&original, &key), 25);
     written(signed_by(&other, &JournalKey::from_bytes(&[2; 32])), 25);
-    let report = report_with(&original, &key.public());
-    assert_eq!(report.verdict(), Integrity::Intact, "{report:#?}");
+    let report = report_with(&original, &key.public_key());
+    assert_eq!(report.integrity(), Integrity::Intact, "{report:#?}");
     assert_eq!(report.signed_through, report.last.map(|last| last.sequence - 1));
-    // Whoever can write the folder can make a whole new chain, but not sign it.
+    // Whoever can write the directory can make a whole new chain, but not sign it.
     assert_intact(&other);
-    let report = report_with(&other, &key.public());
+    let report = report_with(&other, &key.public_key());
     assert_eq!(report.faults[0].kind, FaultKind::BadSignature);
     let unsigned = root.path().join("c");
     written(options(&unsigned), 3);
-    assert_eq!(report_with(&unsigned, &key.public()).faults[0].kind, FaultKind::Unsigned);
+    assert_eq!(report_with(&unsigned, &key.public_key()).faults[0].kind, FaultKind::Unsigned);
 }
 
 #[test]
 fn damage_is_left_as_evidence_and_gone_on_behind() {
     let (_root, file, mut lines) = small(5);
-    let folder = file.parent().unwrap();
+    let directory = file.parent().unwrap();
     lines[2] = lines[2].replace("uid:1000", "uid:1001");
     put(&file, &lines);
     let damaged = fs::read(&file).unwrap();
-    let journal = Journal::open(options(folder)).unwrap();
+    let journal = Journal::open(options(directory)).unwrap();
     assert!(journal.append(&kill(6)).is_ok());
     journal.close();
     assert_eq!(fs::read(&file).unwrap(), damaged);
-    assert_eq!(Folder::new(folder).files().unwrap().len(), 2);
-    let report = report(folder);
+    assert_eq!(JournalDirectory::new(directory).files().unwrap().len(), 2);
+    let report = report(directory);
     assert_eq!(report.faults.len(), 1, "{report:#?}");
     assert_eq!(report.faults[0].sequence, 3);
     assert!(format!("{:?}", report.notices[0].record).contains("Damaged"), "{report:#?}");
@@ -223,12 +228,12 @@ fn a_forged_last_record_is_not_continued_by_the_next_start() {
             lines[at] = forged(&lines[at].replace(&before, &now), "uid:1000", "uid:1001");
         }
         put(&file, &lines);
-        let folder = file.parent().unwrap();
-        let first = report(folder);
-        assert_eq!(first.verdict(), Integrity::Broken, "before a start: {first:#?}");
-        written(options(folder), 2);
-        let report = report(folder);
-        assert_eq!(report.verdict(), Integrity::Broken, "forged from line {forged_from}: {report:#?}");
+        let directory = file.parent().unwrap();
+        let first = report(directory);
+        assert_eq!(first.integrity(), Integrity::Broken, "before a start: {first:#?}");
+        written(options(directory), 2);
+        let report = report(directory);
+        assert_eq!(report.integrity(), Integrity::Broken, "forged from line {forged_from}: {report:#?}");
         assert!(format!("{:?}", report.notices).contains("Damaged"), "{report:#?}");
     }
 }
@@ -246,18 +251,18 @@ fn records_that_were_durable_and_are_gone_leave_a_gap_for_ever() {
 #[test]
 fn a_file_that_is_changed_while_it_is_written_is_left() {
     let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("journal");
-    let journal = Journal::open(options(&folder)).unwrap();
+    let directory = root.path().join("journal");
+    let journal = Journal::open(options(&directory)).unwrap();
     journal.append(&kill(1)).unwrap();
-    let file = only_file(&folder);
+    let file = only_file(&directory);
     fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(10).unwrap();
     journal.append(&kill(2)).unwrap();
-    let second = folder.join(&Folder::new(&folder).files().unwrap()[1].name);
+    let second = directory.join(&JournalDirectory::new(&directory).files().unwrap()[1].name);
     fs::remove_file(&second).unwrap();
     journal.append(&kill(3)).unwrap();
     journal.close();
-    let report = report(&folder);
-    assert_eq!(report.verdict(), Integrity::Broken);
+    let report = report(&directory);
+    assert_eq!(report.integrity(), Integrity::Broken);
     assert!(format!("{:?}", report.notices).contains("it was deleted"), "{report:#?}");
 }
 
@@ -270,15 +275,15 @@ proptest! {
         of_head in any::<bool>(),
     ) {
         let (_root, file, _) = small(3);
-        let folder = file.parent().unwrap();
-        let path = if of_head { folder.join("head") } else { file.clone() };
+        let directory = file.parent().unwrap();
+        let path = if of_head { directory.join("head") } else { file.clone() };
         let mut bytes = fs::read(&path).unwrap();
         let at = at.index(bytes.len());
         bytes.splice(at.., garbage);
         fs::write(&path, bytes).unwrap();
-        let journal = Journal::open(options(folder)).unwrap();
+        let journal = Journal::open(options(directory)).unwrap();
         prop_assert!(journal.append(&kill(9)).is_ok());
         journal.close();
-        let _ = report(folder);
+        let _ = report(directory);
     }
 }

@@ -13,13 +13,13 @@ fn program(path: PathBuf, text: &str) {
 
 /// A policy that allows `ls` and `git status` and nothing else.
 fn narrow(place: &Place) -> String {
-    let folder = place.path().join("narrow");
-    fs::create_dir_all(&folder).expect("a directory can be made");
+    let directory = place.path().join("narrow");
+    fs::create_dir_all(&directory).expect("a directory can be made");
     let rules = "default_profile = 'workspace'\n[profile.workspace]\nlimits.demand = 'prefer'\n\
                  [[rule]]\nid = 'look'\ndecision = 'allow'\nargv = ['ls', '**']\n\
                  [[rule]]\nid = 'status'\ndecision = 'allow'\nargv = ['git', ['init', 'status'], '**']\n";
-    fs::write(folder.join("narrow.toml"), rules).expect("a file can be written");
-    folder.display().to_string()
+    fs::write(directory.join("narrow.toml"), rules).expect("a file can be written");
+    directory.display().to_string()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, process::Output};
 
-use provost::printable::is_unseen;
+use provost::printable::needs_escape;
 
 use super::fixture::{Place, code, final_object, shown, stderr, stdout};
 
@@ -12,7 +12,7 @@ const HOSTILE: &str = "x\u{1b}]0;t\u{7}\u{7f}\u{9b}2J\u{202e}cod\u{2066}\u{61c}\
 /// Fails where a character of it could do more than be seen.
 fn must_be_seen(what: &str, output: &Output) {
     for text in [stdout(output), stderr(output)] {
-        let hidden = text.chars().find(|c| is_unseen(*c) && !matches!(c, '\n' | '\t'));
+        let hidden = text.chars().find(|c| needs_escape(*c) && !matches!(c, '\n' | '\t'));
         assert_eq!(hidden, None, "{what}: {text:?}");
     }
 }
@@ -120,7 +120,7 @@ fn the_journal_says_it_in_bytes_that_are_seen_and_its_chain_holds() {
         let text = fs::read(file.path()).expect("it can be read");
         let Ok(text) = String::from_utf8(text) else { continue };
         files += usize::from(text.contains("\\u009b2J\\u202ecod"));
-        assert!(text.chars().all(|c| !is_unseen(c) || c == '\n'), "{text:?}");
+        assert!(text.chars().all(|c| !needs_escape(c) || c == '\n'), "{text:?}");
     }
     assert_eq!(files, 1, "the command is in one file");
     for arguments in [&["query", "--json"][..], &["query"], &["tail"]] {

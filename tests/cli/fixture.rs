@@ -16,22 +16,22 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A workspace of its own, and a place for sockets beside it.
 pub(crate) struct Place {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        std::fs::create_dir(folder.path().join("work")).expect("a folder can be made");
-        Self { folder }
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        std::fs::create_dir(directory.path().join("work")).expect("a directory can be made");
+        Self { directory }
     }
 
     pub(crate) fn work(&self) -> PathBuf {
-        self.folder.path().join("work")
+        self.directory.path().join("work")
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 
     /// `provost`, in the workspace, that cannot find a gateway of this machine.
@@ -48,19 +48,19 @@ impl Place {
         run
     }
 
-    /// A folder with the default policy, its resource limits preferred as `provost run` prefers them by itself.
+    /// A directory with the default policy, its resource limits preferred as `provost run` prefers them by itself.
     pub(crate) fn policies(&self) -> PathBuf {
-        let folder = self.folder.path().join("policies");
-        if !folder.exists() {
+        let directory = self.directory.path().join("policies");
+        if !directory.exists() {
             let text = include_str!("../../policies/default.toml");
-            std::fs::create_dir(&folder).expect("a folder can be made");
+            std::fs::create_dir(&directory).expect("a directory can be made");
             std::fs::write(
-                folder.join("default.toml"),
+                directory.join("default.toml"),
                 text.replace("demand = \"require\"", "demand = \"prefer\""),
             )
             .expect("a file can be written");
         }
-        folder
+        directory
     }
 
     pub(crate) fn output(&self, options: &[&str], command: &[&str]) -> Output {

@@ -162,7 +162,7 @@ fn stdin_is_empty_unless_it_is_passed_on() {
 }
 
 #[test]
-fn the_workspace_is_the_current_folder_or_the_one_given() {
+fn the_workspace_is_the_current_directory_or_the_one_given() {
     let place = Place::new();
     let output = place.output(&[], &["sh", "-c", "pwd; echo made > here"]);
     assert_eq!(stdout(&output).trim_end(), place.work().canonicalize().unwrap().to_str().unwrap());
@@ -173,7 +173,7 @@ fn the_workspace_is_the_current_folder_or_the_one_given() {
     let output = place.output(&["--cwd", other.to_str().unwrap()], &["sh", "-c", "pwd; echo > there"]);
     assert_eq!(code(&output), 0, "{}", shown(&output));
     assert!(other.join("there").exists());
-    let output = place.output(&["--cwd", "/no/such/folder"], &["true"]);
+    let output = place.output(&["--cwd", "/no/such/directory"], &["true"]);
     assert_eq!(code(&output), 125);
 }
 
@@ -301,15 +301,15 @@ fn the_receipt_says_what_confined_the_command() {
 fn an_embedded_gateways_journal_is_kept_where_it_is_asked_for_and_goes_on_with_each_run() {
     let place = Place::new();
     let journal = place.path().join("kept");
-    let folder = journal.display().to_string();
+    let directory = journal.display().to_string();
     for _ in 0..2 {
-        let output = place.output(&["--journal", &folder], &["sh", "-c", "exit 3"]);
+        let output = place.output(&["--journal", &directory], &["sh", "-c", "exit 3"]);
         assert_eq!(code(&output), 3, "{}", shown(&output));
     }
     let audit = |arguments: &[&str]| {
         place
             .provost()
-            .args(["audit", "--journal", &folder])
+            .args(["audit", "--journal", &directory])
             .args(arguments)
             .output()
             .expect("provost starts")

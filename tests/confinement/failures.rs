@@ -70,7 +70,7 @@ async fn a_resource_limit_above_the_gateways_own_is_cut_to_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_folder_that_the_profile_demands_and_the_host_has_not_runs_nothing() {
+async fn a_directory_that_the_profile_demands_and_the_host_has_not_runs_nothing() {
     let gateway = Gateway::with_policy(|policy| {
         for (_, profile) in policy["profile"].as_table_mut().expect("profiles").iter_mut() {
             let files: toml::Table = "read_only = [\"/no/such/toolchain\"]".parse().expect("TOML");

@@ -49,7 +49,7 @@ async fn set_id_bits_never_reach_the_hosts_disk() {
         "suid_mknod",
     ];
     let gateway = Gateway::shared();
-    let outside = tempfile::tempdir().expect("a folder");
+    let outside = tempfile::tempdir().expect("a directory");
     for verb in verbs {
         let at = outside.path().join(verb);
         let (_, said) = run_outside(&Attack::compiled("attack"), &[verb, &at.display().to_string()]);
@@ -149,16 +149,16 @@ async fn homes_secrets_and_runtime_sockets_are_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_link_swapped_in_for_the_working_folder_never_leads_out() {
+async fn a_link_swapped_in_for_the_working_directory_never_leads_out() {
     let gateway = Gateway::shared();
     in_session(&gateway, async |session| {
         let (spot, real, out) =
             (session.workspace.join("spot"), session.workspace.join("real"), session.workspace.join("out"));
-        fs::create_dir(&real).expect("a folder");
+        fs::create_dir(&real).expect("a directory");
         symlink("/etc", &out).expect("a link");
-        fs::create_dir(&spot).expect("a folder");
+        fs::create_dir(&spot).expect("a directory");
         let stop = Arc::new(AtomicBool::new(false));
-        // Exchanges the folder and the link as fast as it can, with renameat2(RENAME_EXCHANGE).
+        // Exchanges the directory and the link as fast as it can, with renameat2(RENAME_EXCHANGE).
         let swapper = std::thread::spawn({
             let (stop, spot, out) = (stop.clone(), spot.clone(), out.clone());
             move || {
@@ -210,7 +210,7 @@ async fn links_that_a_command_plants_lead_nowhere_for_the_next_one() {
             let refusal =
                 session.command("pwd").cwd(format!("{}/{cwd}", session.workspace.display())).refusal().await;
             let typed = (refusal.code == Code::PermissionDenied && !refusal.meta("rule").is_empty())
-                || (refusal.code == Code::FailedPrecondition && refusal.reason == "CWD_NOT_A_FOLDER")
+                || (refusal.code == Code::FailedPrecondition && refusal.reason == "CWD_NOT_A_DIRECTORY")
                 || (refusal.code == Code::InvalidArgument && cwd.contains(".."));
             assert!(typed, "{cwd}: {refusal:?}");
         }

@@ -116,8 +116,8 @@ async fn the_gateways_own_files_and_sockets_are_not_there() {
             let done = session.attack("attack").args([verb, at.as_str()]).finish().await;
             assert_eq!(done.text(), format!("{verb} ENOENT\n"), "{at}");
         }
-        // Nothing below the folder that the workspace lies in but the workspace.
-        let done = session.command("ls").args(["-A", &path(gateway.folder())]).finish().await;
+        // Nothing below the directory that the workspace lies in but the workspace.
+        let done = session.command("ls").args(["-A", &path(gateway.directory())]).finish().await;
         let name = session.workspace.file_name().expect("a name").to_string_lossy().into_owned();
         assert_eq!(done.text().trim(), name);
     })

@@ -61,7 +61,7 @@ async fn unix_sockets_of_the_host_cannot_be_reached_by_name_with_either_network(
     let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_abstract", &name]);
     assert_eq!(outside, "connect_abstract OK\n");
     let gateway = Gateway::shared();
-    let path = gateway.folder().join("host.sock");
+    let path = gateway.directory().join("host.sock");
     let _path_listener = UnixListener::bind(&path).expect("a path socket");
     in_session(&gateway, async |session| {
         let none = session.attack("attack").args(["connect_abstract", &name]).finish().await;

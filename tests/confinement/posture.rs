@@ -238,7 +238,7 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
             }
         }
         let seen_places: BTreeSet<_> = seen.keys().collect();
-        // Mounts of the host below a system folder come along, read-only; nothing else may be there.
+        // Mounts of the host below a system directory come along, read-only; nothing else may be there.
         let more: Vec<_> = seen
             .iter()
             .filter(|(place, (_, read_only, ..))| {
@@ -309,9 +309,9 @@ async fn limits_are_those_of_the_profile_inside_and_on_the_host() {
         let receipt = held.info.receipt.clone().expect("a receipt");
         assert!(!receipt.limits.is_empty(), "{receipt:?}");
         println!("{:?} {}", receipt.limits, receipt.cgroup);
-        let folders = gateway.group.groups();
+        let directories = gateway.group.groups();
         let read = |name: &str| -> Vec<String> {
-            folders
+            directories
                 .iter()
                 .filter_map(|f| std::fs::read_to_string(f.join(name)).ok())
                 .map(|t| t.trim().to_owned())

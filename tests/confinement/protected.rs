@@ -5,11 +5,11 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use crate::support::{Gateway, Session, code, in_session, is_root, new_workspace, skip};
 
-/// Runs a script on the host, in a folder.
-fn outside(folder: &Path, script: &str) -> String {
+/// Runs a script on the host, in a directory.
+fn outside(directory: &Path, script: &str) -> String {
     let done = Command::new("sh")
         .args(["-c", script])
-        .current_dir(folder)
+        .current_dir(directory)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .output()
         .expect("a shell is there");
@@ -33,14 +33,14 @@ const WAYS: [&str; 7] = [
 
 async fn nothing_can_be_planted(session: &Session) {
     for way in WAYS {
-        let copy = tempfile::tempdir().expect("a folder");
+        let copy = tempfile::tempdir().expect("a directory");
         outside(&session.workspace, &format!("cp -a . {}/w", copy.path().display()));
         let works = outside(&copy.path().join("w"), &format!("({way}) 2>/dev/null; true"));
         assert_eq!(works, "planted\n", "outside: {way}");
         let done = session.sh(way).finish().await;
         assert!(!done.text().contains("planted"), "{way}: {}", done.text());
         let hooks: Vec<_> = fs::read_dir(session.workspace.join(".git/hooks"))
-            .expect("the folder of hooks is there")
+            .expect("the directory of hooks is there")
             .flatten()
             .filter(|hook| !hook.file_name().to_string_lossy().ends_with(".sample"))
             .map(|hook| hook.file_name())
@@ -74,12 +74,12 @@ async fn a_hook_cannot_be_planted_and_a_commit_can_be_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hook_cannot_be_planted_where_there_is_no_folder_of_hooks() {
+async fn a_hook_cannot_be_planted_where_there_is_no_directory_of_hooks() {
     in_session(&Gateway::shared(), async |session| {
         outside(&session.workspace, &format!("{REPOSITORY} && rm -r .git/hooks"));
         let before = outside(&session.workspace, "find . | sort");
         nothing_can_be_planted(session).await;
-        // Nothing but the empty folder, which belongs to whom the repository belongs to, was made.
+        // Nothing but the empty directory, which belongs to whom the repository belongs to, was made.
         let after = outside(&session.workspace, "find . -not -path ./.git/hooks | sort");
         assert_eq!(before, after);
         honest_work_goes_on(session).await;
@@ -87,16 +87,16 @@ async fn a_hook_cannot_be_planted_where_there_is_no_folder_of_hooks() {
     .await;
 }
 
-/// A folder that is a mount of its own, shared as service managers share all mounts of a host; taken down again.
+/// A directory that is a mount of its own, shared as service managers share all mounts of a host; taken down again.
 struct Shared<'a>(&'a Path);
 
 impl<'a> Shared<'a> {
-    fn made_of(folder: &'a Path) -> Option<Self> {
+    fn made_of(directory: &'a Path) -> Option<Self> {
         let mount = |arguments: &[&str]| {
-            Command::new("mount").args(arguments).arg(folder).status().is_ok_and(|status| status.success())
+            Command::new("mount").args(arguments).arg(directory).status().is_ok_and(|status| status.success())
         };
-        let from = folder.display().to_string();
-        let made = mount(&["--bind", &from]).then_some(Self(folder))?;
+        let from = directory.display().to_string();
+        let made = mount(&["--bind", &from]).then_some(Self(directory))?;
         mount(&["--make-shared"]).then_some(made)
     }
 
@@ -120,17 +120,17 @@ async fn what_is_covered_in_a_sandbox_is_not_covered_on_a_host_that_shares_its_m
         return skip("only root can mount");
     }
     let gateway = Gateway::start();
-    let folder = new_workspace(&gateway, None);
-    let Some(shared) = Shared::made_of(&folder) else { return skip("nothing can be mounted here") };
-    outside(&folder, REPOSITORY);
+    let directory = new_workspace(&gateway, None);
+    let Some(shared) = Shared::made_of(&directory) else { return skip("nothing can be mounted here") };
+    outside(&directory, REPOSITORY);
     // What is mounted in a peer of it appears in it.
     let peer = new_workspace(&gateway, None);
-    outside(&folder, &format!("mount --bind . {0} && mount -t tmpfs none {0}/.git/hooks", peer.display()));
+    outside(&directory, &format!("mount --bind . {0} && mount -t tmpfs none {0}/.git/hooks", peer.display()));
     assert!(!shared.mounted_below().is_empty());
-    outside(&folder, &format!("umount {0}/.git/hooks && umount {0}", peer.display()));
+    outside(&directory, &format!("umount {0}/.git/hooks && umount {0}", peer.display()));
     assert!(shared.mounted_below().is_empty());
 
-    let roots = vec![folder.display().to_string()];
+    let roots = vec![directory.display().to_string()];
     let session =
         Session::open_with(&gateway, gateway.caller().await, None, |request| request.roots = roots).await;
     let looked = session.sh("cat /proc/self/mountinfo; touch .git/hooks/pre-commit").finish().await;
@@ -138,7 +138,7 @@ async fn what_is_covered_in_a_sandbox_is_not_covered_on_a_host_that_shares_its_m
     assert!(!looked.text().contains(" shared:"), "{}", looked.text());
     assert_eq!(shared.mounted_below(), Vec::<String>::new());
     session.close().await;
-    outside(&folder, "touch .git/hooks/pre-commit");
+    outside(&directory, "touch .git/hooks/pre-commit");
     drop(shared);
     gateway.stop();
 }

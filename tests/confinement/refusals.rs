@@ -31,7 +31,7 @@ const fn case(
     Case { verb, arguments, outside, inside }
 }
 
-/// `{W}` is the workspace (outside: a folder of the test's), `{PID}` a process (outside: a child of the test).
+/// `{W}` is the workspace (outside: a directory of the test's), `{PID}` a process (outside: a child of the test).
 fn filled(arguments: &[&str], workspace: &str, pid: &str) -> Vec<String> {
     arguments.iter().map(|a| a.replace("{W}", workspace).replace("{PID}", pid)).collect()
 }
@@ -42,8 +42,8 @@ async fn all_are_refused(cases: &[Case]) {
     }
     let gateway = Gateway::shared();
     let attack = Attack::compiled("attack");
-    let outside = gateway.folder().join(format!("outside-{:?}", std::thread::current().id()));
-    std::fs::create_dir_all(&outside).expect("a folder can be made");
+    let outside = gateway.directory().join(format!("outside-{:?}", std::thread::current().id()));
+    std::fs::create_dir_all(&outside).expect("a directory can be made");
     let mut victim = std::process::Command::new("sleep").arg("1000").spawn().expect("a child");
     let pid = victim.id().to_string();
     let mut wrong = Vec::new();

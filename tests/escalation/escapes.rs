@@ -174,7 +174,7 @@ async fn a_command_can_neither_make_a_cgroup_nor_move_itself_out_of_its_own() {
         let marker = session.marker();
         let done = session.attack("escape").args(["cgroup"]).finish().await;
         assert_eq!(won(&done.text()), Some(0), "{}", done.text());
-        // A folder of cgroups on a mount that the command makes itself, in any namespace that it can make.
+        // A directory of cgroups on a mount that the command makes itself, in any namespace that it can make.
         let script = "unshare -Urmp --fork sh -c 'mkdir /tmp/c; mount -t cgroup2 none /tmp/c && echo mounted; \
                       mount -t cgroup -o memory none /tmp/c && echo mounted'; unshare -UrCm sh -c 'mount -t cgroup2 none /tmp && echo mounted'; true";
         let done = session.sh(script).args([marker.as_str()]).finish().await;

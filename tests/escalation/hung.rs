@@ -246,7 +246,7 @@ async fn ends_although(session: &Session, way: &str) {
     };
     let elsewhere = match way {
         "into a cgroup below" => leaf.join("below"),
-        _ => session.gateway.group.folders()[0].join("elsewhere"),
+        _ => session.gateway.group.directories()[0].join("elsewhere"),
     };
     if way == "frozen" {
         fs::write(leaf.join("cgroup.freeze"), "1").expect("root may");
@@ -288,8 +288,12 @@ impl Drop for Frozen {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
     let gateway = Gateway::start();
-    let freezer =
-        gateway.group.folders().iter().find(|folder| folder.join("freezer.state").exists()).cloned();
+    let freezer = gateway
+        .group
+        .directories()
+        .iter()
+        .find(|directory| directory.join("freezer.state").exists())
+        .cloned();
     // Of the second version, a freezer holds back no kill.
     let Some(freezer) = freezer.filter(|_| is_root()) else {
         // Also where CI runs: there a frozen process obeys a kill, which another test shows.

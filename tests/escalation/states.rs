@@ -119,7 +119,8 @@ states! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_kill_by_cgroup_outside_leaves_what_has_lost_its_main_thread() {
     let group = crate::support::TestGroup::new();
-    let Some(killable) = group.folders().iter().find(|folder| folder.join("cgroup.kill").exists()) else {
+    let Some(killable) = group.directories().iter().find(|directory| directory.join("cgroup.kill").exists())
+    else {
         return crate::support::skip("no v2 tree with cgroup.kill");
     };
     let marker = format!("outside-{}-leader", std::process::id());

@@ -45,10 +45,10 @@ fn hindered_outside() -> String {
             command.uid(ORDINARY).gid(ORDINARY);
         }
     };
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("ours");
-    let program = Attack::compiled("states").placed_in(folder.path());
+    let program = Attack::compiled("states").placed_in(directory.path());
     let mut victim = Command::new("sleep");
     as_user(&mut victim);
     let victim = victim.arg("600").spawn().expect("a victim can be started");

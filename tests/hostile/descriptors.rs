@@ -25,8 +25,9 @@ async fn sessions_and_terminals_of_one_user_leave_the_gateway_descriptors_for_an
     if !is_root() {
         return skip("other users need root");
     }
-    let folder = tempfile::tempdir().expect("a temporary directory");
-    let gateway = Gateway::start_with(Options { binary: Some(limited(folder.path())), ..Options::default() });
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let gateway =
+        Gateway::start_with(Options { binary: Some(limited(directory.path())), ..Options::default() });
     // Sessions with as many roots as one may have.
     let first = Session::open_as(&gateway, ATTACKER).await;
     let roots = vec![first.workspace.display().to_string()];
@@ -79,8 +80,8 @@ fn must_be_of_descriptors(refusal: &Refusal) {
 }
 
 /// The program under test, with few files.
-fn limited(folder: &Path) -> PathBuf {
-    let program = folder.join("provost");
+fn limited(directory: &Path) -> PathBuf {
+    let program = directory.join("provost");
     let script =
         format!("#!/bin/sh\nulimit -n {FILES} || exit 1\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_provost"));
     // By another process: a file that a child of this one holds open for writing cannot be executed (ETXTBSY).

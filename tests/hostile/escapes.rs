@@ -1,6 +1,6 @@
 //! What a caller names comes back in an answer that every client can take, and that drives no terminal.
 
-use provost::printable::is_unseen;
+use provost::printable::needs_escape;
 use tonic::Code;
 
 use crate::support::{Command, Gateway, Refusal, Session, in_session};
@@ -11,7 +11,7 @@ const LONG: usize = 40_000;
 fn must_be_short_and_seen(what: &str, refusal: &Refusal, code: Code) {
     assert_eq!(refusal.code, code, "{what}: {refusal:?}");
     assert!(refusal.message.len() <= 1_024, "{what}: {} bytes", refusal.message.len());
-    let hidden = refusal.message.chars().find(|c| is_unseen(*c) && *c != '\n');
+    let hidden = refusal.message.chars().find(|c| needs_escape(*c) && *c != '\n');
     assert_eq!(hidden, None, "{what}: {:?}", refusal.message);
 }
 

@@ -53,7 +53,7 @@ impl Flood {
         streams: u32,
         field_and_path: &[&str],
     ) -> Self {
-        let program = Attack::compiled("flood").placed_in(gateway.folder());
+        let program = Attack::compiled("flood").placed_in(gateway.directory());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the program is ours");
         let mut child = Command::new(program)
             .arg(&gateway.socket)

@@ -50,22 +50,22 @@ fn with_key() -> (Arc<Gateway>, TempDir) {
         .output();
     assert!(made.is_ok_and(|made| made.status.success()), "openssl makes a key");
     fs::set_permissions(at("keys/key"), fs::Permissions::from_mode(0o600)).expect("it is ours");
-    let config = format!("[journal]\nfolder = {:?}\nsigning_key = {:?}\n", at("journal"), at("keys/key"));
+    let config = format!("[journal]\ndirectory = {:?}\nsigning_key = {:?}\n", at("journal"), at("keys/key"));
     (Gateway::start_with(Options { config: Some(config), ..Options::default() }), kept)
 }
 
 /// A rule in a file of its own, put in place at once.
 fn put_policy(gateway: &Gateway, name: &str, text: &str) {
-    let folder = gateway.folder().join("policies");
-    fs::write(folder.join("new"), text).expect("a policy can be written");
-    fs::rename(folder.join("new"), folder.join(name)).expect("it can be put in place");
+    let directory = gateway.directory().join("policies");
+    fs::write(directory.join("new"), text).expect("a policy can be written");
+    fs::rename(directory.join("new"), directory.join(name)).expect("it can be put in place");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_root_is_holds_or_lies_in_what_governs() {
     let (gateway, kept) = with_key();
     let caller = gateway.caller().await;
-    let below = gateway.folder().join("policies/below");
+    let below = gateway.directory().join("policies/below");
     fs::create_dir(&below).unwrap();
     // The attack as such: whoever can write there makes the rules.
     put_policy(
@@ -79,12 +79,12 @@ async fn no_root_is_holds_or_lies_in_what_governs() {
     })
     .await;
     for (root, what) in [
-        (gateway.folder().join("policies"), "policies"),
+        (gateway.directory().join("policies"), "policies"),
         (below, "policies"),
         (gateway.state.clone(), "gateway's state"),
         (gateway.state.join("sessions"), "gateway's state"),
-        (gateway.folder().to_owned(), "gateway's state"),
-        (gateway.folder().join("run"), "gateway's socket"),
+        (gateway.directory().to_owned(), "gateway's state"),
+        (gateway.directory().join("run"), "gateway's socket"),
         (kept.path().join("journal"), "journal"),
         (kept.path().join("keys"), "journal's signing key"),
         (kept.path().to_owned(), "journal"),
@@ -101,7 +101,7 @@ async fn no_root_is_holds_or_lies_in_what_governs() {
 async fn no_root_reaches_it_by_a_link_a_second_name_or_another_mount() {
     let gateway = Gateway::start();
     let caller = gateway.caller().await;
-    let at = |name: &str| gateway.folder().join(name);
+    let at = |name: &str| gateway.directory().join(name);
     for directory in ["real", "links", "work/in", "twin", "beside"] {
         fs::create_dir_all(at(directory)).unwrap();
     }
@@ -191,7 +191,7 @@ async fn a_policy_that_names_a_secret_in_an_open_root_is_refused_and_the_old_one
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_is_moved_into_a_root_later_starts_no_sandbox_and_no_gateway() {
     let gateway = Gateway::start();
-    let at = |name: &str| gateway.folder().join(name);
+    let at = |name: &str| gateway.directory().join(name);
     let session = Session::open(&gateway).await;
     let moved = session.workspace.join("policies");
     let move_in = || {
@@ -232,20 +232,20 @@ fn serve(gateway: &Gateway) -> Output {
     let mut serve = Command::new("timeout");
     serve.args(["60", env!("CARGO_BIN_EXE_provost"), "serve", "--listen"]);
     serve.arg(format!("unix:{}", gateway.socket.display())).arg("--state").arg(&gateway.state);
-    serve.arg("--policies").arg(gateway.folder().join("policies")).output().expect("it starts")
+    serve.arg("--policies").arg(gateway.directory().join("policies")).output().expect("it starts")
 }
 
 #[test]
 fn a_program_in_its_own_workspace_runs_and_is_covered() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("target/debug/provost");
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("target/debug/provost");
     fs::create_dir_all(program.parent().unwrap()).unwrap();
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(&program).status();
     assert!(copied.is_ok_and(|status| status.success()));
     let before = fs::metadata(&program).unwrap().len();
     let run = |command: &str| {
         let mut run = Command::new(&program);
-        run.current_dir(folder.path()).args(["run", "--", "sh", "-c", command]);
+        run.current_dir(directory.path()).args(["run", "--", "sh", "-c", command]);
         run.output().expect("it starts")
     };
     let attacks = [
@@ -266,19 +266,19 @@ fn a_program_in_its_own_workspace_runs_and_is_covered() {
         let output = run(&format!("{attack}; echo over > made; test -d target"));
         assert!(output.status.success(), "{attack}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(fs::metadata(&program).map(|it| it.len()).ok(), Some(before), "{attack}");
-        assert_eq!(fs::read_to_string(folder.path().join("made")).unwrap(), "over\n", "the rest is work");
+        assert_eq!(fs::read_to_string(directory.path().join("made")).unwrap(), "over\n", "the rest is work");
     }
     // What else governs is refused: this gateway's policy and journal, where they are named.
-    fs::create_dir(folder.path().join("policies")).unwrap();
+    fs::create_dir(directory.path().join("policies")).unwrap();
     fs::copy(
         concat!(env!("CARGO_MANIFEST_DIR"), "/policies/default.toml"),
-        folder.path().join("policies/default.toml"),
+        directory.path().join("policies/default.toml"),
     )
     .unwrap();
     for options in [["--policies", "policies"], ["--journal", "journal"]] {
         let mut run = Command::new(&program);
         let output =
-            run.current_dir(folder.path()).arg("run").args(options).args(["--", "true"]).output().unwrap();
+            run.current_dir(directory.path()).arg("run").args(options).args(["--", "true"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains("reaches the"), "{options:?}: {said}");
     }

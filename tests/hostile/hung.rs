@@ -38,7 +38,7 @@ struct Fuse {
 impl Fuse {
     /// One whose server answers for now, or never. None: this host has no FUSE.
     fn mount(gateway: &Gateway, name: &str, answers: bool) -> Option<Self> {
-        let at = gateway.folder().join(name);
+        let at = gateway.directory().join(name);
         fs::create_dir(&at).expect("a directory can be made");
         let device = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         let options = format!(

@@ -27,7 +27,7 @@ async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
 
 /// A directory that is closed to all but root.
 fn closed(gateway: &Gateway, name: &str) -> PathBuf {
-    let closed = gateway.folder().join(name);
+    let closed = gateway.directory().join(name);
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     closed
@@ -163,7 +163,7 @@ async fn a_closed_directory_in_a_root_tells_a_session_nothing_either() {
     }
     let gateway = Gateway::start();
     fs::write(
-        gateway.folder().join("policies/denied.toml"),
+        gateway.directory().join("policies/denied.toml"),
         "[[rule]]\nid = 'no-id'\ndecision = 'deny'\nargv = ['id', '**']\nreason = 'no'\n",
     )
     .unwrap();

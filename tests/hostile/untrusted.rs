@@ -182,7 +182,7 @@ fn what_belongs_to_somebody_else_starts_no_gateway() {
 fn what_is_no_regular_file_is_neither_waited_for_nor_read() {
     let place = Place::new();
     let key = place.at("gov/keys/key");
-    let text = format!("[journal]\nfolder = {:?}\nsigning_key = {key:?}\n", place.at("journal"));
+    let text = format!("[journal]\ndirectory = {:?}\nsigning_key = {key:?}\n", place.at("journal"));
     let make_pipe = |path: &Path| {
         let _ = fs::remove_file(path);
         nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -212,14 +212,14 @@ fn what_is_no_regular_file_is_neither_waited_for_nor_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_policy_that_others_can_write_is_not_loaded_and_the_old_one_stays() {
     let gateway = Gateway::start();
-    let rules = gateway.folder().join("policies/rules.toml");
+    let rules = gateway.directory().join("policies/rules.toml");
     fs::write(
-        gateway.folder().join("policies/new"),
+        gateway.directory().join("policies/new"),
         "[[rule]]\nid = 'n'\ndecision = 'deny'\nargv = ['id']\nreason = 'n'\n",
     )
     .unwrap();
-    set_mode(&gateway.folder().join("policies/new"), 0o666);
-    fs::rename(gateway.folder().join("policies/new"), &rules).unwrap();
+    set_mode(&gateway.directory().join("policies/new"), 0o666);
+    fs::rename(gateway.directory().join("policies/new"), &rules).unwrap();
     eventually("the refusal", || gateway.log_tail().contains("policy refused").then_some(())).await;
     assert!(gateway.log_tail().contains("chmod go-w"), "{}", gateway.log_tail());
     crate::support::in_session(&gateway, async |session| {

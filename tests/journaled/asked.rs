@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    audit, folder,
+    audit, directory,
     support::{Gateway, Options, Session, eventually, in_session, is_root, skip},
     tailing::Tail,
 };
@@ -52,7 +52,7 @@ async fn what_the_gateway_is_asked_for_is_what_the_files_have() {
     session.command("true").finish().await;
     session.command("true").env("LD_PRELOAD", "x").refusal().await;
     session.close().await;
-    let files = folder(&gateway);
+    let files = directory(&gateway);
     crate::record(&files, "the session's end", |record| record["kind"] == "session_closed").await;
     for arguments in [
         &["query"][..],
@@ -90,7 +90,7 @@ async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files()
         session.close().await;
     }
     // Where another user can execute it.
-    let program = gateway.folder().join("provost");
+    let program = gateway.directory().join("provost");
     std::fs::copy(env!("CARGO_BIN_EXE_provost"), &program).expect("the program can be copied");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("the file is ours");
     let as_one = |arguments: &[&str]| {
@@ -109,7 +109,7 @@ async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files()
         assert!(lines.contains(&one.id) && !lines.contains(&other.id));
     }
     assert_eq!(text(run(as_one(&["query", "--session", &other.id])).await), "");
-    let files = folder(&gateway);
+    let files = directory(&gateway);
     let refused = run(as_one(&["query", "--journal", &files.display().to_string()])).await;
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
 }
@@ -119,7 +119,7 @@ async fn a_gateway_is_followed_from_its_last_records_on() {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
         session.command("true").finish().await;
-        crate::record(&folder(&gateway), "the end", |record| record["kind"] == "exit").await;
+        crate::record(&directory(&gateway), "the end", |record| record["kind"] == "exit").await;
         let arguments = ["tail", "--follow", "--json", "-n", "1", "--session", &session.id];
         let mut process =
             command(&gateway, &arguments).stdout(Stdio::piped()).spawn().expect("provost can be started");

@@ -5,14 +5,15 @@ use std::{fs, path::Path, process::Command};
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::{
+    directory,
     disk::becomes,
-    folder, must_be_intact, records,
+    must_be_intact, records,
     support::{Gateway, Options, Session, eventually, within},
 };
 
-/// The library that breaks fdatasync(2), compiled into a folder.
-fn library(folder: &Path) -> String {
-    let library = folder.join("broken.so");
+/// The library that breaks fdatasync(2), compiled into a directory.
+fn library(directory: &Path) -> String {
+    let library = directory.join("broken.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journaled/broken.c");
     let compiled =
         Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
@@ -22,14 +23,14 @@ fn library(folder: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_disk_that_does_not_sync_stops_new_commands_until_it_does_again() {
-    let root = tempfile::tempdir().expect("a folder");
+    let root = tempfile::tempdir().expect("a directory");
     let broken = root.path().join("is-broken");
     let env = vec![
         ("LD_PRELOAD".to_owned(), library(root.path())),
         ("BROKEN_SYNC".to_owned(), broken.display().to_string()),
     ];
     let gateway = Gateway::start_with(Options { env, ..Options::default() });
-    let journal = folder(&gateway);
+    let journal = directory(&gateway);
     let session = Session::open(&gateway).await;
     session.command("true").finish().await;
     let held = session.idle(&session.marker()).create().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    folder, kinds, must_be_intact, records,
+    directory, kinds, must_be_intact, records,
     support::{Gateway, Session, eventually},
     verified,
 };
@@ -13,7 +13,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on() {
     let gateway = Gateway::start();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     let session = Session::open(&gateway).await;
     // Creates in several lines at once, so that the end comes in the middle of some.
     let lines: Vec<_> = (0..4)
@@ -30,7 +30,7 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
         })
         .collect();
     eventually("some work", || {
-        (records(&folder, &[]).iter().filter(|record| record["kind"] == "exit").count() > 20).then_some(())
+        (records(&directory, &[]).iter().filter(|record| record["kind"] == "exit").count() > 20).then_some(())
     })
     .await;
     gateway.crash();
@@ -39,7 +39,7 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
         answered.extend(line.await.expect("it does not panic"));
     }
     assert!(!answered.is_empty(), "nothing was running");
-    let (status, report) = verified(&folder, &[]);
+    let (status, report) = verified(&directory, &[]);
     assert!(matches!(status, Some(0 | 3)), "{report:#}");
 
     gateway.start_again();
@@ -47,8 +47,8 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
     session.command("true").finish().await;
     session.close().await;
     gateway.stop();
-    must_be_intact(&folder);
-    let all = records(&folder, &[]);
+    must_be_intact(&directory);
+    let all = records(&directory, &[]);
     let starts = kinds(&all).iter().filter(|kind| **kind == "gateway_started").count();
     assert_eq!(starts, 2);
     // Whoever was told of a terminal finds it in the journal, from the decision to the start.
@@ -61,7 +61,7 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_end_is_written_once_whichever_gateway_hears_of_it() {
     let gateway = Gateway::start();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     let session = Session::open(&gateway).await;
     let before = session.command("true").create().await;
     before.wait().await;
@@ -70,7 +70,7 @@ async fn an_end_is_written_once_whichever_gateway_hears_of_it() {
     after.until("ready").await;
     let ids = [&before, &between, &after].map(|terminal| terminal.info.id.clone());
     let exits = |id: &str| {
-        let life = records(&folder, &["--terminal", id]);
+        let life = records(&directory, &["--terminal", id]);
         kinds(&life).iter().filter(|kind| **kind == "exit").count()
     };
     eventually("the first exit", || (exits(&ids[0]) == 1).then_some(())).await;
@@ -83,5 +83,5 @@ async fn an_end_is_written_once_whichever_gateway_hears_of_it() {
     session.close().await;
     gateway.stop();
     assert_eq!(ids.map(|id| exits(&id)), [1, 1, 1]);
-    must_be_intact(&folder);
+    must_be_intact(&directory);
 }

@@ -22,7 +22,7 @@ pub(crate) struct SmallDisk {
 impl SmallDisk {
     /// Absent, and said, where this process may not mount.
     pub(crate) fn mount() -> Option<Self> {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = tempfile::tempdir().expect("a temporary directory");
         match mount(Some("tmpfs"), root.path(), Some("tmpfs"), MsFlags::empty(), Some("size=512k,mode=0700"))
         {
             Ok(()) => Some(Self { root }),
@@ -33,7 +33,7 @@ impl SmallDisk {
         }
     }
 
-    pub(crate) fn folder(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         self.root.path().join("journal")
     }
 
@@ -57,7 +57,7 @@ impl SmallDisk {
 
     /// A gateway whose journal is here.
     pub(crate) fn gateway(&self) -> Arc<Gateway> {
-        journaling_in(&self.folder(), "")
+        journaling_in(&self.directory(), "")
     }
 }
 
@@ -67,9 +67,9 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A gateway whose journal is in this folder, with more of its section.
-pub(crate) fn journaling_in(folder: &Path, more: &str) -> Arc<Gateway> {
-    let config = Some(format!("[journal]\nfolder = {:?}\n{more}\n", folder.display().to_string()));
+/// A gateway whose journal is in this directory, with more of its section.
+pub(crate) fn journaling_in(directory: &Path, more: &str) -> Arc<Gateway> {
+    let config = Some(format!("[journal]\ndirectory = {:?}\n{more}\n", directory.display().to_string()));
     Gateway::start_with(Options { config, ..Options::default() })
 }
 

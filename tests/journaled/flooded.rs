@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use crate::{
-    folder, must_be_intact, records,
+    directory, must_be_intact, records,
     support::{
         Gateway, Options, Refusal, Session, Terminal,
         api::{ReportRequest, Sighting},
@@ -21,7 +21,7 @@ const JOURNAL_BYTES: u64 = 7 << 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn refusals_of_one_caller_fill_its_share_of_the_journal_and_are_all_counted() {
     let gateway = Gateway::start();
-    let journal = folder(&gateway);
+    let journal = directory(&gateway);
     let session = Session::open(&gateway).await;
     session.command("uname").finish().await;
     let text = "x".repeat(TEXT_BYTES);
@@ -136,7 +136,7 @@ async fn without_a_time_that_records_are_kept_for_one_caller_washes_the_others_a
     }
     let gateway = small_journal("0s");
     a_victims_command(&gateway).await;
-    let journal = folder(&gateway);
+    let journal = directory(&gateway);
     assert_eq!(of_the_victim(&journal), 1);
     let session = Session::open_as(&gateway, FLOODER).await;
     let is_gone = || of_the_victim(&journal) == 0;
@@ -153,7 +153,7 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
     }
     let gateway = small_journal("1h");
     a_victims_command(&gateway).await;
-    let journal = folder(&gateway);
+    let journal = directory(&gateway);
     let mut session = Session::open_as(&gateway, FLOODER).await;
     let stubborn = session.sh("trap '' TERM; echo ready; while :; do sleep 1; done").create().await;
     stubborn.until("ready").await;

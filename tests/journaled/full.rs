@@ -72,7 +72,7 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
     becomes(&gateway, ServingStatus::NotServing).await;
     let doctor = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
         .args(["doctor", "--json", "--state"])
-        .arg(disk.folder().parent().expect("the disk"))
+        .arg(disk.directory().parent().expect("the disk"))
         .output()
         .expect("provost can be started");
     let found: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("it is JSON");
@@ -96,8 +96,8 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
     session.command("true").finish().await;
     session.close().await;
     gateway.stop();
-    must_be_intact(&disk.folder());
-    let all = records(&disk.folder(), &[]);
+    must_be_intact(&disk.directory());
+    let all = records(&disk.directory(), &[]);
     let unwritten: u64 = all
         .iter()
         .filter(|record| record["kind"] == "unwritten")
@@ -112,11 +112,11 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_gateway_starts_on_a_full_disk_and_is_ready_when_there_is_room() {
     let Some(disk) = SmallDisk::mount() else { return };
-    // The folder is there; the disk is full.
-    std::fs::create_dir(disk.folder()).expect("a folder can be made");
-    std::fs::set_permissions(disk.folder(), std::os::unix::fs::PermissionsExt::from_mode(0o700))
-        .expect("the folder is ours");
-    std::fs::write(disk.folder().join("lock"), "").expect("a file can be made");
+    // The directory is there; the disk is full.
+    std::fs::create_dir(disk.directory()).expect("a directory can be made");
+    std::fs::set_permissions(disk.directory(), std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("the directory is ours");
+    std::fs::write(disk.directory().join("lock"), "").expect("a file can be made");
     disk.fill();
     let gateway = disk.gateway();
     becomes(&gateway, ServingStatus::NotServing).await;
@@ -125,8 +125,8 @@ async fn a_gateway_starts_on_a_full_disk_and_is_ready_when_there_is_room() {
     let session = Session::open(&gateway).await;
     session.command("true").finish().await;
     session.close().await;
-    let folder = disk.folder();
-    eventually("the exit", || kinds(&records(&folder, &[])).contains(&"exit").then_some(())).await;
+    let directory = disk.directory();
+    eventually("the exit", || kinds(&records(&directory, &[])).contains(&"exit").then_some(())).await;
     gateway.stop();
-    must_be_intact(&folder);
+    must_be_intact(&directory);
 }

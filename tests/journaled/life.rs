@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
-    folder, kinds, must_be_intact, record, records,
+    directory, kinds, must_be_intact, record, records,
     support::{
         Gateway, Options, Refusal, Session,
         api::{CloseSessionRequest, CreateSessionRequest, ListSessionsRequest},
@@ -23,7 +23,7 @@ fn of<'a>(records: &'a [Value], kind: &str) -> &'a Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_life_of_a_command_is_written_step_by_step_and_each_step_once() {
     let gateway = Gateway::start();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     in_session(&gateway, async |session| {
         // The second one finds its sandbox up.
         for _ in 0..2 {
@@ -31,9 +31,9 @@ async fn the_life_of_a_command_is_written_step_by_step_and_each_step_once() {
             terminal.wait().await;
             let id = terminal.info.id.clone();
             let is_exit = |record: &Value| record["kind"] == "exit" && record["terminal"] == *id;
-            record(&folder, "the exit", is_exit).await;
+            record(&directory, "the exit", is_exit).await;
             terminal.release().await;
-            let life = records(&folder, &["--terminal", &id]);
+            let life = records(&directory, &["--terminal", &id]);
             assert_eq!(kinds(&life), ["decision", "spawn", "started", "exit"]);
             for step in &life {
                 assert_eq!(step["session"], session.id.as_str());
@@ -58,7 +58,7 @@ async fn the_life_of_a_command_is_written_step_by_step_and_each_step_once() {
     })
     .await;
     gateway.stop();
-    let all = records(&folder, &[]);
+    let all = records(&directory, &[]);
     let first = &kinds(&all)[..4];
     assert_eq!(first, ["file_opened", "gateway_started", "policy_loaded", "session_opened"]);
     assert_eq!(kinds(&all)[all.len() - 2..], ["session_closed", "gateway_stopped"]);
@@ -69,13 +69,13 @@ async fn the_life_of_a_command_is_written_step_by_step_and_each_step_once() {
     );
     assert_eq!(of(&all, "session_closed")["cause"], "asked");
     assert_eq!(all.last().map(|record| &record["cause"]), Some(&"drained".into()));
-    must_be_intact(&folder);
+    must_be_intact(&directory);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_ends_a_command_is_written_before_its_end_with_who_asked() {
     let gateway = Gateway::shared();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     in_session(&gateway, async |session| {
         let terminal = session.idle(&session.marker()).create().await;
         terminal.until("ready").await;
@@ -84,7 +84,7 @@ async fn what_ends_a_command_is_written_before_its_end_with_who_asked() {
         terminal.wait().await;
         let id = terminal.info.id.clone();
         let life = eventually("the whole life", || {
-            let life = records(&folder, &["--terminal", &id]);
+            let life = records(&directory, &["--terminal", &id]);
             kinds(&life).contains(&"exit").then_some(life)
         })
         .await;
@@ -101,7 +101,7 @@ async fn what_ends_a_command_is_written_before_its_end_with_who_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_that_is_released_or_closed_with_its_session_ends_once_and_it_is_said_why() {
     let gateway = Gateway::shared();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     let session = &Session::open(&gateway).await;
     // Released while it runs; ended with its session.
     let released = session.idle(&session.marker()).create().await;
@@ -112,7 +112,7 @@ async fn a_command_that_is_released_or_closed_with_its_session_ends_once_and_it_
     session.close().await;
     for (id, cause, by) in [(&released.info.id, "release", true), (&left.info.id, "session_closed", false)] {
         let life = eventually("the whole life", || {
-            let life = records(&folder, &["--terminal", id]);
+            let life = records(&directory, &["--terminal", id]);
             kinds(&life).contains(&"exit").then_some(life)
         })
         .await;
@@ -140,7 +140,7 @@ fn judging() -> Arc<Gateway> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn refusals_are_written_with_their_rule_and_observing_rules_with_what_they_would_have_said() {
     let gateway = judging();
-    let folder = folder(&gateway);
+    let directory = directory(&gateway);
     in_session(&gateway, async |session| {
         session.sh("true; dd if=/dev/zero").refusal().await;
         session
@@ -159,18 +159,18 @@ async fn refusals_are_written_with_their_rule_and_observing_rules_with_what_they
     })
     .await;
     gateway.stop();
-    let denied = records(&folder, &["--rule", "no-dd", "--decision", "deny"]);
+    let denied = records(&directory, &["--rule", "no-dd", "--decision", "deny"]);
     assert_eq!(denied.len(), 1, "{denied:?}");
     let judged = denied[0]["judged"]["commands"].as_array().cloned().unwrap_or_default();
     assert!(judged.iter().any(|one| one.as_str().is_some_and(|one| one.starts_with("dd "))), "{judged:?}");
     assert!(denied[0]["reason"].as_str().is_some_and(|reason| reason.contains("not here")));
     assert!(denied[0]["terminal"].is_null());
-    let asked = records(&folder, &["--rule", "people", "--decision", "ask"]);
+    let asked = records(&directory, &["--rule", "people", "--decision", "ask"]);
     assert_eq!(asked.len(), 1);
-    let all = records(&folder, &[]);
+    let all = records(&directory, &[]);
     let variable = all.iter().find(|record| record["rule"] == "profile.workspace.environment.deny:LD_*");
     assert_eq!(variable.map(|record| &record["decision"]), Some(&"deny".into()));
-    let watched = records(&folder, &["--rule", "watcher"]);
+    let watched = records(&directory, &["--rule", "watcher"]);
     assert_eq!(watched.len(), 1);
     assert_eq!(watched[0]["decision"], "allow");
     assert_eq!(watched[0]["observed"], serde_json::json!([{ "rule": "watcher", "decision": "deny" }]));
@@ -179,22 +179,22 @@ async fn refusals_are_written_with_their_rule_and_observing_rules_with_what_they
     assert_eq!(failed["errno"], 2);
     let quota = of(&all, "quota_refused");
     assert_eq!((&quota["limit"], &quota["bound"]), (&"live_terminals_per_session".into(), &1.into()));
-    must_be_intact(&folder);
+    must_be_intact(&directory);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn policies_that_come_into_force_and_those_that_do_not_are_written() {
     let gateway = Gateway::start();
-    let folder = folder(&gateway);
-    let more = gateway.folder().join("policies/more.toml");
+    let directory = directory(&gateway);
+    let more = gateway.directory().join("policies/more.toml");
     fs::write(&more, "[[rule]]\nid='x'\ndecision='deny'\nargv=['dd']\n").expect("it can be written");
     gateway.signal(Signal::SIGHUP);
     let is_second = |record: &Value| record["kind"] == "policy_loaded" && record["generation"] == 2;
-    let loaded = record(&folder, "the second policy", is_second).await;
+    let loaded = record(&directory, "the second policy", is_second).await;
     assert_eq!(loaded["files"].as_array().map(Vec::len), Some(2));
     fs::write(&more, "nonsense").expect("it can be written");
     gateway.signal(Signal::SIGHUP);
-    let refused = record(&folder, "the refusal", |record| record["kind"] == "policy_refused").await;
+    let refused = record(&directory, "the refusal", |record| record["kind"] == "policy_refused").await;
     assert_eq!(refused["generation"], 2);
     assert!(refused["problem"].as_str().is_some_and(|problem| problem.contains("more.toml:1:")), "{refused}");
 }
@@ -206,14 +206,14 @@ async fn a_changed_byte_is_found_and_named() {
     session.command("true").finish().await;
     session.close().await;
     gateway.stop();
-    let folder = folder(&gateway);
-    let report = must_be_intact(&folder);
+    let directory = directory(&gateway);
+    let report = must_be_intact(&directory);
     assert!(report["records"].as_u64().is_some_and(|records| records >= 8), "{report:#}");
-    let file = folder.join("journal-00000000000000000001.jsonl");
+    let file = directory.join("journal-00000000000000000001.jsonl");
     let text = fs::read_to_string(&file).expect("the journal is ours");
     fs::write(&file, text.replacen("\"argv\":[\"true\"", "\"argv\":[\"TRUE\"", 1))
         .expect("it can be written");
-    let (status, report) = verified(&folder, &[]);
+    let (status, report) = verified(&directory, &[]);
     assert_eq!(status, Some(1));
     assert_eq!(report["faults"][0]["kind"], "changed", "{report:#}");
     let line = text.lines().position(|line| line.contains("\"argv\":[\"true\"")).map(|at| at as u64 + 1);
@@ -231,7 +231,7 @@ async fn a_session_beyond_the_cap_is_refused_and_that_is_written() {
         };
         let refused = session.caller.sessions.clone().create(request).await.expect_err("there is one");
         assert_eq!(Refusal::from(refused).meta("limit"), "sessions_per_principal");
-        let written = records(&folder(&gateway), &[]);
+        let written = records(&directory(&gateway), &[]);
         let written = written.iter().find(|record| record["kind"] == "quota_refused").expect("it is written");
         assert_eq!((&written["limit"], &written["bound"]), (&"sessions_per_principal".into(), &1.into()));
         assert_eq!(written["session"], Value::Null);
@@ -259,7 +259,7 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
             loop {
                 let list = session.caller.sessions.clone().list(ListSessionsRequest::default()).await;
                 let open = list.expect("sessions can be listed").into_inner().sessions.len();
-                let all = records(&folder(&gateway), &[]);
+                let all = records(&directory(&gateway), &[]);
                 let of = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count();
                 if of("session_opened") == of("session_closed") + open {
                     break;

@@ -22,42 +22,42 @@ use std::{
     process::{Command, Output},
 };
 
-use provost::journal::{Commands, Folder};
+use provost::journal::{CommandExpander, JournalDirectory};
 use serde_json::Value;
 use support::{Gateway, eventually};
 
 /// Where a gateway under test keeps its journal when nothing else is said.
-pub(crate) fn folder(gateway: &Gateway) -> PathBuf {
+pub(crate) fn directory(gateway: &Gateway) -> PathBuf {
     gateway.state.join("journal")
 }
 
-/// `provost audit` on a folder.
-pub(crate) fn audit(folder: &Path, arguments: &[&str]) -> Output {
+/// `provost audit` on a directory.
+pub(crate) fn audit(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_provost"))
         .args(["audit", "--journal"])
-        .arg(folder)
+        .arg(directory)
         .args(arguments)
         .output()
         .expect("provost can be started")
 }
 
 /// The records that `provost audit query` finds, without their envelopes and with their texts whole.
-pub(crate) fn records(folder: &Path, filter: &[&str]) -> Vec<Value> {
-    let output = audit(folder, &[&["query", "--json"], filter].concat());
+pub(crate) fn records(directory: &Path, filter: &[&str]) -> Vec<Value> {
+    let output = audit(directory, &[&["query", "--json"], filter].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("records are text");
-    let mut commands = Commands::of(&Folder::new(folder));
+    let mut commands = CommandExpander::from_directory(&JournalDirectory::new(directory));
     let record = |line: &str| {
         let mut line: Value = serde_json::from_str(line).expect("a line is JSON");
-        commands.whole(&mut line);
+        commands.expand(&mut line);
         line["record"].take()
     };
     text.lines().map(record).collect()
 }
 
 /// Waits for a record that fits.
-pub(crate) async fn record(folder: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
-    eventually(what, || records(folder, &[]).into_iter().find(|record| fits(record))).await
+pub(crate) async fn record(directory: &Path, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, || records(directory, &[]).into_iter().find(|record| fits(record))).await
 }
 
 /// The kinds of records, in their order.
@@ -66,16 +66,16 @@ pub(crate) fn kinds(records: &[Value]) -> Vec<&str> {
 }
 
 /// What `provost audit verify --json` says, and its status.
-pub(crate) fn verified(folder: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
-    let output = audit(folder, &[&["verify", "--json"], arguments].concat());
+pub(crate) fn verified(directory: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = audit(directory, &[&["verify", "--json"], arguments].concat());
     let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
     (output.status.code(), report)
 }
 
 /// Fails unless the journal is as it was written.
 #[track_caller]
-pub(crate) fn must_be_intact(folder: &Path) -> Value {
-    let (status, report) = verified(folder, &[]);
+pub(crate) fn must_be_intact(directory: &Path) -> Value {
+    let (status, report) = verified(directory, &[]);
     assert_eq!(status, Some(0), "{report:#}");
     report
 }

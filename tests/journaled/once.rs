@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    audit, folder, must_be_intact,
+    audit, directory, must_be_intact,
     support::{Gateway, Session},
 };
 
@@ -17,7 +17,7 @@ fn copies(journal: &std::path::Path, text: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_commands_text_is_written_once_whatever_becomes_of_it() {
     let gateway = Gateway::start();
-    let journal = folder(&gateway);
+    let journal = directory(&gateway);
     let session = Session::open(&gateway).await;
     session.command("true").args(["MARKER_plain"]).finish().await;
     session.command("true").args(["two words and MARKER_quoted", "$HOME"]).finish().await;

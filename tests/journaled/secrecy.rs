@@ -3,19 +3,19 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::{
-    folder, must_be_intact,
+    directory, must_be_intact,
     support::{EndOfInput, Gateway, Options, Session},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn no_value_no_input_no_output_and_no_secret_is_ever_in_the_journal() {
-    let root = tempfile::tempdir().expect("a folder");
+    let root = tempfile::tempdir().expect("a directory");
     let secret = root.path().join("token");
     fs::write(&secret, "s3cr3t-of-the-house\n").expect("a file");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
-    let more = format!("[journal]\nfolder = {:?}\n", root.path().join("journal").display().to_string());
+    let more = format!("[journal]\ndirectory = {:?}\n", root.path().join("journal").display().to_string());
     let gateway = Gateway::start_with(Options { config: Some(more), ..Options::default() });
-    let policy = gateway.folder().join("policies/default.toml");
+    let policy = gateway.directory().join("policies/default.toml");
     let text = fs::read_to_string(&policy).expect("the policy is there");
     let text = text.replacen("[profile.workspace]\n", "[profile.workspace]\nsecrets = ['TOKEN']\n", 1);
     let grant = format!("[secrets.TOKEN]\nfile = {:?}\n", secret.display().to_string());
@@ -48,5 +48,5 @@ async fn no_value_no_input_no_output_and_no_secret_is_ever_in_the_journal() {
     ] {
         assert!(!written.contains(never), "{never:?} is in the journal");
     }
-    assert!(!folder(&gateway).exists(), "the journal is where the configuration says, and nowhere else");
+    assert!(!directory(&gateway).exists(), "the journal is where the configuration says, and nowhere else");
 }

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    folder,
+    directory,
     support::{DEADLINE, Gateway, in_session},
 };
 
@@ -29,7 +29,7 @@ async fn a_follower_sees_each_record_that_it_asked_for_as_it_is_written() {
     in_session(&gateway, async |session| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["audit", "--journal"])
-            .arg(folder(&gateway))
+            .arg(directory(&gateway))
             .args(["tail", "--follow", "--json", "-n", "1", "--session", &session.id])
             .stdout(Stdio::piped())
             .spawn()

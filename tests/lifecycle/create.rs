@@ -93,7 +93,7 @@ async fn a_request_id_means_another_terminal_in_another_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_session_gives_the_working_folder_when_the_command_names_none() {
+async fn the_session_gives_the_working_directory_when_the_command_names_none() {
     let gateway = Gateway::shared();
     in_session(&gateway, async |session| {
         let done = session.command("pwd").finish().await;
@@ -102,7 +102,7 @@ async fn the_session_gives_the_working_folder_when_the_command_names_none() {
     .await;
     let session = Session::open_with(&gateway, gateway.caller().await, None, |request| {
         let inner = format!("{}/inner", request.roots[0]);
-        fs::create_dir(&inner).expect("a folder can be made");
+        fs::create_dir(&inner).expect("a directory can be made");
         request.cwd = inner;
     })
     .await;
@@ -112,10 +112,10 @@ async fn the_session_gives_the_working_folder_when_the_command_names_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_working_folder_inside_the_workspace_is_entered() {
+async fn a_working_directory_inside_the_workspace_is_entered() {
     in_session(&Gateway::shared(), async |session| {
         let deep = session.workspace.join("a/b c");
-        fs::create_dir_all(&deep).expect("folders can be made");
+        fs::create_dir_all(&deep).expect("directories can be made");
         let done = session.command("pwd").cwd(&deep).finish().await;
         assert_eq!(done.text().trim(), deep.display().to_string());
     })
@@ -123,7 +123,7 @@ async fn a_working_folder_inside_the_workspace_is_entered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_working_folder_that_is_not_plain_and_absolute_is_refused_with_its_field() {
+async fn a_working_directory_that_is_not_plain_and_absolute_is_refused_with_its_field() {
     in_session(&Gateway::shared(), async |session| {
         let up = format!("{}/..", session.workspace.display());
         for cwd in [".", "sub", "~", "../x", "a\0b", "/proc/../etc", &up] {
@@ -134,14 +134,14 @@ async fn a_working_folder_that_is_not_plain_and_absolute_is_refused_with_its_fie
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_working_folder_outside_of_the_roots_is_denied_by_a_rule() {
+async fn a_working_directory_outside_of_the_roots_is_denied_by_a_rule() {
     let gateway = Gateway::shared();
     in_session(&gateway, async |session| {
         let workspace = session.workspace.display().to_string();
         std::os::unix::fs::symlink("/etc", session.workspace.join("way-out")).expect("a link can be made");
         std::os::unix::fs::symlink("..", session.workspace.join("up")).expect("a link can be made");
         // The neighbour whose name begins with the same letters.
-        fs::create_dir(format!("{workspace}x")).expect("a folder can be made");
+        fs::create_dir(format!("{workspace}x")).expect("a directory can be made");
         for cwd in [
             "/".to_owned(),
             "/etc".to_owned(),
@@ -160,7 +160,7 @@ async fn a_working_folder_outside_of_the_roots_is_denied_by_a_rule() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn magic_links_are_no_working_folders() {
+async fn magic_links_are_no_working_directories() {
     in_session(&Gateway::shared(), async |session| {
         for cwd in ["/proc/self/fd/0", "/proc/self/fd/3", "/proc/self/cwd", "/proc/self/root", "/proc/1/root"]
         {

@@ -257,16 +257,16 @@ async fn one_request_id_opens_one_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_session_needs_a_root_that_is_an_absolute_existing_folder() {
+async fn a_session_needs_a_root_that_is_an_absolute_existing_directory() {
     let gateway = Gateway::shared();
     let caller = gateway.caller().await;
-    let file = gateway.folder().join("host-marker").display().to_string();
+    let file = gateway.directory().join("host-marker").display().to_string();
     for roots in [vec![], vec![String::new()], vec!["relative".to_owned()], vec!["/x\0y".to_owned()]] {
         let request = CreateSessionRequest { roots: roots.clone(), ..CreateSessionRequest::default() };
         let status = caller.sessions.clone().create(request).await.expect_err("it is refused");
         Refusal::from(status).must_name_the_field("roots");
     }
-    for root in ["/no/such/folder".to_owned(), file] {
+    for root in ["/no/such/directory".to_owned(), file] {
         let request = CreateSessionRequest { roots: vec![root.clone()], ..CreateSessionRequest::default() };
         let status = caller.sessions.clone().create(request).await.expect_err("it is refused");
         let refusal = Refusal::from(status);
@@ -283,15 +283,17 @@ async fn a_root_gives_a_principal_no_more_than_it_has_on_the_host() {
         return skip("another principal can only be had as root");
     }
     let gateway = Gateway::shared();
-    // A folder of root's with a secret in it, open to look at, closed to write.
-    let folder = crate::support::new_workspace(&gateway, None);
-    let secret = folder.join("secret");
+    // A directory of root's with a secret in it, open to look at, closed to write.
+    let directory = crate::support::new_workspace(&gateway, None);
+    let secret = directory.join("secret");
     std::fs::write(&secret, "root's own").expect("a file can be written");
     std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .expect("it is ours");
     let caller = gateway.caller_as(54321).await;
-    let request =
-        CreateSessionRequest { roots: vec![folder.display().to_string()], ..CreateSessionRequest::default() };
+    let request = CreateSessionRequest {
+        roots: vec![directory.display().to_string()],
+        ..CreateSessionRequest::default()
+    };
     match caller.sessions.clone().create(request).await {
         Err(status) => {
             assert!(matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument), "{status:?}")
@@ -323,5 +325,5 @@ async fn a_root_gives_a_principal_no_more_than_it_has_on_the_host() {
         }
     }
     assert_eq!(std::fs::read_to_string(&secret).expect("the secret is there"), "root's own");
-    assert!(!folder.join("written").exists(), "another user's folder was written to");
+    assert!(!directory.join("written").exists(), "another user's directory was written to");
 }

@@ -43,7 +43,7 @@ async fn a_program_that_is_not_there_is_command_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_bare_name_is_never_looked_for_in_the_working_folder() {
+async fn a_bare_name_is_never_looked_for_in_the_working_directory() {
     in_session(&Gateway::shared(), async |session| {
         file(&session.workspace.join("mine"), "#!/bin/sh\necho mine\n", 0o755);
         must_be(&session.command("mine").refusal().await, Code::FailedPrecondition, "COMMAND_NOT_FOUND");
@@ -66,7 +66,7 @@ async fn a_file_without_the_execute_bit_is_not_executable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_folder_is_not_executable() {
+async fn a_directory_is_not_executable() {
     in_session(&Gateway::shared(), async |session| {
         let refusal = session.command(&session.workspace.display().to_string()).refusal().await;
         must_be(&refusal, Code::FailedPrecondition, "NOT_EXECUTABLE");
@@ -87,12 +87,12 @@ async fn a_file_that_no_loader_knows_is_not_executable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_program_behind_a_closed_folder_is_permission_denied() {
+async fn a_program_behind_a_closed_directory_is_permission_denied() {
     in_session(&Gateway::shared(), async |session| {
         let closed = session.workspace.join("closed");
-        fs::create_dir(&closed).expect("a folder can be made");
+        fs::create_dir(&closed).expect("a directory can be made");
         file(&closed.join("program"), "#!/bin/sh\necho no\n", 0o755);
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).expect("the folder is ours");
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).expect("the directory is ours");
         let refusal = session.command(&closed.join("program").display().to_string()).refusal().await;
         must_be(&refusal, Code::FailedPrecondition, "PERMISSION_DENIED");
         must_name_the_stage(&refusal, 13);
@@ -114,7 +114,7 @@ async fn a_script_whose_interpreter_is_missing_is_bad_interpreter() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_working_folder_that_is_gone_is_cwd_gone() {
+async fn a_working_directory_that_is_gone_is_cwd_gone() {
     in_session(&Gateway::shared(), async |session| {
         let refusal = session.command("pwd").cwd(session.workspace.join("gone")).refusal().await;
         must_be(&refusal, Code::FailedPrecondition, "CWD_GONE");
@@ -123,11 +123,11 @@ async fn a_working_folder_that_is_gone_is_cwd_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_working_folder_that_is_a_file_is_cwd_not_a_folder() {
+async fn a_working_directory_that_is_a_file_is_cwd_not_a_directory() {
     in_session(&Gateway::shared(), async |session| {
         file(&session.workspace.join("file"), "", 0o644);
         let refusal = session.command("pwd").cwd(session.workspace.join("file")).refusal().await;
-        must_be(&refusal, Code::FailedPrecondition, "CWD_NOT_A_FOLDER");
+        must_be(&refusal, Code::FailedPrecondition, "CWD_NOT_A_DIRECTORY");
     })
     .await;
 }

@@ -88,7 +88,7 @@ async fn a_policy_that_does_not_load_is_seen_and_one_that_does_mends_it() {
     let (gateway, at) = gateway(Options::default()).await;
     let good = scrape(at).await;
     assert_eq!((good.of("provost_policy_generation"), good.of("provost_policy_refused")), (1.0, 0.0));
-    let file = gateway.folder().join("policies/more.toml");
+    let file = gateway.directory().join("policies/more.toml");
     // Written beside and renamed: a reload never sees half a file.
     let put = |rules: &str| {
         fs::write(file.with_extension("new"), rules).expect("a policy can be written");
@@ -230,8 +230,8 @@ async fn nothing_that_a_caller_says_is_in_a_name_or_a_label() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn metrics_may_be_at_a_socket_of_its_users_own() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let socket = folder.path().join("metrics.sock");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("metrics.sock");
     let config = Some(format!("[metrics]\nlisten = \"unix:{}\"\n", socket.display()));
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     let mode = fs::metadata(&socket).expect("it is there").permissions().mode();

@@ -9,7 +9,7 @@ use crate::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_full_disk_is_seen_and_that_it_has_room_again() {
     let Some(disk) = SmallDisk::mount() else { return };
-    let gateway = journaling_in(&disk.folder(), "[metrics]\nlisten = \"127.0.0.1:0\"");
+    let gateway = journaling_in(&disk.directory(), "[metrics]\nlisten = \"127.0.0.1:0\"");
     let at = address(&gateway).await;
     in_session(&gateway, async |session| {
         session.command("true").finish().await;

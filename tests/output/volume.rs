@@ -8,7 +8,7 @@ use crate::support::{
     code, in_session, within,
 };
 
-/// A gibibyte in `--release`-like patience; less with unoptimised code, where gRPC is what is slow.
+/// A gibibyte in `--release`-like time_limit; less with unoptimised code, where gRPC is what is slow.
 const GIBIBYTE: u64 = 1 << 30;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

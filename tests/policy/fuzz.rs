@@ -12,14 +12,16 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 use provost::{
-    gateway::policies,
+    gateway::policy_directory,
     policy::{
         PolicySet,
         command::{
-            program::Nominal,
-            rule::{Circumstances, Decision, Rule, RuleSource},
-            shell::{self, Dialect, LONGEST_LINE, Line, MOST_COMMANDS, Named, OpaqueReason, Place, Word},
-            verdict::{Bench, Form, Lookup, Setting, judge},
+            program::NominalResolver,
+            rule::{Decision, RequestContext, Rule, RuleSource},
+            shell::{
+                self, Dialect, LineCwd, MAX_COMMANDS, MAX_LINE_BYTES, Named, OpaqueReason, ParsedLine, Word,
+            },
+            verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
         },
         suite::Suite,
     },
@@ -81,10 +83,10 @@ fn no_policy_or_test_file_makes_its_reader_panic_and_rules_are_printed_as_they_a
 /// What is expected of every line by itself.
 fn check_line(line: &str, dialect: Dialect) {
     let parsed = shell::parse(line, dialect);
-    assert!(parsed.commands.len() <= MOST_COMMANDS);
+    assert!(parsed.commands.len() <= MAX_COMMANDS);
     assert!(parsed.opaque.iter().all(|opaque| line.is_char_boundary(opaque.at)), "{:?}", parsed.opaque);
     assert!(parsed.loops.iter().all(|commands| commands.end <= parsed.commands.len()));
-    if !parsed.opaque.is_empty() || line.len() > LONGEST_LINE / 4 {
+    if !parsed.opaque.is_empty() || line.len() > MAX_LINE_BYTES / 4 {
         return;
     }
     // `}<(x)` behind an assignment is a word; by itself it begins with one of the grammar, and no quotes can change that.
@@ -107,9 +109,9 @@ fn check_line(line: &str, dialect: Dialect) {
 /// One line behind another is what both are: nothing of the second is hidden by the first.
 fn check_together(first: &str, second: &str, dialect: Dialect, policy: &PolicySet) {
     let (a, b) = (shell::parse(first, dialect), shell::parse(second, dialect));
-    let limit = LONGEST_LINE / 4;
+    let limit = MAX_LINE_BYTES / 4;
     // What holds something that no line may hold is read in part only.
-    let is_whole = |line: &Line| line.opaque.iter().all(|o| o.reason != OpaqueReason::ControlCharacter);
+    let is_whole = |line: &ParsedLine| line.opaque.iter().all(|o| o.reason != OpaqueReason::ControlCharacter);
     if !is_whole(&b) || (dialect == Dialect::Zsh && second.contains('(')) {
         return;
     }
@@ -119,26 +121,27 @@ fn check_together(first: &str, second: &str, dialect: Dialect, policy: &PolicySe
     }
     let both = format!("{first}\n{second}");
     let together = shell::parse(&both, dialect);
-    let words = |line: &Line| {
+    let words = |line: &ParsedLine| {
         line.commands.iter().map(|c| (c.words.clone(), c.assignments.clone())).collect::<Vec<_>>()
     };
     let expected: Vec<_> = words(&a).into_iter().chain(words(&b)).collect();
     // What one shell alone noted about the second is noted about both.
     assert_eq!(words(&together), expected, "{both:?}");
     // And a value that the first leaves to chance may be an expression in the second.
-    let may_be_expression = |line: &Line| {
+    let may_be_expression = |line: &ParsedLine| {
         !b.evaluated.is_empty() && line.opaque.iter().all(|o| o.reason == OpaqueReason::Assignment)
     };
     let is_hidden_alike = together.opaque.is_empty() == b.opaque.is_empty();
     assert!(is_hidden_alike || (b.opaque.is_empty() && may_be_expression(&together)), "{both:?}");
-    let is_plain = |line: &Line| {
-        line.commands.iter().all(|c| c.of_function == Named::Program && c.place == Place::Start)
+    let is_plain = |line: &ParsedLine| {
+        line.commands.iter().all(|c| c.of_function == Named::Program && c.place == LineCwd::Start)
     };
     if is_plain(&a) && is_plain(&together) {
         let decide = |line: &str| verdict(line, dialect, policy.rules());
         let (one, two, all) = (decide(first), decide(second), decide(&both));
         // A line with nothing to run is denied only as long as nothing else is there.
-        let runs = |line: &Line| line.commands.iter().any(|c| !c.words.is_empty()) || !line.opaque.is_empty();
+        let runs =
+            |line: &ParsedLine| line.commands.iter().any(|c| !c.words.is_empty()) || !line.opaque.is_empty();
         // What a here-document says is known only where nothing beside it might make `cat` another program.
         let least = |line: &str, alone: Decision| match line.contains("cat") && line.contains("<<") {
             true => alone.min(Decision::Ask),
@@ -180,17 +183,17 @@ fn check_printed(text: &str) {
 
 /// What rules say of a line.
 pub(crate) fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision {
-    let circumstances = Circumstances { cwd: "/workspace".into(), ..Circumstances::default() };
-    judge(
-        Form::Line(line, dialect),
-        Bench {
+    let circumstances = RequestContext { cwd: "/workspace".into(), ..RequestContext::default() };
+    evaluate_rules(
+        CommandInput::ShellLine(line, dialect),
+        EvalContext {
             rules,
-            programs: &Nominal,
-            circumstances: &circumstances,
+            resolver: &NominalResolver,
+            request: &circumstances,
             lookup: Lookup::Trusted,
-            setting: &|name, _| match name.starts_with("LD_") {
-                true => Setting::Denied,
-                false => Setting::Free,
+            assignment_verdict: &|name, _| match name.starts_with("LD_") {
+                true => AssignmentVerdict::Denied,
+                false => AssignmentVerdict::Allowed,
             },
         },
     )
@@ -273,11 +276,11 @@ fn seeds_of_lines() -> Vec<String> {
 
 fn seeds_of_files() -> Vec<String> {
     let mut seeds = vec![RULES.to_owned(), shipped::read("policies/default.toml")];
-    let folder = fs::read_dir(shipped::at("policies/examples")).expect("the examples are there");
+    let directory = fs::read_dir(shipped::at("policies/examples")).expect("the examples are there");
     let head = "default_profile = 'build'\n[profile.build]\n[profile.workspace]\n";
-    for entry in folder {
-        let text =
-            fs::read_to_string(entry.expect("a folder can be read").path()).expect("an example can be read");
+    for entry in directory {
+        let text = fs::read_to_string(entry.expect("a directory can be read").path())
+            .expect("an example can be read");
         // Single rules are what a mutation can still turn into a policy.
         let rules = text.split("[[rule]]").skip(1).map(|rule| format!("{head}[[rule]]{rule}"));
         seeds.extend(rules);
@@ -290,20 +293,20 @@ fn seeds_of_files() -> Vec<String> {
 
 #[test]
 fn a_rules_file_of_arbitrary_bytes_is_refused_and_not_read_in_part() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let directory = tempfile::tempdir().expect("a directory");
     let rule = b"default_profile = 'a'\n[profile.a]\n";
     for bytes in [&b"\xff\xfe\x00"[..], b"# \xc3\x28\n", b"\0\0\0\0", b"\xef\xbb\xbf\xef\xbb\xbf"] {
         let text = [&rule[..], bytes].concat();
-        fs::write(folder.path().join("p.toml"), &text).expect("a file can be written");
-        assert!(policies::read(folder.path()).is_err(), "{bytes:?}");
+        fs::write(directory.path().join("p.toml"), &text).expect("a file can be written");
+        assert!(policy_directory::read(directory.path()).is_err(), "{bytes:?}");
     }
-    fs::write(folder.path().join("p.toml"), rule).expect("a file can be written");
-    assert!(policies::read(folder.path()).is_ok());
+    fs::write(directory.path().join("p.toml"), rule).expect("a file can be written");
+    assert!(policy_directory::read(directory.path()).is_ok());
 }
 
 #[test]
 fn the_time_for_a_line_grows_with_its_length_and_no_faster() {
-    let long = |part: &str| part.repeat(LONGEST_LINE / part.len());
+    let long = |part: &str| part.repeat(MAX_LINE_BYTES / part.len());
     for part in [
         "$(",
         "${x:-",
@@ -369,7 +372,7 @@ fn the_time_for_a_line_grows_with_its_length_and_no_faster() {
         (": ", "${x[y]} "),
         ("PAGER=", "PAGER=x "),
     ] {
-        let line = format!("{before}{}", part.repeat((LONGEST_LINE - before.len()) / part.len()));
+        let line = format!("{before}{}", part.repeat((MAX_LINE_BYTES - before.len()) / part.len()));
         must_be_quick(part, || {
             let _ = verdict(&line, Dialect::Bash, rules.rules());
         });

@@ -27,9 +27,10 @@ reason = "a person must say yes"
 
 fn add_rules(gateway: &Gateway, rules: &str) {
     // Written beside and renamed: a reload never sees half a file.
-    let folder = gateway.folder().join("policies");
-    fs::write(folder.join("rules.new"), rules).expect("a policy can be written");
-    fs::rename(folder.join("rules.new"), folder.join("rules.toml")).expect("a policy can be put in place");
+    let directory = gateway.directory().join("policies");
+    fs::write(directory.join("rules.new"), rules).expect("a policy can be written");
+    fs::rename(directory.join("rules.new"), directory.join("rules.toml"))
+        .expect("a policy can be put in place");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -134,7 +135,7 @@ async fn a_rule_that_names_a_profile_runs_the_program_that_this_profile_finds() 
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
         let tools = session.workspace.join("tools");
-        fs::create_dir(&tools).expect("a folder can be made");
+        fs::create_dir(&tools).expect("a directory can be made");
         fs::write(tools.join("id"), "#!/bin/sh\necho the tool of the profile\n").expect("it can be written");
         fs::set_permissions(tools.join("id"), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let before = session.command("id").finish().await;

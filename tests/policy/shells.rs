@@ -1,7 +1,7 @@
 //! The judge's reading of a line, held against what bash and dash really run.
 //!
 //! Lines are made by a seeded generator out of parts that are known to be hard. Each is run by a real shell in
-//! an empty folder with nothing on its path but recorders; whatever was run must be among what the parser saw,
+//! an empty directory with nothing on its path but recorders; whatever was run must be among what the parser saw,
 //! unless that said that there was something that it could not see, or the judge would not have let it pass.
 
 use std::{
@@ -16,7 +16,7 @@ use provost::policy::{
     PolicySet,
     command::{
         rule::Decision,
-        shell::{self, Dialect, Line, Word},
+        shell::{self, Dialect, ParsedLine, Word},
     },
 };
 
@@ -276,16 +276,16 @@ const PARTS: &[&str] = &[
 ];
 
 /// The argument vectors that one run of a shell started, in order.
-fn run(shell: &str, arguments: &[&str], line: &str, folder: &Path, number: usize) -> Vec<Vec<String>> {
-    // What an earlier line left in the background goes on in the folder and writes to the log of that line.
-    let log = folder.join(format!("log{number}"));
-    let work = folder.join(format!("work{number}"));
-    fs::create_dir(&work).expect("a folder can be made");
+fn run(shell: &str, arguments: &[&str], line: &str, directory: &Path, number: usize) -> Vec<Vec<String>> {
+    // What an earlier line left in the background goes on in the directory and writes to the log of that line.
+    let log = directory.join(format!("log{number}"));
+    let work = directory.join(format!("work{number}"));
+    fs::create_dir(&work).expect("a directory can be made");
     let mut child = Command::new(shell)
         .args(arguments)
         .args(["-c", line])
         .env_clear()
-        .env("PATH", folder.join("bin"))
+        .env("PATH", directory.join("bin"))
         .env("LOG", &log)
         .env("LC_ALL", "C.UTF-8")
         .current_dir(&work)
@@ -312,7 +312,7 @@ fn run(shell: &str, arguments: &[&str], line: &str, folder: &Path, number: usize
 }
 
 /// Whether the judge saw this argument vector, where a word that it could not know stands for any words.
-fn saw(line: &Line, argv: &[String]) -> bool {
+fn saw(line: &ParsedLine, argv: &[String]) -> bool {
     line.commands.iter().any(|command| {
         // What builtins and wrappers run is unwrapped by the judge, not by the parser.
         let texts: Vec<&str> = command.words.iter().filter_map(Word::literal).collect();
@@ -373,9 +373,9 @@ fn covers(words: &[Word], argv: &[String]) -> bool {
     }
 }
 
-fn make_recorders(folder: &Path) {
-    let bin = folder.join("bin");
-    fs::create_dir(&bin).expect("a folder can be made");
+fn make_recorders(directory: &Path) {
+    let bin = directory.join("bin");
+    fs::create_dir(&bin).expect("a directory can be made");
     // One write, so that two at a time do not mix.
     let recorder = "#!/bin/bash\nt=${0##*/}; for a in \"$@\"; do t+=$'\\x02'$a; done\nprintf '%s\\x01\\n' \"$t\" >> \"$LOG\"\n";
     for name in ["aa", "bb", "cc", "x", "a#b", "aabb", "aaa", "[[", "aa\u{a0}bb"] {
@@ -424,8 +424,8 @@ fn whatever_a_shell_runs_of_a_line_the_judge_has_seen() {
     let argv = ["aa", "x*"].map(str::to_owned);
     assert!(passes_a_denial("aa 'x'; bb", Dialect::Posix, &argv));
     assert!(!passes_a_denial("bb; aa 'x*'", Dialect::Posix, &argv));
-    let folder = tempfile::tempdir().expect("a folder");
-    make_recorders(folder.path());
+    let directory = tempfile::tempdir().expect("a directory");
+    make_recorders(directory.path());
     let rounds = number("PROVOST_SHELL_ROUNDS", 250);
     let mut dice = Dice(number("PROVOST_SHELL_SEED", 0x5eed));
     let (mut ran, mut readings) = (0, 0);
@@ -441,7 +441,7 @@ fn whatever_a_shell_runs_of_a_line_the_judge_has_seen() {
                 continue;
             }
             readings += whole.len();
-            let argvs = run(program, arguments, &line, folder.path(), readings);
+            let argvs = run(program, arguments, &line, directory.path(), readings);
             ran += argvs.len();
             for (dialect, parsed) in &whole {
                 let is_missed =

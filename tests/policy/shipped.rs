@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use provost::{
-    gateway::policies,
+    gateway::policy_directory,
     policy::{
         PolicySet,
         suite::{Corpus, Suite},
@@ -19,7 +19,7 @@ pub fn read(path: &str) -> String {
 }
 
 fn examples() -> PolicySet {
-    policies::read(&at("policies/examples")).unwrap_or_else(|error| panic!("{error}"))
+    policy_directory::read(&at("policies/examples")).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn no_known_way_round_gets_round_the_examples_and_no_mention_is_taken_for_the_de
     let findings = Corpus::compiled_in().run(&examples());
     assert_eq!(findings.bypasses, []);
     assert_eq!(findings.mistaken, []);
-    assert!(findings.judged >= 10_000, "{}", findings.judged);
+    assert!(findings.evaluated >= 10_000, "{}", findings.evaluated);
 }
 
 #[test]

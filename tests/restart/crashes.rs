@@ -217,8 +217,8 @@ async fn must_be_the_one(
     terminal.release().await;
 }
 
-fn entries(folder: &Path) -> usize {
-    std::fs::read_dir(folder).map_or(0, |entries| entries.count())
+fn entries(directory: &Path) -> usize {
+    std::fs::read_dir(directory).map_or(0, |entries| entries.count())
 }
 
 /// Longer than a sandbox waits for its first gateway, with room for a busy host.

@@ -123,8 +123,8 @@ async fn a_sandbox_whose_record_is_damaged_is_left_alone_and_can_be_reaped() {
         let terminal = session.idle(&marker).create().await;
         terminal.until("ready").await;
         gateway.crash();
-        let folder = sandboxes(&gateway).pop().expect("there is one");
-        ruin(&folder.join("record"));
+        let directory = sandboxes(&gateway).pop().expect("there is one");
+        ruin(&directory.join("record"));
         gateway.start_again();
         session.go_on(&gateway.caller().await);
         let refusal = terminal.over(&session.caller).get().await.unwrap_err();
@@ -132,10 +132,10 @@ async fn a_sandbox_whose_record_is_damaged_is_left_alone_and_can_be_reaped() {
         assert_eq!(Process::all_marked(&marker).len(), 1, "{damage}: it is not killed");
         // The session goes on with a new sandbox.
         assert_eq!(code(&session.command("true").finish().await.outcome), 0);
-        let id = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let id = directory.file_name().unwrap().to_string_lossy().into_owned();
         let (done, said) = provost(&gateway, &["reap", &id]);
         assert!(done, "{damage}: {said}");
-        assert!(Process::all_marked(&marker).is_empty() && !folder.exists(), "{damage}");
+        assert!(Process::all_marked(&marker).is_empty() && !directory.exists(), "{damage}");
         let (done, said) = provost(&gateway, &["reap", &id]);
         assert!(!done && said.contains(&id), "what is not listed is not touched: {said}");
         session.close().await;
@@ -194,8 +194,8 @@ async fn a_sandbox_whose_socket_was_taken_away_is_left_alone_and_can_be_reaped()
         skip("without a cgroup nobody can tell that it lives");
         return gateway.group.destroy();
     }
-    let folder = sandboxes(&gateway).pop().expect("there is one");
-    fs::remove_file(folder.join("control.sock")).unwrap();
+    let directory = sandboxes(&gateway).pop().expect("there is one");
+    fs::remove_file(directory.join("control.sock")).unwrap();
     gateway.start_again();
     session.go_on(&gateway.caller().await);
     assert_eq!(terminal.over(&session.caller).get().await.unwrap_err().code, Code::NotFound);
@@ -226,8 +226,8 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     if !is_root() {
         return skip("a small file system is mounted");
     }
-    let journal = tempfile::tempdir().expect("a folder can be made");
-    let config = Some(format!("[journal]\nfolder = {:?}\n", journal.path()));
+    let journal = tempfile::tempdir().expect("a directory can be made");
+    let config = Some(format!("[journal]\ndirectory = {:?}\n", journal.path()));
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     gateway.crash();
     let mounted = Command::new("mount")

@@ -253,7 +253,7 @@ async fn a_damaged_roll_is_put_aside_and_said_and_nothing_else_is_lost() {
             assert_eq!(said.contains(&format!("{}.damaged", session.id)), damage < 3, "{damage}: {said}");
             gateway.crash();
         }
-        // Written anew from what the supervisor said, it is as good as the first one.
+        // Written again from what the supervisor said, it is as good as the first one.
         kill_sandboxes(&gateway).await;
         gateway.start_again();
         session.go_on(&gateway.caller().await);

@@ -155,7 +155,7 @@ async fn limits_go_on_where_they_were_however_often_the_gateway_dies() {
     };
     let timed = silent(|request| request.time_limit = limited(5)).await;
     let idle = silent(|request| request.idle_limit = limited(5)).await;
-    // Begun anew by every gateway, they would never be over: none of these gateways lives for long.
+    // Begun again by every gateway, they would never be over: none of these gateways lives for long.
     within("the ends", async {
         loop {
             gateway.crash();

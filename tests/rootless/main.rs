@@ -51,7 +51,7 @@ fn every_namespace_is_the_sandboxs_own() {
 #[test]
 fn files_of_the_host_are_absent() {
     let Some(user) = User::find() else { return };
-    let secret = user.folder().join("secret");
+    let secret = user.directory().join("secret");
     fs::write(&secret, "secret").unwrap();
     let read = ["cat", secret.to_str().unwrap()];
     assert_eq!(text(&user.outside(&read).stdout), "secret", "outside it can be read");
@@ -62,9 +62,9 @@ fn files_of_the_host_are_absent() {
 #[test]
 fn what_is_written_in_the_workspace_belongs_to_the_user() {
     let Some(user) = User::find() else { return };
-    let output = user.run(&["sh", "-c", "echo x > made && mkdir folder && echo y > folder/deep"]);
+    let output = user.run(&["sh", "-c", "echo x > made && mkdir directory && echo y > directory/deep"]);
     assert!(output.status.success(), "{}", shown(&output));
-    for name in ["made", "folder", "folder/deep"] {
+    for name in ["made", "directory", "directory/deep"] {
         assert_eq!(user.work().join(name).metadata().unwrap().uid(), user.id, "{name}");
     }
     let output = user.run(&["sh", "-c", "echo x > /etc/made || echo x > /usr/made"]);
@@ -98,10 +98,10 @@ fn the_whole_tree_ends_with_the_command() {
 }
 
 #[test]
-fn a_runtime_folder_that_somebody_else_made_is_not_used() {
+fn a_runtime_directory_that_somebody_else_made_is_not_used() {
     let Some(user) = User::find() else { return };
     if user.id != NOBODYS_ID {
-        println!("SKIPPED: only root can make another user's folder");
+        println!("SKIPPED: only root can make another user's directory");
         return;
     }
     let trap = std::path::PathBuf::from(format!("/tmp/provost-{NOBODYS_ID}"));

@@ -12,10 +12,10 @@ use tempfile::TempDir;
 /// An id above those of people and services, and below the ranges that containers get.
 pub(crate) const NOBODYS_ID: u32 = 59_999;
 
-/// The user, and a folder that goes away with it.
+/// The user, and a directory that goes away with it.
 pub(crate) struct User {
     pub(crate) id: u32,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl User {
@@ -28,16 +28,16 @@ impl User {
     pub(crate) fn find_as(id: u32) -> Option<Self> {
         let mine = nix::unistd::geteuid();
         let id = if mine.is_root() { id } else { mine.as_raw() };
-        let user = Self { id, folder: tempfile::tempdir().expect("a folder can be made") };
-        fs::set_permissions(user.folder(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let user = Self { id, directory: tempfile::tempdir().expect("a directory can be made") };
+        fs::set_permissions(user.directory(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(user.provost()).status();
         assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
-        for folder in [user.work(), user.runtime(), user.kept()] {
-            fs::create_dir(&folder).expect("a folder can be made");
-            fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("it is ours");
+        for directory in [user.work(), user.runtime(), user.kept()] {
+            fs::create_dir(&directory).expect("a directory can be made");
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("it is ours");
             if mine.is_root() {
-                std::os::unix::fs::chown(&folder, Some(id), Some(id)).expect("root may");
+                std::os::unix::fs::chown(&directory, Some(id), Some(id)).expect("root may");
             }
         }
         if user.outside(&["unshare", "--user", "true"]).status.success() {
@@ -48,25 +48,25 @@ impl User {
         None
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     pub(crate) fn work(&self) -> PathBuf {
-        self.folder().join("work")
+        self.directory().join("work")
     }
 
     pub(crate) fn provost(&self) -> PathBuf {
-        self.folder().join("provost")
+        self.directory().join("provost")
     }
 
     /// A directory of the user's that is no workspace.
     pub(crate) fn kept(&self) -> PathBuf {
-        self.folder().join("kept")
+        self.directory().join("kept")
     }
 
     fn runtime(&self) -> PathBuf {
-        self.folder().join("runtime")
+        self.directory().join("runtime")
     }
 
     /// `provost run -- COMMAND` in the workspace.
@@ -81,7 +81,7 @@ impl User {
     pub(crate) fn outside(&self, command: &[&str]) -> Output {
         let mut ready = Command::new(command[0]);
         ready.args(&command[1..]).current_dir(self.work()).stdin(Stdio::null()).env_clear();
-        ready.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.folder());
+        ready.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.directory());
         ready.env("XDG_RUNTIME_DIR", self.runtime());
         if nix::unistd::geteuid().is_root() {
             // The standard library also gives up root's groups then.

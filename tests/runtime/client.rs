@@ -16,21 +16,21 @@ use provost::{
     },
     sys::{
         fdpass::{FrameReceiver, ReceiveError, send},
-        ring::Reader,
+        ring::RingReader,
     },
     wire::encode,
 };
 
 /// No event of these tests takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The group below each folder that the supervisor itself lives in.
+/// The group below each directory that the supervisor itself lives in.
 pub const SEAT: &str = "supervisor";
 
 /// A supervisor of its own, with control groups below this process's.
 pub struct Supervisor {
     process: Child,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     pub groups: Vec<PathBuf>,
     socket: PathBuf,
 }
@@ -55,14 +55,14 @@ pub enum WithoutGateway {
 
 impl Supervisor {
     pub fn start(groups: Groups, without: WithoutGateway) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("control.sock");
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
         let name = format!(
             "test-of-provost-runtime-{}-{:x}",
             std::process::id(),
             Instant::now().elapsed().subsec_nanos()
         );
-        let name = format!("{name}-{}", folder.path().file_name().unwrap().to_string_lossy());
+        let name = format!("{name}-{}", directory.path().file_name().unwrap().to_string_lossy());
         let mut made = Vec::new();
         let mut command = Command::new("unshare");
         if groups == Groups::None {
@@ -86,7 +86,7 @@ impl Supervisor {
             "this host has no control groups that can be written"
         );
         let process = command.stdin(Stdio::null()).spawn().unwrap();
-        Self { process, _folder: folder, groups: made, socket }
+        Self { process, _directory: directory, groups: made, socket }
     }
 
     pub fn connect(&self) -> Client {
@@ -95,7 +95,7 @@ impl Supervisor {
 
     /// A connection on which nothing is said yet.
     pub fn dial(&self) -> Client {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             match UnixStream::connect(&self.socket) {
                 Ok(socket) => return Client::over(socket),
@@ -127,10 +127,10 @@ impl Supervisor {
 
     /// Leaves that exist now, in all hierarchies.
     pub fn leaves(&self) -> usize {
-        let folders = self.groups.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
+        let directories = self.groups.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
         let is_leaf =
             |entry: &std::fs::DirEntry| entry.file_type().unwrap().is_dir() && entry.file_name() != SEAT;
-        folders.filter(|entry| is_leaf(entry.as_ref().unwrap())).count()
+        directories.filter(|entry| is_leaf(entry.as_ref().unwrap())).count()
     }
 }
 
@@ -146,7 +146,7 @@ impl Drop for Supervisor {
         let _ = self.process.kill();
         let _ = self.process.wait();
         for group in self.groups.iter().rev() {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             for leaf in std::fs::read_dir(group).into_iter().flatten().flatten() {
                 while leaf.path().is_dir()
                     && std::fs::remove_dir(leaf.path()).is_err()
@@ -160,7 +160,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// (kind, controllers, this process's own group's folder) for each hierarchy of use.
+/// (kind, controllers, this process's own group's directory) for each hierarchy of use.
 fn own_groups() -> Vec<(&'static str, String, PathBuf)> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let mut found = Vec::new();
@@ -199,12 +199,12 @@ pub struct Client {
 pub struct Held {
     pub id: String,
     pub started: Started,
-    pub rings: Vec<Reader>,
+    pub rings: Vec<RingReader>,
 }
 
 impl Client {
     fn over(socket: UnixStream) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let (receiver, hello) = (FrameReceiver::new(), HelloAnswer::default());
         Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() }
     }
@@ -230,7 +230,7 @@ impl Client {
         let frame = match self.receiver.receive(self.socket.as_fd()) {
             Ok(Some(frame)) => frame,
             Ok(None) => panic!("the supervisor has closed the connection"),
-            Err(ReceiveError::Receive(nix::errno::Errno::EAGAIN)) => panic!("nothing came for {PATIENCE:?}"),
+            Err(ReceiveError::Receive(nix::errno::Errno::EAGAIN)) => panic!("nothing came for {TIMEOUT:?}"),
             Err(error) => panic!("{error:?}"),
         };
         let message = provost::proto::supervisor::FromSupervisor::decode(&frame.message[..]).unwrap();
@@ -273,7 +273,7 @@ impl Client {
         let Message::Spawned(Spawned { result: Some(result) }) = message else { panic!("{message:?}") };
         match result {
             spawned::Result::Started(started) => {
-                let rings = descriptors.into_iter().map(|one| Reader::open(one).unwrap()).collect();
+                let rings = descriptors.into_iter().map(|one| RingReader::open(one).unwrap()).collect();
                 Ok(Held { id, started, rings })
             }
             spawned::Result::Failure(failure) => Err(failure),
@@ -282,7 +282,7 @@ impl Client {
 
     /// Waits for the exit.
     pub fn exit(&mut self, id: &str) -> Exit {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(exit) = self.exits.get(id) {
                 return *exit;

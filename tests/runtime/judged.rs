@@ -28,9 +28,9 @@ fn script(path: &Path, word: &str) {
 
 pub fn another_file_than_the_judged_one_is_not_executed() {
     let (_supervisor, mut client) = start();
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let (path, other) = (folder.path().join("program"), folder.path().join("other"));
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (path, other) = (directory.path().join("program"), directory.path().join("other"));
     script(&path, "judged");
     script(&other, "other");
     let spawn = |id: &str, files: Option<Vec<JudgedFile>>| Spawn {

@@ -15,10 +15,10 @@ use std::{
 };
 
 use provost::{
-    cgroup::{Folder, Hierarchy},
+    cgroup::{CgroupDirectory, Hierarchy},
     proto::supervisor::SandboxPosture,
     supervisor::{CommandIdentity, Ready, runtime},
-    sys::oom::OwnScore,
+    sys::oom::OwnOomScore,
 };
 
 fn main() {
@@ -58,7 +58,7 @@ fn run_rules(arguments: &[String]) {
 /// The process under test: what set-up would hand over, and the loop.
 fn supervise(arguments: &[String]) -> ! {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    let folder = |argument: &String| {
+    let directory = |argument: &String| {
         let mut parts = argument.splitn(3, ':');
         let hierarchy = if parts.next() == Some("v2") { Hierarchy::V2 } else { Hierarchy::V1 };
         let controllers = parts.next().unwrap().split(',').filter(|one| !one.is_empty());
@@ -66,15 +66,15 @@ fn supervise(arguments: &[String]) -> ! {
         let path = std::path::Path::new(parts.next().unwrap());
         std::fs::write(path.join(client::SEAT).join("cgroup.procs"), "0").unwrap();
         let descriptor = OwnedFd::from(std::fs::File::open(path).unwrap());
-        Folder { descriptor, hierarchy, controllers }
+        CgroupDirectory { descriptor, hierarchy, controllers }
     };
     runtime::run(Ready {
         sandbox_id: "sbx_test".into(),
         listener: OwnedFd::from(UnixListener::bind(&arguments[0]).unwrap()),
-        folders: arguments[2..].iter().map(folder).collect(),
+        directories: arguments[2..].iter().map(directory).collect(),
         identity: CommandIdentity::Change { uid: 54_321, gid: 54_321 },
-        posture: SandboxPosture::default(),
-        score: OwnScore::open().unwrap(),
+        effective_confinement: SandboxPosture::default(),
+        oom_score: OwnOomScore::open().unwrap(),
         die_with_gateway: arguments[1] == "die",
         fail_at: None,
     })

@@ -298,19 +298,20 @@ fn stranger_with(pid: u32) -> std::process::Child {
 
 fn failures_to_start_are_told_apart() {
     let (supervisor, mut client) = start();
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let place = |name: &str, content: &str, mode: u32| {
         use std::os::unix::fs::PermissionsExt as _;
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         std::fs::write(&path, content).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         path.to_str().unwrap().to_owned()
     };
     use std::os::unix::fs::PermissionsExt as _;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    std::fs::create_dir(folder.path().join("closed")).unwrap();
-    std::fs::set_permissions(folder.path().join("closed"), std::fs::Permissions::from_mode(0o700)).unwrap();
-    let closed = folder.path().join("closed").to_str().unwrap().to_owned();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::create_dir(directory.path().join("closed")).unwrap();
+    std::fs::set_permissions(directory.path().join("closed"), std::fs::Permissions::from_mode(0o700))
+        .unwrap();
+    let closed = directory.path().join("closed").to_str().unwrap().to_owned();
     let long = "x".repeat(200_000);
     let run = |program: &str| command("term_1", &[program]);
     let at = |cwd: &str| Spawn { cwd: cwd.into(), ..command("term_1", &["true"]) };
@@ -325,7 +326,7 @@ fn failures_to_start_are_told_apart() {
         (run(&bad), Stage::Exec, 0, libc::ENOENT),
         (run(&place("text", "echo no shebang\n", 0o755)), Stage::Exec, 0, libc::ENOEXEC),
         (command("term_1", &["true", &long]), Stage::Exec, 0, libc::E2BIG),
-        (at("/no/such/folder"), Stage::Cwd, 0, libc::ENOENT),
+        (at("/no/such/directory"), Stage::Cwd, 0, libc::ENOENT),
         (at(&bad), Stage::Cwd, 0, libc::ENOTDIR),
         (at(&closed), Stage::Cwd, 0, libc::EACCES),
         (Spawn { argv: vec![], ..run("true") }, Stage::SpawnResources, 0, libc::EINVAL),
@@ -336,7 +337,7 @@ fn failures_to_start_are_told_apart() {
     for (spawn, stage, index, errno) in cases {
         let what = format!("{} in {}", spawn.program, spawn.cwd);
         let failure = client.spawn(spawn).map(drop).unwrap_err();
-        // Of a folder, the index says which name on the way to it.
+        // Of a directory, the index says which name on the way to it.
         let index = if stage == Stage::Cwd { failure.index } else { index };
         assert_eq!((failure.stage(), failure.index, failure.errno), (stage, index, errno), "{what}");
     }
@@ -346,7 +347,7 @@ fn failures_to_start_are_told_apart() {
     assert_eq!(client.run(spawn.clone()).0.end, Some(End::Code(0)));
     place("true", "no", 0o644);
     spawn = command("term_3", &["true"]);
-    spawn.path.insert(0, folder.path().to_str().unwrap().into());
+    spawn.path.insert(0, directory.path().to_str().unwrap().into());
     assert_eq!(client.run(spawn).0.end, Some(End::Code(0)));
 }
 
@@ -499,7 +500,7 @@ fn an_embedded_gateways_end_is_the_sandboxs_end() {
 fn only_0_1_and_2_are_open_in_a_command() {
     let (_supervisor, mut client) = start();
     client.spawn(shell("term_1", "sleep 1000")).unwrap();
-    // ls has one open itself, for the folder it reads.
+    // ls has one open itself, for the directory it reads.
     let (_, output) = client.run(command("term_2", &["ls", "/proc/self/fd"]));
     assert_eq!(String::from_utf8(output).unwrap(), "0\n1\n2\n3\n");
     let (_, output) = client.run(command("term_3", &["grep", "Sig[BI]", "/proc/self/status"]));

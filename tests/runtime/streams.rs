@@ -108,7 +108,7 @@ pub fn a_flood_starves_nobody() {
     for number in 0..4 {
         client.spawn(command(&format!("term_yes_{number}"), &["yes"])).unwrap();
     }
-    // Each within the patience of every wait here.
+    // Each within the time_limit of every wait here.
     for number in 0..20 {
         client.run(command(&format!("term_{number}"), &["/bin/true"]));
     }

@@ -37,7 +37,7 @@ async fn must_find_nothing(spy: Terminal) {
 
 #[test]
 fn the_spy_finds_a_secret_where_nothing_keeps_it_out() {
-    let place = tempfile::tempdir().expect("a temporary folder");
+    let place = tempfile::tempdir().expect("a temporary directory");
     let mut victim = Process::new("sh")
         .args(["-c", HOLDS])
         .env("TOKEN", VALUE)

@@ -82,7 +82,7 @@ async fn a_secret_that_cannot_be_had_or_masked_refuses_the_command() {
         nix::unistd::mkfifo(&armed.file, nix::sys::stat::Mode::S_IRUSR).expect("a pipe can be made");
         refused("a pipe that nobody writes to").await;
         fs::remove_file(&armed.file).expect("it is ours");
-        // It is read anew for each command.
+        // It is read again for each command.
         write_secret(&armed.file, "a-new-value-1", 0o400);
         let done = with_secret(session.sh("touch ran; test \"$TOKEN\" = a-new-value-1")).finish().await;
         assert_eq!(code(&done.outcome), 0);
@@ -96,7 +96,7 @@ async fn an_explanation_names_the_secret_and_hides_its_value() {
         let explain = |form: &[&str]| {
             let output = Process::new(env!("CARGO_BIN_EXE_provost"))
                 .args(["policy", "explain", "--policies"])
-                .arg(armed.gateway.folder().join("policies"))
+                .arg(armed.gateway.directory().join("policies"))
                 .args(form)
                 .args(["--", "printenv", "RULED"])
                 .current_dir(&session.workspace)
@@ -126,15 +126,15 @@ async fn a_policy_with_a_secret_that_means_nothing_does_not_load() {
                 "there is no [secrets.NONE]",
             ),
         ] {
-            let folder = armed.gateway.folder().join("wrong");
-            let _ = fs::remove_dir_all(&folder);
-            fs::create_dir(&folder).expect("a folder can be made");
-            let default = armed.gateway.folder().join("policies/default.toml");
-            fs::copy(default, folder.join("default.toml")).expect("a policy can be copied");
-            fs::write(folder.join("wrong.toml"), wrong).expect("a policy can be written");
+            let directory = armed.gateway.directory().join("wrong");
+            let _ = fs::remove_dir_all(&directory);
+            fs::create_dir(&directory).expect("a directory can be made");
+            let default = armed.gateway.directory().join("policies/default.toml");
+            fs::copy(default, directory.join("default.toml")).expect("a policy can be copied");
+            fs::write(directory.join("wrong.toml"), wrong).expect("a policy can be written");
             let output = Process::new(env!("CARGO_BIN_EXE_provost"))
                 .args(["policy", "check"])
-                .arg(&folder)
+                .arg(&directory)
                 .output()
                 .expect("provost can be started");
             let said = [output.stdout, output.stderr].concat();

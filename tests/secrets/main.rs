@@ -40,9 +40,9 @@ impl Armed {
     pub(crate) async fn start_with(options: Options) -> Self {
         let user = options.user;
         let gateway = Gateway::start_with(options);
-        let file = gateway.folder().join("token");
+        let file = gateway.directory().join("token");
         write_secret(&file, VALUE, 0o600);
-        let ruled = gateway.folder().join("ruled");
+        let ruled = gateway.directory().join("ruled");
         write_secret(&ruled, "another-value-altogether", 0o600);
         if let Some(user) = user {
             for secret in [&file, &ruled] {
@@ -56,9 +56,10 @@ impl Armed {
              [[rule]]\nid = 'never'\ndecision = 'deny'\nargv = ['chown', '**']\nreason = 'never'\n\
              [[rule]]\nid = 'careful'\ndecision = 'ask'\nargv = ['mkfifo', '**']\nreason = 'ask first'\n"
         );
-        let folder = gateway.folder().join("policies");
-        fs::write(folder.join("secrets.new"), policy).expect("a policy can be written");
-        fs::rename(folder.join("secrets.new"), folder.join("secrets.toml")).expect("it can be put in place");
+        let directory = gateway.directory().join("policies");
+        fs::write(directory.join("secrets.new"), policy).expect("a policy can be written");
+        fs::rename(directory.join("secrets.new"), directory.join("secrets.toml"))
+            .expect("it can be put in place");
         let armed = Self { gateway, file };
         let session = match user {
             Some(user) => Session::open_as(&armed.gateway, user).await,
@@ -79,12 +80,12 @@ impl Armed {
     pub(crate) fn must_have_told_nobody(&self) {
         let log = self.gateway.log_tail();
         assert!(!log.contains(&VALUE[4..20]), "{log}");
-        let mut folders = vec![self.gateway.state.clone()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let mut directories = vec![self.gateway.state.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
                 let kind = entry.file_type().expect("an entry has a type");
                 if kind.is_dir() {
-                    folders.push(entry.path());
+                    directories.push(entry.path());
                 } else if kind.is_file() {
                     let content = fs::read(entry.path()).unwrap_or_default();
                     let found = content.windows(16).any(|part| part == &VALUE.as_bytes()[4..20]);

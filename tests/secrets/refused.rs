@@ -91,7 +91,7 @@ async fn a_value_in_a_line_that_is_asked_about_is_neither_written_nor_shown() {
         within("an answer", approvals.resolve(request)).await.expect("it can be answered");
         // It is the same request, and runs with the value in its line.
         let done = asking().finish().await;
-        assert_eq!(code(&done.outcome), 1, "there is no such folder");
+        assert_eq!(code(&done.outcome), 1, "there is no such directory");
         assert!(session.workspace.join(VALUE.replace('/', "-")).exists());
         let verdicts: Vec<Value> =
             decisions(&armed.gateway).iter().rev().take(3).map(|one| one["decision"].clone()).collect();

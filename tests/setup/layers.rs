@@ -17,7 +17,7 @@ use std::{
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provost::{
-    cgroup::{folder, hierarchy},
+    cgroup::{directory, hierarchy},
     policy::profile::{Network, Profile},
     sandbox::{cgroup::Killed, governing::Governing, launch::LaunchError, roots, spec::SandboxSpec},
     sys::rights::Rights,
@@ -107,9 +107,9 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
 fn has(place: &Place, protection: &str) -> bool {
     let all = place.host.protections();
     let one = all.iter().find(|one| one.name == protection).unwrap();
-    let has = one.standing == provost::sandbox::host::Standing::Available;
+    let has = one.status == provost::sandbox::host::ProtectionStatus::Available;
     if !has {
-        println!("SKIPPED: {protection}: {}", one.why);
+        println!("SKIPPED: {protection}: {}", one.reason);
         assert!(std::env::var_os("CI").is_none(), "CI has {protection}");
     }
     has
@@ -141,7 +141,7 @@ fn a_sandbox_is_killed_by_its_group() {
     let mut ended = [PollFd::new(up.launched.supervisor.as_fd(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut ended, PollTimeout::from(60_000_u16)), Ok(1), "the supervisor has ended");
     let group = up.launched.cgroup.path().unwrap().to_owned();
-    assert!(folder::wait_until_empty(&group, CLEANUP).unwrap());
+    assert!(directory::wait_until_empty(&group, CLEANUP).unwrap());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn groups_of_dead_gateways_are_removed_and_those_of_the_living_are_not() {
     // Other tests start gateways meanwhile: nothing may be taken for abandoned before it is all there.
     let make = |name: &str| {
         let path = own.join(format!("provost-{name}-{}", std::process::id()));
-        let presence = folder::make_present(&path).unwrap();
+        let presence = directory::make_locked(&path).unwrap();
         fs::create_dir_all(path.join("sbx_old/leaf")).unwrap();
         (path, presence)
     };
@@ -172,8 +172,8 @@ fn groups_of_dead_gateways_are_removed_and_those_of_the_living_are_not() {
     sleeper.wait().unwrap();
     drop((lock, up));
     for path in [&locked, &occupied] {
-        assert!(folder::wait_until_empty(path, CLEANUP).unwrap());
-        folder::remove(path).unwrap();
+        assert!(directory::wait_until_empty(path, CLEANUP).unwrap());
+        directory::remove(path).unwrap();
     }
     assert_eq!(seen, (false, true, true), "dead, locked, occupied");
 }

@@ -22,7 +22,7 @@ use std::{
 
 use prost::Message as _;
 use provost::{
-    policy::profile::{Demand, Network, Profile},
+    policy::profile::{Network, Profile, Requirement},
     proto::supervisor::{
         FromSupervisor, Hello, Limits, Release, Spawn, ToSupervisor, exit, from_supervisor::Message, spawned,
         to_supervisor::Request,
@@ -30,7 +30,7 @@ use provost::{
     sandbox::{
         governing::Governing,
         host::Host,
-        launch::{self, LaunchError, Launched},
+        launch::{self, LaunchError, LaunchedSandbox},
         roots,
         spec::{Owner, SandboxSpec},
     },
@@ -38,7 +38,7 @@ use provost::{
         fdpass::{self, FrameReceiver},
         namespace,
         rights::Rights,
-        ring::Reader,
+        ring::RingReader,
     },
     wire,
 };
@@ -60,7 +60,7 @@ impl Place {
         // A copy, where the test is run as a user who cannot reach the original.
         let program = std::env::var_os("PROVOST_TEST_BINARY");
         let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost").into());
-        let host = Host::probe().with_launcher(program.into());
+        let host = Host::detect().with_launcher(program.into());
         Self { state, work, host }
     }
 
@@ -68,7 +68,7 @@ impl Place {
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
         let root = roots::open(self.work.path(), &Rights::own(), &Governing::default()).unwrap();
         let mut profile = Profile::default();
-        profile.limits.demand = Demand::Prefer;
+        profile.limits.demand = Requirement::Prefer;
         SandboxSpec {
             id: id.into(),
             profile_name: "test".into(),
@@ -78,7 +78,7 @@ impl Place {
             owner,
             groups: Arc::default(),
             governing: Arc::default(),
-            holder: Default::default(),
+            assignment: Default::default(),
             die_with_gateway: false,
             fail_at: None,
         }
@@ -91,7 +91,7 @@ impl Place {
 
 /// A sandbox that ends with the test.
 struct Up {
-    launched: Launched,
+    launched: LaunchedSandbox,
 }
 
 impl Up {
@@ -171,7 +171,8 @@ impl Up {
             match message {
                 Message::Spawned(spawned) => match spawned.result.unwrap() {
                     spawned::Result::Started(_) => {
-                        ring = frame.descriptors.into_iter().next().map(|file| Reader::open(file).unwrap());
+                        ring =
+                            frame.descriptors.into_iter().next().map(|file| RingReader::open(file).unwrap());
                     }
                     spawned::Result::Failure(failure) => panic!("{failure:?}"),
                 },
@@ -200,7 +201,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        namespace::kill(self.launched.supervisor.as_fd()).unwrap();
+        namespace::kill_pidfd(self.launched.supervisor.as_fd()).unwrap();
         launch::reap(self.launched.supervisor.as_fd()).unwrap();
         self.launched.cgroup.remove_blocking(CLEANUP).unwrap();
     }
@@ -208,7 +209,7 @@ impl Drop for Up {
 
 /// Ids of its own are root's to give, and only root can look at a supervisor: it lets nobody else.
 fn privileged() -> bool {
-    let privileged = Host::probe().is_privileged();
+    let privileged = Host::detect().is_privileged();
     if !privileged {
         println!("SKIPPED: needs root, for ids of its own and for a look at the supervisor");
         // CI runs as root; the pure v2 machine runs these as an ordinary user too.
@@ -356,7 +357,7 @@ fn nothing_is_left_of_a_sandbox_that_has_ended() {
 }
 
 #[test]
-fn a_root_on_a_host_folder_that_has_changed_is_not_followed() {
+fn a_root_on_a_host_directory_that_has_changed_is_not_followed() {
     let place = Place::new();
     let spec = place.spec("sbx_swapped");
     let moved = place.work.path().with_extension("moved");
@@ -406,8 +407,8 @@ fn a_command_writes_in_its_workspace_and_nowhere_else() {
     let work = place.work.path().to_str().unwrap();
     let up = place.launch(place.spec("sbx_write")).unwrap();
     let ran = up.sh(&format!(
-        "set -e; echo hello > {work}/file; mkdir {work}/folder; mv {work}/file {work}/folder/; \
-         ln {work}/folder/file {work}/link; echo x > /tmp/x; echo x > ~/x; echo x > /dev/shm/x; \
+        "set -e; echo hello > {work}/file; mkdir {work}/directory; mv {work}/file {work}/directory/; \
+         ln {work}/directory/file {work}/link; echo x > /tmp/x; echo x > ~/x; echo x > /dev/shm/x; \
          echo x > /dev/null; echo done"
     ));
     assert_eq!((ran.code, ran.output.as_str()), (Some(0), "done\n"));
@@ -480,9 +481,9 @@ fn its_user_cannot_look_into_a_supervisor() {
 fn as_ordinary_user(test: &str) {
     use std::os::unix::process::CommandExt;
     const SOMEBODY: u32 = 59_998;
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copies = ["tests", "provost"].map(|name| folder.path().join(name));
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copies = ["tests", "provost"].map(|name| directory.path().join(name));
     let programs = [std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_provost").into()];
     for (from, to) in programs.iter().zip(&copies) {
         // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
@@ -531,7 +532,7 @@ fn no_command_can_run_when_any_step_of_set_up_fails() {
             }
             other => panic!("{stage}: {other:?}"),
         }
-        let folder = place.state.path().join("sandboxes").join(format!("sbx_fail_{number}"));
-        assert!(!folder.exists(), "{stage} left {folder:?}");
+        let directory = place.state.path().join("sandboxes").join(format!("sbx_fail_{number}"));
+        assert!(!directory.exists(), "{stage} left {directory:?}");
     }
 }

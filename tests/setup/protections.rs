@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, fs, process::Command};
 
 use provost::{
     cgroup::hierarchy,
-    sandbox::host::{Host, Standing},
+    sandbox::host::{Host, ProtectionStatus},
 };
 
 #[test]
 fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_it() {
-    let all = Host::probe().protections();
+    let all = Host::detect().protections();
     let names: BTreeMap<_, _> = all.iter().map(|one| (one.name, one)).collect();
     assert_eq!(names.len(), all.len(), "{all:?}");
     for needed in [
@@ -40,14 +40,14 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
         assert!(names.contains_key(needed), "{needed} in {:?}", names.keys());
     }
     for one in &all {
-        let explained = !one.why.is_empty() && !one.remedy.is_empty();
-        assert!(one.standing == Standing::Available || explained, "{one:?}");
+        let explained = !one.reason.is_empty() && !one.remedy.is_empty();
+        assert!(one.status == ProtectionStatus::Available || explained, "{one:?}");
     }
     // Sandboxes are launched by the other tests here, so their parts are.
     for there in
         ["namespace-user", "namespace-pid", "namespace-mount", "pivot-root", "proc", "devpts", "pidfd"]
     {
-        assert_eq!(names[there].standing, Standing::Available, "{:?}", names[there]);
+        assert_eq!(names[there].status, ProtectionStatus::Available, "{:?}", names[there]);
     }
     let trial = format!("provost-trial-{}-", std::process::id());
     for group in hierarchy::find_own().unwrap() {

@@ -34,13 +34,13 @@ impl Attack {
         Self { name: name.to_owned(), program }
     }
 
-    /// Puts the program into a folder, executable for all, and gives its path there.
-    pub fn placed_in(&self, folder: &Path) -> PathBuf {
-        let to = folder.join(&self.name);
+    /// Puts the program into a directory, executable for all, and gives its path there.
+    pub fn placed_in(&self, directory: &Path) -> PathBuf {
+        let to = directory.join(&self.name);
         if !to.exists() {
             // A program that is open for writing cannot be executed (ETXTBSY): written by another process, so that no
             // child of this one inherits the descriptor, aside, under a name that no other test uses.
-            let aside = folder.join(format!(".{}.{}", self.name, NEXT.fetch_add(1, Ordering::Relaxed)));
+            let aside = directory.join(format!(".{}.{}", self.name, NEXT.fetch_add(1, Ordering::Relaxed)));
             let copied = Command::new("cp").arg(&self.program).arg(&aside).status();
             assert!(copied.is_ok_and(|status| status.success()), "the program can be copied");
             fs::rename(&aside, &to).expect("the program can be renamed");
@@ -53,11 +53,11 @@ fn compile(name: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let source = ["attacks", "support"]
         .iter()
-        .map(|folder| tests.join(folder).join(format!("{name}.c")))
+        .map(|directory| tests.join(directory).join(format!("{name}.c")))
         .find(|path| path.exists())
         .unwrap_or_else(|| panic!("there is no attack program {name}"));
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("attacks");
-    fs::create_dir_all(&cache).expect("the cache folder can be made");
+    fs::create_dir_all(&cache).expect("the cache directory can be made");
     let program = cache.join(name);
     let newer = |a: &Path, b: &Path| {
         Some(fs::metadata(a).ok()?.modified().ok()? > fs::metadata(b).ok()?.modified().ok()?)

@@ -63,9 +63,9 @@ impl Caller {
         Self::over(channel, Arc::default())
     }
 
-    /// Connects as another user. `folder` must be open to that user: the relay is put there.
-    pub async fn connect_as(socket: &Path, uid: u32, folder: &Path) -> Self {
-        let relay = Attack::compiled("principal").placed_in(folder);
+    /// Connects as another user. `directory` must be open to that user: the relay is put there.
+    pub async fn connect_as(socket: &Path, uid: u32, directory: &Path) -> Self {
+        let relay = Attack::compiled("principal").placed_in(directory);
         fs::set_permissions(&relay, fs::Permissions::from_mode(0o755)).expect("the relay is ours");
         let relays = Arc::new(Relays::default());
         let (socket, kept) = (socket.to_owned(), relays.clone());
@@ -80,8 +80,13 @@ impl Caller {
     }
 
     /// Connects as another user of these groups, the first of them its own.
-    pub async fn connect_in_groups(socket: &Path, uid: u32, groups: &'static [u32], folder: &Path) -> Self {
-        let relay = Attack::compiled("principal").placed_in(folder);
+    pub async fn connect_in_groups(
+        socket: &Path,
+        uid: u32,
+        groups: &'static [u32],
+        directory: &Path,
+    ) -> Self {
+        let relay = Attack::compiled("principal").placed_in(directory);
         fs::set_permissions(&relay, fs::Permissions::from_mode(0o755)).expect("the relay is ours");
         let relays = Arc::new(Relays::default());
         let (socket, kept) = (socket.to_owned(), relays.clone());

@@ -1,4 +1,4 @@
-//! The real binary, `provost serve`, in a folder and a cgroup of its own.
+//! The real binary, `provost serve`, in a directory and a cgroup of its own.
 //!
 //! Every gateway is looked over when it ends: no process, no cgroup, no mount may be left. It ends only what it
 //! has started, by id.
@@ -60,11 +60,11 @@ pub struct Gateway {
     pub pid: u32,
     /// Its unix socket.
     pub socket: PathBuf,
-    /// Its state folder.
+    /// Its state directory.
     pub state: PathBuf,
     /// Its cgroup.
     pub group: TestGroup,
-    folder: TempDir,
+    directory: TempDir,
     log: PathBuf,
 }
 
@@ -94,26 +94,28 @@ impl Gateway {
 
     /// A gateway of the test's own.
     pub fn start_with(options: Options) -> Arc<Self> {
-        let folder = tempfile::Builder::new().prefix("provost-test-").tempdir().expect("a temporary folder");
-        let at = |name: &str| folder.path().join(name);
+        let directory =
+            tempfile::Builder::new().prefix("provost-test-").tempdir().expect("a temporary directory");
+        let at = |name: &str| directory.path().join(name);
         // Other principals must be able to reach the socket; nothing else in here is theirs.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
+            .expect("the directory is ours");
         fs::write(at("host-marker"), MARKER).expect("the marker can be written");
-        fs::create_dir(at("policies")).expect("a folder can be made");
+        fs::create_dir(at("policies")).expect("a directory can be made");
         fs::write(at("policies").join("default.toml"), policy(&options)).expect("the policy can be written");
-        fs::create_dir(at("run")).expect("a folder can be made");
-        fs::set_permissions(at("run"), fs::Permissions::from_mode(0o755)).expect("the folder is ours");
+        fs::create_dir(at("run")).expect("a directory can be made");
+        fs::set_permissions(at("run"), fs::Permissions::from_mode(0o755)).expect("the directory is ours");
         let (socket, state, log) = (at("run").join("provost.sock"), at("state"), at("log"));
-        fs::create_dir(&state).expect("a folder can be made");
+        fs::create_dir(&state).expect("a directory can be made");
 
         if let Some(user) = options.user {
-            // The build's own folder may be closed to others.
+            // The build's own directory may be closed to others.
             let built = env!("CARGO_BIN_EXE_provost");
             if fs::hard_link(built, at("provost")).is_err() {
                 fs::copy(built, at("provost")).expect("the program can be copied");
             }
-            for folder in [at("run"), at("state")] {
-                chown(folder, Some(user), Some(user)).expect("root can give a folder away");
+            for directory in [at("run"), at("state")] {
+                chown(directory, Some(user), Some(user)).expect("root can give a directory away");
             }
         }
         if let Some(config) = &options.config {
@@ -123,7 +125,7 @@ impl Gateway {
         if let (Some(user), true) = (options.user, options.delegated) {
             group.delegate(user);
         }
-        let mut gateway = Self { child, options, pid: 0, socket, state, group, folder, log };
+        let mut gateway = Self { child, options, pid: 0, socket, state, group, directory, log };
         gateway.launch(gateway.options.binary.as_deref(), &[]);
         gateway.pid = gateway.pid_now();
         gateway.await_readiness();
@@ -132,7 +134,7 @@ impl Gateway {
 
     /// Starts the binary, with more environment.
     fn launch(&self, binary: Option<&Path>, env: &[(&str, &str)]) {
-        let at = |name: &str| self.folder.path().join(name);
+        let at = |name: &str| self.directory.path().join(name);
         let log =
             fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be made");
         let (become_user, default) = match self.options.user {
@@ -227,17 +229,17 @@ impl Gateway {
 
     /// A connection as another user.
     pub async fn caller_as(&self, uid: u32) -> Caller {
-        Caller::connect_as(&self.socket, uid, self.folder.path()).await
+        Caller::connect_as(&self.socket, uid, self.directory.path()).await
     }
 
     /// A connection as another user of these groups, the first of them its own.
     pub async fn caller_in_groups(&self, uid: u32, groups: &'static [u32]) -> Caller {
-        Caller::connect_in_groups(&self.socket, uid, groups, self.folder.path()).await
+        Caller::connect_in_groups(&self.socket, uid, groups, self.directory.path()).await
     }
 
-    /// A folder on the host, for workspaces and what must not be seen. Removed with the gateway.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    /// A directory on the host, for workspaces and what must not be seen. Removed with the gateway.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The gateway's process, as the host sees it.
@@ -332,7 +334,7 @@ impl Gateway {
         let begun = Instant::now();
         loop {
             let (processes, groups) = (self.group.processes(), self.group.groups());
-            let mounts = host::mounts_of(self.folder.path());
+            let mounts = host::mounts_of(self.directory.path());
             if processes.is_empty() && groups.is_empty() && mounts == 0 {
                 break;
             }
@@ -350,16 +352,16 @@ impl Gateway {
     pub fn marker_must_be_untouched(&self) {
         let marker = fs::read_to_string(self.marker()).expect("the host's marker is there");
         assert_eq!(marker, MARKER, "the host's marker was changed");
-        let folder = self.folder.path();
+        let directory = self.directory.path();
         let names = ["host-marker", "policies", "run", "state", "log"];
         for name in names {
-            assert!(folder.join(name).exists(), "{name} is gone from the host");
+            assert!(directory.join(name).exists(), "{name} is gone from the host");
         }
     }
 
     /// A file of the host that no command may see or change.
     pub fn marker(&self) -> PathBuf {
-        self.folder.path().join("host-marker")
+        self.directory.path().join("host-marker")
     }
 }
 

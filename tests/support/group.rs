@@ -7,36 +7,36 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// One folder in each hierarchy that can be written.
+/// One directory in each hierarchy that can be written.
 #[derive(Debug)]
 pub struct TestGroup {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
 }
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl TestGroup {
-    /// Makes the folders below the ones that this process is in, under a name that no gateway takes for its own. None on a host without writable trees.
+    /// Makes the directories below the ones that this process is in, under a name that no gateway takes for its own. None on a host without writable trees.
     pub fn new() -> Self {
         let name = format!("test-of-provost-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folders = own_folders()
+        let directories = own_directories()
             .into_iter()
             .map(|at| at.join(&name))
-            .filter(|folder| fs::create_dir(folder).is_ok())
+            .filter(|directory| fs::create_dir(directory).is_ok())
             .collect();
-        Self { folders }
+        Self { directories }
     }
 
-    /// The folders, the unified hierarchy's first where there is one.
-    pub fn folders(&self) -> &[PathBuf] {
-        &self.folders
+    /// The directories, the unified hierarchy's first where there is one.
+    pub fn directories(&self) -> &[PathBuf] {
+        &self.directories
     }
 
     /// Gives the group in the unified hierarchy to a user, as a service manager does.
     pub fn delegate(&self, user: u32) {
-        for folder in self.folders.iter().filter(|folder| !folder.join("tasks").exists()) {
+        for directory in self.directories.iter().filter(|directory| !directory.join("tasks").exists()) {
             for file in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
-                let path = if file.is_empty() { folder.clone() } else { folder.join(file) };
+                let path = if file.is_empty() { directory.clone() } else { directory.join(file) };
                 std::os::unix::fs::chown(path, Some(user), Some(user)).expect("root can give a group away");
             }
         }
@@ -44,18 +44,19 @@ impl TestGroup {
 
     /// Lines for sh(1) that move the shell into the group. v1 by `tasks`, which is cheap for a single thread.
     pub fn entry_script(&self) -> String {
-        self.folders
+        self.directories
             .iter()
-            .map(|folder| {
-                let file = if folder.join("tasks").exists() { "tasks" } else { "cgroup.procs" };
-                format!("echo 0 > '{}' || exit 99\n", folder.join(file).display())
+            .map(|directory| {
+                let file = if directory.join("tasks").exists() { "tasks" } else { "cgroup.procs" };
+                format!("echo 0 > '{}' || exit 99\n", directory.join(file).display())
             })
             .collect()
     }
 
     /// Ids of all processes in the group and below, in any hierarchy, each once.
     pub fn processes(&self) -> Vec<u32> {
-        let mut all: Vec<u32> = self.folders.iter().flat_map(|folder| processes_below(folder)).collect();
+        let mut all: Vec<u32> =
+            self.directories.iter().flat_map(|directory| processes_below(directory)).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -71,8 +72,8 @@ impl TestGroup {
 
     fn all_groups(&self) -> Vec<PathBuf> {
         let mut all = Vec::new();
-        for folder in &self.folders {
-            walk(folder, &mut all);
+        for directory in &self.directories {
+            walk(directory, &mut all);
         }
         all
     }
@@ -83,10 +84,10 @@ impl TestGroup {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::SIGKILL);
         }
         for _ in 0..200 {
-            for group in self.all_groups().iter().rev().chain(&self.folders) {
+            for group in self.all_groups().iter().rev().chain(&self.directories) {
                 let _ = fs::remove_dir(group);
             }
-            if self.folders.iter().all(|folder| !folder.exists()) {
+            if self.directories.iter().all(|directory| !directory.exists()) {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -94,9 +95,9 @@ impl TestGroup {
     }
 }
 
-/// This process's folder in every mounted hierarchy that can be written. On pure v2, where a group with processes such
+/// This process's directory in every mounted hierarchy that can be written. On pure v2, where a group with processes such
 /// as this one cannot give controllers to those below, the nearest one above that does.
-fn own_folders() -> Vec<PathBuf> {
+fn own_directories() -> Vec<PathBuf> {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = Vec::new();
@@ -124,15 +125,15 @@ fn own_folders() -> Vec<PathBuf> {
                 continue;
             }
             let below = path.strip_prefix(fields[3].trim_end_matches('/')).unwrap_or(path);
-            let folder = Path::new(fields[4]).join(below.trim_start_matches('/'));
-            if folder.join("cgroup.procs").exists() {
+            let directory = Path::new(fields[4]).join(below.trim_start_matches('/'));
+            if directory.join("cgroup.procs").exists() {
                 let mount = Path::new(fields[4]);
                 found.push(
-                    folder
+                    directory
                         .ancestors()
                         .take_while(|at| at.starts_with(mount))
                         .find(hands_down)
-                        .unwrap_or(&folder)
+                        .unwrap_or(&directory)
                         .to_owned(),
                 );
                 break;
@@ -142,15 +143,15 @@ fn own_folders() -> Vec<PathBuf> {
     found
 }
 
-/// Whether a folder gives those below it what limits need, and lets this process move others into them.
-fn hands_down(folder: &&Path) -> bool {
-    let enabled = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
+/// Whether a directory gives those below it what limits need, and lets this process move others into them.
+fn hands_down(directory: &&Path) -> bool {
+    let enabled = fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default();
     ["memory", "pids"].iter().all(|wanted| enabled.split_whitespace().any(|name| name == *wanted))
-        && fs::OpenOptions::new().write(true).open(folder.join("cgroup.procs")).is_ok()
+        && fs::OpenOptions::new().write(true).open(directory.join("cgroup.procs")).is_ok()
 }
 
-fn walk(folder: &Path, all: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+fn walk(directory: &Path, all: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             all.push(entry.path());
@@ -159,9 +160,9 @@ fn walk(folder: &Path, all: &mut Vec<PathBuf>) {
     }
 }
 
-fn processes_below(folder: &Path) -> Vec<u32> {
-    let mut groups = vec![folder.to_owned()];
-    walk(folder, &mut groups);
+fn processes_below(directory: &Path) -> Vec<u32> {
+    let mut groups = vec![directory.to_owned()];
+    walk(directory, &mut groups);
     groups
         .iter()
         .filter_map(|group| fs::read_to_string(group.join("cgroup.procs")).ok())

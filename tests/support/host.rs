@@ -96,11 +96,11 @@ pub struct Footprint {
     pub processes: usize,
     /// Cgroups below the gateway's.
     pub groups: usize,
-    /// Mounts of the host in or of the gateway's folder. Other tests mount things of their own meanwhile.
+    /// Mounts of the host in or of the gateway's directory. Other tests mount things of their own meanwhile.
     pub mounts: usize,
     /// Descriptors of the gateway and of all its supervisors, without those of launchers and to them.
     pub descriptors: usize,
-    /// Entries in the state folder, at any depth, but for the journal's: that grows, and renews its `head` behind
+    /// Entries in the state directory, at any depth, but for the journal's: that grows, and renews its `head` behind
     /// what it tells of; and but for what is known of workspaces, which is written off the way of the commands and goes
     /// with the session.
     pub state_entries: usize,
@@ -130,11 +130,11 @@ impl Footprint {
     }
 }
 
-/// Mounts of the host that lie in a folder, or show something of it.
-pub(super) fn mounts_of(folder: &Path) -> usize {
-    let folder = folder.display().to_string();
+/// Mounts of the host that lie in a directory, or show something of it.
+pub(super) fn mounts_of(directory: &Path) -> usize {
+    let directory = directory.display().to_string();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().filter(|line| line.contains(&folder)).count()
+    mounts.lines().filter(|line| line.contains(&directory)).count()
 }
 
 /// Whether exactly one launcher of the gateway waits, and none has ended without being reaped.
@@ -171,8 +171,8 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn entries_below(folder: &Path) -> usize {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+fn entries_below(directory: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
     entries
         .flatten()
         .map(|e| 1 + if e.file_type().is_ok_and(|t| t.is_dir()) { entries_below(&e.path()) } else { 0 })

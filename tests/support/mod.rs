@@ -1,4 +1,4 @@
-//! The harness of the black-box suites: the real binary in a folder of its own, real gRPC clients, attack
+//! The harness of the black-box suites: the real binary in a directory of its own, real gRPC clients, attack
 //! programs compiled on the spot, and the host's view of it all.
 //!
 //! It knows the public API and the host's /proc, and nothing of Provost's insides: what these suites say of

@@ -155,15 +155,15 @@ impl Session {
     }
 }
 
-/// Makes an empty folder, owned by a user or by this process.
+/// Makes an empty directory, owned by a user or by this process.
 pub fn new_workspace(gateway: &Gateway, owner: Option<u32>) -> PathBuf {
-    let folder = gateway.folder().join(format!("workspace-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-    fs::create_dir(&folder).expect("a workspace can be made");
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("the workspace is ours");
+    let directory = gateway.directory().join(format!("workspace-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    fs::create_dir(&directory).expect("a workspace can be made");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("the workspace is ours");
     if let Some(uid) = owner {
-        chown(&folder, Some(uid), Some(uid)).expect("root can give a folder away");
+        chown(&directory, Some(uid), Some(uid)).expect("root can give a directory away");
     }
-    folder
+    directory
 }
 
 /// A command that is about to be created.
@@ -193,7 +193,7 @@ impl Command {
         self
     }
 
-    /// The working folder.
+    /// The working directory.
     pub fn cwd(mut self, path: impl AsRef<Path>) -> Self {
         self.request.cwd = path.as_ref().display().to_string();
         self

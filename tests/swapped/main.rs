@@ -33,7 +33,7 @@ pub(crate) fn gateway() -> Arc<Gateway> {
     })
 }
 
-/// Writes a program into a folder.
+/// Writes a program into a directory.
 pub(crate) fn program(path: &Path, content: &[u8]) {
     let aside = path.with_extension("aside");
     fs::write(&aside, content).expect("a program can be written");

@@ -6,9 +6,9 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-use super::{folders, toolchains::Found};
+use super::{directories, toolchains::Found};
 
-/// Stands for the project's folder in a variable's value.
+/// Stands for the project's directory in a variable's value.
 const WORK: &str = "@WORK@";
 
 /// A command, and what it needs.
@@ -44,10 +44,10 @@ impl Run {
         self
     }
 
-    /// Where bare names are looked for: the same folders for both runs.
+    /// Where bare names are looked for: the same directories for both runs.
     fn path(&self) -> Vec<String> {
         let mut path: Vec<String> =
-            self.tools.iter().map(|tool| tool.folder().display().to_string()).collect();
+            self.tools.iter().map(|tool| tool.directory().display().to_string()).collect();
         path.extend(["/usr/local/bin", "/usr/bin", "/bin"].map(str::to_owned));
         path
     }
@@ -60,7 +60,7 @@ impl Run {
 
 /// Two runs of one command, done when they are judged.
 pub(crate) struct Comparison<'a> {
-    folder: PathBuf,
+    directory: PathBuf,
     prepare: Box<dyn Fn(&Path) + 'a>,
     run: &'a Run,
     except: fn(&Path) -> bool,
@@ -70,9 +70,9 @@ pub(crate) struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Of `run`, in a project that `prepare` makes.
     pub(crate) fn of(name: &str, prepare: impl Fn(&Path) + 'a, run: &'a Run) -> Self {
-        let folder =
+        let directory =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tools-{name}-{}", std::process::id()));
-        Self { folder, prepare: Box::new(prepare), run, except: |_| false, masked: |_| false }
+        Self { directory, prepare: Box::new(prepare), run, except: |_| false, masked: |_| false }
     }
 
     /// Without looking into the files that `except` names.
@@ -94,35 +94,35 @@ impl<'a> Comparison<'a> {
 
     /// Both must end with `code`, alike.
     pub(crate) fn end_with(self, code: i32) {
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.directory);
         let plain = self.once("plain", |work| self.unconfined(work));
         assert_eq!(plain.status.code(), Some(code), "unconfined:\n{}", plain.shown());
         let confined = self.once("confined", |work| self.confined(work));
         assert_eq!(confined.status.code(), Some(code), "confined:\n{}", confined.shown());
         self.assert_same_text(&plain.stdout, &confined.stdout);
         self.assert_same_text(&plain.stderr, &confined.stderr);
-        let differences = folders::differences(&plain.folder, &confined.folder, self.except);
+        let differences = directories::differences(&plain.directory, &confined.directory, self.except);
         assert!(differences.is_empty(), "the files differ:\n{}", differences.join("\n"));
-        fs::remove_dir_all(&self.folder).expect("what a command wrote can be removed");
+        fs::remove_dir_all(&self.directory).expect("what a command wrote can be removed");
     }
 
     /// Makes the project at its one path, runs, and moves the result aside.
     fn once(&self, name: &str, command: impl Fn(&Path) -> Command) -> Result {
-        let work = self.folder.join("work");
-        fs::create_dir_all(&work).expect("folders can be made");
+        let work = self.directory.join("work");
+        fs::create_dir_all(&work).expect("directories can be made");
         (self.prepare)(&work);
-        folders::fix_times(&work);
+        directories::fix_times(&work);
         let (stdout, stderr) =
-            (self.folder.join(format!("{name}.out")), self.folder.join(format!("{name}.err")));
+            (self.directory.join(format!("{name}.out")), self.directory.join(format!("{name}.err")));
         let status = command(&work)
             .stdin(Stdio::null())
             .stdout(File::create(&stdout).expect("files can be made"))
             .stderr(File::create(&stderr).expect("files can be made"))
             .status()
             .expect("the command starts");
-        let folder = self.folder.join(name);
-        fs::rename(&work, &folder).expect("the result can be moved");
-        Result { status, stdout, stderr, folder }
+        let directory = self.directory.join(name);
+        fs::rename(&work, &directory).expect("the result can be moved");
+        Result { status, stdout, stderr, directory }
     }
 
     fn unconfined(&self, work: &Path) -> Command {
@@ -131,7 +131,7 @@ impl<'a> Comparison<'a> {
         command.args(&self.run.command[1..]).current_dir(work).env_clear();
         command
             .envs(profile_environment())
-            .env("HOME", self.folder.join("home"))
+            .env("HOME", self.directory.join("home"))
             .env("PATH", self.run.path().join(":"));
         command.envs(self.run.variables(work));
         command
@@ -147,7 +147,7 @@ impl<'a> Comparison<'a> {
         command
     }
 
-    /// A policies folder with the default policy, and the tools' folders shown besides.
+    /// A policies directory with the default policy, and the tools' directories shown besides.
     fn policies(&self) -> PathBuf {
         let mut policy = default_policy();
         let workspace = policy["profile"]["workspace"].as_table_mut().expect("a profile");
@@ -162,17 +162,17 @@ impl<'a> Comparison<'a> {
         workspace.insert("filesystem".to_owned(), filesystem.into());
         workspace.insert("path".to_owned(), self.run.path().into());
         workspace["limits"]["demand"] = "prefer".into();
-        // Caches of a tool's own, in the folder that is compared.
+        // Caches of a tool's own, in the directory that is compared.
         let environment = workspace["environment"].as_table_mut().expect("a table");
         environment.insert("drop".to_owned(), vec!["CARGO_HOME"].into());
-        let folder = self.folder.join("policies");
-        fs::create_dir_all(&folder).expect("folders can be made");
-        fs::write(folder.join("default.toml"), policy.to_string()).expect("files can be written");
-        folder
+        let directory = self.directory.join("policies");
+        fs::create_dir_all(&directory).expect("directories can be made");
+        fs::write(directory.join("default.toml"), policy.to_string()).expect("files can be written");
+        directory
     }
 
     fn assert_same_text(&self, plain: &Path, confined: &Path) {
-        if folders::same_bytes(plain, confined) {
+        if directories::same_bytes(plain, confined) {
             return;
         }
         let (plain, confined) = (self.masked_text(plain), self.masked_text(confined));
@@ -195,7 +195,7 @@ struct Result {
     status: ExitStatus,
     stdout: PathBuf,
     stderr: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Result {

@@ -5,7 +5,7 @@
 //! paths and times cannot differ. Nothing is fetched from anywhere.
 
 mod comparison;
-mod folders;
+mod directories;
 mod toolchains;
 
 use std::{fmt::Write as _, path::Path};
@@ -53,7 +53,7 @@ fn a_git_repository_is_cloned_and_committed_to() {
 fn a_python_test_suite_passes() {
     let Some(python) = find("python3") else { return };
     let run = Run::program(&python, &["-m", "unittest", "-v", "suite"]);
-    Comparison::of("python", |work| folders::write(work, "suite.py", include_str!("suite.py")), &run)
+    Comparison::of("python", |work| directories::write(work, "suite.py", include_str!("suite.py")), &run)
         .masking(|line| line.starts_with("Ran "))
         .succeed();
 }
@@ -62,19 +62,19 @@ fn a_python_test_suite_passes() {
 fn a_cargo_project_is_built_and_tested_offline() {
     let Some(cargo) = find("cargo") else { return };
     let prepare = |work: &Path| {
-        folders::write(
+        directories::write(
             work,
             "Cargo.toml",
             "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
         );
-        folders::write(work, "build.rs", "fn main() { println!(\"cargo::rustc-env=BUILT=yes\"); }\n");
-        folders::write(
+        directories::write(work, "build.rs", "fn main() { println!(\"cargo::rustc-env=BUILT=yes\"); }\n");
+        directories::write(
             work,
             "src/lib.rs",
             "/// ```\n/// assert_eq!(small::twice(2), 4);\n/// ```\npub fn twice(n: u32) -> u32 { n * 2 }\n\
              #[test]\nfn twice_is_twice() { assert_eq!(twice(21), 42); }\n",
         );
-        folders::write(
+        directories::write(
             work,
             "src/main.rs",
             "fn main() { println!(\"{} {}\", small::twice(21), env!(\"BUILT\")); }\n",
@@ -105,13 +105,13 @@ fn a_c_project_is_built_by_make_in_parallel() {
         let mut calls = String::new();
         for n in 0..60 {
             let unit = format!("#include <math.h>\ndouble f{n}(double x) {{ return sqrt(x) + {n}; }}\n");
-            folders::write(work, &format!("unit{n}.c"), &unit);
+            directories::write(work, &format!("unit{n}.c"), &unit);
             let _ = writeln!(main, "double f{n}(double);");
             let _ = write!(calls, " + f{n}(4)");
         }
         let _ = writeln!(main, "int main(void) {{ printf(\"%.0f\\n\", 0.0{calls}); return 0; }}");
-        folders::write(work, "main.c", &main);
-        folders::write(
+        directories::write(work, "main.c", &main);
+        directories::write(
             work,
             "Makefile",
             "OBJECTS := $(patsubst %.c,%.o,$(sort $(wildcard *.c)))\n\
@@ -127,7 +127,7 @@ fn a_c_project_is_built_by_make_in_parallel() {
 fn a_node_script_runs() {
     let Some(node) = find("node") else { return };
     let run = Run::program(&node, &["script.js"]);
-    Comparison::of("node", |work| folders::write(work, "script.js", include_str!("script.js")), &run)
+    Comparison::of("node", |work| directories::write(work, "script.js", include_str!("script.js")), &run)
         .succeed();
 }
 
@@ -143,7 +143,7 @@ fn a_tar_of_200_mb_is_packed_streamed_and_unpacked() {
         tar {fixed} -cf - -C unpacked data"
     );
     let run = Run::shell(&script).with_tool(&tar);
-    Comparison::of("tar", |work| folders::write_noise(&work.join("data"), 400, 500_000), &run).succeed();
+    Comparison::of("tar", |work| directories::write_noise(&work.join("data"), 400, 500_000), &run).succeed();
 }
 
 #[test]

@@ -26,12 +26,12 @@ class Suite(unittest.TestCase):
             self.assertEqual(len(file.read()), 6000)
 
     def test_temporary_files_are_private_and_go_away(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "x")
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "x")
             with open(path, "wb") as file:
                 file.write(b"\0" * (1 << 20))
             self.assertEqual(os.path.getsize(path), 1 << 20)
-        self.assertFalse(os.path.exists(folder))
+        self.assertFalse(os.path.exists(directory))
 
     def test_a_child_runs(self):
         done = subprocess.run([sys.executable, "-c", "import sys; sys.exit(9)"])

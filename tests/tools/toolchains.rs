@@ -1,4 +1,4 @@
-//! Where a host has its tools, and which folders a sandbox must be shown for them.
+//! Where a host has its tools, and which directories a sandbox must be shown for them.
 
 use std::{
     env,
@@ -14,18 +14,18 @@ const SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/opt"];
 pub(crate) struct Found {
     /// The program.
     pub(crate) program: PathBuf,
-    /// The folder that it lives in and needs.
+    /// The directory that it lives in and needs.
     pub(crate) prefix: PathBuf,
 }
 
 impl Found {
-    /// Whether a profile has to name the folder for the tool to be there.
+    /// Whether a profile has to name the directory for the tool to be there.
     pub(crate) fn must_be_shown(&self) -> bool {
         !SHOWN.iter().any(|shown| self.prefix.starts_with(shown))
     }
 
-    /// The folder that a bare name is found in.
-    pub(crate) fn folder(&self) -> &Path {
+    /// The directory that a bare name is found in.
+    pub(crate) fn directory(&self) -> &Path {
         self.program.parent().unwrap_or(Path::new("/"))
     }
 }
@@ -52,7 +52,7 @@ pub(crate) fn find(name: &str) -> Option<Found> {
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
-    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+    env::split_paths(&env::var_os("PATH")?).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
 fn answer(program: &str, arguments: &[&str]) -> Option<PathBuf> {

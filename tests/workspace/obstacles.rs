@@ -90,7 +90,7 @@ async fn no_name_hides_a_repository_and_what_is_too_deep_is_said() {
 async fn an_undo_is_not_led_out_of_the_root_by_what_is_swapped_meanwhile() {
     let gateway = gateway();
     let session = session(&gateway, "workspace").await;
-    let victim = gateway.folder().join("victim");
+    let victim = gateway.directory().join("victim");
     fs::create_dir_all(victim.join("hooks")).expect("the host can write");
     fs::write(victim.join("config"), "[core]\nbare = false\n").expect("the host can write");
     fs::write(victim.join("hooks/pre-commit"), "own\n").expect("the host can write");

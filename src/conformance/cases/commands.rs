@@ -1,4 +1,4 @@
-//! Creating: what is run, in the forms that agents send it, with the arguments, variables and folder that were asked
+//! Creating: what is run, in the forms that agents send it, with the arguments, variables and directory that were asked
 //! for.
 
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage, shortened},
+    context::{ExitStatus, TestContext, shortened},
 };
 
 cases! {
@@ -22,8 +22,8 @@ cases! {
         "variables arrive as they were given" => variables_are_exact;
     6 Should Agent "v1 schema: CreateTerminalRequest.env":
         "a variable that was given wins over one that the client sets by itself" => variables_win;
-    7 Must Agent "v1 schema: CreateTerminalRequest.cwd; practice: the session's folder is the default":
-        "without cwd a command runs in the session's folder" => default_cwd;
+    7 Must Agent "v1 schema: CreateTerminalRequest.cwd; practice: the session's directory is the default":
+        "without cwd a command runs in the session's directory" => default_cwd;
     8 Must Agent "v1 schema: CreateTerminalRequest.cwd":
         "with cwd a command runs there" => given_cwd;
     9 Should Agent "practice: most agents send the whole line in `command`":
@@ -31,7 +31,7 @@ cases! {
     10 Should Agent "practice: some agents send `args: []` beside a whole line":
         "a whole line in `command` with empty args is given to a shell" => a_whole_line_and_no_args;
     11 Must Agent "practice: some agents send a shell and `-c`":
-        "a shell with -c and a line that changes folders works" => a_shell_and_a_line;
+        "a shell with -c and a line that changes directories works" => a_shell_and_a_line;
     12 Must Agent "v1 schema: CreateTerminalRequest.command":
         "the name of a program without args runs that program" => a_bare_program;
     13 Must Agent "v1 terminals: exit status":
@@ -41,25 +41,25 @@ cases! {
     15 Must Agent "v1 terminals: one client, many terminals":
         "ten commands run at the same time" => commands_run_side_by_side;
     16 Must Agent "practice: agents read what commands write":
-        "a command's files are in the session's folder" => files_are_shared;
+        "a command's files are in the session's directory" => files_are_shared;
     17 Should Agent "practice: agents quote nothing in real argv":
         "a program with arguments that a shell would act on is run without a shell" => no_shell_with_args;
 }
 
-async fn answers_with_an_id(stage: Stage) -> Result<(), Fault> {
+async fn answers_with_an_id(stage: TestContext) -> Result<(), Fault> {
     let id = stage.create(json!({"command": "true", "args": []})).await?;
     stage.wait(&id).await.map(drop)
 }
 
-async fn answers_at_once(stage: Stage) -> Result<(), Fault> {
+async fn answers_at_once(stage: TestContext) -> Result<(), Fault> {
     let begun = Instant::now();
     let id = stage.script("sleep 100").await?;
-    ensure!(begun.elapsed() < stage.slow(), "create of `sleep 100` took {:?}", begun.elapsed());
+    ensure!(begun.elapsed() < stage.slow_timeout(), "create of `sleep 100` took {:?}", begun.elapsed());
     ensure!(stage.output(&id).await?.exit.is_none(), "`sleep 100` has an exit status at once");
     Ok(())
 }
 
-async fn ids_are_unique(stage: Stage) -> Result<(), Fault> {
+async fn ids_are_unique(stage: TestContext) -> Result<(), Fault> {
     let creates: Vec<_> = (0..20)
         .map(|n| {
             let stage = stage.clone();
@@ -81,7 +81,7 @@ async fn ids_are_unique(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn arguments_are_exact(stage: Stage) -> Result<(), Fault> {
+async fn arguments_are_exact(stage: TestContext) -> Result<(), Fault> {
     let words = [
         "two words",
         "",
@@ -106,7 +106,7 @@ async fn arguments_are_exact(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn variables_are_exact(stage: Stage) -> Result<(), Fault> {
+async fn variables_are_exact(stage: TestContext) -> Result<(), Fault> {
     let values = ["plain", "", "two words", "a=b=c", "$HOME `id` 'x' \"y\"", "ünï 🦀", "line\nline"];
     let named = |(n, value)| json!({"name": format!("CONFORMANCE_{n}"), "value": value});
     let env: Vec<Value> = values.iter().enumerate().map(named).collect();
@@ -120,7 +120,7 @@ async fn variables_are_exact(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn variables_win(stage: Stage) -> Result<(), Fault> {
+async fn variables_win(stage: TestContext) -> Result<(), Fault> {
     let env = json!([{"name": "TERM", "value": "conformance"}, {"name": "LANG", "value": "C"}]);
     let script = "printf '%s %s' \"$TERM\" \"$LANG\"";
     let id = stage.create(json!({"command": "sh", "args": ["-c", script], "env": env})).await?;
@@ -130,7 +130,7 @@ async fn variables_win(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn default_cwd(stage: Stage) -> Result<(), Fault> {
+async fn default_cwd(stage: TestContext) -> Result<(), Fault> {
     for given in [json!({}), json!({"cwd": null})] {
         let mut params = json!({"command": "pwd", "args": ["-P"]});
         if let (Value::Object(params), Value::Object(given)) = (&mut params, given) {
@@ -139,80 +139,84 @@ async fn default_cwd(stage: Stage) -> Result<(), Fault> {
         let id = stage.create(params).await?;
         stage.wait(&id).await?;
         let seen = stage.output(&id).await?.text;
-        let expected = stage.folder().display().to_string();
+        let expected = stage.directory().display().to_string();
         ensure!(seen.trim_end() == expected, "expected {expected}, saw {seen:?}");
     }
     Ok(())
 }
 
-async fn given_cwd(stage: Stage) -> Result<(), Fault> {
-    let folder = stage.folder().join("a folder");
-    std::fs::create_dir_all(&folder)?;
-    let id = stage.create(json!({"command": "pwd", "args": ["-P"], "cwd": folder})).await?;
+async fn given_cwd(stage: TestContext) -> Result<(), Fault> {
+    let directory = stage.directory().join("a directory");
+    std::fs::create_dir_all(&directory)?;
+    let id = stage.create(json!({"command": "pwd", "args": ["-P"], "cwd": directory})).await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
-    ensure!(seen.trim_end() == folder.display().to_string(), "expected {}, saw {seen:?}", folder.display());
+    ensure!(
+        seen.trim_end() == directory.display().to_string(),
+        "expected {}, saw {seen:?}",
+        directory.display()
+    );
     Ok(())
 }
 
 const LINE: &str = "X='a  b'; echo \"$X\" | tr a-z A-Z && echo $((6 * 7)) > answer; cat answer; exit 4";
 
-async fn a_whole_line(stage: Stage) -> Result<(), Fault> {
+async fn a_whole_line(stage: TestContext) -> Result<(), Fault> {
     line_is_run(&stage, json!({"command": LINE})).await
 }
 
-async fn a_whole_line_and_no_args(stage: Stage) -> Result<(), Fault> {
+async fn a_whole_line_and_no_args(stage: TestContext) -> Result<(), Fault> {
     line_is_run(&stage, json!({"command": LINE, "args": []})).await
 }
 
-async fn line_is_run(stage: &Stage, params: Value) -> Result<(), Fault> {
+async fn line_is_run(stage: &TestContext, params: Value) -> Result<(), Fault> {
     let id = stage.create(params).await?;
     let exit = stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
     ensure!(seen == "A  B\n42\n", "the line wrote {:?}", shortened(&seen));
-    ensure!(exit == Exit::with_code(4), "the line ended with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(4), "the line ended with {exit:?}");
     Ok(())
 }
 
-async fn a_shell_and_a_line(stage: Stage) -> Result<(), Fault> {
-    std::fs::create_dir_all(stage.folder().join("inner"))?;
-    let line = format!("cd '{}' && pwd -P; exit 4", stage.folder().join("inner").display());
+async fn a_shell_and_a_line(stage: TestContext) -> Result<(), Fault> {
+    std::fs::create_dir_all(stage.directory().join("inner"))?;
+    let line = format!("cd '{}' && pwd -P; exit 4", stage.directory().join("inner").display());
     let id = stage.create(json!({"command": "/bin/sh", "args": ["-c", line]})).await?;
     let exit = stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
     ensure!(seen.ends_with("/inner\n"), "the line wrote {:?}", shortened(&seen));
-    ensure!(exit == Exit::with_code(4), "the line ended with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(4), "the line ended with {exit:?}");
     Ok(())
 }
 
-async fn a_bare_program(stage: Stage) -> Result<(), Fault> {
+async fn a_bare_program(stage: TestContext) -> Result<(), Fault> {
     for params in
         [json!({"command": "pwd"}), json!({"command": "/bin/pwd"}), json!({"command": "pwd", "args": []})]
     {
         let id = stage.create(params).await?;
         let exit = stage.wait(&id).await?;
         let seen = stage.output(&id).await?.text;
-        ensure!(seen.trim_end().ends_with(&stage.folder().display().to_string()), "pwd wrote {seen:?}");
-        ensure!(exit == Exit::with_code(0), "pwd ended with {exit:?}");
+        ensure!(seen.trim_end().ends_with(&stage.directory().display().to_string()), "pwd wrote {seen:?}");
+        ensure!(exit == ExitStatus::with_code(0), "pwd ended with {exit:?}");
     }
     Ok(())
 }
 
 const MISSING: &str = "acp-conformance-no-such-program";
 
-async fn a_missing_program(stage: Stage) -> Result<(), Fault> {
+async fn a_missing_program(stage: TestContext) -> Result<(), Fault> {
     for params in [json!({"command": MISSING, "args": ["x"]}), json!({"command": MISSING})] {
         if let Ok(result) = stage.call("terminal/create", stage.creating(params)).await? {
             let id = stage.created(&result)?;
             let exit = stage.wait(&id).await?;
-            ensure!(exit != Exit::with_code(0), "a program that is not there ended with {exit:?}");
+            ensure!(exit != ExitStatus::with_code(0), "a program that is not there ended with {exit:?}");
             ensure!(exit.code.is_some() || exit.signal.is_some(), "the end has neither a code nor a signal");
         }
     }
     Ok(())
 }
 
-async fn a_missing_program_is_named(stage: Stage) -> Result<(), Fault> {
+async fn a_missing_program_is_named(stage: TestContext) -> Result<(), Fault> {
     let params = stage.creating(json!({"command": MISSING, "args": ["x"]}));
     let said = match stage.call("terminal/create", params).await? {
         Err(refusal) => refusal.message,
@@ -226,7 +230,7 @@ async fn a_missing_program_is_named(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn commands_run_side_by_side(stage: Stage) -> Result<(), Fault> {
+async fn commands_run_side_by_side(stage: TestContext) -> Result<(), Fault> {
     // Each of them waits until all of them run.
     let mut ids = Vec::new();
     for n in 0..10 {
@@ -237,21 +241,21 @@ async fn commands_run_side_by_side(stage: Stage) -> Result<(), Fault> {
     }
     for id in ids {
         let exit = stage.wait(&id).await?;
-        ensure!(exit == Exit::with_code(0), "a command that waited for the others ended with {exit:?}");
+        ensure!(exit == ExitStatus::with_code(0), "a command that waited for the others ended with {exit:?}");
     }
     Ok(())
 }
 
-async fn files_are_shared(stage: Stage) -> Result<(), Fault> {
-    std::fs::write(stage.folder().join("given"), "from the agent")?;
+async fn files_are_shared(stage: TestContext) -> Result<(), Fault> {
+    std::fs::write(stage.directory().join("given"), "from the agent")?;
     let seen = stage.output_of("cat given; printf 'from the command' > made").await?;
     ensure!(seen == "from the agent", "the command read {seen:?}");
-    let made = std::fs::read_to_string(stage.folder().join("made"))?;
+    let made = std::fs::read_to_string(stage.directory().join("made"))?;
     ensure!(made == "from the command", "the agent read {made:?}");
     Ok(())
 }
 
-async fn no_shell_with_args(stage: Stage) -> Result<(), Fault> {
+async fn no_shell_with_args(stage: TestContext) -> Result<(), Fault> {
     let id = stage.create(json!({"command": "echo", "args": ["a; echo b", "&&", "$(echo c)"]})).await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;

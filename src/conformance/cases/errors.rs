@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -30,7 +30,7 @@ const METHODS: [&str; 4] = ["terminal/output", "terminal/wait_for_exit", "termin
 const NEVER_GIVEN: [&str; 6] =
     ["no-such-terminal", "", "0", "term_01ARZ3NDEKTSV4RRFFQ69G5FAV", "../../etc", "🦀"];
 
-async fn unknown_ids(stage: Stage) -> Result<(), Fault> {
+async fn unknown_ids(stage: TestContext) -> Result<(), Fault> {
     for method in METHODS {
         for id in NEVER_GIVEN {
             stage.refused(method, stage.naming(id)).await?;
@@ -39,7 +39,7 @@ async fn unknown_ids(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn refused_as_not_found(stage: Stage) -> Result<(), Fault> {
+async fn refused_as_not_found(stage: TestContext) -> Result<(), Fault> {
     for method in METHODS {
         for id in NEVER_GIVEN {
             let refusal = stage.refused(method, stage.naming(id)).await?;
@@ -49,7 +49,7 @@ async fn refused_as_not_found(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn malformed_ids(stage: Stage) -> Result<(), Fault> {
+async fn malformed_ids(stage: TestContext) -> Result<(), Fault> {
     for method in METHODS {
         for id in [json!(null), json!(1), json!(["x"]), json!({})] {
             let params = json!({"sessionId": stage.session(), "terminalId": id});
@@ -60,7 +60,7 @@ async fn malformed_ids(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_session(stage: Stage) -> Result<(), Fault> {
+async fn no_session(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exit 0").await?;
     for method in METHODS {
         invalid(&stage, method, json!({"terminalId": id})).await?;
@@ -69,25 +69,25 @@ async fn no_session(stage: Stage) -> Result<(), Fault> {
     stage.wait(&id).await.map(drop)
 }
 
-async fn invalid(stage: &Stage, method: &str, params: Value) -> Result<(), Fault> {
+async fn invalid(stage: &TestContext, method: &str, params: Value) -> Result<(), Fault> {
     let refusal = stage.refused(method, params.clone()).await?;
     ensure!(refusal.code == -32602, "{method} {params} was refused with {refusal}");
     Ok(())
 }
 
-async fn foreign_ids(stage: Stage) -> Result<(), Fault> {
+async fn foreign_ids(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("until [ -e go ]; do sleep 0.05; done; exit 3").await?;
     let other = stage.other_session().await?;
     for method in METHODS {
         stage.refused(method, json!({"sessionId": other, "terminalId": id})).await?;
     }
-    std::fs::write(stage.folder().join("go"), "")?;
+    std::fs::write(stage.directory().join("go"), "")?;
     let exit = stage.wait(&id).await?;
-    ensure!(exit == Exit::with_code(3), "its own session sees it end with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(3), "its own session sees it end with {exit:?}");
     Ok(())
 }
 
-async fn foreign_like_unknown(stage: Stage) -> Result<(), Fault> {
+async fn foreign_like_unknown(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exit 0").await?;
     let other = stage.other_session().await?;
     for method in METHODS {
@@ -104,7 +104,7 @@ async fn foreign_like_unknown(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn unknown_method(stage: Stage) -> Result<(), Fault> {
+async fn unknown_method(stage: TestContext) -> Result<(), Fault> {
     for method in ["terminal/no_such_method", "terminal/", "terminal/Create", "terminal/create/x"] {
         let refusal = stage.refused(method, stage.creating(json!({"command": "pwd"}))).await?;
         ensure!(refusal.code == -32601, "{method} was refused with {refusal}");
@@ -112,12 +112,12 @@ async fn unknown_method(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn messages_say_something(stage: Stage) -> Result<(), Fault> {
+async fn messages_say_something(stage: TestContext) -> Result<(), Fault> {
     let creating = |params| ("terminal/create", stage.creating(params));
     for (method, params) in [
         creating(json!({})),
         creating(json!({"command": "pwd", "cwd": "relative"})),
-        creating(json!({"command": "pwd", "cwd": "/no/such/folder"})),
+        creating(json!({"command": "pwd", "cwd": "/no/such/directory"})),
         ("terminal/output", stage.naming("no-such-terminal")),
     ] {
         let refusal = stage.refused(method, params).await?;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -37,7 +37,7 @@ cases! {
         "create, wait against a timer, kill, output, release works" => timeout_pattern;
 }
 
-async fn flat(stage: Stage) -> Result<(), Fault> {
+async fn flat(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exit 0").await?;
     let answer = stage.ask("terminal/wait_for_exit", stage.naming(&id)).await?;
     ensure!(answer["exitCode"] == 0, "the answer is {answer}");
@@ -45,11 +45,11 @@ async fn flat(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn codes(stage: Stage) -> Result<(), Fault> {
+async fn codes(stage: TestContext) -> Result<(), Fault> {
     for code in [0, 1, 2, 42, 126, 127, 130, 255] {
         let id = stage.script(&format!("exit {code}")).await?;
         let exit = stage.wait(&id).await?;
-        ensure!(exit == Exit::with_code(code), "`exit {code}` ended with {exit:?}");
+        ensure!(exit == ExitStatus::with_code(code), "`exit {code}` ended with {exit:?}");
     }
     Ok(())
 }
@@ -57,12 +57,12 @@ async fn codes(stage: Stage) -> Result<(), Fault> {
 const SIGNALS: [(&str, u64); 6] =
     [("HUP", 1), ("INT", 2), ("ABRT", 6), ("KILL", 9), ("SEGV", 11), ("TERM", 15)];
 
-async fn ended_by(stage: &Stage, signal: &str) -> Result<Exit, Fault> {
+async fn ended_by(stage: &TestContext, signal: &str) -> Result<ExitStatus, Fault> {
     let id = stage.script(&format!("kill -{signal} $$; sleep 10")).await?;
     stage.wait(&id).await
 }
 
-async fn signals_are_no_success(stage: Stage) -> Result<(), Fault> {
+async fn signals_are_no_success(stage: TestContext) -> Result<(), Fault> {
     for (signal, _) in SIGNALS {
         let exit = ended_by(&stage, signal).await?;
         ensure!(exit.code != Some(0), "the end by SIG{signal} has exitCode 0");
@@ -71,7 +71,7 @@ async fn signals_are_no_success(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn code_and_signal(stage: Stage) -> Result<(), Fault> {
+async fn code_and_signal(stage: TestContext) -> Result<(), Fault> {
     for (signal, number) in SIGNALS {
         let exit = ended_by(&stage, signal).await?;
         ensure!(exit.code == Some(128 + number), "the end by SIG{signal} has exitCode {:?}", exit.code);
@@ -80,7 +80,7 @@ async fn code_and_signal(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn signal_names(stage: Stage) -> Result<(), Fault> {
+async fn signal_names(stage: TestContext) -> Result<(), Fault> {
     for (signal, _) in SIGNALS {
         let exit = ended_by(&stage, signal).await?;
         let expected = format!("SIG{signal}");
@@ -93,24 +93,24 @@ async fn signal_names(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn late_waits(stage: Stage) -> Result<(), Fault> {
+async fn late_waits(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exit 5").await?;
     let first = stage.wait(&id).await?;
     for _ in 0..3 {
         let begun = Instant::now();
         let late = stage.wait(&id).await?;
         ensure!(late == first, "first {first:?}, later {late:?}");
-        ensure!(begun.elapsed() < stage.slow(), "a late wait took {:?}", begun.elapsed());
+        ensure!(begun.elapsed() < stage.slow_timeout(), "a late wait took {:?}", begun.elapsed());
     }
     Ok(())
 }
 
-async fn many_waits(stage: Stage) -> Result<(), Fault> {
+async fn many_waits(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("sleep 0.5; exit 6").await?;
     let mut waits = Vec::new();
     for _ in 0..20 {
         let request = stage.agent().fresh_id();
-        waits.push(stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?);
+        waits.push(stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?);
     }
     for wait in waits {
         let answer = stage.agent().answer_to("one of twenty waits", wait).await?;
@@ -120,7 +120,7 @@ async fn many_waits(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn same_status(stage: Stage) -> Result<(), Fault> {
+async fn same_status(stage: TestContext) -> Result<(), Fault> {
     for script in ["exit 0", "exit 9", "kill -TERM $$; sleep 10"] {
         let id = stage.script(script).await?;
         let (waited, seen) = (stage.wait(&id).await?, stage.output(&id).await?.exit);
@@ -129,10 +129,10 @@ async fn same_status(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn waits_do_not_block(stage: Stage) -> Result<(), Fault> {
+async fn waits_do_not_block(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo begun; exec sleep 60").await?;
     let request = stage.agent().fresh_id();
-    let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+    let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
     stage.until(&id, "begun").await?;
     let seen = stage.output_of("echo meanwhile").await?;
     ensure!(seen == "meanwhile\n", "another command wrote {seen:?}");
@@ -142,37 +142,37 @@ async fn waits_do_not_block(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn background_child(stage: Stage) -> Result<(), Fault> {
+async fn background_child(stage: TestContext) -> Result<(), Fault> {
     let begun = Instant::now();
     let id = stage.script("echo begun; sleep 100 & exit 7").await?;
     let exit = stage.wait(&id).await?;
-    ensure!(exit == Exit::with_code(7), "the command ended with {exit:?}");
-    ensure!(begun.elapsed() < stage.slow(), "the end was told after {:?}", begun.elapsed());
+    ensure!(exit == ExitStatus::with_code(7), "the command ended with {exit:?}");
+    ensure!(begun.elapsed() < stage.slow_timeout(), "the end was told after {:?}", begun.elapsed());
     let seen = stage.output(&id).await?.text;
     ensure!(seen == "begun\n", "the output is {seen:?}");
     Ok(())
 }
 
-async fn not_before_the_end(stage: Stage) -> Result<(), Fault> {
+async fn not_before_the_end(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("until [ -e go ]; do sleep 0.05; done; exit 8").await?;
     let request = stage.agent().fresh_id();
-    let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+    let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
     // Two round trips, which the wait's answer would have overtaken.
     stage.output(&id).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     ensure!(stage.output(&id).await?.exit.is_none(), "a command that runs has an exit status");
-    std::fs::write(stage.folder().join("go"), "")?;
+    std::fs::write(stage.directory().join("go"), "")?;
     let answer = stage.agent().answer_to("the wait", wait).await?;
     let code = answer.as_ref().map(|answer| answer["exitCode"].clone());
     ensure!(code == Ok(json!(8)), "the wait was answered with {answer:?}");
     Ok(())
 }
 
-async fn timeout_pattern(stage: Stage) -> Result<(), Fault> {
+async fn timeout_pattern(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo begun; sleep 100; echo never").await?;
     stage.until(&id, "begun").await?;
     let request = stage.agent().fresh_id();
-    let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+    let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
     tokio::time::sleep(Duration::from_millis(200)).await;
     stage.kill(&id).await?;
     let answer = stage.agent().answer_to("the wait", wait).await?;

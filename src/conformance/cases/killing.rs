@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -36,7 +36,7 @@ cases! {
         "a command is asked by TERM, and what it writes then is kept" => asked_first;
 }
 
-async fn ends_the_command(stage: Stage) -> Result<(), Fault> {
+async fn ends_the_command(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     stage.kill(&id).await?;
     let exit = stage.wait(&id).await?;
@@ -45,7 +45,7 @@ async fn ends_the_command(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn id_stays(stage: Stage) -> Result<(), Fault> {
+async fn id_stays(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo before; exec sleep 100").await?;
     stage.until(&id, "before").await?;
     stage.kill(&id).await?;
@@ -59,24 +59,27 @@ async fn id_stays(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn answers_with_an_object(stage: Stage) -> Result<(), Fault> {
+async fn answers_with_an_object(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     let answer = stage.kill(&id).await?;
     ensure!(answer.is_object(), "kill was answered with {answer}");
     Ok(())
 }
 
-async fn after_the_end(stage: Stage) -> Result<(), Fault> {
+async fn after_the_end(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo all; exit 0").await?;
     stage.wait(&id).await?;
     let before = stage.output(&id).await?;
     stage.kill(&id).await?;
     let after = stage.output(&id).await?;
-    ensure!(before == after && stage.wait(&id).await? == Exit::with_code(0), "{before:?} became {after:?}");
+    ensure!(
+        before == after && stage.wait(&id).await? == ExitStatus::with_code(0),
+        "{before:?} became {after:?}"
+    );
     Ok(())
 }
 
-async fn twice(stage: Stage) -> Result<(), Fault> {
+async fn twice(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     stage.kill(&id).await?;
     stage.kill(&id).await?;
@@ -84,10 +87,10 @@ async fn twice(stage: Stage) -> Result<(), Fault> {
     stage.kill(&id).await.map(drop)
 }
 
-async fn pending_wait(stage: Stage) -> Result<(), Fault> {
+async fn pending_wait(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     let request = stage.agent().fresh_id();
-    let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+    let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
     stage.output(&id).await?;
     stage.kill(&id).await?;
     let answer = stage.agent().answer_to("the pending wait", wait).await?;
@@ -98,36 +101,36 @@ async fn pending_wait(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn children_die(stage: Stage) -> Result<(), Fault> {
+async fn children_die(stage: TestContext) -> Result<(), Fault> {
     dies_with_kill(&stage, "sleep 100 & sh -c 'sleep 100 & sleep 100' & wait").await
 }
 
-async fn fled_children_die(stage: Stage) -> Result<(), Fault> {
+async fn fled_children_die(stage: TestContext) -> Result<(), Fault> {
     dies_with_kill(&stage, "setsid sh -c 'sleep 100' & (setsid sh -c 'trap \"\" HUP TERM; sleep 100 & sleep 100' &) ; wait; sleep 100").await
 }
 
-async fn ignoring_signals(stage: Stage) -> Result<(), Fault> {
+async fn ignoring_signals(stage: TestContext) -> Result<(), Fault> {
     dies_with_kill(&stage, "trap '' TERM INT HUP QUIT; while echo . >&9; do sleep 0.2; done").await
 }
 
-async fn stopped(stage: Stage) -> Result<(), Fault> {
+async fn stopped(stage: TestContext) -> Result<(), Fault> {
     dies_with_kill(&stage, "(sleep 0.3; kill -STOP $$) & wait; sleep 100").await
 }
 
-async fn dies_with_kill(stage: &Stage, script: &str) -> Result<(), Fault> {
-    let mut lifeline = stage.lifeline()?;
-    let id = stage.script(&lifeline.held_by(script)).await?;
-    lifeline.held().await?;
+async fn dies_with_kill(stage: &TestContext, script: &str) -> Result<(), Fault> {
+    let mut lifeline = stage.fifo_probe()?;
+    let id = stage.script(&lifeline.holding_script(script)).await?;
+    lifeline.wait_until_held().await?;
     ensure!(lifeline.is_held_for(Duration::from_millis(500)).await, "the command ended before it was killed");
     stage.kill(&id).await?;
-    lifeline.let_go().await?;
+    lifeline.wait_until_released().await?;
     stage.wait(&id).await.map(drop)
 }
 
-async fn others_live(stage: Stage) -> Result<(), Fault> {
-    let mut lifeline = stage.lifeline()?;
-    let other = stage.script(&lifeline.held_by("exec sleep 100")).await?;
-    lifeline.held().await?;
+async fn others_live(stage: TestContext) -> Result<(), Fault> {
+    let mut lifeline = stage.fifo_probe()?;
+    let other = stage.script(&lifeline.holding_script("exec sleep 100")).await?;
+    lifeline.wait_until_held().await?;
     let id = stage.script("exec sleep 100").await?;
     stage.kill(&id).await?;
     stage.wait(&id).await?;
@@ -136,7 +139,7 @@ async fn others_live(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn asked_first(stage: Stage) -> Result<(), Fault> {
+async fn asked_first(stage: TestContext) -> Result<(), Fault> {
     let id =
         stage.script("trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.1; done").await?;
     stage.until(&id, "ready").await?;

@@ -1,17 +1,17 @@
 //! The cases, a file for each subject. Numbers are given once: a case that goes leaves its number unused.
 
+mod cleanup;
 mod commands;
+mod display;
 mod errors;
 mod exits;
+mod forwarding;
 mod killing;
 mod output;
 mod parameters;
-mod passing;
 mod process;
-mod reaping;
 mod releasing;
 mod sessions;
-mod showing;
 mod text;
 mod wire;
 
@@ -29,8 +29,8 @@ pub(super) const LISTS: &[&[Case]] = &[
     errors::CASES,
     wire::CASES,
     process::CASES,
-    passing::CASES,
+    forwarding::CASES,
     sessions::CASES,
-    showing::CASES,
-    reaping::CASES,
+    display::CASES,
+    cleanup::CASES,
 ];

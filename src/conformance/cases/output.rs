@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage, shortened},
+    context::{ExitStatus, TestContext, shortened},
 };
 
 cases! {
@@ -52,7 +52,7 @@ cases! {
         "without a limit 100 KB are kept whole" => default_limit;
 }
 
-async fn while_running(stage: Stage) -> Result<(), Fault> {
+async fn while_running(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo begun; exec sleep 60").await?;
     let seen = stage.until(&id, "begun").await?;
     ensure!(seen.exit.is_none(), "a command that runs has the exit status {:?}", seen.exit);
@@ -60,22 +60,22 @@ async fn while_running(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn after_the_end(stage: Stage) -> Result<(), Fault> {
+async fn after_the_end(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo done; exit 3").await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?;
-    ensure!(seen.exit == Some(Exit::with_code(3)), "exitStatus is {:?}", seen.exit);
+    ensure!(seen.exit == Some(ExitStatus::with_code(3)), "exitStatus is {:?}", seen.exit);
     ensure!(seen.text == "done\n", "the output is {:?}", seen.text);
     Ok(())
 }
 
-async fn both_streams(stage: Stage) -> Result<(), Fault> {
+async fn both_streams(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("echo to-stdout; echo to-stderr >&2").await?;
     ensure!(seen.contains("to-stdout\n") && seen.contains("to-stderr\n"), "the output is {seen:?}");
     Ok(())
 }
 
-async fn in_order(stage: Stage) -> Result<(), Fault> {
+async fn in_order(stage: TestContext) -> Result<(), Fault> {
     let script = "i=0; while [ $i -lt 200 ]; do echo out$i; echo err$i >&2; i=$((i+1)); done";
     let expected: String = (0..200).map(|n| format!("out{n}\nerr{n}\n")).collect();
     let seen = stage.output_of(script).await?;
@@ -83,7 +83,7 @@ async fn in_order(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn stable_prefix(stage: Stage) -> Result<(), Fault> {
+async fn stable_prefix(stage: TestContext) -> Result<(), Fault> {
     let id =
         stage.script("i=0; while [ $i -lt 40 ]; do echo \"line $i ü\"; sleep 0.02; i=$((i+1)); done").await?;
     let mut before = String::new();
@@ -105,7 +105,7 @@ async fn stable_prefix(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn complete_after_wait(stage: Stage) -> Result<(), Fault> {
+async fn complete_after_wait(stage: TestContext) -> Result<(), Fault> {
     let id =
         stage.create(json!({"command": "seq", "args": ["1", "100000"], "outputByteLimit": 1 << 20})).await?;
     stage.wait(&id).await?;
@@ -116,7 +116,7 @@ async fn complete_after_wait(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn at_the_limit(stage: Stage) -> Result<(), Fault> {
+async fn at_the_limit(stage: TestContext) -> Result<(), Fault> {
     for limit in [10, 11, 1000] {
         let params = json!({"command": "/usr/bin/printf", "args": ["0123456789"], "outputByteLimit": limit});
         let id = stage.create(params).await?;
@@ -128,7 +128,7 @@ async fn at_the_limit(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn past_the_limit(stage: Stage) -> Result<(), Fault> {
+async fn past_the_limit(stage: TestContext) -> Result<(), Fault> {
     let whole: String = (1..=5000).map(|n| format!("{n}\n")).collect();
     for limit in [9, 100, 4096, 20_000] {
         let params = json!({"command": "seq", "args": ["1", "5000"], "outputByteLimit": limit});
@@ -143,7 +143,7 @@ async fn past_the_limit(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn truncated_stays(stage: Stage) -> Result<(), Fault> {
+async fn truncated_stays(stage: TestContext) -> Result<(), Fault> {
     let script = "seq 1 1000; echo half; sleep 0.3; echo x; sleep 0.1; echo end";
     let id = stage.create(json!({"command": "sh", "args": ["-c", script], "outputByteLimit": 50})).await?;
     stage.until(&id, "half").await?;
@@ -156,17 +156,17 @@ async fn truncated_stays(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn limit_zero(stage: Stage) -> Result<(), Fault> {
+async fn limit_zero(stage: TestContext) -> Result<(), Fault> {
     let id = stage.create(json!({"command": "echo", "args": ["x"], "outputByteLimit": 0})).await?;
     let exit = stage.wait(&id).await?;
     let seen = stage.output(&id).await?;
-    ensure!(exit == Exit::with_code(0), "the command ended with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(0), "the command ended with {exit:?}");
     ensure!(seen.text.is_empty(), "{:?} is kept", seen.text);
     ensure!(seen.truncated, "truncated is not true");
     Ok(())
 }
 
-async fn limit_one(stage: Stage) -> Result<(), Fault> {
+async fn limit_one(stage: TestContext) -> Result<(), Fault> {
     let id =
         stage.create(json!({"command": "/usr/bin/printf", "args": ["xyz"], "outputByteLimit": 1})).await?;
     stage.wait(&id).await?;
@@ -175,7 +175,7 @@ async fn limit_one(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn huge_limits(stage: Stage) -> Result<(), Fault> {
+async fn huge_limits(stage: TestContext) -> Result<(), Fault> {
     for limit in [(1 << 53) - 1, i64::MAX as u64, u64::MAX] {
         let id = stage.create(json!({"command": "echo", "args": ["x"], "outputByteLimit": limit})).await?;
         stage.wait(&id).await?;
@@ -185,7 +185,7 @@ async fn huge_limits(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn nothing(stage: Stage) -> Result<(), Fault> {
+async fn nothing(stage: TestContext) -> Result<(), Fault> {
     let id = stage.create(json!({"command": "true", "args": []})).await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?;
@@ -193,19 +193,19 @@ async fn nothing(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_final_newline(stage: Stage) -> Result<(), Fault> {
+async fn no_final_newline(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("printf 'one\\ntwo'").await?;
     ensure!(seen == "one\ntwo", "the output is {seen:?}");
     Ok(())
 }
 
-async fn line_ends(stage: Stage) -> Result<(), Fault> {
+async fn line_ends(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("printf 'a\\nb\\r\\nc\\rd\\n'").await?;
     ensure!(seen == "a\nb\r\nc\rd\n", "the output is {seen:?}");
     Ok(())
 }
 
-async fn one_long_line(stage: Stage) -> Result<(), Fault> {
+async fn one_long_line(stage: TestContext) -> Result<(), Fault> {
     let script = "head -c 1000000 /dev/zero | tr '\\0' x";
     let params = json!({"command": "sh", "args": ["-c", script], "outputByteLimit": 1_000_000});
     let id = stage.create(params).await?;
@@ -216,7 +216,7 @@ async fn one_long_line(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn asked_again(stage: Stage) -> Result<(), Fault> {
+async fn asked_again(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo again; exit 2").await?;
     stage.wait(&id).await?;
     let first = stage.output(&id).await?;
@@ -227,7 +227,7 @@ async fn asked_again(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn polling_is_cheap(stage: Stage) -> Result<(), Fault> {
+async fn polling_is_cheap(stage: TestContext) -> Result<(), Fault> {
     let script = "seq 1 200000 | head -c 1000000; echo full; exec sleep 60";
     let params = json!({"command": "sh", "args": ["-c", script], "outputByteLimit": 1 << 20});
     let id = stage.create(params).await?;
@@ -236,23 +236,23 @@ async fn polling_is_cheap(stage: Stage) -> Result<(), Fault> {
     for _ in 0..50 {
         stage.output(&id).await?;
     }
-    ensure!(begun.elapsed() < stage.slow() * 4, "fifty polls took {:?}", begun.elapsed());
+    ensure!(begun.elapsed() < stage.slow_timeout() * 4, "fifty polls took {:?}", begun.elapsed());
     Ok(())
 }
 
-async fn short_commands(stage: Stage) -> Result<(), Fault> {
+async fn short_commands(stage: TestContext) -> Result<(), Fault> {
     for n in 0..50 {
         let id = stage.script(&format!("echo number {n}; exit {n}")).await?;
         let exit = stage.wait(&id).await?;
         let seen = stage.output(&id).await?.text;
-        ensure!(exit == Exit::with_code(n), "number {n} ended with {exit:?}");
+        ensure!(exit == ExitStatus::with_code(n), "number {n} ended with {exit:?}");
         ensure!(seen == format!("number {n}\n"), "number {n} wrote {seen:?}");
         stage.release(&id).await?;
     }
     Ok(())
 }
 
-async fn default_limit(stage: Stage) -> Result<(), Fault> {
+async fn default_limit(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("head -c 100000 /dev/zero | tr '\\0' x").await?;
     ensure!(seen.len() == 100_000, "{} bytes of 100000 are there", seen.len());
     Ok(())

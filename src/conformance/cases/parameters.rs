@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -19,7 +19,7 @@ cases! {
     24 Must Agent "v1 schema: cwd must be an absolute path; JSON-RPC 2.0: -32602":
         "a relative cwd is refused with -32602" => relative_cwd;
     25 Must Agent "v1 schema: CreateTerminalRequest.cwd":
-        "a cwd that is not there, or no folder, is refused" => missing_cwd;
+        "a cwd that is not there, or no directory, is refused" => missing_cwd;
     26 Must Agent "v1 schema: outputByteLimit is an unsigned integer; JSON-RPC 2.0: -32602":
         "a limit that is negative, fractional or text is refused with -32602" => malformed_limit;
     27 Must Agent "v1 schema: command is required; JSON-RPC 2.0: -32602":
@@ -44,7 +44,7 @@ cases! {
         "an argument of 100 KB arrives whole" => a_long_argument;
 }
 
-async fn no_args(stage: Stage) -> Result<(), Fault> {
+async fn no_args(stage: TestContext) -> Result<(), Fault> {
     for given in [
         json!({"command": "pwd"}),
         json!({"command": "pwd", "args": null}),
@@ -55,7 +55,7 @@ async fn no_args(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_env(stage: Stage) -> Result<(), Fault> {
+async fn no_env(stage: TestContext) -> Result<(), Fault> {
     for env in [None, Some(json!(null)), Some(json!([]))] {
         let mut params =
             Map::from_iter([("command".to_owned(), json!("true")), ("args".to_owned(), json!([]))]);
@@ -65,7 +65,7 @@ async fn no_env(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_cwd_no_limit(stage: Stage) -> Result<(), Fault> {
+async fn no_cwd_no_limit(stage: TestContext) -> Result<(), Fault> {
     succeeds(&stage, json!({"command": "pwd", "cwd": null, "outputByteLimit": null})).await?;
     succeeds(
         &stage,
@@ -74,8 +74,8 @@ async fn no_cwd_no_limit(stage: Stage) -> Result<(), Fault> {
     .await
 }
 
-async fn every_combination(stage: Stage) -> Result<(), Fault> {
-    let inner = stage.folder().join("inner");
+async fn every_combination(stage: TestContext) -> Result<(), Fault> {
+    let inner = stage.directory().join("inner");
     std::fs::create_dir_all(&inner)?;
     for combination in 0..16 {
         let has = |bit: u8| combination & (1 << bit) != 0;
@@ -96,12 +96,12 @@ async fn every_combination(stage: Stage) -> Result<(), Fault> {
         if has(3) {
             params.insert("outputByteLimit".to_owned(), json!(6));
         }
-        let folder = if has(2) { &inner } else { stage.folder() };
+        let directory = if has(2) { &inner } else { stage.directory() };
         let whole = if has(0) {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            let name = directory.file_name().unwrap_or_default().to_string_lossy();
             format!("{} word {name}\n", if has(1) { "set" } else { "unset" })
         } else {
-            format!("{}\n", folder.display())
+            format!("{}\n", directory.display())
         };
         let expected = if has(3) { &whole[whole.len() - 6..] } else { &whole };
         let id = stage.create(Value::Object(params.clone())).await?;
@@ -118,52 +118,52 @@ async fn every_combination(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn succeeds(stage: &Stage, params: Value) -> Result<(), Fault> {
+async fn succeeds(stage: &TestContext, params: Value) -> Result<(), Fault> {
     let id = stage.create(params.clone()).await?;
     let exit = stage.wait(&id).await?;
-    ensure!(exit == Exit::with_code(0), "{params} ended with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(0), "{params} ended with {exit:?}");
     Ok(())
 }
 
-async fn relative_cwd(stage: Stage) -> Result<(), Fault> {
-    std::fs::create_dir_all(stage.folder().join("inner"))?;
+async fn relative_cwd(stage: TestContext) -> Result<(), Fault> {
+    std::fs::create_dir_all(stage.directory().join("inner"))?;
     for cwd in ["inner", "./inner", "../", "", "~"] {
         invalid(&stage, json!({"command": "pwd", "cwd": cwd})).await?;
     }
     Ok(())
 }
 
-async fn missing_cwd(stage: Stage) -> Result<(), Fault> {
-    std::fs::write(stage.folder().join("file"), "")?;
+async fn missing_cwd(stage: TestContext) -> Result<(), Fault> {
+    std::fs::write(stage.directory().join("file"), "")?;
     for name in ["not-there", "file", "file/below"] {
-        let params = json!({"command": "pwd", "cwd": stage.folder().join(name)});
+        let params = json!({"command": "pwd", "cwd": stage.directory().join(name)});
         stage.refused("terminal/create", stage.creating(params)).await?;
     }
     Ok(())
 }
 
-async fn malformed_limit(stage: Stage) -> Result<(), Fault> {
+async fn malformed_limit(stage: TestContext) -> Result<(), Fault> {
     for limit in [json!(-1), json!(1.5), json!("100"), json!(true), json!([])] {
         invalid(&stage, json!({"command": "pwd", "outputByteLimit": limit})).await?;
     }
     Ok(())
 }
 
-async fn no_command(stage: Stage) -> Result<(), Fault> {
+async fn no_command(stage: TestContext) -> Result<(), Fault> {
     for params in [json!({}), json!({"command": null}), json!({"command": 7}), json!({"command": ["pwd"]})] {
         invalid(&stage, params).await?;
     }
     Ok(())
 }
 
-async fn malformed_args(stage: Stage) -> Result<(), Fault> {
+async fn malformed_args(stage: TestContext) -> Result<(), Fault> {
     for args in [json!("-c"), json!({"0": "-c"}), json!([1]), json!(["a", null]), json!([["a"]])] {
         invalid(&stage, json!({"command": "echo", "args": args})).await?;
     }
     Ok(())
 }
 
-async fn malformed_env(stage: Stage) -> Result<(), Fault> {
+async fn malformed_env(stage: TestContext) -> Result<(), Fault> {
     for env in [
         json!({"A": "b"}),
         json!(["A=b"]),
@@ -176,7 +176,7 @@ async fn malformed_env(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_session(stage: Stage) -> Result<(), Fault> {
+async fn no_session(stage: TestContext) -> Result<(), Fault> {
     for params in [json!({"command": "pwd"}), json!({"command": "pwd", "sessionId": 1})] {
         let refusal = stage.refused("terminal/create", params).await?;
         ensure!(refusal.code == -32602, "refused with {refusal}");
@@ -186,7 +186,7 @@ async fn no_session(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn extra_fields(stage: Stage) -> Result<(), Fault> {
+async fn extra_fields(stage: TestContext) -> Result<(), Fault> {
     for meta in [json!({"a": {"b": [1, null]}}), json!(null)] {
         let params = json!({
             "command": "true", "args": [], "_meta": meta, "unknown": {"x": 1},
@@ -203,33 +203,33 @@ async fn extra_fields(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn impossible_names(stage: Stage) -> Result<(), Fault> {
+async fn impossible_names(stage: TestContext) -> Result<(), Fault> {
     for name in ["", "A=B", "=", "A\0B"] {
         invalid(&stage, json!({"command": "true", "env": [{"name": name, "value": "x"}]})).await?;
     }
     Ok(())
 }
 
-async fn nul_bytes(stage: Stage) -> Result<(), Fault> {
+async fn nul_bytes(stage: TestContext) -> Result<(), Fault> {
     invalid(&stage, json!({"command": "ec\0ho", "args": ["x"]})).await?;
     invalid(&stage, json!({"command": "echo", "args": ["a\0b"]})).await?;
     invalid(&stage, json!({"command": "env", "env": [{"name": "A", "value": "a\0b"}]})).await?;
-    invalid(&stage, json!({"command": "pwd", "cwd": format!("{}\0", stage.folder().display())})).await
+    invalid(&stage, json!({"command": "pwd", "cwd": format!("{}\0", stage.directory().display())})).await
 }
 
-async fn empty_command(stage: Stage) -> Result<(), Fault> {
+async fn empty_command(stage: TestContext) -> Result<(), Fault> {
     invalid(&stage, json!({"command": ""})).await?;
     invalid(&stage, json!({"command": "", "args": ["x"]})).await
 }
 
-async fn unknown_session(stage: Stage) -> Result<(), Fault> {
+async fn unknown_session(stage: TestContext) -> Result<(), Fault> {
     for session in ["no-such-session", ""] {
         stage.refused("terminal/create", json!({"sessionId": session, "command": "pwd"})).await?;
     }
     Ok(())
 }
 
-async fn a_long_argument(stage: Stage) -> Result<(), Fault> {
+async fn a_long_argument(stage: TestContext) -> Result<(), Fault> {
     let word = "a long word, ".repeat(7700);
     let id = stage.create(json!({"command": "/usr/bin/printf", "args": ["%s", word]})).await?;
     stage.wait(&id).await?;
@@ -238,7 +238,7 @@ async fn a_long_argument(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn invalid(stage: &Stage, params: Value) -> Result<(), Fault> {
+async fn invalid(stage: &TestContext, params: Value) -> Result<(), Fault> {
     let refusal = stage.refused("terminal/create", stage.creating(params.clone())).await?;
     ensure!(refusal.code == -32602, "{params} was refused with {refusal}");
     Ok(())

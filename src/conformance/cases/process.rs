@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -21,25 +21,25 @@ cases! {
     155 Should Agent "pipe(7)":
         "a command whose reader goes away ends as usual" => broken_pipes;
     156 Must Agent "practice: agents run builds":
-        "a command can start programs, write files and use a temporary folder" => ordinary_work;
+        "a command can start programs, write files and use a temporary directory" => ordinary_work;
 }
 
-async fn stdin_is_empty(stage: Stage) -> Result<(), Fault> {
+async fn stdin_is_empty(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("cat; read line; echo \"read: $?\"").await?;
     let exit = stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
-    ensure!(exit == Exit::with_code(0) && seen == "read: 1\n", "{exit:?}, {seen:?}");
+    ensure!(exit == ExitStatus::with_code(0) && seen == "read: 1\n", "{exit:?}, {seen:?}");
     Ok(())
 }
 
-async fn nobody_is_asked(stage: Stage) -> Result<(), Fault> {
+async fn nobody_is_asked(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("echo \"$PAGER $GIT_PAGER $GIT_TERMINAL_PROMPT\"").await?;
     ensure!(seen == "cat cat 0\n", "PAGER, GIT_PAGER and GIT_TERMINAL_PROMPT are {seen:?}");
     Ok(())
 }
 
-async fn no_open_files(stage: Stage) -> Result<(), Fault> {
-    // `ls` has one of its own: the folder that it reads.
+async fn no_open_files(stage: TestContext) -> Result<(), Fault> {
+    // `ls` has one of its own: the directory that it reads.
     let id = stage.create(json!({"command": "ls", "args": ["/proc/self/fd"]})).await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
@@ -47,7 +47,7 @@ async fn no_open_files(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_signals_ignored(stage: Stage) -> Result<(), Fault> {
+async fn no_signals_ignored(stage: TestContext) -> Result<(), Fault> {
     let id = stage
         .create(json!({"command": "grep", "args": ["-E", "^Sig(Ign|Blk):", "/proc/self/status"]}))
         .await?;
@@ -63,29 +63,29 @@ async fn no_signals_ignored(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn protocol_is_out_of_reach(stage: Stage) -> Result<(), Fault> {
-    let strays = stage.agent().strays().len();
+async fn protocol_is_out_of_reach(stage: TestContext) -> Result<(), Fault> {
+    let strays = stage.agent().unexpected().len();
     let message = r#"{"jsonrpc":"2.0","id":1,"result":{"forged":true}}"#;
     let script =
         format!("for fd in 0 1 2 3 4 5 6 7 8 9; do echo '{message}' 2>/dev/null >&$fd; done; exit 0");
     let id = stage.script(&script).await?;
     stage.wait(&id).await?;
     stage.output(&id).await?;
-    ensure!(stage.agent().strays().len() == strays, "a command's output came as a message");
+    ensure!(stage.agent().unexpected().len() == strays, "a command's output came as a message");
     Ok(())
 }
 
-async fn broken_pipes(stage: Stage) -> Result<(), Fault> {
+async fn broken_pipes(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of("(yes; echo $? >&2) 2>ended | head -n 1; cat ended").await?;
     ensure!(seen == "y\n141\n", "{seen:?}");
     Ok(())
 }
 
-async fn ordinary_work(stage: Stage) -> Result<(), Fault> {
+async fn ordinary_work(stage: TestContext) -> Result<(), Fault> {
     let script = "set -e; d=$(mktemp -d); seq 1 1000 > $d/a; sort -rn $d/a | head -n 1; rm -r $d; mkdir -p x/y; : > x/y/z; ls x/y";
     let id = stage.script(script).await?;
     let exit = stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
-    ensure!(exit == Exit::with_code(0) && seen == "1000\nz\n", "{exit:?}, {seen:?}");
+    ensure!(exit == ExitStatus::with_code(0) && seen == "1000\nz\n", "{exit:?}, {seen:?}");
     Ok(())
 }

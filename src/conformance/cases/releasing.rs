@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::Stage,
+    context::TestContext,
 };
 
 cases! {
@@ -32,29 +32,29 @@ cases! {
         "release right after create leaves nothing" => right_after_create;
 }
 
-async fn kills(stage: Stage) -> Result<(), Fault> {
+async fn kills(stage: TestContext) -> Result<(), Fault> {
     dies_with_release(&stage, "trap '' TERM; sleep 100 & while echo . >&9; do sleep 0.2; done").await
 }
 
-async fn kills_fled_children(stage: Stage) -> Result<(), Fault> {
+async fn kills_fled_children(stage: TestContext) -> Result<(), Fault> {
     dies_with_release(&stage, "(setsid sh -c 'trap \"\" HUP TERM; sleep 100 & sleep 100' &); sleep 100").await
 }
 
-async fn dies_with_release(stage: &Stage, script: &str) -> Result<(), Fault> {
-    let mut lifeline = stage.lifeline()?;
-    let id = stage.script(&lifeline.held_by(script)).await?;
-    lifeline.held().await?;
+async fn dies_with_release(stage: &TestContext, script: &str) -> Result<(), Fault> {
+    let mut lifeline = stage.fifo_probe()?;
+    let id = stage.script(&lifeline.holding_script(script)).await?;
+    lifeline.wait_until_held().await?;
     ensure!(
         lifeline.is_held_for(Duration::from_millis(300)).await,
         "the command ended before it was released"
     );
     stage.release(&id).await?;
-    lifeline.let_go().await
+    lifeline.wait_until_released().await
 }
 
 const METHODS: [&str; 4] = ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
 
-async fn id_is_invalid(stage: Stage) -> Result<(), Fault> {
+async fn id_is_invalid(stage: TestContext) -> Result<(), Fault> {
     for script in ["exit 0", "exec sleep 100"] {
         let id = stage.script(script).await?;
         if script == "exit 0" {
@@ -68,7 +68,7 @@ async fn id_is_invalid(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn refused_as_not_found(stage: Stage) -> Result<(), Fault> {
+async fn refused_as_not_found(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exit 0").await?;
     stage.release(&id).await?;
     for method in METHODS {
@@ -78,12 +78,12 @@ async fn refused_as_not_found(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn pending_wait(stage: Stage) -> Result<(), Fault> {
+async fn pending_wait(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     let mut waits = Vec::new();
     for _ in 0..5 {
         let request = stage.agent().fresh_id();
-        waits.push(stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?);
+        waits.push(stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?);
     }
     stage.output(&id).await?;
     stage.release(&id).await?;
@@ -96,7 +96,7 @@ async fn pending_wait(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn answers_with_an_object(stage: Stage) -> Result<(), Fault> {
+async fn answers_with_an_object(stage: TestContext) -> Result<(), Fault> {
     for script in ["exit 0", "exec sleep 100"] {
         let id = stage.script(script).await?;
         let answer = stage.release(&id).await?;
@@ -105,7 +105,7 @@ async fn answers_with_an_object(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn ids_are_not_reused(stage: Stage) -> Result<(), Fault> {
+async fn ids_are_not_reused(stage: TestContext) -> Result<(), Fault> {
     let mut ids = Vec::new();
     for _ in 0..10 {
         let id = stage.script("exit 0").await?;
@@ -116,7 +116,7 @@ async fn ids_are_not_reused(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resources_are_freed(stage: Stage) -> Result<(), Fault> {
+async fn resources_are_freed(stage: TestContext) -> Result<(), Fault> {
     for _ in 0..200 {
         let id = stage.create(json!({"command": "true", "args": []})).await?;
         stage.wait(&id).await?;
@@ -125,10 +125,10 @@ async fn resources_are_freed(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn others_live(stage: Stage) -> Result<(), Fault> {
-    let mut lifeline = stage.lifeline()?;
-    let other = stage.script(&lifeline.held_by("exec sleep 100")).await?;
-    lifeline.held().await?;
+async fn others_live(stage: TestContext) -> Result<(), Fault> {
+    let mut lifeline = stage.fifo_probe()?;
+    let other = stage.script(&lifeline.holding_script("exec sleep 100")).await?;
+    lifeline.wait_until_held().await?;
     let id = stage.script("exec sleep 100").await?;
     stage.release(&id).await?;
     ensure!(lifeline.is_held_for(Duration::from_millis(300)).await, "the other command is dead");
@@ -136,12 +136,12 @@ async fn others_live(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn right_after_create(stage: Stage) -> Result<(), Fault> {
+async fn right_after_create(stage: TestContext) -> Result<(), Fault> {
     for _ in 0..10 {
         let id = stage.script("sleep 0.5; touch survived").await?;
         stage.release(&id).await?;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    ensure!(!stage.folder().join("survived").exists(), "a released command went on");
+    ensure!(!stage.directory().join("survived").exists(), "a released command went on");
     Ok(())
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Stage, shortened},
+    context::{TestContext, shortened},
 };
 
 cases! {
@@ -32,7 +32,7 @@ cases! {
 
 const CRAB: &str = "🦀";
 
-async fn cut_at_characters(stage: Stage) -> Result<(), Fault> {
+async fn cut_at_characters(stage: TestContext) -> Result<(), Fault> {
     // 4000 bytes of four-byte characters.
     let script = format!("i=0; while [ $i -lt 1000 ]; do printf '{CRAB}'; i=$((i+1)); done");
     for limit in [5, 6, 7, 8, 9, 101, 1022, 3999] {
@@ -47,7 +47,7 @@ async fn cut_at_characters(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn smaller_than_a_character(stage: Stage) -> Result<(), Fault> {
+async fn smaller_than_a_character(stage: TestContext) -> Result<(), Fault> {
     for limit in [1, 2, 3] {
         let params = json!({"command": "/usr/bin/printf", "args": [CRAB], "outputByteLimit": limit});
         let id = stage.create(params).await?;
@@ -58,7 +58,7 @@ async fn smaller_than_a_character(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn written_in_pieces(stage: Stage) -> Result<(), Fault> {
+async fn written_in_pieces(stage: TestContext) -> Result<(), Fault> {
     let script = r"printf '\360'; sleep 0.1; printf '\237\246'; sleep 0.1; printf '\200'; printf '\303'; sleep 0.1; printf '\274.'";
     let id = stage.script(script).await?;
     // Asked for in between, so that a reader that decodes piece by piece shows itself.
@@ -74,14 +74,14 @@ async fn written_in_pieces(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn half_a_character(stage: Stage) -> Result<(), Fault> {
+async fn half_a_character(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script(r"printf 'begun\303'; exec sleep 60").await?;
     let seen = stage.until(&id, "begun").await?.text;
     ensure!(seen == "begun", "the output is {seen:?}");
     Ok(())
 }
 
-async fn no_utf_8(stage: Stage) -> Result<(), Fault> {
+async fn no_utf_8(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of(r"printf 'a\377b\300\200c\355\240\200d\n'").await?;
     ensure!(seen.starts_with('a') && seen.ends_with("d\n"), "the output is {seen:?}");
     let letters: String = seen.chars().filter(char::is_ascii_lowercase).collect();
@@ -89,13 +89,13 @@ async fn no_utf_8(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn control_characters(stage: Stage) -> Result<(), Fault> {
+async fn control_characters(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of(r#"printf '\000\001\007\010\011\013\014\033\037\177"\\'"#).await?;
     ensure!(seen == "\0\u{1}\u{7}\u{8}\t\u{b}\u{c}\u{1b}\u{1f}\u{7f}\"\\", "the output is {seen:?}");
     Ok(())
 }
 
-async fn other_line_ends(stage: Stage) -> Result<(), Fault> {
+async fn other_line_ends(stage: TestContext) -> Result<(), Fault> {
     let text = "a\u{2028}b\u{2029}c\u{85}d";
     let id = stage.create(json!({"command": "/usr/bin/printf", "args": ["%s", text]})).await?;
     stage.wait(&id).await?;
@@ -104,7 +104,7 @@ async fn other_line_ends(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn all_planes(stage: Stage) -> Result<(), Fault> {
+async fn all_planes(stage: TestContext) -> Result<(), Fault> {
     let text = "é e\u{301} 👩\u{200d}🔬 \u{fffd} \u{e000} \u{10ffff} \u{feff}x ٣ 漢字";
     let id = stage.create(json!({"command": "/usr/bin/printf", "args": ["%s", text]})).await?;
     stage.wait(&id).await?;
@@ -113,7 +113,7 @@ async fn all_planes(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn random_bytes(stage: Stage) -> Result<(), Fault> {
+async fn random_bytes(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("head -c 100000 /dev/urandom; printf 'the end'").await?;
     stage.wait(&id).await?;
     let seen = stage.output(&id).await?.text;
@@ -125,7 +125,7 @@ async fn random_bytes(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn escape_sequences(stage: Stage) -> Result<(), Fault> {
+async fn escape_sequences(stage: TestContext) -> Result<(), Fault> {
     let seen = stage.output_of(r"printf '\033[1;31mred\033[0m\033]0;title\007'").await?;
     ensure!(seen == "\u{1b}[1;31mred\u{1b}[0m\u{1b}]0;title\u{7}", "the output is {seen:?}");
     Ok(())

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::conformance::{
     case::{Fault, cases, ensure},
-    stage::{Exit, Stage},
+    context::{ExitStatus, TestContext},
 };
 
 cases! {
@@ -29,12 +29,12 @@ cases! {
     138 Must Agent "practice: agents have long command lines":
         "a message of 2 MB is answered" => a_large_message;
     139 Must Agent "JSON-RPC 2.0, one message a line":
-        "nothing but JSON-RPC messages came in all cases so far, and no answer to nothing" => no_strays;
+        "nothing but JSON-RPC messages came in all cases so far, and no answer to nothing" => no_unexpected;
     140 Should Agent "JSON-RPC 2.0":
         "fields in another order, with spaces between them, are the same message" => odd_layout;
 }
 
-async fn ids_of_every_type(stage: Stage) -> Result<(), Fault> {
+async fn ids_of_every_type(stage: TestContext) -> Result<(), Fault> {
     let ids = [
         json!(0),
         json!(-7),
@@ -56,7 +56,7 @@ async fn ids_of_every_type(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn interleaved(stage: Stage) -> Result<(), Fault> {
+async fn interleaved(stage: TestContext) -> Result<(), Fault> {
     let mut terminals = Vec::new();
     for n in 0..5 {
         let script = format!("echo this is {n}; until [ -e go ]; do sleep 0.05; done; exit {n}");
@@ -69,10 +69,10 @@ async fn interleaved(stage: Stage) -> Result<(), Fault> {
         for (n, id) in terminals.iter().enumerate() {
             let method = if round % 2 == 0 { "terminal/output" } else { "terminal/wait_for_exit" };
             let request = json!(format!("{round}-{n}"));
-            asked.push((n, method, stage.agent().ask(&request, method, stage.naming(id)).await?));
+            asked.push((n, method, stage.agent().send_request(&request, method, stage.naming(id)).await?));
         }
     }
-    std::fs::write(stage.folder().join("go"), "")?;
+    std::fs::write(stage.directory().join("go"), "")?;
     // The last first: nothing may depend on the order of the answers.
     for (n, method, request) in asked.into_iter().rev() {
         let answer = stage.agent().answer_to(method, request).await?;
@@ -91,10 +91,10 @@ fn is_fair(answer: &Result<Value, crate::conformance::case::Refusal>) -> bool {
     answer.as_ref().map_or_else(|refusal| refusal.code == -32800, |_| true)
 }
 
-async fn cancelled_wait(stage: Stage) -> Result<(), Fault> {
+async fn cancelled_wait(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("exec sleep 100").await?;
     for request in [json!(70_001), json!("a wait to cancel")] {
-        let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+        let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
         stage.output(&id).await?;
         stage.agent().notify("$/cancel_request", json!({"requestId": request})).await;
         let answer = stage.agent().answer_to("the cancelled wait", wait).await?;
@@ -103,13 +103,13 @@ async fn cancelled_wait(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn cancelled_create(stage: Stage) -> Result<(), Fault> {
-    let mut lifeline = stage.lifeline()?;
+async fn cancelled_create(stage: TestContext) -> Result<(), Fault> {
+    let mut lifeline = stage.fifo_probe()?;
     for n in 0..5 {
         let request = json!(format!("a create to cancel {n}"));
-        let script = lifeline.held_by("while echo . >&9; do sleep 0.2; done");
+        let script = lifeline.holding_script("while echo . >&9; do sleep 0.2; done");
         let params = stage.creating(json!({"command": "sh", "args": ["-c", script]}));
-        let create = stage.agent().ask(&request, "terminal/create", params).await?;
+        let create = stage.agent().send_request(&request, "terminal/create", params).await?;
         stage.agent().notify("$/cancel_request", json!({"requestId": request})).await;
         let answer = stage.agent().answer_to("the cancelled create", create).await?;
         ensure!(is_fair(&answer), "the cancelled create was answered with {answer:?}");
@@ -123,10 +123,10 @@ async fn cancelled_create(stage: Stage) -> Result<(), Fault> {
     }
     // What was still being started has taken hold by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    lifeline.let_go().await
+    lifeline.wait_until_released().await
 }
 
-async fn cancelled_nothing(stage: Stage) -> Result<(), Fault> {
+async fn cancelled_nothing(stage: TestContext) -> Result<(), Fault> {
     for request in [json!("never sent"), json!(987_654), json!(null), json!({})] {
         stage.agent().notify("$/cancel_request", json!({"requestId": request})).await;
     }
@@ -136,21 +136,21 @@ async fn cancelled_nothing(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn usable_after_cancel(stage: Stage) -> Result<(), Fault> {
+async fn usable_after_cancel(stage: TestContext) -> Result<(), Fault> {
     let id = stage.script("echo begun; until [ -e go ]; do sleep 0.05; done; exit 4").await?;
     let request = json!("a wait to cancel, once more");
-    let wait = stage.agent().ask(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
+    let wait = stage.agent().send_request(&request, "terminal/wait_for_exit", stage.naming(&id)).await?;
     stage.until(&id, "begun").await?;
     stage.agent().notify("$/cancel_request", json!({"requestId": request})).await;
     stage.agent().answer_to("the cancelled wait", wait).await.map(drop)?;
-    std::fs::write(stage.folder().join("go"), "")?;
+    std::fs::write(stage.directory().join("go"), "")?;
     let exit = stage.wait(&id).await?;
-    ensure!(exit == Exit::with_code(4), "the command ended with {exit:?}");
+    ensure!(exit == ExitStatus::with_code(4), "the command ended with {exit:?}");
     Ok(())
 }
 
-async fn no_json(stage: Stage) -> Result<(), Fault> {
-    let other = stage.with_editor(crate::conformance::editing::Editor::Plain).await?;
+async fn no_json(stage: TestContext) -> Result<(), Fault> {
+    let other = stage.with_editor(crate::conformance::roles::EditorKind::Plain).await?;
     let result = async {
         for line in
             [&b"this is no JSON"[..], b"{\"jsonrpc\": \"2.0\", \"id\":", b"", b"[]", b"\xff\xfe{}", b"17"]
@@ -162,20 +162,20 @@ async fn no_json(stage: Stage) -> Result<(), Fault> {
         Ok(())
     }
     .await;
-    other.leave().await;
+    other.cleanup().await;
     result
 }
 
-async fn unknown_notification(stage: Stage) -> Result<(), Fault> {
-    let strays = stage.agent().strays().len();
+async fn unknown_notification(stage: TestContext) -> Result<(), Fault> {
+    let strays = stage.agent().unexpected().len();
     stage.agent().notify("_conformance/nobody_knows_this", json!({"a": 1})).await;
     stage.agent().notify("terminal/no_such_notification", stage.naming("x")).await;
     stage.output_of("echo a round trip").await?;
-    ensure!(stage.agent().strays().len() == strays, "a notification was answered");
+    ensure!(stage.agent().unexpected().len() == strays, "a notification was answered");
     Ok(())
 }
 
-async fn a_large_message(stage: Stage) -> Result<(), Fault> {
+async fn a_large_message(stage: TestContext) -> Result<(), Fault> {
     let meta = "x".repeat(2_000_000);
     let id = stage.create(json!({"command": "echo", "args": ["small"], "_meta": {"large": meta}})).await?;
     stage.wait(&id).await?;
@@ -184,23 +184,23 @@ async fn a_large_message(stage: Stage) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn no_strays(stage: Stage) -> Result<(), Fault> {
+async fn no_unexpected(stage: TestContext) -> Result<(), Fault> {
     stage.output_of("echo something more").await?;
-    let mut strays = stage.agent().strays();
+    let mut strays = stage.agent().unexpected();
     if let Ok(editor) = stage.editor() {
-        strays.extend(editor.strays());
+        strays.extend(editor.unexpected());
     }
     ensure!(strays.is_empty(), "{}", strays.join("\n       "));
     Ok(())
 }
 
-async fn odd_layout(stage: Stage) -> Result<(), Fault> {
+async fn odd_layout(stage: TestContext) -> Result<(), Fault> {
     let request = json!("odd");
     let params = stage.creating(json!({"command": "echo", "args": ["odd"]}));
     let line = format!(
         "  {{ \"params\" :{params} , \"method\"\t: \"terminal\\/create\", \"unknown\": null, \"id\": \"\\u006fdd\" ,\"jsonrpc\":\"2.0\" }} \r"
     );
-    let asked = stage.agent().expect(&request)?;
+    let asked = stage.agent().expect_answer(&request)?;
     stage.agent().send_line(line.as_bytes()).await;
     let answer = stage.agent().answer_to("the oddly laid out create", asked).await?;
     let answer =

@@ -28,15 +28,15 @@ use tonic::{
 use tower::{Layer, Service};
 
 use super::{
-    Admission, CallRefusal, Share,
-    answers::Answer,
-    take_one,
-    turns::{InTurns, Row},
+    Admission, CallRefusal, UserShare,
+    responses::CountedResponse,
+    scheduler::{CallQueue, ScheduledCall},
+    try_increment,
 };
-use crate::{grpc::errors, session::Peer, tally::Word};
+use crate::{counters::Word, grpc::errors, session::Peer};
 
 /// A request must have arrived in this time.
-const BODY_LIMIT: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pieces that a request may come in, whatever their size.
 const PIECES_FREE: u64 = 1_024;
 /// Beyond these, each must bring this many bytes, on average.
@@ -45,56 +45,56 @@ const PIECE_MIN_BYTES: u64 = 64;
 const PREFIX_BYTES: usize = 5;
 
 /// Calls that are answered by a stream, by the last part of their path.
-const STREAMS: [&str; 8] =
+const STREAMING_CALLS: [&str; 8] =
     ["StreamOutput", "Run", "Terminals/Watch", "Approvals/Watch", "Health/Watch", "Query", "Follow", "Info"];
 /// Calls that end or hand over something, or wait: they are made whether or not there is room for what they answer.
-const ENDING: [&str; 9] =
+const PRIORITY_CALLS: [&str; 9] =
     ["Kill", "Release", "Signal", "Write", "Close", "WaitForExit", "Resolve", "Report", "Health/Check"];
 
 /// How a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answering {
+enum ResponseKind {
     /// Piece by piece.
-    Streamed,
+    Streaming,
     /// At once, and the call has changed something when it is.
-    Ending,
+    Priority,
     /// At once.
-    Whole,
+    Unary,
 }
 
-impl Answering {
+impl ResponseKind {
     fn of(path: &str) -> Self {
         let is_one_of = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
-        if is_one_of(&STREAMS) {
-            Self::Streamed
-        } else if is_one_of(&ENDING) {
-            Self::Ending
+        if is_one_of(&STREAMING_CALLS) {
+            Self::Streaming
+        } else if is_one_of(&PRIORITY_CALLS) {
+            Self::Priority
         } else {
-            Self::Whole
+            Self::Unary
         }
     }
 }
 
 /// Puts [`Calls`] in front of the services.
 #[derive(Debug, Clone)]
-pub(in super::super) struct CallLayer(pub(in super::super) Arc<Admission>);
+pub(in super::super) struct AdmissionLayer(pub(in super::super) Arc<Admission>);
 
-impl<S> Layer<S> for CallLayer {
-    type Service = Calls<S>;
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = AdmissionService<S>;
 
-    fn layer(&self, services: S) -> Calls<S> {
-        Calls { admission: self.0.clone(), services }
+    fn layer(&self, services: S) -> AdmissionService<S> {
+        AdmissionService { admission: self.0.clone(), services }
     }
 }
 
 /// The services, behind the bounds.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Calls<S> {
+pub(in super::super) struct AdmissionService<S> {
     admission: Arc<Admission>,
     services: S,
 }
 
-impl<S> Service<Request<Body>> for Calls<S>
+impl<S> Service<Request<Body>> for AdmissionService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
@@ -114,22 +114,22 @@ where
             return Box::pin(self.services.call(request));
         };
         let share = self.admission.share(peer.principal);
-        if !take_one(&share.calls, share.calls_max) {
+        if !try_increment(&share.calls, share.calls_max) {
             let refused = refuse(&self.admission, CallRefusal::Calls, &share);
             return Box::pin(async move { Ok(refused) });
         }
-        let call = CallPlace(share.clone());
-        let answering = Answering::of(request.uri().path());
-        let held = Arc::new(Held { share: share.clone(), bytes: AtomicU64::new(0) });
+        let call = CallSlot(share.clone());
+        let kind = ResponseKind::of(request.uri().path());
+        let held = Arc::new(HeldRequestBytes { share: share.clone(), bytes: AtomicU64::new(0) });
         let counted = |body| CountedBody::new(body, held.clone(), self.admission.clone());
         let called = self.services.call(request.map(|body| Body::new(counted(body))));
         let admission = self.admission.clone();
-        let (answers, turns) = (share.answers.clone(), share.turns.clone());
-        let row = if answering == Answering::Ending { Row::Ending } else { Row::Common };
-        let answered = async move {
+        let (responses, scheduler) = (share.responses.clone(), share.scheduler.clone());
+        let queue = if kind == ResponseKind::Priority { CallQueue::Priority } else { CallQueue::Normal };
+        let respond = async move {
             // Looked at in its turn: those before it may have taken what there was.
-            if answering == Answering::Whole && !answers.has_room() {
-                return Ok(refuse(&admission, CallRefusal::AnswerBytes, &share));
+            if kind == ResponseKind::Unary && !responses.has_room() {
+                return Ok(refuse(&admission, CallRefusal::ResponseBytes, &share));
             }
             let (parts, body) = match called.await {
                 Ok(answer) => answer.into_parts(),
@@ -137,37 +137,40 @@ where
             };
             // What the call keeps of its request from here on is counted where it is kept.
             drop(held);
-            if answering == Answering::Streamed {
-                return Ok(Response::from_parts(parts, Body::new(Answer::streamed(body, answers, call))));
+            if kind == ResponseKind::Streaming {
+                return Ok(Response::from_parts(
+                    parts,
+                    Body::new(CountedResponse::streaming(body, responses, call)),
+                ));
             }
-            Ok(match Answer::whole(body, answers, call).await {
+            Ok(match CountedResponse::unary(body, responses, call).await {
                 Some(answer) => Response::from_parts(parts, Body::new(answer)),
-                None => refuse(&admission, CallRefusal::AnswerBytes, &share),
+                None => refuse(&admission, CallRefusal::ResponseBytes, &share),
             })
         };
-        Box::pin(InTurns::new(answered, turns, row))
+        Box::pin(ScheduledCall::new(respond, scheduler, queue))
     }
 }
 
-fn refuse(admission: &Admission, refusal: CallRefusal, share: &Share) -> Response<Body> {
-    admission.counters.calls.one(refusal);
+fn refuse(admission: &Admission, refusal: CallRefusal, share: &UserShare) -> Response<Body> {
+    admission.counters.calls.inc(refusal);
     status(refusal, share).into_http()
 }
 
 /// The place of a call in its user's share.
 #[derive(Debug)]
-pub(super) struct CallPlace(Arc<Share>);
+pub(super) struct CallSlot(Arc<UserShare>);
 
 #[cfg(test)]
-impl CallPlace {
-    pub(super) fn of_a_test() -> Self {
-        let share = Arc::new(Share::new(1, 1));
-        assert!(take_one(&share.calls, share.calls_max));
+impl CallSlot {
+    pub(super) fn for_test() -> Self {
+        let share = Arc::new(UserShare::new(1, 1));
+        assert!(try_increment(&share.calls, share.calls_max));
         Self(share)
     }
 }
 
-impl Drop for CallPlace {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, AcqRel);
     }
@@ -175,14 +178,14 @@ impl Drop for CallPlace {
 
 /// Bytes of a request that are counted against its user.
 #[derive(Debug)]
-struct Held {
-    share: Arc<Share>,
+struct HeldRequestBytes {
+    share: Arc<UserShare>,
     bytes: AtomicU64,
 }
 
-impl Held {
-    fn take(&self, more: u64) -> bool {
-        let is_held = self.share.hold_bytes(more);
+impl HeldRequestBytes {
+    fn try_add(&self, more: u64) -> bool {
+        let is_held = self.share.reserve_request_bytes(more);
         if is_held {
             self.bytes.fetch_add(more, AcqRel);
         }
@@ -190,66 +193,66 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRequestBytes {
     fn drop(&mut self) {
-        self.share.give_bytes_back(self.bytes.load(Acquire));
+        self.share.release_request_bytes(self.bytes.load(Acquire));
     }
 }
 
 /// A request's body, counted as it arrives.
 struct CountedBody {
     body: Body,
-    held: Arc<Held>,
+    held: Arc<HeldRequestBytes>,
     admission: Arc<Admission>,
     prefix: Vec<u8>,
     /// Of what was counted ahead, what has not arrived.
-    claimed: u64,
+    announced: u64,
     arrived: u64,
-    pieces: u64,
+    chunks: u64,
     /// From the first time on that it had to be waited for.
-    limit: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl CountedBody {
-    fn new(body: Body, held: Arc<Held>, admission: Arc<Admission>) -> Self {
+    fn new(body: Body, held: Arc<HeldRequestBytes>, admission: Arc<Admission>) -> Self {
         let prefix = Vec::with_capacity(PREFIX_BYTES);
-        Self { body, held, admission, prefix, claimed: 0, arrived: 0, pieces: 0, limit: None }
+        Self { body, held, admission, prefix, announced: 0, arrived: 0, chunks: 0, timeout: None }
     }
 
     fn count(&mut self, data: &Bytes) -> Result<(), CallRefusal> {
-        self.pieces += 1;
+        self.chunks += 1;
         self.arrived += data.len() as u64;
-        if self.pieces > PIECES_FREE + self.arrived / PIECE_MIN_BYTES {
+        if self.chunks > PIECES_FREE + self.arrived / PIECE_MIN_BYTES {
             return Err(CallRefusal::Pieces);
         }
         let missing = PREFIX_BYTES - self.prefix.len();
         let (head, rest) = data.split_at(missing.min(data.len()));
         self.prefix.extend_from_slice(head);
         if missing > 0 && self.prefix.len() == PREFIX_BYTES {
-            self.claimed = u64::from((&self.prefix[1..]).get_u32());
+            self.announced = u64::from((&self.prefix[1..]).get_u32());
             // A length beyond what any request may have is refused by the decoder before it takes memory.
-            let most = super::super::REQUEST_MAX_BYTES as u64;
-            if self.claimed <= most && !self.held.take(self.claimed) {
+            let max = super::super::REQUEST_MAX_BYTES as u64;
+            if self.announced <= max && !self.held.try_add(self.announced) {
                 return Err(CallRefusal::RequestBytes);
             }
         }
-        let beyond = (rest.len() as u64).saturating_sub(self.claimed);
-        self.claimed = self.claimed.saturating_sub(rest.len() as u64);
-        if beyond > 0 && !self.held.take(beyond) {
+        let excess = (rest.len() as u64).saturating_sub(self.announced);
+        self.announced = self.announced.saturating_sub(rest.len() as u64);
+        if excess > 0 && !self.held.try_add(excess) {
             return Err(CallRefusal::RequestBytes);
         }
         Ok(())
     }
 
     fn refuse(&self, refusal: CallRefusal) -> Status {
-        self.admission.counters.calls.one(refusal);
+        self.admission.counters.calls.inc(refusal);
         status(refusal, &self.held.share)
     }
 }
 
-fn status(refusal: CallRefusal, share: &Share) -> Status {
+fn status(refusal: CallRefusal, share: &UserShare) -> Status {
     let (cap, message) = match refusal {
-        CallRefusal::Slow => return errors::request_too_slow(BODY_LIMIT.as_secs()),
+        CallRefusal::Slow => return errors::request_too_slow(BODY_TIMEOUT.as_secs()),
         CallRefusal::Calls => {
             let cap = share.calls_max as u64;
             (cap, format!("{cap} calls of this user are under way, the most there may be"))
@@ -258,8 +261,8 @@ fn status(refusal: CallRefusal, share: &Share) -> Status {
             let cap = share.request_bytes_max;
             (cap, format!("this user's requests that are under way may have {cap} bytes together"))
         }
-        CallRefusal::AnswerBytes => {
-            let cap = share.answers.max();
+        CallRefusal::ResponseBytes => {
+            let cap = share.responses.max();
             (cap, format!("this user's callers have not taken {cap} bytes of answers, the most there may be"))
         }
         CallRefusal::Pieces => {
@@ -282,7 +285,7 @@ impl hyper::body::Body for CountedBody {
         let this = &mut *self;
         match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Pending => {
-                let limit = this.limit.get_or_insert_with(|| Box::pin(sleep(BODY_LIMIT)));
+                let limit = this.timeout.get_or_insert_with(|| Box::pin(sleep(BODY_TIMEOUT)));
                 match limit.as_mut().poll(context) {
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(()) => Poll::Ready(Some(Err(this.refuse(CallRefusal::Slow)))),
@@ -326,7 +329,7 @@ mod tests {
             {
                 for method in &service.method {
                     let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
-                    let is_stream = Answering::of(&path) == Answering::Streamed;
+                    let is_stream = ResponseKind::of(&path) == ResponseKind::Streaming;
                     assert_eq!(is_stream, method.server_streaming(), "{path}");
                     seen += 1;
                 }
@@ -334,6 +337,6 @@ mod tests {
         }
         assert!(seen > 20, "{seen} calls are described");
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
-        assert_eq!(Answering::of(reflection), Answering::Streamed);
+        assert_eq!(ResponseKind::of(reflection), ResponseKind::Streaming);
     }
 }

@@ -18,19 +18,19 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{Admission, ConnectionPlace, ConnectionRefusal, frames::Frames, refuse};
+use super::{Admission, ConnectionRefusal, ConnectionSlot, frames::FrameMeter, send_goaway};
 use crate::session::{Peer, Principal};
 
 /// A client must have begun with HTTP/2 in this time.
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An accepted connection.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
     stream: UnixStream,
     peer: Peer,
-    place: ConnectionPlace,
-    frames: Frames,
+    slot: ConnectionSlot,
+    frames: FrameMeter,
     /// Until it has begun.
     handshake: Option<Pin<Box<Sleep>>>,
     /// While its user must wait.
@@ -44,29 +44,29 @@ impl Connection {
         let unknown = |error: io::Error| {
             // Nobody is served who is not known.
             tracing::debug!(error = %error, "connection refused: caller unknown");
-            refusals.one(ConnectionRefusal::Unknown);
+            refusals.inc(ConnectionRefusal::Unknown);
         };
         let principal = Principal::of(&stream).map_err(unknown).ok()?;
         // Before anything is opened for it: a refusal is cheap.
-        let place = match admission.connect(principal) {
+        let place = match admission.admit(principal) {
             Ok(place) => place,
             Err(refusal) => {
-                refusals.one(refusal);
+                refusals.inc(refusal);
                 let message = match refusal {
                     ConnectionRefusal::Rate => "connections are made too fast",
                     _ => "too many connections are open",
                 };
-                refuse(&stream, &format!("{principal}: {message}"));
+                send_goaway(&stream, &format!("{principal}: {message}"));
                 return None;
             }
         };
         let peer = Peer::of(&stream).map_err(unknown).ok()?;
-        let handshake = Some(Box::pin(sleep(HANDSHAKE_LIMIT)));
-        Some(Self { stream, peer, place, frames: Frames::default(), handshake, pause: None })
+        let handshake = Some(Box::pin(sleep(HANDSHAKE_TIMEOUT)));
+        Some(Self { stream, peer, slot: place, frames: FrameMeter::default(), handshake, pause: None })
     }
 
     /// Whether it may be read now.
-    fn poll_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
@@ -74,19 +74,19 @@ impl Connection {
         if let Some(limit) = &mut self.handshake
             && limit.as_mut().poll(context).is_ready()
         {
-            self.place.admission.counters.connections.one(ConnectionRefusal::Handshake);
+            self.slot.admission.counters.connections.inc(ConnectionRefusal::Handshake);
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Ready(Ok(()))
     }
 
-    fn pay_for(&mut self, bytes: &[u8]) {
-        let units = self.frames.pass(bytes);
+    fn charge(&mut self, bytes: &[u8]) {
+        let units = self.frames.count(bytes);
         if self.frames.has_begun() {
             self.handshake = None;
         }
-        if let Some(debt) = self.place.share.pay(units) {
-            self.place.admission.counters.throttled.one();
+        if let Some(debt) = self.slot.share.charge_frames(units) {
+            self.slot.admission.counters.throttled.inc();
             self.pause = Some(Box::pin(sleep(debt)));
         }
     }
@@ -106,10 +106,10 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_allowed(context))?;
+        ready!(self.poll_read_allowed(context))?;
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.pay_for(&buffer.filled()[before..]);
+        self.charge(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }

@@ -11,7 +11,7 @@ const SMALL_BYTES: u32 = 64;
 
 /// Where in the bytes of a connection a reader is.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct FrameMeter {
     preface: usize,
     head: [u8; HEAD_BYTES],
     head_len: usize,
@@ -19,14 +19,14 @@ pub(super) struct Frames {
     begun: bool,
 }
 
-impl Frames {
+impl FrameMeter {
     /// Whether the preface and the head of a first frame have come.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
     /// Goes over bytes that have arrived, and returns what the frames that begin in them cost.
-    pub(super) fn pass(&mut self, mut bytes: &[u8]) -> u32 {
+    pub(super) fn count(&mut self, mut bytes: &[u8]) -> u32 {
         let mut units = 0_u32;
         let preface = bytes.len().min(PREFACE_BYTES - self.preface);
         self.preface += preface;
@@ -95,8 +95,8 @@ mod tests {
         }
         let expected = 20 + 8 + 12 + 1 + 5;
         for piece in [1, 2, 7, 24, 33, 1_000] {
-            let mut frames = Frames::default();
-            let units: u32 = bytes.chunks(piece).map(|chunk| frames.pass(chunk)).sum();
+            let mut frames = FrameMeter::default();
+            let units: u32 = bytes.chunks(piece).map(|chunk| frames.count(chunk)).sum();
             assert_eq!(units, expected, "in pieces of {piece}");
             assert!(frames.has_begun());
         }
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn a_connection_has_not_begun_before_the_head_of_its_first_frame() {
-        let mut frames = Frames::default();
-        frames.pass(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        frames.pass(&frame(4, 0, 0)[..8]);
+        let mut frames = FrameMeter::default();
+        frames.count(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        frames.count(&frame(4, 0, 0)[..8]);
         assert!(!frames.has_begun());
     }
 }

@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, send};
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 /// Sends a server's preface and a GOAWAY with this message.
-pub(super) fn refuse(socket: &impl AsFd, message: &str) {
+pub(super) fn send_goaway(socket: &impl AsFd, message: &str) {
     // A client that has gone already is closed as well.
     let _ =
         send(socket.as_fd().as_raw_fd(), &frames(message), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);

@@ -4,14 +4,14 @@
 //! A user is the uid that the kernel reports for a connection. A bound closes or refuses what belongs to that user and
 //! touches nothing of another one. Nothing here knows what a request says.
 
-mod answers;
-mod bucket;
 mod calls;
 mod connection;
+mod descriptor_reserve;
 mod frames;
 mod goaway;
-mod reserve;
-mod turns;
+mod responses;
+mod scheduler;
+mod token_bucket;
 
 use std::{
     collections::HashMap,
@@ -25,43 +25,43 @@ use std::{
     time::Duration,
 };
 
-use answers::Answers;
-use bucket::Bucket;
-pub(super) use calls::CallLayer;
+pub(super) use calls::AdmissionLayer;
 pub(super) use connection::Connection;
-use goaway::refuse;
+pub(super) use descriptor_reserve::{BACKOFF_MIN, DescriptorReserve};
+use goaway::send_goaway;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-pub(super) use reserve::{BACKOFF_MIN, Reserve};
-use turns::Turns;
+use responses::UnsentResponses;
+use scheduler::CallScheduler;
+use token_bucket::TokenBucket;
 
 use crate::{
+    counters::{Counter, CounterVec, words},
     session::Principal,
-    tally::{Count, Tally, words},
 };
 
 /// Connections of one user, at most; fewer where the gateway may open few files.
 const CONNECTIONS: usize = 512;
 /// Connections of one user, with two descriptors each, take at most a quarter of those that the gateway may have.
-const CONNECTIONS_PART: usize = 8;
+const CONNECTIONS_DIVISOR: usize = 8;
 /// While all connections together take half of those descriptors, a user has no more than this.
 const CONNECTIONS_CROWDED: usize = 16;
 /// Connections that one user may make in a second, and at once.
 const CONNECTS_PER_S: f64 = 500.0;
-const CONNECTS_AT_ONCE: f64 = 1_000.0;
+const CONNECTS_BURST: f64 = 1_000.0;
 /// Calls of one user that may be under way, waits and streams included.
 const CALLS: usize = 8_192;
 /// Bytes of one user's requests, as claimed or as arrived, until their calls are answered.
 const REQUEST_BYTES: u64 = 32 << 20;
 /// Bytes of answers that callers of one user have not taken.
-const ANSWER_BYTES: u64 = 32 << 20;
+const RESPONSE_BYTES: u64 = 32 << 20;
 /// Seconds of a processor that one user's calls may take in a second, and at once. There are two workers.
-const PROCESSOR_PER_S: f64 = 0.5;
-const PROCESSOR_AT_ONCE: f64 = 0.5;
+const CPU_PER_S: f64 = 0.5;
+const CPU_BURST: f64 = 0.5;
 /// Units that the HTTP/2 frames of one user may cost in a second, and at once. `frames` has the costs.
 const FRAME_UNITS_PER_S: f64 = 100_000.0;
-const FRAME_UNITS_AT_ONCE: f64 = 200_000.0;
+const FRAME_UNITS_BURST: f64 = 200_000.0;
 /// Root and the gateway's own user have so many times as much.
-const TRUSTED_TIMES: u32 = 4;
+const TRUSTED_MULTIPLIER: u32 = 4;
 /// Users that are remembered although they hold nothing; beyond that they are forgotten.
 const IDLE_USERS: usize = 1_024;
 
@@ -89,7 +89,7 @@ words! {
         /// The user's requests under way have as many bytes as they may.
         RequestBytes = "request_bytes",
         /// The user's callers have not taken as many bytes of answers as there may be.
-        AnswerBytes = "answer_bytes",
+        ResponseBytes = "answer_bytes",
         /// The request came in too small pieces.
         Pieces = "pieces",
         /// The request did not arrive in time.
@@ -100,10 +100,10 @@ words! {
 /// What was refused, for the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    pub(super) connections: Tally<ConnectionRefusal>,
-    pub(super) calls: Tally<CallRefusal>,
+    pub(super) connections: CounterVec<ConnectionRefusal>,
+    pub(super) calls: CounterVec<CallRefusal>,
     /// Times that a connection had to wait as its user's frames came too fast.
-    pub(super) throttled: Count,
+    pub(super) throttled: Counter,
 }
 
 /// All users' shares.
@@ -111,7 +111,7 @@ pub(super) struct Counters {
 pub(super) struct Admission {
     own_uid: u32,
     connections_max: usize,
-    shares: Mutex<HashMap<Principal, Arc<Share>>>,
+    shares: Mutex<HashMap<Principal, Arc<UserShare>>>,
     open: AtomicUsize,
     pub(super) counters: Counters,
 }
@@ -119,10 +119,10 @@ pub(super) struct Admission {
 impl Admission {
     /// Nobody holds anything. `descriptors` is how many this process may have open.
     pub(super) fn new(own_uid: u32, descriptors: u64) -> Arc<Self> {
-        let part = usize::try_from(descriptors).unwrap_or(usize::MAX) / CONNECTIONS_PART;
+        let connections_max = usize::try_from(descriptors).unwrap_or(usize::MAX) / CONNECTIONS_DIVISOR;
         Arc::new(Self {
             own_uid,
-            connections_max: part.max(1),
+            connections_max: connections_max.max(1),
             shares: Mutex::default(),
             open: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -134,92 +134,92 @@ impl Admission {
         self.open.load(Acquire)
     }
 
-    fn share(&self, principal: Principal) -> Arc<Share> {
+    fn share(&self, principal: Principal) -> Arc<UserShare> {
         let mut shares = self.shares.lock().expect("no code panics while it holds the shares");
         if shares.len() > IDLE_USERS && !shares.contains_key(&principal) {
             shares.retain(|_, share| Arc::strong_count(share) > 1);
         }
-        let new = || Arc::new(Share::new(self.times(principal), self.connections_max));
+        let new = || Arc::new(UserShare::new(self.multiplier(principal), self.connections_max));
         shares.entry(principal).or_insert_with(new).clone()
     }
 
-    fn times(&self, principal: Principal) -> u32 {
-        if principal.uid == 0 || principal.uid == self.own_uid { TRUSTED_TIMES } else { 1 }
+    fn multiplier(&self, principal: Principal) -> u32 {
+        if principal.uid == 0 || principal.uid == self.own_uid { TRUSTED_MULTIPLIER } else { 1 }
     }
 
     /// Takes a place for a new connection of this user.
-    fn connect(self: &Arc<Self>, principal: Principal) -> Result<ConnectionPlace, ConnectionRefusal> {
+    fn admit(self: &Arc<Self>, principal: Principal) -> Result<ConnectionSlot, ConnectionRefusal> {
         let share = self.share(principal);
-        if !share.connects.try_one() {
+        if !share.connects.try_take_one() {
             return Err(ConnectionRefusal::Rate);
         }
         // A quarter of the descriptors are this part of one user's connections, twice.
         let is_crowded = self.open() >= 2 * self.connections_max;
-        let most =
+        let max =
             if is_crowded { share.connections_max.min(CONNECTIONS_CROWDED) } else { share.connections_max };
-        if !take_one(&share.connections, most) {
+        if !try_increment(&share.connections, max) {
             return Err(ConnectionRefusal::Share);
         }
         self.open.fetch_add(1, AcqRel);
-        Ok(ConnectionPlace { admission: self.clone(), share })
+        Ok(ConnectionSlot { admission: self.clone(), share })
     }
 }
 
 /// What one user holds, and how much it may.
 #[derive(Debug)]
-struct Share {
+struct UserShare {
     connections: AtomicUsize,
     connections_max: usize,
-    connects: Bucket,
+    connects: TokenBucket,
     calls: AtomicUsize,
     calls_max: usize,
     request_bytes: AtomicU64,
     request_bytes_max: u64,
-    frame_units: Bucket,
-    answers: Arc<Answers>,
-    turns: Arc<Turns>,
+    frame_units: TokenBucket,
+    responses: Arc<UnsentResponses>,
+    scheduler: Arc<CallScheduler>,
 }
 
-impl Share {
-    fn new(times: u32, connections_of_descriptors: usize) -> Self {
-        let (factor, count) = (f64::from(times), times as usize);
+impl UserShare {
+    fn new(multiplier: u32, connections_of_descriptors: usize) -> Self {
+        let (factor, count) = (f64::from(multiplier), multiplier as usize);
         Self {
             connections: AtomicUsize::new(0),
             connections_max: (CONNECTIONS * count).min(connections_of_descriptors),
-            connects: Bucket::new(CONNECTS_PER_S * factor, CONNECTS_AT_ONCE * factor),
+            connects: TokenBucket::new(CONNECTS_PER_S * factor, CONNECTS_BURST * factor),
             calls: AtomicUsize::new(0),
             calls_max: CALLS * count,
             request_bytes: AtomicU64::new(0),
-            request_bytes_max: REQUEST_BYTES * u64::from(times),
-            frame_units: Bucket::new(FRAME_UNITS_PER_S * factor, FRAME_UNITS_AT_ONCE * factor),
-            answers: Answers::new(ANSWER_BYTES * u64::from(times)),
-            turns: Turns::new(PROCESSOR_PER_S * factor, PROCESSOR_AT_ONCE * factor),
+            request_bytes_max: REQUEST_BYTES * u64::from(multiplier),
+            frame_units: TokenBucket::new(FRAME_UNITS_PER_S * factor, FRAME_UNITS_BURST * factor),
+            responses: UnsentResponses::new(RESPONSE_BYTES * u64::from(multiplier)),
+            scheduler: CallScheduler::new(CPU_PER_S * factor, CPU_BURST * factor),
         }
     }
 
     /// Pays for frames that have arrived. How long the user has to wait when that was more than it may.
-    fn pay(&self, units: u32) -> Option<Duration> {
+    fn charge_frames(&self, units: u32) -> Option<Duration> {
         self.frame_units.take(f64::from(units))
     }
 
-    fn hold_bytes(&self, more: u64) -> bool {
+    fn reserve_request_bytes(&self, more: u64) -> bool {
         let fits = |held: u64| held.checked_add(more).filter(|bytes| *bytes <= self.request_bytes_max);
         self.request_bytes.fetch_update(AcqRel, Acquire, fits).is_ok()
     }
 
-    fn give_bytes_back(&self, bytes: u64) {
+    fn release_request_bytes(&self, bytes: u64) {
         self.request_bytes.fetch_sub(bytes, AcqRel);
     }
 }
 
 /// The place of one connection in its user's share, until it is dropped.
 #[derive(Debug)]
-struct ConnectionPlace {
+struct ConnectionSlot {
     admission: Arc<Admission>,
-    share: Arc<Share>,
+    share: Arc<UserShare>,
 }
 
-impl Drop for ConnectionPlace {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.share.connections.fetch_sub(1, AcqRel);
         self.admission.open.fetch_sub(1, AcqRel);
@@ -227,7 +227,7 @@ impl Drop for ConnectionPlace {
 }
 
 /// Lets this process open as many files as it may, and not only as many as a shell begins with.
-pub(super) fn raise_descriptors() {
+pub(super) fn raise_descriptor_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
@@ -242,6 +242,6 @@ pub(super) fn descriptors_max() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
 }
 
-fn take_one(held: &AtomicUsize, max: usize) -> bool {
+fn try_increment(held: &AtomicUsize, max: usize) -> bool {
     held.fetch_update(AcqRel, Acquire, |count| (count < max).then_some(count + 1)).is_ok()
 }

@@ -32,22 +32,22 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     super::{
-        listen::{self, ListenError, Listening},
-        state::{LEFT_BEHIND, LOOK_AGAIN},
+        socket::{self, BoundSocket, ListenError},
+        state_directory::{RELEASE_POLL_INTERVAL, RELEASE_TIMEOUT},
     },
-    MetricsAddress, Page,
+    Exposition, MetricsAddress,
 };
 
 /// Connections that are served at once; the next one takes the place of the oldest.
 const CONNECTIONS: usize = 32;
 /// How long a connection may take, from its first byte to the last of its answer.
-const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest head of a request.
-const HEAD_BYTES: usize = 16 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The most lines of it.
-const HEAD_LINES: usize = 64;
+const HEAD_LINES_MAX: usize = 64;
 /// How long nobody is taken in after the system has refused a connection, for want of descriptors as a rule.
-const PAUSE: Duration = Duration::from_millis(200);
+const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the answer is written in: OpenMetrics, which Prometheus reads.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -76,7 +76,7 @@ pub struct Endpoint(Socket);
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(Listening),
+    Unix(BoundSocket),
 }
 
 impl Endpoint {
@@ -84,7 +84,7 @@ impl Endpoint {
     pub async fn bind(address: &MetricsAddress) -> Result<Self, MetricsError> {
         match address {
             MetricsAddress::Unix { path, mode } => {
-                listen::bind(path, *mode).map(Socket::Unix).map(Self).map_err(MetricsError::Unix)
+                socket::bind(path, *mode).map(Socket::Unix).map(Self).map_err(MetricsError::Unix)
             }
             MetricsAddress::Tcp(address) => {
                 let bound = bind_tcp(*address).await;
@@ -98,22 +98,22 @@ impl Endpoint {
     }
 
     /// Answers everybody who connects. Never ends.
-    pub async fn serve(self, page: Page) -> Infallible {
-        let page = Arc::new(page);
-        let mut connections = Connections::default();
+    pub async fn serve(self, exposition: Exposition) -> Infallible {
+        let page = Arc::new(exposition);
+        let mut connections = MetricsConnections::default();
         let socket = self.0;
         loop {
             let accepted = match &socket {
                 Socket::Tcp(listener) => match listener.accept().await {
                     Ok((stream, _)) => {
-                        connections.begin(stream, &page);
+                        connections.spawn(stream, &page);
                         Ok(())
                     }
                     Err(error) => Err(error),
                 },
                 Socket::Unix(listening) => match listening.accept().await {
                     Ok(stream) => {
-                        connections.begin(stream, &page);
+                        connections.spawn(stream, &page);
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -121,7 +121,7 @@ impl Endpoint {
             };
             if let Err(error) = accepted {
                 tracing::warn!(error = %error, "a connection for metrics was not taken");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_ERROR_PAUSE).await;
             }
         }
     }
@@ -129,11 +129,11 @@ impl Endpoint {
 
 /// What a process holds that a killed gateway was starting is free in a moment.
 async fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
-    let deadline = Instant::now() + LEFT_BEHIND;
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
     loop {
         match TcpListener::bind(address).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                sleep(LOOK_AGAIN).await;
+                sleep(RELEASE_POLL_INTERVAL).await;
             }
             bound => return bound,
         }
@@ -142,10 +142,14 @@ async fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Those that are being answered, oldest first. Dropped, a connection ends.
 #[derive(Debug, Default)]
-struct Connections(VecDeque<AbortOnDropHandle<()>>);
+struct MetricsConnections(VecDeque<AbortOnDropHandle<()>>);
 
-impl Connections {
-    fn begin(&mut self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, page: &Arc<Page>) {
+impl MetricsConnections {
+    fn spawn(
+        &mut self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        page: &Arc<Exposition>,
+    ) {
         self.0.retain(|connection| !connection.is_finished());
         if self.0.len() >= CONNECTIONS {
             self.0.pop_front();
@@ -153,14 +157,14 @@ impl Connections {
         let page = page.clone();
         self.0.push_back(AbortOnDropHandle::new(tokio::spawn(async move {
             // Who is too slow, goes away or does not speak HTTP is a stranger's concern.
-            let _ = timeout(CONNECTION_LIMIT, answer(stream, page)).await;
+            let _ = timeout(CONNECTION_TIMEOUT, serve_connection(stream, page)).await;
         })));
     }
 }
 
-async fn answer(
+async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    page: Arc<Page>,
+    page: Arc<Exposition>,
 ) -> hyper::Result<()> {
     let service = service_fn(move |request| {
         let response = respond(&request, &page);
@@ -168,17 +172,17 @@ async fn answer(
     });
     http1::Builder::new()
         .keep_alive(false)
-        .max_buf_size(HEAD_BYTES)
-        .max_headers(HEAD_LINES)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEAD_LINES_MAX)
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(stream), service)
         .await
 }
 
 /// The page is read-only and has one address; a body is not read.
-fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    match (request.uri().path(), is_read) {
+fn respond(request: &Request<Incoming>, page: &Exposition) -> Response<Full<Bytes>> {
+    let is_read_method = matches!(*request.method(), Method::GET | Method::HEAD);
+    match (request.uri().path(), is_read_method) {
         ("/metrics", true) => match page.text() {
             Ok(text) => {
                 let mut response = Response::new(Full::new(text.into()));

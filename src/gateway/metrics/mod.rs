@@ -4,16 +4,16 @@
 //! sessions, commands, rules or files are among them. Nothing can be changed from there.
 
 mod endpoint;
-mod page;
+mod exposition;
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 pub(super) use endpoint::Endpoint;
 pub use endpoint::MetricsError;
-pub(super) use page::Page;
+pub(super) use exposition::Exposition;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use super::{admission::Admission, adoption::Left, config};
+use super::{admission::Admission, adoption::QuarantineList, config};
 use crate::{session::Sessions, terminal::Terminals};
 
 /// Where metrics are served.
@@ -37,7 +37,7 @@ pub(super) struct MetricsSection(pub Option<MetricsAddress>);
 /// The section, as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct MetricsTable {
     listen: Option<String>,
     #[serde(default, deserialize_with = "config::octal_mode")]
     socket_mode: Option<u32>,
@@ -47,7 +47,7 @@ struct Written {
 
 /// What of the section cannot be meant.
 #[derive(Debug, thiserror::Error)]
-enum Meaningless {
+enum MetricsConfigError {
     #[error("metrics.listen must be of the form IP:PORT or unix:/absolute/path")]
     Address,
     #[error(
@@ -64,41 +64,41 @@ const SOCKET_MODE: u32 = 0o600;
 
 impl<'de> Deserialize<'de> for MetricsSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        address(Written::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
+        address(MetricsTable::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
     }
 }
 
-fn address(written: Written) -> Result<Option<MetricsAddress>, Meaningless> {
-    let Written { listen, socket_mode, beyond_loopback } = written;
+fn address(written: MetricsTable) -> Result<Option<MetricsAddress>, MetricsConfigError> {
+    let MetricsTable { listen, socket_mode, beyond_loopback } = written;
     let address = match &listen {
         None => None,
         Some(text) => Some(match (text.parse::<SocketAddr>(), config::parse_listen(text)) {
             (Ok(address), _) if !address.ip().is_loopback() && !beyond_loopback => {
-                return Err(Meaningless::BeyondLoopback(address));
+                return Err(MetricsConfigError::BeyondLoopback(address));
             }
             (Ok(address), _) => MetricsAddress::Tcp(address),
             (Err(_), Ok(path)) => MetricsAddress::Unix { path, mode: socket_mode.unwrap_or(SOCKET_MODE) },
-            (Err(_), Err(_)) => return Err(Meaningless::Address),
+            (Err(_), Err(_)) => return Err(MetricsConfigError::Address),
         }),
     };
     let is_tcp = matches!(address, Some(MetricsAddress::Tcp(_)));
     if beyond_loopback && !is_tcp {
-        return Err(Meaningless::Stray("beyond_loopback"));
+        return Err(MetricsConfigError::Stray("beyond_loopback"));
     }
     if socket_mode.is_some() && (is_tcp || address.is_none()) {
-        return Err(Meaningless::Stray("socket_mode"));
+        return Err(MetricsConfigError::Stray("socket_mode"));
     }
     Ok(address)
 }
 
 /// What the page is about.
-pub(super) fn page(
+pub(super) fn exposition_of(
     terminals: &Arc<Terminals>,
     sessions: &Arc<Sessions>,
     admission: &Arc<Admission>,
-    left: Arc<Left>,
-) -> Page {
-    Page::new(terminals.clone(), sessions.clone(), admission.clone(), left)
+    left: Arc<QuarantineList>,
+) -> Exposition {
+    Exposition::new(terminals.clone(), sessions.clone(), admission.clone(), left)
 }
 
 #[cfg(test)]

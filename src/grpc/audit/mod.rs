@@ -3,21 +3,24 @@
 //! Reads files, by the same readers as `provost audit`; writes nothing. A caller that reads slowly holds a place and
 //! no thread. Whose records are whose is decided here and nowhere else: by the principal in the record.
 
-mod reading;
+mod reader;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use reading::{
-    LAST_FILES, READING_AT_ONCE, Reader, Readers, Source, Streaming, before_last, blocking, follow_after,
-    records,
+use reader::{
+    CONCURRENT_READS, LAST_FILES, ReaderLimits, RecordReader, RecordSource, RecordStream, before_last,
+    blocking, follow_after, records,
 };
 
-use super::{caller, errors, fields::FieldError};
+use super::{caller, errors, request::FieldError};
 use crate::{
-    journal::{Entries, Filter, Follower, Integrity, Journal, JournalPublicKey, Report, Verdict, verify},
+    journal::{
+        Entries, Follower, Integrity, Journal, JournalPublicKey, RecordFilter, RecordedVerdict, VerifyReport,
+        verify,
+    },
     proto::v1::{
         AuditDecision, AuditFault, AuditFilter, AuditIntegrity, FollowAuditRequest, QueryAuditRequest,
         VerifyAuditRequest, VerifyAuditResponse, audit_server::Audit as Service,
@@ -33,16 +36,21 @@ const LAST_MAX: u32 = 10_000;
 #[derive(Debug, Clone)]
 pub struct AuditService {
     terminals: Arc<Terminals>,
-    readers: Arc<Readers>,
-    turns: Arc<Semaphore>,
-    checking: Arc<Semaphore>,
+    readers: Arc<ReaderLimits>,
+    read_permits: Arc<Semaphore>,
+    verify_permit: Arc<Semaphore>,
 }
 
 impl AuditService {
     /// Of the journal that these terminals' lives are written to.
     pub fn new(terminals: Arc<Terminals>) -> Self {
-        let (turns, checking) = (Semaphore::new(READING_AT_ONCE), Semaphore::new(1));
-        Self { terminals, readers: Arc::default(), turns: Arc::new(turns), checking: Arc::new(checking) }
+        let (turns, checking) = (Semaphore::new(CONCURRENT_READS), Semaphore::new(1));
+        Self {
+            terminals,
+            readers: Arc::default(),
+            read_permits: Arc::new(turns),
+            verify_permit: Arc::new(checking),
+        }
     }
 
     fn journal(&self) -> Result<&Journal, Status> {
@@ -54,39 +62,39 @@ impl AuditService {
     }
 
     /// What the caller asks for, and no more than it may see.
-    fn filter(&self, peer: &Peer, asked: AuditFilter) -> Result<Filter, Status> {
-        let wrong = |field: &str, problem: &str| {
+    fn filter(&self, peer: &Peer, requested: AuditFilter) -> Result<RecordFilter, Status> {
+        let field_error = |field: &str, problem: &str| {
             errors::bad_field(FieldError { field: format!("filter.{field}"), problem: problem.to_owned() })
         };
-        let verdict = match AuditDecision::try_from(asked.decision) {
+        let verdict = match AuditDecision::try_from(requested.decision) {
             Ok(AuditDecision::Unspecified) => None,
-            Ok(AuditDecision::Allow) => Some(Verdict::Allow),
-            Ok(AuditDecision::Deny) => Some(Verdict::Deny),
-            Ok(AuditDecision::Ask) => Some(Verdict::Ask),
-            Err(_) => return Err(wrong("decision", "is not a decision")),
+            Ok(AuditDecision::Allow) => Some(RecordedVerdict::Allow),
+            Ok(AuditDecision::Deny) => Some(RecordedVerdict::Deny),
+            Ok(AuditDecision::Ask) => Some(RecordedVerdict::Ask),
+            Err(_) => return Err(field_error("decision", "is not a decision")),
         };
-        let since_ns = match asked.since {
+        let since_ns = match requested.since {
             None => None,
             Some(since) => {
                 let since =
                     Duration::try_from(prost_types::Duration { seconds: since.seconds, nanos: since.nanos });
                 let nanos = since.ok().and_then(|since| u64::try_from(since.as_nanos()).ok());
-                Some(nanos.ok_or_else(|| wrong("since", "is not a time since 1970"))?)
+                Some(nanos.ok_or_else(|| field_error("since", "is not a time since 1970"))?)
             }
         };
         let own = peer.principal.to_string();
-        let named = Some(asked.principal).filter(|named| !named.is_empty());
+        let named = Some(requested.principal).filter(|named| !named.is_empty());
         let principal = match self.is_administrator(peer) {
             true => named,
             false if named.as_ref().is_none_or(|named| *named == own) => Some(own),
-            false => return Err(wrong("principal", "is not the caller")),
+            false => return Err(field_error("principal", "is not the caller")),
         };
         let set = |text: String| Some(text).filter(|text| !text.is_empty());
-        Ok(Filter {
+        Ok(RecordFilter {
             principal,
-            session: set(asked.session_id),
-            terminal: set(asked.terminal_id),
-            rule: set(asked.rule),
+            session: set(requested.session_id),
+            terminal: set(requested.terminal_id),
+            rule: set(requested.rule),
             verdict,
             since_ns,
         })
@@ -95,50 +103,50 @@ impl AuditService {
 
 #[tonic::async_trait]
 impl Service for AuditService {
-    type QueryStream = Streaming;
-    type FollowStream = Streaming;
+    type QueryStream = RecordStream;
+    type FollowStream = RecordStream;
 
-    async fn query(&self, request: Request<QueryAuditRequest>) -> Result<Response<Streaming>, Status> {
+    async fn query(&self, request: Request<QueryAuditRequest>) -> Result<Response<RecordStream>, Status> {
         let peer = caller(&request)?;
         let QueryAuditRequest { filter, last } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
-        let last = checked_last(last)?;
+        let last = parse_last(last)?;
         let journal = self.journal()?;
-        journal.settled().await;
-        let folder = journal.folder().clone();
-        let reader = Reader::new(self.readers.take(peer.principal)?, self.turns.clone());
+        journal.flush().await;
+        let directory = journal.directory().clone();
+        let reader = RecordReader::new(self.readers.acquire(peer.principal)?, self.read_permits.clone());
         let Some(last) = last else {
-            let entries = reader.read(move || Entries::new(&folder, filter)).await?;
+            let entries = reader.read(move || Entries::new(&directory, filter)).await?;
             let entries = entries.map_err(|error| errors::journal_unreadable(&error))?;
-            return Ok(Response::new(records(Source::There(entries), None, reader)));
+            return Ok(Response::new(records(RecordSource::Existing(entries), None, reader)));
         };
-        let after = before_last(&reader, &folder, &filter, last).await?.unwrap_or(u64::MAX);
-        let follower = reader.read(move || Follower::new(&folder, filter, LAST_FILES)).await?;
+        let after = before_last(&reader, &directory, &filter, last).await?.unwrap_or(u64::MAX);
+        let follower = reader.read(move || Follower::new(&directory, filter, LAST_FILES)).await?;
         let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(Source::Coming { follower, after }, None, reader)))
+        Ok(Response::new(records(RecordSource::Followed { follower, after }, None, reader)))
     }
 
-    async fn follow(&self, request: Request<FollowAuditRequest>) -> Result<Response<Streaming>, Status> {
+    async fn follow(&self, request: Request<FollowAuditRequest>) -> Result<Response<RecordStream>, Status> {
         let peer = caller(&request)?;
         let FollowAuditRequest { filter, after_sequence, last } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
-        journal.settled().await;
-        let (folder, written) = (journal.folder().clone(), journal.written());
-        let reader = Reader::new(self.readers.take(peer.principal)?, self.turns.clone());
-        let after = match (after_sequence, checked_last(last)?) {
+        journal.flush().await;
+        let (directory, written) = (journal.directory().clone(), journal.subscribe());
+        let reader = RecordReader::new(self.readers.acquire(peer.principal)?, self.read_permits.clone());
+        let after = match (after_sequence, parse_last(last)?) {
             (Some(_), Some(_)) => {
                 let problem = "is not for a request with after_sequence".to_owned();
                 return Err(errors::bad_field(FieldError { field: "last".into(), problem }));
             }
             (after, None) => after.unwrap_or(written.last()),
             (None, Some(last)) => {
-                before_last(&reader, &folder, &filter, last).await?.unwrap_or(written.last())
+                before_last(&reader, &directory, &filter, last).await?.unwrap_or(written.last())
             }
         };
-        let follower = reader.read(move || follow_after(&folder, filter, after)).await?;
+        let follower = reader.read(move || follow_after(&directory, filter, after)).await?;
         let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(Source::Coming { follower, after }, Some(written), reader)))
+        Ok(Response::new(records(RecordSource::Followed { follower, after }, Some(written), reader)))
     }
 
     async fn verify(
@@ -152,22 +160,22 @@ impl Service for AuditService {
         let pem = request.into_inner().public_key_pem;
         let key = match pem.as_str() {
             "" => None,
-            pem => Some(JournalPublicKey::of_pem(pem).ok_or_else(|| {
+            pem => Some(JournalPublicKey::from_pem(pem).ok_or_else(|| {
                 let problem = "is no Ed25519 public key in PEM".to_owned();
                 errors::bad_field(FieldError { field: "public_key_pem".into(), problem })
             })?),
         };
-        let folder = self.journal()?.folder().clone();
+        let directory = self.journal()?.directory().clone();
         // All files are read: one at a time, and the next one is told so.
-        let turn = self.checking.clone().try_acquire_owned();
-        let _turn = turn.map_err(|_| errors::too_many("audit_verifications", 1))?;
-        let report = blocking(move || verify(&folder, key.as_ref())).await?;
+        let permit = self.verify_permit.clone().try_acquire_owned();
+        let _permit = permit.map_err(|_| errors::too_many("audit_verifications", 1))?;
+        let report = blocking(move || verify(&directory, key.as_ref())).await?;
         let report = report.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(rendered(report)))
+        Ok(Response::new(verify_response(report)))
     }
 }
 
-fn checked_last(last: Option<u32>) -> Result<Option<usize>, Status> {
+fn parse_last(last: Option<u32>) -> Result<Option<usize>, Status> {
     if last.is_some_and(|last| last > LAST_MAX) {
         let problem = format!("is more than {LAST_MAX}");
         return Err(errors::bad_field(FieldError { field: "last".into(), problem }));
@@ -175,13 +183,13 @@ fn checked_last(last: Option<u32>) -> Result<Option<usize>, Status> {
     Ok(last.map(|last| last as usize))
 }
 
-fn rendered(report: Report) -> VerifyAuditResponse {
-    let integrity = match report.verdict() {
+fn verify_response(report: VerifyReport) -> VerifyAuditResponse {
+    let integrity = match report.integrity() {
         Integrity::Intact => AuditIntegrity::Intact,
         Integrity::Torn => AuditIntegrity::Torn,
         Integrity::Broken => AuditIntegrity::Broken,
     };
-    let fault = |fault: crate::journal::Fault| AuditFault {
+    let fault = |fault: crate::journal::JournalFault| AuditFault {
         file: fault.file,
         line: fault.line,
         sequence: fault.sequence,

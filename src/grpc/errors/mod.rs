@@ -3,27 +3,27 @@
 //! Every status carries an `ErrorInfo` of the domain "provost", by which programs tell errors apart; its message is
 //! for people and may change.
 
-mod creating;
+mod create_terminal;
 
 use std::collections::HashMap;
 
-pub use creating::create;
+pub use create_terminal::create;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::fields::FieldError;
+use super::request::FieldError;
 use crate::{
-    approval::ResolveError,
+    approval::ApprovalResolveError,
     journal::AppendError,
     policy::{Denial, command::rule::Decision},
     pool::PoolError,
     printable,
     proto::v1::SpawnError,
     sandbox::control::ControlError,
-    session::{DescriptorsReached, OpenError},
+    session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        AnswerError, AskError, Gone, QuotaReached, Unrecorded, opening::OpeningError, reader::ReadError,
-        run::RunError,
+        OperationError, QuotaReached, ResolveApprovalError, TerminalReleased, Unrecorded,
+        opening::OpenSessionError, reader::OutputReadError, run::RunError,
     },
 };
 
@@ -37,7 +37,7 @@ const VALUE_MAX_BYTES: usize = 512;
 
 /// What can be named that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum ResourceKind {
     /// A session.
     Session,
     /// A terminal.
@@ -47,11 +47,11 @@ pub enum Missing {
 }
 
 /// Malformed, unknown, released and foreign ids have one answer.
-pub fn not_found(missing: Missing) -> Status {
-    let (kind, reason) = match missing {
-        Missing::Session => ("session", "SESSION_NOT_FOUND"),
-        Missing::Terminal => ("terminal", "TERMINAL_NOT_FOUND"),
-        Missing::Approval => ("approval", "APPROVAL_NOT_FOUND"),
+pub fn not_found(kind: ResourceKind) -> Status {
+    let (kind, reason) = match kind {
+        ResourceKind::Session => ("session", "SESSION_NOT_FOUND"),
+        ResourceKind::Terminal => ("terminal", "TERMINAL_NOT_FOUND"),
+        ResourceKind::Approval => ("approval", "APPROVAL_NOT_FOUND"),
     };
     status(Code::NotFound, format!("no such {kind}"), reason, [])
 }
@@ -80,72 +80,78 @@ pub fn deadline_passed() -> Status {
 }
 
 /// Opening a session, and writing that down.
-pub fn opening(error: &OpeningError) -> Status {
+pub fn open_session(error: &OpenSessionError) -> Status {
     match error {
-        OpeningError::Open(error) => open(error),
-        OpeningError::Unrecorded(error) => unrecorded(error),
-        OpeningError::Share(reached) => quota_reached(reached),
+        OpenSessionError::Open(error) => session_error(error),
+        OpenSessionError::Unrecorded(error) => unrecorded(error),
+        OpenSessionError::JournalShare(reached) => quota_reached(reached),
     }
 }
 
 /// Opening a session.
-pub fn open(error: &OpenError) -> Status {
+pub fn session_error(error: &OpenError) -> Status {
     match error {
         OpenError::Denied(denial) => denied(denial),
         OpenError::Root(index, cause) => {
-            bad_field(FieldError { field: format!("roots[{index}]"), problem: with_causes(cause) })
+            bad_field(FieldError { field: format!("roots[{index}]"), problem: error_chain(cause) })
         }
         OpenError::RootName(index) => {
             bad_field(FieldError { field: format!("roots[{index}]"), problem: error.to_string() })
         }
         OpenError::Governing(_) => {
-            bad_field(FieldError { field: "roots".into(), problem: with_causes(error) })
+            bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })
         }
         OpenError::NoOwnerProcess => {
             status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
         }
-        OpenError::Descriptors(DescriptorsReached(cap)) => {
+        OpenError::Descriptors(DescriptorQuotaReached(cap)) => {
             quota("descriptors_per_principal", *cap, error.to_string())
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
         OpenError::Draining => draining(),
-        OpenError::Host(cause) => host(cause, with_causes(error)),
-        OpenError::Keep(_) => status(Code::Unavailable, with_causes(error), "STATE_UNWRITABLE", []),
+        OpenError::Filesystem(cause) => file_system(cause, error_chain(error)),
+        OpenError::StateUnwritable(_) => {
+            status(Code::Unavailable, error_chain(error), "STATE_UNWRITABLE", [])
+        }
     }
 }
 
 /// A caller's file system does not answer, or too much of its work waits for one.
-pub fn host(cause: &PoolError, message: String) -> Status {
+pub fn file_system(cause: &PoolError, message: String) -> Status {
     match cause {
-        PoolError::Overdue(limit) => {
+        PoolError::TimedOut(limit) => {
             let metadata = [("limit_s", limit.as_secs().to_string())];
             status(Code::Unavailable, message, "FILE_SYSTEM_OVERDUE", metadata)
         }
         PoolError::Busy(places) => quota("file_system_requests", places, message),
-        PoolError::NoThread => status(Code::Unavailable, message, "NO_THREAD", []),
+        PoolError::ThreadUnavailable => status(Code::Unavailable, message, "NO_THREAD", []),
     }
 }
 
 /// Asking something of a terminal.
-pub fn ask(error: &AskError) -> Status {
+pub fn terminal_request(error: &OperationError) -> Status {
     match error {
-        AskError::Gone(Gone) => not_found(Missing::Terminal),
-        AskError::Ended => status(Code::FailedPrecondition, error.to_string(), "COMMAND_ENDED", []),
-        AskError::StdinClosed => status(Code::FailedPrecondition, error.to_string(), "STDIN_CLOSED", []),
-        AskError::Control(error) => control(error),
-        AskError::Errno(errno) => {
+        OperationError::Released(TerminalReleased) => not_found(ResourceKind::Terminal),
+        OperationError::Ended => status(Code::FailedPrecondition, error.to_string(), "COMMAND_ENDED", []),
+        OperationError::StdinClosed => {
+            status(Code::FailedPrecondition, error.to_string(), "STDIN_CLOSED", [])
+        }
+        OperationError::Control(error) => control(error),
+        OperationError::Errno(errno) => {
             status(Code::Internal, describe_errno(*errno), "SUPERVISOR", [("errno", errno.to_string())])
         }
     }
 }
 
 /// Reading output.
-pub fn read(error: &ReadError) -> Status {
+pub fn read(error: &OutputReadError) -> Status {
     match error {
-        ReadError::NotSplit => bad_field(FieldError { field: "stream".into(), problem: error.to_string() }),
-        ReadError::Ring(errno) => status(
+        OutputReadError::NotSplit => {
+            bad_field(FieldError { field: "stream".into(), problem: error.to_string() })
+        }
+        OutputReadError::Ring(errno) => status(
             Code::Internal,
-            with_causes(error),
+            error_chain(error),
             "OUTPUT_RING",
             [("errno", (*errno as i32).to_string())],
         ),
@@ -162,19 +168,19 @@ pub fn run(error: &RunError) -> Status {
             "OUTPUT_LOST",
             [("from", from.to_string()), ("to", to.to_string())],
         ),
-        RunError::Release(error) => ask(error),
+        RunError::Release(error) => terminal_request(error),
     }
 }
 
 /// Answering an approval.
-pub fn answer(error: &AnswerError) -> Status {
+pub fn resolve_approval(error: &ResolveApprovalError) -> Status {
     match error {
-        AnswerError::Unrecorded(error) => unrecorded(error),
-        AnswerError::Resolve(ResolveError::NotFound) => not_found(Missing::Approval),
-        AnswerError::Resolve(ResolveError::NotAnApprover) => {
+        ResolveApprovalError::Unrecorded(error) => unrecorded(error),
+        ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => not_found(ResourceKind::Approval),
+        ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => {
             status(Code::PermissionDenied, error.to_string(), "NOT_AN_APPROVER", [])
         }
-        AnswerError::Resolve(ResolveError::Over(state)) => status(
+        ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(state)) => status(
             Code::FailedPrecondition,
             error.to_string(),
             "APPROVAL_NOT_PENDING",
@@ -193,7 +199,7 @@ fn denied(denial: &Denial) -> Status {
 
 /// The journal did not take a record: nothing was started.
 pub fn unrecorded(error: &Unrecorded) -> Status {
-    let message = with_causes(error);
+    let message = error_chain(error);
     match &error.0 {
         AppendError::Unwritable(failure) => {
             let errno = failure.source.raw_os_error().unwrap_or_default();
@@ -268,7 +274,7 @@ pub fn internal(what: &str) -> Status {
 }
 
 fn quota_reached(reached: &QuotaReached) -> Status {
-    quota(reached.name(), reached.cap, reached.to_string())
+    quota(reached.name(), reached.max, reached.to_string())
 }
 
 fn quota(name: &str, cap: impl ToString, message: String) -> Status {
@@ -284,10 +290,10 @@ fn control(error: &ControlError) -> Status {
     match error {
         ControlError::Lost => spawn_status(SpawnError::SandboxLost, Code::Aborted, error.to_string(), []),
         ControlError::TooLarge(_) => {
-            spawn_status(SpawnError::ArgumentListTooLong, Code::InvalidArgument, with_causes(error), [])
+            spawn_status(SpawnError::ArgumentListTooLong, Code::InvalidArgument, error_chain(error), [])
         }
-        ControlError::Silent => status(Code::Unavailable, error.to_string(), "SUPERVISOR", []),
-        ControlError::Nonsense => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
+        ControlError::TimedOut => status(Code::Unavailable, error.to_string(), "SUPERVISOR", []),
+        ControlError::UnexpectedMessage => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
     }
 }
 
@@ -319,7 +325,7 @@ fn describe_errno(errno: i32) -> String {
 }
 
 /// An error with what caused it, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -349,9 +355,9 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_all_that_caused_it() {
+    fn an_error_is_reported_with_all_that_caused_it() {
         let cause = std::io::Error::from_raw_os_error(libc::ENOSPC);
-        let error = crate::session::OpenError::Keep(cause);
-        assert_eq!(with_causes(&error), "the session cannot be kept: No space left on device (os error 28)");
+        let error = crate::session::OpenError::StateUnwritable(cause);
+        assert_eq!(error_chain(&error), "the session cannot be kept: No space left on device (os error 28)");
     }
 }

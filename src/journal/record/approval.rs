@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Verdict;
+use super::RecordedVerdict;
 
-/// [`Record::ApprovalAsked`](super::Record::ApprovalAsked).
+/// [`Record::ApprovalRequested`](super::Record::ApprovalAsked).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApprovalAsked {
+pub struct ApprovalRequested {
     /// The approval.
     pub approval: String,
     /// Who wants to run it.
@@ -34,7 +34,7 @@ pub struct ApprovalResolved {
     pub session: String,
     /// `allow` or `deny`.
     #[serde(rename = "decision")]
-    pub verdict: Verdict,
+    pub verdict: RecordedVerdict,
     /// Who answered, as proven.
     pub approver: String,
     /// In whose name, as the approver said.

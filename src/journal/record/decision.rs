@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{
-    Command, CommandIn, Judged, Verdict,
-    folded::{Fold, Folded},
+    CommandLocation, JudgedCommands, RecordedCommand, RecordedVerdict,
+    delta::{DeltaEncoder, DeltaText},
 };
 
 /// [`Record::Decision`](super::Record::Decision).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "Read")]
-pub struct Decision {
+#[serde(from = "DeserializedDecision")]
+pub struct DecisionRecord {
     /// Who asked, e.g. `uid:1000`.
     pub principal: String,
     /// In which session.
@@ -20,7 +20,7 @@ pub struct Decision {
     /// SHA-256 of the request in its normal form; absent: it was refused before it had one.
     pub request_digest: Option<String>,
     /// What was decided.
-    pub verdict: Verdict,
+    pub verdict: RecordedVerdict,
     /// The rule that decided; absent: nothing in it needed one.
     pub rule: Option<String>,
     /// Of the policy.
@@ -28,52 +28,52 @@ pub struct Decision {
     /// What the caller was told; empty where it was allowed.
     pub reason: String,
     /// The command as the caller gave it; a line for a shell is one text.
-    pub command: Command,
+    pub command: RecordedCommand,
     /// The record that has the command, of the same request; absent: this one.
-    pub command_in: Option<CommandIn>,
+    pub command_in: Option<CommandLocation>,
     /// What was seen in it.
-    pub judged: Judged,
+    pub judged: JudgedCommands,
     /// What rules in the mode `observe` would have decided. It had no effect.
-    pub observed: Vec<Observed>,
+    pub observed: Vec<ObservedDecision>,
     /// The approval that answered a rule that asks.
     pub approval: Option<String>,
-    /// Its working folder.
+    /// Its working directory.
     pub cwd: String,
 }
 
 /// What a rule that only watches would have decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct ObservedDecision {
     /// The rule.
     pub rule: String,
     /// What it would have decided.
     #[serde(rename = "decision")]
-    pub verdict: Verdict,
+    pub verdict: RecordedVerdict,
 }
 
 /// As it is written, in this order.
 #[derive(Serialize)]
-struct Written<'a> {
+struct SerializedDecision<'a> {
     principal: &'a str,
     session: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     terminal: &'a Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_digest: &'a Option<String>,
-    decision: Verdict,
+    decision: RecordedVerdict,
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: &'a Option<String>,
     generation: u64,
-    #[serde(skip_serializing_if = "Folded::is_empty")]
-    reason: Folded,
-    #[serde(skip_serializing_if = "Command::is_empty")]
-    command: &'a Command,
+    #[serde(skip_serializing_if = "DeltaText::is_empty")]
+    reason: DeltaText,
+    #[serde(skip_serializing_if = "RecordedCommand::is_empty")]
+    command: &'a RecordedCommand,
     #[serde(skip_serializing_if = "Option::is_none")]
-    command_in: Option<CommandIn>,
+    command_in: Option<CommandLocation>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    judged: Option<FoldedJudged>,
-    #[serde(skip_serializing_if = "<[Observed]>::is_empty")]
-    observed: &'a [Observed],
+    judged: Option<EncodedCommands>,
+    #[serde(skip_serializing_if = "<[ObservedDecision]>::is_empty")]
+    observed: &'a [ObservedDecision],
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: &'a Option<String>,
     cwd: &'a str,
@@ -81,35 +81,35 @@ struct Written<'a> {
 
 /// As it is read, of every version.
 #[derive(Deserialize)]
-struct Read {
+struct DeserializedDecision {
     principal: String,
     session: String,
     #[serde(default)]
     terminal: Option<String>,
     #[serde(default)]
     request_digest: Option<String>,
-    decision: Verdict,
+    decision: RecordedVerdict,
     #[serde(default)]
     rule: Option<String>,
     generation: u64,
     #[serde(default)]
-    reason: Option<Folded>,
+    reason: Option<DeltaText>,
     #[serde(default)]
-    command: Command,
+    command: RecordedCommand,
     #[serde(default)]
-    command_in: Option<CommandIn>,
+    command_in: Option<CommandLocation>,
     #[serde(default)]
-    judged: Option<FoldedJudged>,
+    judged: Option<EncodedCommands>,
     #[serde(default)]
-    observed: Vec<Observed>,
+    observed: Vec<ObservedDecision>,
     #[serde(default)]
     approval: Option<String>,
     cwd: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct FoldedJudged {
-    commands: Vec<Folded>,
+struct EncodedCommands {
+    commands: Vec<DeltaText>,
     #[serde(default, skip_serializing_if = "is_zero")]
     cut_bytes: u64,
 }
@@ -118,18 +118,18 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-impl Serialize for Decision {
+impl Serialize for DecisionRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.command.argv.join(" ");
-        let mut fold = Fold::into(&text);
-        let reason = fold.fold(&self.reason);
-        let judged = (!self.judged.is_empty()).then(|| FoldedJudged {
-            commands: self.judged.commands.iter().map(|command| fold.fold(command)).collect(),
+        let mut fold = DeltaEncoder::into(&text);
+        let reason = fold.encode(&self.reason);
+        let judged = (!self.judged.is_empty()).then(|| EncodedCommands {
+            commands: self.judged.commands.iter().map(|command| fold.encode(command)).collect(),
             cut_bytes: self.judged.cut_bytes,
         });
         let Self { principal, session, terminal, request_digest, verdict, rule, generation, .. } = self;
         let Self { command, command_in, observed, approval, cwd, .. } = self;
-        Written {
+        SerializedDecision {
             principal,
             session,
             terminal,
@@ -149,11 +149,11 @@ impl Serialize for Decision {
     }
 }
 
-impl From<Read> for Decision {
-    fn from(read: Read) -> Self {
+impl From<DeserializedDecision> for DecisionRecord {
+    fn from(read: DeserializedDecision) -> Self {
         let text = read.command.argv.join(" ");
-        let judged = read.judged.map_or_else(Judged::default, |judged| Judged {
-            commands: judged.commands.into_iter().map(|command| command.unfold(&text)).collect(),
+        let judged = read.judged.map_or_else(JudgedCommands::default, |judged| JudgedCommands {
+            commands: judged.commands.into_iter().map(|command| command.decode(&text)).collect(),
             cut_bytes: judged.cut_bytes,
         });
         Self {
@@ -164,7 +164,7 @@ impl From<Read> for Decision {
             verdict: read.decision,
             rule: read.rule,
             generation: read.generation,
-            reason: read.reason.map_or_else(String::new, |reason| reason.unfold(&text)),
+            reason: read.reason.map_or_else(String::new, |reason| reason.decode(&text)),
             command: read.command,
             command_in: read.command_in,
             judged,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Verdict;
+use super::RecordedVerdict;
 
 /// [`Record::GatewayStarted`](super::Record::GatewayStarted).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub struct SessionOpened {
     pub session: String,
     /// Its owner.
     pub principal: String,
-    /// Its folders.
+    /// Its directories.
     pub roots: Vec<String>,
     /// Its profile.
     pub profile: String,
@@ -74,21 +74,21 @@ pub struct SessionClosed {
 
 /// [`Record::Reported`](super::Record::Reported).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reported {
+pub struct BypassReported {
     /// The session.
     pub session: String,
     /// Who said so. Nothing has checked it.
     pub principal: String,
     /// What was seen.
-    pub sighting: Sighting,
+    pub report: BypassReport,
 }
 
 /// What can be seen beside the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sighting {
+pub enum BypassReport {
     /// An agent has run a command itself, which no policy has judged.
-    RanBeside,
+    Bypassed,
 }
 
 /// [`Record::QuotaRefused`](super::Record::QuotaRefused).
@@ -120,7 +120,7 @@ pub struct RefusalsRepeated {
     pub limit: Option<String>,
     /// What was decided. A question was not put.
     #[serde(rename = "decision")]
-    pub verdict: Verdict,
+    pub verdict: RecordedVerdict,
     /// How many there were.
     pub times: u64,
     /// When the first was refused, in milliseconds since 1970.
@@ -129,9 +129,9 @@ pub struct RefusalsRepeated {
     pub last_unix_ms: u64,
 }
 
-/// [`Record::Repeated`](super::Record::Repeated): records that were too many to be written one by one, and are no refusals.
+/// [`Record::RecordsRepeated`](super::Record::Repeated): records that were too many to be written one by one, and are no refusals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repeated {
+pub struct RecordsRepeated {
     /// Whose they are.
     pub principal: String,
     /// In which session; absent: in several.
@@ -149,7 +149,7 @@ pub struct Repeated {
 
 /// [`Record::Shortfall`](super::Record::Shortfall).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shortfall {
+pub struct ShortfallRecord {
     /// In which session, where it is one's.
     pub session: Option<String>,
     /// Whose, where it is a session's.
@@ -166,7 +166,7 @@ pub struct Shortfall {
 
 /// [`Record::Connection`](super::Record::Connection).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connection {
+pub struct ConnectionRecord {
     /// The session.
     pub session: String,
     /// Whose it is.
@@ -179,7 +179,7 @@ pub struct Connection {
     pub port: u16,
     /// What was decided.
     #[serde(rename = "decision")]
-    pub verdict: Verdict,
+    pub verdict: RecordedVerdict,
     /// The rule that decided.
     pub rule: Option<String>,
 }

@@ -6,7 +6,7 @@
 mod approval;
 mod command;
 mod decision;
-mod folded;
+mod delta;
 mod gateway;
 mod terminal;
 
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 
 pub use approval::*;
-pub use command::{COMMAND_BYTES, Command, CommandIn, Judged};
-pub use decision::{Decision, Observed};
+pub use command::{CommandLocation, JudgedCommands, MAX_COMMAND_BYTES, RecordedCommand};
+pub use decision::{DecisionRecord, ObservedDecision};
 pub use gateway::*;
 pub use terminal::*;
 
@@ -33,23 +33,23 @@ pub enum Record {
     /// A policy could not be loaded; the one before stays in force.
     PolicyRefused(PolicyRefused),
     /// A request was judged.
-    Decision(Decision),
+    Decision(DecisionRecord),
     /// A command is about to be started.
-    Spawn(Spawn),
+    Spawn(SpawnRecord),
     /// It runs; with the receipt of what confines it.
-    Started(Started),
+    Started(StartedRecord),
     /// It could not be started.
     SpawnFailed(SpawnFailed),
     /// A command that another gateway has started was found, running or ended.
     Adopted(Adopted),
     /// Somebody asked for the end of a command.
-    KillAsked(KillAsked),
+    KillRequested(KillRequested),
     /// Somebody sent a signal.
-    Signal(Signal),
+    Signal(SignalRecord),
     /// A command has ended.
-    Exit(Exit),
+    Exit(ExitRecord),
     /// A person is asked.
-    ApprovalAsked(ApprovalAsked),
+    ApprovalRequested(ApprovalRequested),
     /// A person has answered.
     ApprovalResolved(ApprovalResolved),
     /// Nobody answered in time: denied.
@@ -61,17 +61,17 @@ pub enum Record {
     /// A session was closed.
     SessionClosed(SessionClosed),
     /// A caller has said what it saw happen beside the gateway.
-    Reported(Reported),
+    BypassReported(BypassReported),
     /// A request was refused because a bound was reached.
     QuotaRefused(QuotaRefused),
     /// Refusals of one principal were too many to be written one by one.
     RefusalsRepeated(RefusalsRepeated),
     /// Records of one principal were too many to be written one by one.
-    Repeated(Repeated),
+    RecordsRepeated(RecordsRepeated),
     /// A protection that was preferred is not to be had here.
-    Shortfall(Shortfall),
+    Shortfall(ShortfallRecord),
     /// A connection through the proxy was judged.
-    Connection(Connection),
+    Connection(ConnectionRecord),
     /// The journal itself: first record of a file.
     FileOpened(FileOpened),
     /// The journal itself: last record of a file that was rotated.
@@ -91,7 +91,7 @@ pub enum Record {
 
 /// Whom and what a record is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct RecordSubject<'a> {
     /// Whose session, terminal or request.
     pub principal: Option<&'a str>,
     /// The session.
@@ -100,7 +100,7 @@ pub struct Subject<'a> {
     pub terminal: Option<&'a str>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> RecordSubject<'a> {
     /// A principal's session.
     fn session(principal: &'a str, session: &'a str) -> Self {
         Self { principal: Some(principal), session: Some(session), terminal: None }
@@ -128,40 +128,50 @@ impl Record {
     }
 
     /// Whom and what it is about.
-    pub fn subject(&self) -> Subject<'_> {
+    pub fn subject(&self) -> RecordSubject<'_> {
         match self {
-            Self::Decision(it) => {
-                Subject { terminal: it.terminal.as_deref(), ..Subject::session(&it.principal, &it.session) }
-            }
-            Self::Spawn(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::Started(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::SpawnFailed(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::Adopted(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::KillAsked(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::WorkspaceChange(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::Signal(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::Exit(it) => Subject::terminal(&it.principal, &it.session, &it.terminal),
-            Self::ApprovalAsked(it) => Subject::session(&it.principal, &it.session),
-            Self::ApprovalResolved(it) => Subject::session(&it.principal, &it.session),
-            Self::ApprovalExpired(it) => Subject::session(&it.principal, &it.session),
-            Self::SessionOpened(it) => Subject::session(&it.principal, &it.session),
-            Self::SessionClosed(it) => Subject::session(&it.principal, &it.session),
-            Self::Reported(it) => Subject::session(&it.principal, &it.session),
-            Self::QuotaRefused(it) => {
-                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
-            }
-            Self::RefusalsRepeated(it) => {
-                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
-            }
-            Self::Repeated(it) => {
-                Subject { principal: Some(&it.principal), session: it.session.as_deref(), terminal: None }
-            }
-            Self::Shortfall(it) => {
-                Subject { principal: it.principal.as_deref(), session: it.session.as_deref(), terminal: None }
-            }
-            Self::Connection(it) => {
-                Subject { terminal: it.terminal.as_deref(), ..Subject::session(&it.principal, &it.session) }
-            }
+            Self::Decision(it) => RecordSubject {
+                terminal: it.terminal.as_deref(),
+                ..RecordSubject::session(&it.principal, &it.session)
+            },
+            Self::Spawn(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Started(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::SpawnFailed(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Adopted(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::KillRequested(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::WorkspaceChange(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Signal(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::Exit(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ApprovalRequested(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::ApprovalResolved(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::ApprovalExpired(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::SessionOpened(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::SessionClosed(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::BypassReported(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::QuotaRefused(it) => RecordSubject {
+                principal: Some(&it.principal),
+                session: it.session.as_deref(),
+                terminal: None,
+            },
+            Self::RefusalsRepeated(it) => RecordSubject {
+                principal: Some(&it.principal),
+                session: it.session.as_deref(),
+                terminal: None,
+            },
+            Self::RecordsRepeated(it) => RecordSubject {
+                principal: Some(&it.principal),
+                session: it.session.as_deref(),
+                terminal: None,
+            },
+            Self::Shortfall(it) => RecordSubject {
+                principal: it.principal.as_deref(),
+                session: it.session.as_deref(),
+                terminal: None,
+            },
+            Self::Connection(it) => RecordSubject {
+                terminal: it.terminal.as_deref(),
+                ..RecordSubject::session(&it.principal, &it.session)
+            },
             Self::GatewayStarted(_)
             | Self::GatewayStopped(_)
             | Self::PolicyLoaded(_)
@@ -172,7 +182,7 @@ impl Record {
             | Self::Checkpoint(_)
             | Self::Recovery(_)
             | Self::Unwritten(_)
-            | Self::Unrecognised => Subject::default(),
+            | Self::Unrecognised => RecordSubject::default(),
         }
     }
 
@@ -182,7 +192,7 @@ impl Record {
             Self::Decision(it) => {
                 it.rule.as_deref() == Some(rule) || it.observed.iter().any(|observed| observed.rule == rule)
             }
-            Self::ApprovalAsked(it) => it.rule == rule,
+            Self::ApprovalRequested(it) => it.rule == rule,
             Self::RefusalsRepeated(it) => it.rule.as_deref() == Some(rule),
             Self::Connection(it) => it.rule.as_deref() == Some(rule),
             _ => false,
@@ -190,7 +200,7 @@ impl Record {
     }
 
     /// What was decided.
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<RecordedVerdict> {
         match self {
             Self::Decision(it) => Some(it.verdict),
             Self::ApprovalResolved(it) => Some(it.verdict),
@@ -204,7 +214,7 @@ impl Record {
 /// What a policy said, or a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RecordedVerdict {
     /// It may run.
     Allow,
     /// It may not.

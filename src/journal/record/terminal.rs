@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Command, CommandIn};
+use super::{CommandLocation, RecordedCommand};
 
 /// [`Record::Spawn`](super::Record::Spawn): written before the command is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spawn {
+pub struct SpawnRecord {
     /// The terminal.
     pub terminal: String,
     /// Its session.
@@ -24,16 +24,16 @@ pub struct Spawn {
     /// Of the policy that allowed it.
     pub generation: u64,
     /// What is given to exec before the command of the decision, as `sh -c`; all of it where there is no other record.
-    #[serde(default, skip_serializing_if = "Command::is_empty")]
-    pub command: Command,
+    #[serde(default, skip_serializing_if = "RecordedCommand::is_empty")]
+    pub command: RecordedCommand,
     /// The record that has the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command_in: Option<CommandIn>,
+    pub command_in: Option<CommandLocation>,
 }
 
 /// [`Record::Started`](super::Record::Started).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartedRecord {
     /// The terminal.
     pub terminal: String,
     /// Its session.
@@ -43,12 +43,12 @@ pub struct Started {
     /// Its process id, as the host sees it.
     pub pid: u32,
     /// What is really in force.
-    pub receipt: Receipt,
+    pub receipt: ReceiptRecord,
 }
 
 /// What was really in force for a terminal, read back from the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receipt {
+pub struct ReceiptRecord {
     /// The sandbox.
     pub sandbox: String,
     /// The profile.
@@ -141,9 +141,9 @@ pub struct WorkspaceChange {
     pub sha256: Option<String>,
 }
 
-/// [`Record::KillAsked`](super::Record::KillAsked).
+/// [`Record::KillRequested`](super::Record::KillAsked).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillAsked {
+pub struct KillRequested {
     /// The terminal.
     pub terminal: String,
     /// Its session.
@@ -162,7 +162,7 @@ pub struct KillAsked {
 
 /// [`Record::Signal`](super::Record::Signal).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Signal {
+pub struct SignalRecord {
     /// The terminal.
     pub terminal: String,
     /// Its session.
@@ -176,7 +176,7 @@ pub struct Signal {
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
-pub enum End {
+pub enum ExitOutcome {
     /// It called exit(2).
     Exited {
         /// 0..=255.
@@ -193,7 +193,7 @@ pub enum End {
 
 /// [`Record::Exit`](super::Record::Exit).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct ExitRecord {
     /// The terminal.
     pub terminal: String,
     /// Its session.
@@ -201,11 +201,11 @@ pub struct Exit {
     /// Whose it is.
     pub principal: String,
     /// How it ended.
-    pub outcome: End,
+    pub outcome: ExitOutcome,
     /// Why it ended, e.g. `exited`, `killed`, `time_limit`, `sandbox_lost`.
     pub cause: String,
     /// What it used.
-    pub usage: Usage,
+    pub usage: UsageRecord,
     /// Processes that were left in its tree. Always 0.
     pub survivors: u32,
     /// Processes that outlived the main process and were ended with the terminal.
@@ -214,7 +214,7 @@ pub struct Exit {
 
 /// What a whole tree used.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct UsageRecord {
     /// From start to end.
     pub wall_us: u64,
     /// In user mode.

@@ -5,14 +5,14 @@
 use super::{
     pattern::Match,
     program,
-    rule::{Circumstances, Rule, RuleError, RuleSource},
+    rule::{RequestContext, Rule, RuleError, RuleSource},
     shell::Dialect,
-    verdict::{Bench, Form, Lookup, Setting, judge},
+    verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
 };
 
 /// Checks a rule against its own examples, without a host.
 pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
-    let circumstances = Circumstances {
+    let circumstances = RequestContext {
         principal: example_of(&source.when.principal),
         labels: source.when.labels.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
         cwd: match source.when.cwd.first() {
@@ -23,14 +23,14 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
     };
     let alone = [rule.clone()];
     let catches = |line: &str| {
-        let bench = Bench {
+        let bench = EvalContext {
             rules: &alone,
-            programs: &program::Nominal,
-            circumstances: &circumstances,
+            resolver: &program::NominalResolver,
+            request: &circumstances,
             lookup: Lookup::Trusted,
-            setting: &|_, _| Setting::Free,
+            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
-        let verdict = judge(Form::Line(line, Dialect::Posix), bench);
+        let verdict = evaluate_rules(CommandInput::ShellLine(line, Dialect::Posix), bench);
         verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))
     };
     if let Some(missed) = source.matches.iter().find(|line| !catches(line)) {

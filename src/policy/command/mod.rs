@@ -2,8 +2,8 @@
 
 mod builtin;
 mod effects;
+mod evaluator;
 pub mod examples;
-mod hearing;
 mod kinds;
 mod options;
 pub mod pattern;

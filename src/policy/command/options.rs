@@ -6,7 +6,7 @@
 use super::shell::{OpaqueReason, Word};
 
 /// How the options of a wrapper are written.
-pub(super) struct Options {
+pub(super) struct OptionSpec {
     /// Short options that take a value, attached or as the next word.
     pub(super) short_with_value: &'static str,
     /// Short options whose value, if there is one, is the rest of the same word.
@@ -22,7 +22,7 @@ pub(super) struct Options {
 }
 
 /// No options of its own.
-pub(super) const PLAIN: Options = Options {
+pub(super) const PLAIN: OptionSpec = OptionSpec {
     short_with_value: "",
     short_attached: "",
     short: "",
@@ -32,7 +32,7 @@ pub(super) const PLAIN: Options = Options {
 };
 
 /// The words after a wrapper's own options and operands. `Err` where an option is not known or not visible.
-pub(super) fn skip<'a>(args: &'a [Word], options: &Options) -> Result<&'a [Word], OpaqueReason> {
+pub(super) fn skip<'a>(args: &'a [Word], options: &OptionSpec) -> Result<&'a [Word], OpaqueReason> {
     let mut at = 0;
     while let Some(word) = args.get(at) {
         let Some(text) = word.literal() else { return Err(OpaqueReason::Wrapper) };
@@ -63,7 +63,7 @@ pub(super) fn skip<'a>(args: &'a [Word], options: &Options) -> Result<&'a [Word]
 }
 
 /// How many of the next words a cluster of short options takes for its value.
-fn short_values(cluster: &str, options: &Options) -> Result<usize, OpaqueReason> {
+fn short_values(cluster: &str, options: &OptionSpec) -> Result<usize, OpaqueReason> {
     for (at, c) in cluster.char_indices() {
         if options.short_with_value.contains(c) {
             let attached = at + c.len_utf8() < cluster.len();

@@ -83,14 +83,14 @@ pub struct RegexSource {
 
 /// A compiled pattern for one word.
 #[derive(Debug, Clone)]
-pub enum Text {
+pub enum TextPattern {
     /// Exactly this.
     Literal(String),
     /// What a glob or a regular expression accepts, over the whole word.
     Expression(Regex),
 }
 
-impl Text {
+impl TextPattern {
     /// Compiles a literal or glob: `*` any text, `?` one character, `[...]` one of several, `\` the next as it is.
     pub fn compile(source: &str) -> Result<Self, PatternError> {
         if source.contains("**") {
@@ -171,7 +171,7 @@ fn compile_regex(expression: &str, source: &str) -> Result<Regex, PatternError> 
 #[derive(Debug, Clone)]
 pub enum Element {
     /// One word that one of these accepts.
-    OneOf(Vec<Text>),
+    OneOf(Vec<TextPattern>),
     /// Any number of words.
     Rest,
 }
@@ -181,14 +181,14 @@ impl Element {
     pub fn compile(source: &WordSource) -> Result<Self, PatternError> {
         match source {
             WordSource::Text(text) if text == "**" => Ok(Self::Rest),
-            WordSource::Text(text) => Ok(Self::OneOf(vec![Text::compile(text)?])),
+            WordSource::Text(text) => Ok(Self::OneOf(vec![TextPattern::compile(text)?])),
             WordSource::OneOf(texts) if texts.is_empty() => Err(PatternError::Empty),
             WordSource::OneOf(texts) => {
-                texts.iter().map(|t| Text::compile(t)).collect::<Result<_, _>>().map(Self::OneOf)
+                texts.iter().map(|t| TextPattern::compile(t)).collect::<Result<_, _>>().map(Self::OneOf)
             }
             WordSource::Regex(RegexSource { regex }) => {
                 let whole = format!("(?s)^(?:{regex})$");
-                Ok(Self::OneOf(vec![Text::Expression(compile_regex(&whole, regex)?)]))
+                Ok(Self::OneOf(vec![TextPattern::Expression(compile_regex(&whole, regex)?)]))
             }
         }
     }
@@ -400,7 +400,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_pattern_panics(pattern: String, text: String) {
-            if let Ok(pattern) = Text::compile(&pattern) {
+            if let Ok(pattern) = TextPattern::compile(&pattern) {
                 let _ = pattern.accepts(&text);
             }
         }
@@ -408,7 +408,7 @@ mod tests {
         #[test]
         fn an_escaped_text_matches_itself_only(text in "[^*]{0,12}", other: String) {
             let escaped: String = text.chars().flat_map(|c| ['\\', c]).collect();
-            let pattern = Text::compile(&escaped).map_err(|e| TestCaseError::fail(e.to_string()))?;
+            let pattern = TextPattern::compile(&escaped).map_err(|e| TestCaseError::fail(e.to_string()))?;
             prop_assert!(pattern.accepts(&text));
             prop_assert_eq!(pattern.accepts(&other), text == other);
         }

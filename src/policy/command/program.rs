@@ -4,11 +4,11 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use super::shell::Place;
+use super::shell::LineCwd;
 
 /// The file that a command word names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum Resolved {
     /// This one.
     File(FileId),
     /// A builtin of the shell that reads the line; no file is run.
@@ -31,16 +31,16 @@ pub struct FileId {
     /// `st_ctim` of stat(2) in nanoseconds: changes whenever the file does.
     pub changed_nanos: i64,
     /// The path by which it was found, links not followed; relative when it was named so.
-    pub found_at: String,
+    pub lookup_path: String,
     /// Whether the path by which it was found can come to lead elsewhere.
-    pub way: Way,
+    pub stability: PathStability,
 }
 
 /// Whether commands, or a principal outside, can change what a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// Only the host's administrator can: every folder on it is read-only inside and root's outside.
-    Settled,
+pub enum PathStability {
+    /// Only the host's administrator can: every directory on it is read-only inside and root's outside.
+    Fixed,
     /// They may.
     Changeable,
 }
@@ -53,10 +53,10 @@ pub struct Interpreter {
     /// The one argument that the line may have.
     pub argument: Option<String>,
     /// The file.
-    pub file: Found,
+    pub file: Resolved,
 }
 
-impl Found {
+impl Resolved {
     /// Whether both are the one and same existing file.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
@@ -75,17 +75,17 @@ impl Found {
 }
 
 /// Which files there are, in the view that the command will have.
-pub trait Programs {
+pub trait ProgramResolver {
     /// What a name without a slash means on the trusted path.
-    fn trusted(&self, name: &str) -> Found;
+    fn find_in_path(&self, name: &str) -> Resolved;
 
     /// Whether the trusted path gives a file this name, too.
-    fn is_named(&self, file: &Found, name: &str) -> bool {
-        file.is_same(&self.trusted(name))
+    fn is_named(&self, file: &Resolved, name: &str) -> bool {
+        file.is_same(&self.find_in_path(name))
     }
 
     /// What a path means, relative to `cwd` (absolute) when it is relative.
-    fn at(&self, path: &str, cwd: &str) -> Found;
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved;
 
     /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Empty for every
     /// other file, and for one that nobody can exchange: that the kernel may execute by its path.
@@ -96,86 +96,93 @@ pub trait Programs {
 
 /// Programs as they were when they were first looked at. Within one judgement a word means one file, however fast
 /// somebody changes what is there: what the rules have seen is what is ordered.
-pub struct Glimpse<'a> {
-    programs: Box<dyn Programs + 'a>,
-    seen: RefCell<HashMap<(String, String), Found>>,
+pub struct CachedResolver<'a> {
+    inner: Box<dyn ProgramResolver + 'a>,
+    seen: RefCell<HashMap<(String, String), Resolved>>,
 }
 
-impl<'a> Glimpse<'a> {
+impl<'a> CachedResolver<'a> {
     /// Of these programs, none of them looked at yet.
-    pub fn of(programs: Box<dyn Programs + 'a>) -> Self {
-        Self { programs, seen: RefCell::default() }
+    pub fn new(inner: Box<dyn ProgramResolver + 'a>) -> Self {
+        Self { inner, seen: RefCell::default() }
     }
 
-    fn once(&self, word: &str, cwd: &str, look: impl FnOnce() -> Found) -> Found {
+    fn cached(&self, word: &str, cwd: &str, look: impl FnOnce() -> Resolved) -> Resolved {
         self.seen.borrow_mut().entry((word.to_owned(), cwd.to_owned())).or_insert_with(look).clone()
     }
 }
 
-impl Programs for Glimpse<'_> {
-    fn trusted(&self, name: &str) -> Found {
-        self.once(name, "", || self.programs.trusted(name))
+impl ProgramResolver for CachedResolver<'_> {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        self.cached(name, "", || self.inner.find_in_path(name))
     }
 
-    fn is_named(&self, file: &Found, name: &str) -> bool {
-        self.programs.is_named(file, name)
+    fn is_named(&self, file: &Resolved, name: &str) -> bool {
+        self.inner.is_named(file, name)
     }
 
-    fn at(&self, path: &str, cwd: &str) -> Found {
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let cwd = if path.starts_with('/') { "/" } else { cwd };
-        self.once(path, cwd, || self.programs.at(path, cwd))
+        self.cached(path, cwd, || self.inner.resolve_path(path, cwd))
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
-        self.programs.interpreters(file, cwd)
+        self.inner.interpreters(file, cwd)
     }
 }
 
 /// The file that a command word names at a place.
-pub fn find(programs: &dyn Programs, given: &str, cwd: &str, place: &Place) -> Found {
+pub fn resolve_command(resolver: &dyn ProgramResolver, given: &str, cwd: &str, place: &LineCwd) -> Resolved {
     if given.is_empty() {
-        return Found::Missing;
+        return Resolved::Missing;
     }
     if !given.contains('/') {
-        return programs.trusted(given);
+        return resolver.find_in_path(given);
     }
     match super::rule::resolve_place(cwd, place) {
-        Some(cwd) => programs.at(given, &cwd),
-        None if given.starts_with('/') => programs.at(given, "/"),
-        None => Found::Unknown,
+        Some(cwd) => resolver.resolve_path(given, &cwd),
+        None if given.starts_with('/') => resolver.resolve_path(given, "/"),
+        None => Resolved::Unknown,
     }
 }
 
 /// Every name is a file of its own in `/usr/bin`, and every path is itself: for checking rules without a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nominal;
+pub struct NominalResolver;
 
-impl Programs for Nominal {
-    fn trusted(&self, name: &str) -> Found {
+impl ProgramResolver for NominalResolver {
+    fn find_in_path(&self, name: &str) -> Resolved {
         nominal(&format!("/usr/bin/{name}"))
     }
 
-    fn is_named(&self, file: &Found, name: &str) -> bool {
+    fn is_named(&self, file: &Resolved, name: &str) -> bool {
         file.path().and_then(|path| path.strip_prefix("/usr/bin/")) == Some(name)
     }
 
-    fn at(&self, path: &str, cwd: &str) -> Found {
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let whole = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
         let parts: Vec<&str> = whole.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let plain = format!("/{}", parts.join("/"));
         let usual = ["/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
-        match usual.iter().find_map(|folder| plain.strip_prefix(folder)) {
-            Some(name) if !name.contains('/') => self.trusted(name),
+        match usual.iter().find_map(|directory| plain.strip_prefix(directory)) {
+            Some(name) if !name.contains('/') => self.find_in_path(name),
             _ => nominal(&plain),
         }
     }
 }
 
-fn nominal(path: &str) -> Found {
+fn nominal(path: &str) -> Resolved {
     // FNV-1a: a stable number for each path is all that is asked of it.
     let inode = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let (path, found_at) = (path.to_owned(), path.to_owned());
-    Found::File(FileId { path, device: 0, inode, changed_nanos: 0, found_at, way: Way::Settled })
+    Resolved::File(FileId {
+        path,
+        device: 0,
+        inode,
+        changed_nanos: 0,
+        lookup_path: found_at,
+        stability: PathStability::Fixed,
+    })
 }

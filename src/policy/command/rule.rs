@@ -3,47 +3,47 @@
 //! A rule knows nothing of other rules; how several are weighed is in [`super::verdict`]. A rule that does not
 //! hold on its own examples is not accepted.
 
-mod circumstances;
+mod conditions;
 mod source;
 
 use super::{
-    pattern::{Element, Flags, Match, PatternError, Text, match_arguments},
-    program::{Found, Programs},
-    shell::{Place, Word},
+    pattern::{Element, Flags, Match, PatternError, TextPattern, match_arguments},
+    program::{ProgramResolver, Resolved},
+    shell::{LineCwd, Word},
 };
 
-use circumstances::When;
-pub use circumstances::{Circumstances, Claim, resolve_place};
-pub use source::{Decision, Effects, Mode, RuleError, RuleSource, SkipSource, WhenSource};
+use conditions::Conditions;
+pub use conditions::{ClaimedField, RequestContext, resolve_place};
+pub use source::{Decision, Effects, RuleError, RuleMode, RuleSource, SkipSource, WhenSource};
 
 /// One command to be matched: a program with its arguments, in its circumstances.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct RuleSubject<'a> {
     words: &'a [Word],
-    file: &'a Found,
+    file: &'a Resolved,
     is_itself: bool,
-    place: &'a Place,
-    circumstances: &'a Circumstances,
+    place: &'a LineCwd,
+    request: &'a RequestContext,
     /// The last part of the command word, where it is known.
     base: Option<&'a str>,
     /// The last part of the file's own path, where the file is one program.
     real_base: Option<&'a str>,
 }
 
-impl<'a> Subject<'a> {
+impl<'a> RuleSubject<'a> {
     /// `words`: the command word and the arguments. `file`: what the command word names; `is_itself`: it is what the
-    /// trusted path says of its name, or a builtin of the shell. `place`: where it runs, relative to the folder of the
+    /// trusted path says of its name, or a builtin of the shell. `place`: where it runs, relative to the directory of the
     /// circumstances.
     pub fn of(
         words: &'a [Word],
-        file: &'a Found,
+        file: &'a Resolved,
         is_itself: bool,
-        place: &'a Place,
-        circumstances: &'a Circumstances,
+        place: &'a LineCwd,
+        request: &'a RequestContext,
     ) -> Self {
         let base = words.first().and_then(Word::literal).map(base_name);
         let real_base = file.path().map(base_name).filter(|name| !is_many_programs(name));
-        Self { words, file, is_itself, place, circumstances, base, real_base }
+        Self { words, file, is_itself, place, request, base, real_base }
     }
 }
 
@@ -55,7 +55,7 @@ pub struct Rule {
     /// What it decides.
     pub decision: Decision,
     /// Whether it decides or only watches.
-    pub mode: Mode,
+    pub mode: RuleMode,
     /// For the caller.
     pub reason: Option<String>,
     /// What it changes about a command that it lets run.
@@ -66,7 +66,7 @@ pub struct Rule {
     arguments: Vec<Element>,
     flags: Option<Flags>,
     skip: SkipSource,
-    when: When,
+    when: Conditions,
 }
 
 #[derive(Debug, Clone)]
@@ -79,13 +79,13 @@ enum ProgramPattern {
 #[derive(Debug, Clone)]
 enum ProgramText {
     /// Names, wherever the file lies.
-    Name(Text),
+    Name(TextPattern),
     /// Paths after all links, and as they are written where they begin with a dot.
-    Path { text: Text, is_relative: bool },
+    Path { text: TextPattern, is_relative: bool },
 }
 
 impl ProgramText {
-    fn of(text: Text) -> Self {
+    fn of(text: TextPattern) -> Self {
         match is_about_paths(&text) {
             true => Self::Path { is_relative: is_relative(&text), text },
             false => Self::Name(text),
@@ -95,7 +95,7 @@ impl ProgramText {
 
 impl Rule {
     /// Compiles a rule. Its examples are checked by [`super::examples::check`], which needs the judge.
-    pub fn compile(source: &RuleSource, file_mode: Mode) -> Result<Self, RuleError> {
+    pub fn compile(source: &RuleSource, file_mode: RuleMode) -> Result<Self, RuleError> {
         let id_is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if source.id.is_empty() || !source.id.chars().all(id_is_plain) {
             return Err(RuleError::Id(source.id.clone()));
@@ -123,9 +123,9 @@ impl Rule {
         };
         Flags::compile(&source.skip.flags).map_err(in_field("skip.flags"))?;
         Flags::compile(&source.skip.with_value).map_err(in_field("skip.with_value"))?;
-        let when = When::compile(&source.when).map_err(in_field("when"))?;
-        let grants = source.decision == Decision::Allow || source.effects.give_more();
-        if let Some(claim) = when.rests_on_a_claim().filter(|_| grants) {
+        let when = Conditions::compile(&source.when).map_err(in_field("when"))?;
+        let grants = source.decision == Decision::Allow || source.effects.grant_more();
+        if let Some(claim) = when.unproven_field().filter(|_| grants) {
             return Err(RuleError::Claimed(claim));
         }
         Ok(Self {
@@ -144,7 +144,7 @@ impl Rule {
     }
 
     /// Whether the rule matches a command.
-    pub fn matches(&self, subject: &Subject<'_>, programs: &dyn Programs) -> Match {
+    pub fn matches(&self, subject: &RuleSubject<'_>, programs: &dyn ProgramResolver) -> Match {
         let Some((command, arguments)) = subject.words.split_first() else { return Match::No };
         let program = self.match_program(command, subject, programs);
         if program == Match::No {
@@ -168,7 +168,7 @@ impl Rule {
             None => Match::Perhaps,
             Some(_) => arguments,
         };
-        program.and(flags).and(arguments).and(self.when.holds(subject.circumstances, subject.place))
+        program.and(flags).and(arguments).and(self.when.holds(subject.request, subject.place))
     }
 
     /// Whether the rule is about every command there is.
@@ -182,7 +182,12 @@ impl Rule {
 
     /// A rule that allows means the very file that the trusted path names. One that denies or asks also means
     /// whatever calls itself so, and the trusted file under another name.
-    fn match_program(&self, command: &Word, subject: &Subject<'_>, programs: &dyn Programs) -> Match {
+    fn match_program(
+        &self,
+        command: &Word,
+        subject: &RuleSubject<'_>,
+        programs: &dyn ProgramResolver,
+    ) -> Match {
         let texts = match &self.program {
             ProgramPattern::Any => return Match::Yes,
             ProgramPattern::OneOf(texts) => texts,
@@ -192,11 +197,11 @@ impl Rule {
         let allows = |text: &ProgramText| match text {
             // What does not exist does not run, and then the caller hears just that.
             ProgramText::Name(text) => {
-                text.accepts(base) && (subject.is_itself || (*file == Found::Missing && base == given))
+                text.accepts(base) && (subject.is_itself || (*file == Resolved::Missing && base == given))
             }
             ProgramText::Path { text, is_relative } => {
                 file.path().is_some_and(|path| text.accepts(path))
-                    || (*is_relative && text.accepts(given) && matches!(file, Found::File(_)))
+                    || (*is_relative && text.accepts(given) && matches!(file, Resolved::File(_)))
             }
         };
         let catches = |text: &ProgramText| match text {
@@ -204,7 +209,7 @@ impl Rule {
                 text.accepts(base)
                     || subject.real_base.is_some_and(|real| {
                         text.accepts(real)
-                            || matches!(text, Text::Literal(name) if programs.is_named(file, name))
+                            || matches!(text, TextPattern::Literal(name) if programs.is_named(file, name))
                     })
             }
             ProgramText::Path { text, .. } => {
@@ -215,7 +220,7 @@ impl Rule {
             Decision::Allow => Match::of(texts.iter().any(allows)),
             Decision::Ask | Decision::Deny if texts.iter().any(catches) => Match::Yes,
             // It may be a link to anything.
-            Decision::Ask | Decision::Deny if *file == Found::Unknown => Match::Perhaps,
+            Decision::Ask | Decision::Deny if *file == Resolved::Unknown => Match::Perhaps,
             Decision::Ask | Decision::Deny => Match::No,
         }
     }
@@ -252,17 +257,19 @@ pub fn base_name(given: &str) -> &str {
     given.rsplit('/').next().unwrap_or(given)
 }
 
-fn is_about_paths(text: &Text) -> bool {
+fn is_about_paths(text: &TextPattern) -> bool {
     match text {
-        Text::Literal(literal) => literal.contains('/'),
-        Text::Expression(regex) => regex.as_str().contains('/'),
+        TextPattern::Literal(literal) => literal.contains('/'),
+        TextPattern::Expression(regex) => regex.as_str().contains('/'),
     }
 }
 
-fn is_relative(text: &Text) -> bool {
+fn is_relative(text: &TextPattern) -> bool {
     match text {
-        Text::Literal(literal) => literal.starts_with("./") || literal.starts_with("../"),
-        Text::Expression(regex) => regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./"),
+        TextPattern::Literal(literal) => literal.starts_with("./") || literal.starts_with("../"),
+        TextPattern::Expression(regex) => {
+            regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./")
+        }
     }
 }
 

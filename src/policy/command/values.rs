@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     builtin::changes_lookup,
-    shell::{self, Line},
+    shell::{self, ParsedLine},
 };
 
-/// Variables that a shell fills with what came to it: arguments, what matched, what was read. Those of folders begin with
+/// Variables that a shell fills with what came to it: arguments, what matched, what was read. Those of directories begin with
 /// a slash, with which no expression does.
 const FILLED: [&str; 6] = ["BASH_ARGV0", "BASH_COMMAND", "BASH_REMATCH", "OPTARG", "REPLY", "_"];
 
@@ -35,7 +35,7 @@ impl Values {
     }
 
     /// Takes in what a line does.
-    pub(super) fn take_in(&mut self, line: &Line) {
+    pub(super) fn take_in(&mut self, line: &ParsedLine) {
         self.lines += 1;
         self.renaming_lines += usize::from(!shell::leaves_names_alone(line));
         self.evaluated.extend(line.evaluated.iter().cloned());

@@ -4,31 +4,31 @@
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
 use super::{
-    hearing::Hearing,
+    evaluator::Evaluator,
     pattern::Match,
-    program::{Found, Programs},
-    rule::{Circumstances, Decision, Effects, Rule},
+    program::{ProgramResolver, Resolved},
+    rule::{Decision, Effects, RequestContext, Rule},
     shell::{Dialect, OpaqueReason, Word},
 };
 
 /// Wrappers within wrappers, or lines within lines, that are followed. Deeper is opaque.
-pub const DEEPEST: usize = 12;
+pub const MAX_NESTING: usize = 12;
 
 /// Commands that are judged for one request. More is opaque.
-pub const MOST_UNITS: usize = 512;
+pub const MAX_UNITS: usize = 512;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form<'a> {
+pub enum CommandInput<'a> {
     /// An argument vector.
     Argv(&'a [String]),
     /// A line for a shell.
-    Line(&'a str, Dialect),
+    ShellLine(&'a str, Dialect),
 }
 
 /// Why a unit got its decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ground {
+pub enum DecisionReason {
     /// This rule decided.
     Rule(String),
     /// No rule matched.
@@ -50,13 +50,13 @@ pub struct Unit {
     /// Its words, as far as they are known.
     pub words: Vec<Word>,
     /// The file that it runs.
-    pub file: Found,
+    pub file: Resolved,
     /// The wrappers and shells around it, outermost first.
     pub within: Vec<String>,
     /// What was decided.
     pub decision: Decision,
     /// Why.
-    pub ground: Ground,
+    pub reason: DecisionReason,
     /// Every rule that matches, surely or perhaps, by id.
     pub matched: Vec<(String, Match)>,
 }
@@ -64,7 +64,7 @@ pub struct Unit {
 /// The verdict on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub struct Verdict {
+pub struct RuleVerdict {
     /// The strictest of all units'.
     pub decision: Decision,
     /// Every unit, in the order in which it stands. The first with the verdict's decision is its cause.
@@ -77,7 +77,7 @@ pub struct Verdict {
     pub observed: Vec<(String, Decision)>,
 }
 
-impl Verdict {
+impl RuleVerdict {
     /// The unit that made the decision.
     pub fn cause(&self) -> Option<&Unit> {
         self.units.iter().find(|unit| unit.decision == self.decision)
@@ -86,9 +86,9 @@ impl Verdict {
 
 /// What becomes of a line that sets a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
+pub enum AssignmentVerdict {
     /// Nothing.
-    Free,
+    Allowed,
     /// It may change what programs mean: the line is judged as any command whatever.
     Guarded,
     /// The line is refused.
@@ -106,28 +106,28 @@ pub enum Lookup {
 
 /// What the judge knows.
 #[derive(Clone, Copy)]
-pub struct Bench<'a> {
+pub struct EvalContext<'a> {
     /// The rules.
     pub rules: &'a [Rule],
     /// The files.
-    pub programs: &'a dyn Programs,
+    pub resolver: &'a dyn ProgramResolver,
     /// Who, where, in what.
-    pub circumstances: &'a Circumstances,
+    pub request: &'a RequestContext,
     /// What names mean in the environment that the command will have, before it changes anything in it.
     pub lookup: Lookup,
     /// What becomes of a line that sets a variable of this name, to this value where that is known.
-    pub setting: &'a dyn Fn(&str, Option<&str>) -> Setting,
+    pub assignment_verdict: &'a dyn Fn(&str, Option<&str>) -> AssignmentVerdict,
 }
 
-impl std::fmt::Debug for Bench<'_> {
+impl std::fmt::Debug for EvalContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bench").field("rules", &self.rules.len()).finish_non_exhaustive()
     }
 }
 
 /// Judges a request.
-pub fn judge(form: Form<'_>, bench: Bench<'_>) -> Verdict {
-    Hearing::of(bench).hear(form)
+pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
+    Evaluator::new(context).evaluate(form)
 }
 
 #[cfg(test)]

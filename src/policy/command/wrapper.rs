@@ -11,13 +11,13 @@ use self::many::{find, xargs};
 use super::{
     builtin::{is_harmless_option, keeps_reading},
     kinds::{HIDING, is_dynamic_loader, is_many_programs},
-    options::{Options, PLAIN, skip},
+    options::{OptionSpec, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
 };
 
 /// What a wrapper runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Inner {
+pub enum WrappedCommand {
     /// A command by its argument vector, with the environment that the wrapper gives it.
     Argv {
         /// Assignments by the wrapper (`env NAME=VALUE`).
@@ -49,20 +49,20 @@ impl Removed {
 /// What `words` runs besides itself. Empty for a program that is no wrapper, or that has no inner command.
 ///
 /// `name` is the program's base name.
-pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
+pub fn unwrap(name: &str, words: &[Word]) -> Vec<WrappedCommand> {
     let args = words.get(1..).unwrap_or(&[]);
     match name {
         "sh" | "bash" | "dash" | "zsh" | "ksh" | "mksh" | "ash" | "rbash" => shell(name, args),
         "env" => env(args),
         "nohup" | "coproc" | "noglob" | "nocorrect" | "-" => after(args, &PLAIN),
-        "repeat" => after(args, &Options { operands: 1, ..PLAIN }),
-        "setsid" => after(args, &Options { short: "cfw", long: &["ctty", "fork", "wait"], ..PLAIN }),
+        "repeat" => after(args, &OptionSpec { operands: 1, ..PLAIN }),
+        "setsid" => after(args, &OptionSpec { short: "cfw", long: &["ctty", "fork", "wait"], ..PLAIN }),
         "command" | "builtin" => command_builtin(args),
         // `-a` gives another name, by which some programs choose what they do.
-        "exec" => without(after(args, &Options { short: "cl", ..PLAIN }), args, 'c', &Removed::All),
+        "exec" => without(after(args, &OptionSpec { short: "cl", ..PLAIN }), args, 'c', &Removed::All),
         "time" => after(
             args,
-            &Options {
+            &OptionSpec {
                 short: "pvaq",
                 short_with_value: "fo",
                 long_with_value: &["format", "output"],
@@ -70,10 +70,12 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 ..PLAIN
             },
         ),
-        "nice" => after(args, &Options { short_with_value: "n", long_with_value: &["adjustment"], ..PLAIN }),
+        "nice" => {
+            after(args, &OptionSpec { short_with_value: "n", long_with_value: &["adjustment"], ..PLAIN })
+        }
         "ionice" => after(
             args,
-            &Options {
+            &OptionSpec {
                 short: "t",
                 short_with_value: "cnpPu",
                 long_with_value: &["class", "classdata", "pid", "pgid", "uid"],
@@ -81,13 +83,13 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
                 ..PLAIN
             },
         ),
-        "chrt" => after(args, &Options { short: "abdfiorRvm", operands: 1, ..PLAIN }),
+        "chrt" => after(args, &OptionSpec { short: "abdfiorRvm", operands: 1, ..PLAIN }),
         "taskset" => {
-            after(args, &Options { short: "ac", long: &["all-tasks", "cpu-list"], operands: 1, ..PLAIN })
+            after(args, &OptionSpec { short: "ac", long: &["all-tasks", "cpu-list"], operands: 1, ..PLAIN })
         }
         "timeout" => after(
             args,
-            &Options {
+            &OptionSpec {
                 short: "vfp",
                 short_with_value: "ks",
                 long_with_value: &["kill-after", "signal"],
@@ -98,7 +100,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         ),
         "stdbuf" => after(
             args,
-            &Options { short_with_value: "ioe", long_with_value: &["input", "output", "error"], ..PLAIN },
+            &OptionSpec { short_with_value: "ioe", long_with_value: &["input", "output", "error"], ..PLAIN },
         ),
         "sudo" | "doas" => sudo(args),
         "xargs" => xargs(args),
@@ -106,7 +108,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         _ if is_many_programs(name) => applet(args),
         "watch" => joined(after(
             args,
-            &Options {
+            &OptionSpec {
                 short: "bcdegtx",
                 short_with_value: "nq",
                 long_with_value: &["interval", "equexit"],
@@ -122,7 +124,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<Inner> {
         "enable" | "alias" | "hash" if !args.is_empty() => opaque(OpaqueReason::Assignment),
         // `-x` runs the rest, with the numbers of processes in place of those of jobs.
         "jobs" if args.iter().any(|word| word.literal().is_none_or(|text| text.starts_with('-'))) => {
-            after(args, &Options { short: "lnprsx", ..PLAIN })
+            after(args, &OptionSpec { short: "lnprsx", ..PLAIN })
         }
         // Of zsh: they run a line, bring functions from files, or take the shell's own words away.
         "emulate" | "sched" | "autoload" | "zmodload" | "disable" | "zle" | "zstyle" | "setopt"
@@ -151,23 +153,28 @@ fn asks_only(args: &[Word]) -> bool {
     matches!(args, [only] if matches!(only.literal(), Some("--help" | "--version" | "-V")))
 }
 
-fn opaque(reason: OpaqueReason) -> Vec<Inner> {
-    vec![Inner::Opaque(reason)]
+fn opaque(reason: OpaqueReason) -> Vec<WrappedCommand> {
+    vec![WrappedCommand::Opaque(reason)]
 }
 
-fn argv(words: &[Word]) -> Vec<Inner> {
+fn argv(words: &[Word]) -> Vec<WrappedCommand> {
     if words.is_empty() {
         return Vec::new();
     }
-    vec![Inner::Argv { assignments: Vec::new(), removed: Removed::NOTHING, words: words.to_vec() }]
+    vec![WrappedCommand::Argv { assignments: Vec::new(), removed: Removed::NOTHING, words: words.to_vec() }]
 }
 
 /// What runs without these variables where a wrapper's own options have this letter (`exec -c`, `command -p`).
-fn without(mut inner: Vec<Inner>, args: &[Word], letter: char, gone: &Removed) -> Vec<Inner> {
+fn without(
+    mut inner: Vec<WrappedCommand>,
+    args: &[Word],
+    letter: char,
+    gone: &Removed,
+) -> Vec<WrappedCommand> {
     let own = args.iter().map_while(|word| word.literal().filter(|text| text.starts_with('-')));
     if own.into_iter().any(|option| option.contains(letter)) {
         for inner in &mut inner {
-            if let Inner::Argv { removed, .. } = inner {
+            if let WrappedCommand::Argv { removed, .. } = inner {
                 *removed = gone.clone();
             }
         }
@@ -175,7 +182,7 @@ fn without(mut inner: Vec<Inner>, args: &[Word], letter: char, gone: &Removed) -
     inner
 }
 
-fn after(args: &[Word], options: &Options) -> Vec<Inner> {
+fn after(args: &[Word], options: &OptionSpec) -> Vec<WrappedCommand> {
     match skip(args, options) {
         Ok(rest) => argv(rest),
         Err(reason) => opaque(reason),
@@ -183,27 +190,27 @@ fn after(args: &[Word], options: &Options) -> Vec<Inner> {
 }
 
 /// `command -v NAME` only asks; `command NAME ...` runs.
-fn command_builtin(args: &[Word]) -> Vec<Inner> {
+fn command_builtin(args: &[Word]) -> Vec<WrappedCommand> {
     match args.first().and_then(Word::literal) {
         Some("-v" | "-V") => Vec::new(),
         // `-p` looks on a path of the system's own, as what runs without PATH does.
         _ => {
             let path = Removed::Names(vec!["PATH".into()]);
-            without(after(args, &Options { short: "p", ..PLAIN }), args, 'p', &path)
+            without(after(args, &OptionSpec { short: "p", ..PLAIN }), args, 'p', &path)
         }
     }
 }
 
 /// Inner words joined to one line, as `eval` and `watch` do.
-fn joined(inner: Vec<Inner>) -> Vec<Inner> {
+fn joined(inner: Vec<WrappedCommand>) -> Vec<WrappedCommand> {
     inner
         .into_iter()
         .map(|inner| match inner {
-            Inner::Argv { words, .. } => {
+            WrappedCommand::Argv { words, .. } => {
                 let texts: Option<Vec<&str>> = words.iter().map(Word::literal).collect();
                 match texts {
-                    Some(texts) => Inner::ShellLine(texts.join(" "), None),
-                    None => Inner::Opaque(OpaqueReason::Expansion),
+                    Some(texts) => WrappedCommand::ShellLine(texts.join(" "), None),
+                    None => WrappedCommand::Opaque(OpaqueReason::Expansion),
                 }
             }
             other => other,
@@ -211,7 +218,7 @@ fn joined(inner: Vec<Inner>) -> Vec<Inner> {
         .collect()
 }
 
-fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
+fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
     let mut at = 0;
     let mut line_follows = false;
     while let Some(word) = args.get(at) {
@@ -249,9 +256,9 @@ fn shell(name: &str, args: &[Word]) -> Vec<Inner> {
     }
     match (line_follows, args.get(at)) {
         (true, Some(Word::Literal(line))) => {
-            let mut inner = vec![Inner::ShellLine(line.clone(), Some(Dialect::of(name)))];
+            let mut inner = vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(name)))];
             if matches!(name, "ksh" | "mksh") && holds_korn_arithmetic(line) {
-                inner.push(Inner::Opaque(OpaqueReason::Dialect));
+                inner.push(WrappedCommand::Opaque(OpaqueReason::Dialect));
             }
             inner
         }
@@ -268,8 +275,8 @@ fn holds_korn_arithmetic(line: &str) -> bool {
     line.contains('$') && evaluating.iter().any(|word| line.contains(word))
 }
 
-fn env(args: &[Word]) -> Vec<Inner> {
-    let options = Options {
+fn env(args: &[Word]) -> Vec<WrappedCommand> {
+    let options = OptionSpec {
         short: "iv0",
         short_with_value: "u",
         long_with_value: &["unset"],
@@ -280,7 +287,7 @@ fn env(args: &[Word]) -> Vec<Inner> {
     let is_alone = args.first().and_then(Word::literal) == Some("-");
     let args = if is_alone { &args[1..] } else { args };
     let mut inner = with_assignments(args, &options);
-    if let [Inner::Argv { removed, words, assignments }] = inner.as_mut_slice() {
+    if let [WrappedCommand::Argv { removed, words, assignments }] = inner.as_mut_slice() {
         let own = &args[..args.len() - words.len() - assignments.len()];
         *removed = if is_alone { Removed::All } else { removed_by_env(own) };
     }
@@ -310,9 +317,9 @@ fn removed_by_env(own: &[Word]) -> Removed {
     Removed::Names(names)
 }
 
-fn sudo(args: &[Word]) -> Vec<Inner> {
+fn sudo(args: &[Word]) -> Vec<WrappedCommand> {
     // What starts a shell or goes elsewhere (`-s`, `-i`, `-e`, `-D`, `-R`) is not known here, and so hides.
-    let options = Options {
+    let options = OptionSpec {
         short: "AbBEHKklLnPSVv",
         short_with_value: "aCcghprTtUu",
         long_with_value: &["user", "group", "host", "prompt", "role", "type", "close-from"],
@@ -322,7 +329,7 @@ fn sudo(args: &[Word]) -> Vec<Inner> {
     with_assignments(args, &options)
 }
 
-fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
+fn with_assignments(args: &[Word], options: &OptionSpec) -> Vec<WrappedCommand> {
     let rest = match skip(args, options) {
         Ok(rest) => rest,
         Err(reason) => return opaque(reason),
@@ -335,7 +342,7 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
             }
             Some(_) => {
                 let words = rest[at..].to_vec();
-                return vec![Inner::Argv { assignments, removed: Removed::NOTHING, words }];
+                return vec![WrappedCommand::Argv { assignments, removed: Removed::NOTHING, words }];
             }
             None => return opaque(OpaqueReason::Wrapper),
         }
@@ -343,7 +350,7 @@ fn with_assignments(args: &[Word], options: &Options) -> Vec<Inner> {
     Vec::new()
 }
 
-fn applet(args: &[Word]) -> Vec<Inner> {
+fn applet(args: &[Word]) -> Vec<WrappedCommand> {
     match args.first().map(Word::literal) {
         Some(Some(name)) if !name.starts_with('-') => argv(args),
         Some(Some("--help" | "--version" | "--list" | "--list-full" | "--install" | "--long")) | None => {
@@ -354,7 +361,7 @@ fn applet(args: &[Word]) -> Vec<Inner> {
     }
 }
 
-fn trap(args: &[Word]) -> Vec<Inner> {
+fn trap(args: &[Word]) -> Vec<WrappedCommand> {
     let args = match args.first().and_then(Word::literal) {
         Some("--") => &args[1..],
         _ => args,
@@ -364,13 +371,13 @@ fn trap(args: &[Word]) -> Vec<Inner> {
         Some(Word::Literal(text)) if text == "-" || text == "-l" || text == "-p" || text.is_empty() => {
             Vec::new()
         }
-        Some(Word::Literal(line)) => vec![Inner::ShellLine(line.clone(), None)],
+        Some(Word::Literal(line)) => vec![WrappedCommand::ShellLine(line.clone(), None)],
         Some(Word::Opaque { reason, .. }) => opaque(*reason),
     }
 }
 
-fn flock(args: &[Word]) -> Vec<Inner> {
-    let options = Options {
+fn flock(args: &[Word]) -> Vec<WrappedCommand> {
+    let options = OptionSpec {
         short: "sxeunoFv",
         short_with_value: "wE",
         long_with_value: &["timeout", "wait", "conflict-exit-code"],
@@ -380,7 +387,7 @@ fn flock(args: &[Word]) -> Vec<Inner> {
     };
     match skip(args, &options) {
         Ok([Word::Literal(flag), Word::Literal(line), ..]) if flag == "-c" || flag == "--command" => {
-            vec![Inner::ShellLine(line.clone(), Some(Dialect::Posix))]
+            vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::Posix))]
         }
         Ok([first, ..]) if first.literal().is_none_or(|w| w.starts_with('-')) => {
             opaque(OpaqueReason::Wrapper)
@@ -391,8 +398,8 @@ fn flock(args: &[Word]) -> Vec<Inner> {
 }
 
 /// `ld.so [OPTION]... PROGRAM [ARG]...`
-fn loader(args: &[Word]) -> Vec<Inner> {
-    let options = Options {
+fn loader(args: &[Word]) -> Vec<WrappedCommand> {
+    let options = OptionSpec {
         // What loads other code (`--preload`, `--library-path`, `--audit`), or names the program otherwise, hides.
         long: &["list", "verify", "inhibit-cache", "list-tunables", "list-diagnostics", "help", "version"],
         ..PLAIN

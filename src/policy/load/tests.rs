@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{super::profile::Demand, *};
+use super::{super::profile::Requirement, *};
 
 const HEAD: &str = "default_profile = \"a\"\n[profile.a]\n";
 
@@ -15,12 +15,12 @@ fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
     let policy = PolicySet::compiled_in();
     let (_, profile) = policy.profile(None).unwrap();
     for name in ["LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls%%", "NODE_OPTIONS", "GIT_SSH_COMMAND", "IFS"] {
-        let judged = super::super::environment::judge_variable(&profile.environment, name, Some("x"));
+        let judged = super::super::environment::check_variable(&profile.environment, name, Some("x"));
         assert!(judged.is_err(), "{name}");
     }
-    assert_eq!(profile.limits.demand, Demand::Require);
+    assert_eq!(profile.limits.demand, Requirement::Require);
     let preferring = PolicySet::compiled_in().preferring_limits();
-    assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Demand::Prefer);
+    assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Requirement::Prefer);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_profile_that_says_nothing_about_variables_has_the_shipped_list_and_only_dro
     let policy = PolicySet::parse("p.toml", &format!("{HEAD}{text}")).unwrap_or_else(|e| panic!("{e}"));
     let passes = |profile: &str, name: &str| {
         let (_, profile) = policy.profile(Some(profile)).unwrap();
-        super::super::environment::judge_variable(&profile.environment, name, Some("x")).is_ok()
+        super::super::environment::check_variable(&profile.environment, name, Some("x")).is_ok()
     };
     for (name, a, b, c) in [
         ("PATH", false, false, false),
@@ -215,8 +215,8 @@ fn files_are_one_whole_in_any_order() {
     let (one, two) = (PolicySet::load(&[a, b]), PolicySet::load(&[b, a]));
     let (one, two) = (one.unwrap_or_else(|e| panic!("{e}")), two.unwrap_or_else(|e| panic!("{e}")));
     assert_eq!(one.digest(), two.digest());
-    assert_eq!(one.rules()[0].mode, Mode::Observe);
-    assert_eq!(one.origin("x").map(|o| (o.file.as_str(), o.line)), Some(("b.toml", 2)));
+    assert_eq!(one.rules()[0].mode, RuleMode::Observe);
+    assert_eq!(one.rule_location("x").map(|o| (o.file.as_str(), o.line)), Some(("b.toml", 2)));
     assert!(PolicySet::load(&[]).is_err());
     assert!(PolicySet::load(&[a, ("c.toml", "default_profile = 'a'")]).is_err());
     assert!(PolicySet::load(&[a, ("c.toml", "[profile.a]")]).is_err());

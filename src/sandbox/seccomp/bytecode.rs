@@ -3,7 +3,8 @@
 use libc::c_long;
 
 use super::conditional::{
-    CREATES, Conditional, FAMILIES, INET_PROTOCOLS, NETLINK_PROTOCOLS, SET_ID, SUPERVISOR, When,
+    ArgumentCondition, CREATES, ConditionalRule, FAMILIES, INET_PROTOCOLS, NETLINK_PROTOCOLS, SET_ID,
+    SUPERVISOR,
 };
 
 /// Code, jumps if true and if false, value.
@@ -30,9 +31,9 @@ const fn argument(index: u32) -> u32 {
 }
 
 #[derive(Default)]
-pub(super) struct Filter(Vec<u8>);
+pub(super) struct FilterBuilder(Vec<u8>);
 
-impl Filter {
+impl FilterBuilder {
     pub(super) fn push(&mut self, code: u16, if_true: u8, if_false: u8, value: u32) {
         self.0.extend_from_slice(&code.to_ne_bytes());
         self.0.extend_from_slice(&[if_true, if_false]);
@@ -45,14 +46,14 @@ impl Filter {
     }
 
     /// The call's number is in the accumulator before and, when the rule is for another call, after.
-    pub(super) fn rule(&mut self, rule: &Conditional) {
+    pub(super) fn rule(&mut self, rule: &ConditionalRule) {
         let refuse = (RETURN, 0, 0, errno(libc::EPERM));
         let allow = (RETURN, 0, 0, ALLOW);
         let body: Vec<Instruction> = match rule.when {
-            When::AnyBit { index, bits } => {
+            ArgumentCondition::AnyBit { index, bits } => {
                 vec![(LOAD, 0, 0, argument(index)), (JUMP_IF_ANY_BIT, 0, 1, bits), refuse, allow]
             }
-            When::Creating { flags, mode } => vec![
+            ArgumentCondition::Creating { flags, mode } => vec![
                 (LOAD, 0, 0, argument(flags)),
                 (JUMP_IF_ANY_BIT, 0, 3, CREATES),
                 (LOAD, 0, 0, argument(mode)),
@@ -60,13 +61,13 @@ impl Filter {
                 refuse,
                 allow,
             ],
-            When::OneOf { index, values } => {
+            ArgumentCondition::OneOf { index, values } => {
                 let mut body = vec![(LOAD, 0, 0, argument(index))];
                 body.extend(jumps_past(values, 1));
                 body.extend([allow, refuse]);
                 body
             }
-            When::Both { first: (first, value), second: (second, values) } => {
+            ArgumentCondition::Both { first: (first, value), second: (second, values) } => {
                 let mut body = vec![
                     (LOAD, 0, 0, argument(first)),
                     (JUMP_EQUAL, 0, values.len() as u8 + 1, value),
@@ -76,8 +77,8 @@ impl Filter {
                 body.extend([allow, refuse]);
                 body
             }
-            When::Socket => socket(),
-            When::FamilyOf { index } => vec![
+            ArgumentCondition::Socket => socket(),
+            ArgumentCondition::FamilyOf { index } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_EQUAL, 4, 0, FAMILIES[0]),
                 (JUMP_EQUAL, 3, 0, FAMILIES[1]),
@@ -86,7 +87,7 @@ impl Filter {
                 (RETURN, 0, 0, errno(libc::EAFNOSUPPORT)),
                 allow,
             ],
-            When::OfAnother { pid, unless_null } => vec![
+            ArgumentCondition::OfAnother { pid, unless_null } => vec![
                 (LOAD, 0, 0, argument(pid)),
                 (JUMP_EQUAL, 4, 0, 0),
                 (LOAD, 0, 0, argument(unless_null)),
@@ -96,7 +97,7 @@ impl Filter {
                 allow,
                 refuse,
             ],
-            When::OfSupervisorOrUser { which, user, who } => vec![
+            ArgumentCondition::OfSupervisorOrUser { which, user, who } => vec![
                 (LOAD, 0, 0, argument(which)),
                 (JUMP_EQUAL, 2, 0, user),
                 (LOAD, 0, 0, argument(who)),
@@ -104,7 +105,7 @@ impl Filter {
                 refuse,
                 allow,
             ],
-            When::OneOfWithBit { index, values: [first, second, third], data, bit } => vec![
+            ArgumentCondition::OneOfWithBit { index, values: [first, second, third], data, bit } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_EQUAL, 2, 0, first),
                 (JUMP_EQUAL, 1, 0, second),
@@ -114,7 +115,7 @@ impl Filter {
                 refuse,
                 allow,
             ],
-            When::OtherThan { index, values: [first, second], mask } => vec![
+            ArgumentCondition::OtherThan { index, values: [first, second], mask } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_EQUAL, 2, 0, first),
                 (AND, 0, 0, mask),

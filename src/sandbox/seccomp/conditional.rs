@@ -2,16 +2,16 @@
 
 use libc::c_long;
 
-use super::Machine;
+use super::Arch;
 
 /// A call that is refused for some of its arguments.
-pub(super) struct Conditional {
+pub(super) struct ConditionalRule {
     pub(super) call: c_long,
-    pub(super) when: When,
+    pub(super) when: ArgumentCondition,
 }
 
 /// When a call is refused with `EPERM`; else it is allowed.
-pub(super) enum When {
+pub(super) enum ArgumentCondition {
     AnyBit {
         index: u32,
         bits: u32,
@@ -62,7 +62,7 @@ pub(super) enum When {
 }
 
 /// All of them, those that are made most often first.
-pub(super) fn rules(machine: Machine) -> Vec<Conditional> {
+pub(super) fn rules(machine: Arch) -> Vec<ConditionalRule> {
     [
         files(machine),
         terminals(machine),
@@ -80,9 +80,11 @@ pub(super) fn rules(machine: Machine) -> Vec<Conditional> {
 }
 
 /// Modes: no set-id bits.
-fn files(machine: Machine) -> Vec<Conditional> {
-    let mode_bits = |call, index| Conditional { call, when: When::AnyBit { index, bits: SET_ID } };
-    let creating = |call, flags, mode| Conditional { call, when: When::Creating { flags, mode } };
+fn files(machine: Arch) -> Vec<ConditionalRule> {
+    let mode_bits =
+        |call, index| ConditionalRule { call, when: ArgumentCondition::AnyBit { index, bits: SET_ID } };
+    let creating =
+        |call, flags, mode| ConditionalRule { call, when: ArgumentCondition::Creating { flags, mode } };
     let mut rules = vec![
         creating(machine.number(257, 56), 2, 3), // openat
         mode_bits(machine.number(91, 52), 1),    // fchmod
@@ -91,7 +93,7 @@ fn files(machine: Machine) -> Vec<Conditional> {
         mode_bits(machine.number(258, 34), 2),   // mkdirat
         mode_bits(machine.number(259, 33), 2),   // mknodat
     ];
-    if machine == Machine::X86_64 {
+    if machine == Arch::X86_64 {
         rules.insert(0, creating(2, 1, 2)); // open
         rules.extend([
             mode_bits(85, 1),  // creat
@@ -104,80 +106,80 @@ fn files(machine: Machine) -> Vec<Conditional> {
 }
 
 /// No typing into terminals.
-fn terminals(machine: Machine) -> Vec<Conditional> {
-    vec![Conditional {
+fn terminals(machine: Arch) -> Vec<ConditionalRule> {
+    vec![ConditionalRule {
         call: machine.number(16, 29), // ioctl
-        when: When::OneOf { index: 1, values: &TERMINAL_COMMANDS },
+        when: ArgumentCondition::OneOf { index: 1, values: &TERMINAL_COMMANDS },
     }]
 }
 
 /// No namespaces but the sandbox's own.
-fn namespaces(machine: Machine) -> Vec<Conditional> {
+fn namespaces(machine: Arch) -> Vec<ConditionalRule> {
     vec![
-        Conditional {
+        ConditionalRule {
             call: machine.number(56, 220), // clone
-            when: When::AnyBit { index: 0, bits: NAMESPACES },
+            when: ArgumentCondition::AnyBit { index: 0, bits: NAMESPACES },
         },
-        Conditional {
+        ConditionalRule {
             call: machine.number(272, 97), // unshare
-            when: When::AnyBit { index: 0, bits: NAMESPACES | TIME_NAMESPACE },
+            when: ArgumentCondition::AnyBit { index: 0, bits: NAMESPACES | TIME_NAMESPACE },
         },
     ]
 }
 
 /// No protocols but those that programs use.
-fn sockets(machine: Machine) -> Vec<Conditional> {
+fn sockets(machine: Arch) -> Vec<ConditionalRule> {
     vec![
-        Conditional { call: machine.number(41, 198), when: When::Socket }, // socket
-        Conditional { call: machine.number(53, 199), when: When::FamilyOf { index: 0 } }, // socketpair
+        ConditionalRule { call: machine.number(41, 198), when: ArgumentCondition::Socket }, // socket
+        ConditionalRule { call: machine.number(53, 199), when: ArgumentCondition::FamilyOf { index: 0 } }, // socketpair
     ]
 }
 
 /// Nothing of what the host has a fixed number of and no cgroup counts.
-fn uncounted(machine: Machine) -> Vec<Conditional> {
-    let bits = |call, index, bits| Conditional { call, when: When::AnyBit { index, bits } };
+fn uncounted(machine: Arch) -> Vec<ConditionalRule> {
+    let bits = |call, index, bits| ConditionalRule { call, when: ArgumentCondition::AnyBit { index, bits } };
     vec![
         bits(machine.number(9, 222), 3, MAP_HUGETLB),   // mmap
         bits(machine.number(319, 279), 1, MFD_HUGETLB), // memfd_create
         bits(machine.number(29, 194), 2, SHM_HUGETLB),  // shmget
-        Conditional {
+        ConditionalRule {
             call: machine.number(54, 208), // setsockopt
-            when: When::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
+            when: ArgumentCondition::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
         },
     ]
 }
 
 /// No answering of other processes' calls: a listener lives on where its filter does, and what it answers is seen by
 /// nobody.
-fn listeners(machine: Machine) -> Vec<Conditional> {
-    vec![Conditional {
+fn listeners(machine: Arch) -> Vec<ConditionalRule> {
+    vec![ConditionalRule {
         call: machine.number(317, 277), // seccomp
-        when: When::AnyBit { index: 1, bits: FILTER_FLAG_NEW_LISTENER },
+        when: ArgumentCondition::AnyBit { index: 1, bits: FILTER_FLAG_NEW_LISTENER },
     }]
 }
 
 /// No execution domain but the plain one.
-fn personality(machine: Machine) -> Vec<Conditional> {
-    vec![Conditional {
+fn personality(machine: Arch) -> Vec<ConditionalRule> {
+    vec![ConditionalRule {
         call: machine.number(135, 92), // personality
-        when: When::OtherThan { index: 0, values: [PERSONALITY_QUERY, 0], mask: !NO_RANDOMIZE },
+        when: ArgumentCondition::OtherThan { index: 0, values: [PERSONALITY_QUERY, 0], mask: !NO_RANDOMIZE },
     }]
 }
 
 /// Limits and scheduling of the supervisor stay as they are.
-fn supervisor(machine: Machine) -> Vec<Conditional> {
-    let of_supervisor = |on_x86, on_arm| Conditional {
+fn supervisor(machine: Arch) -> Vec<ConditionalRule> {
+    let of_supervisor = |on_x86, on_arm| ConditionalRule {
         call: machine.number(on_x86, on_arm),
-        when: When::OneOf { index: 0, values: &[SUPERVISOR] },
+        when: ArgumentCondition::OneOf { index: 0, values: &[SUPERVISOR] },
     };
-    let of_supervisor_or_user = |on_x86, on_arm, user| Conditional {
+    let of_supervisor_or_user = |on_x86, on_arm, user| ConditionalRule {
         call: machine.number(on_x86, on_arm),
-        when: When::OfSupervisorOrUser { which: 0, user, who: 1 },
+        when: ArgumentCondition::OfSupervisorOrUser { which: 0, user, who: 1 },
     };
     vec![
-        Conditional {
+        ConditionalRule {
             call: machine.number(302, 261), // prlimit64: to read another's limits is harmless.
-            when: When::OfAnother { pid: 0, unless_null: 2 },
+            when: ArgumentCondition::OfAnother { pid: 0, unless_null: 2 },
         },
         of_supervisor(142, 118),                         // sched_setparam
         of_supervisor(144, 119),                         // sched_setscheduler
@@ -189,10 +191,15 @@ fn supervisor(machine: Machine) -> Vec<Conditional> {
 }
 
 /// No tracer that holds back an end.
-fn tracers(machine: Machine) -> Vec<Conditional> {
-    vec![Conditional {
+fn tracers(machine: Arch) -> Vec<ConditionalRule> {
+    vec![ConditionalRule {
         call: machine.number(101, 117), // ptrace
-        when: When::OneOfWithBit { index: 0, values: PTRACE_WITH_OPTIONS, data: 3, bit: TRACE_EXIT },
+        when: ArgumentCondition::OneOfWithBit {
+            index: 0,
+            values: PTRACE_WITH_OPTIONS,
+            data: 3,
+            bit: TRACE_EXIT,
+        },
     }]
 }
 

@@ -2,10 +2,10 @@
 
 use libc::c_long;
 
-use super::Machine;
+use super::Arch;
 
 /// All of them.
-pub(super) fn calls(machine: Machine) -> Vec<c_long> {
+pub(super) fn calls(machine: Arch) -> Vec<c_long> {
     [
         large_parts(machine),
         kernel_code(machine),
@@ -21,7 +21,7 @@ pub(super) fn calls(machine: Machine) -> Vec<c_long> {
 }
 
 /// Large parts of the kernel that nobody who builds or tests needs.
-fn large_parts(machine: Machine) -> Vec<c_long> {
+fn large_parts(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(321, 280), // bpf
         machine.number(298, 241), // perf_event_open
@@ -31,7 +31,7 @@ fn large_parts(machine: Machine) -> Vec<c_long> {
 }
 
 /// The kernel's code.
-fn kernel_code(machine: Machine) -> Vec<c_long> {
+fn kernel_code(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(175, 105), // init_module
         machine.number(313, 273), // finit_module
@@ -42,7 +42,7 @@ fn kernel_code(machine: Machine) -> Vec<c_long> {
 }
 
 /// Keyrings are not namespaced.
-fn keyrings(machine: Machine) -> Vec<c_long> {
+fn keyrings(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(250, 219), // keyctl
         machine.number(248, 217), // add_key
@@ -52,7 +52,7 @@ fn keyrings(machine: Machine) -> Vec<c_long> {
 
 /// Namespaces and mounts: the sandbox's own, which stay as they were made. And what goes around the path, straight to
 /// the file.
-fn namespaces_and_mounts(machine: Machine) -> Vec<c_long> {
+fn namespaces_and_mounts(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(308, 268), // setns
         machine.number(165, 40),  // mount
@@ -72,7 +72,7 @@ fn namespaces_and_mounts(machine: Machine) -> Vec<c_long> {
 }
 
 /// The whole machine's.
-fn whole_machine(machine: Machine) -> Vec<c_long> {
+fn whole_machine(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(167, 224), // swapon
         machine.number(168, 225), // swapoff
@@ -92,7 +92,7 @@ fn whole_machine(machine: Machine) -> Vec<c_long> {
 }
 
 /// Memory of others by way of the machine's layout.
-fn memory_layout(machine: Machine) -> Vec<c_long> {
+fn memory_layout(machine: Arch) -> Vec<c_long> {
     vec![
         machine.number(256, 238), // migrate_pages
         machine.number(279, 239), // move_pages
@@ -100,8 +100,8 @@ fn memory_layout(machine: Machine) -> Vec<c_long> {
 }
 
 /// Calls that only x86 has.
-fn only_x86(machine: Machine) -> Vec<c_long> {
-    if machine != Machine::X86_64 {
+fn only_x86(machine: Arch) -> Vec<c_long> {
+    if machine != Arch::X86_64 {
         return Vec::new();
     }
     vec![

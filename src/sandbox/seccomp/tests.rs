@@ -3,7 +3,7 @@
 use libc::c_long;
 
 use super::{
-    Machine,
+    Arch,
     bytecode::{ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, RETURN, errno},
     conditional::FAMILIES,
     program,
@@ -18,7 +18,7 @@ struct Call {
 fn call(number: c_long, arguments: &[u64]) -> Call {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
-    Call { arch: Machine::X86_64.audit_arch(), number, arguments: all }
+    Call { arch: Arch::X86_64.audit_arch(), number, arguments: all }
 }
 
 /// A small classic BPF machine, for what the kernel would answer.
@@ -61,7 +61,7 @@ const EPERM: u32 = errno(libc::EPERM);
 const ENOSYS: u32 = errno(libc::ENOSYS);
 
 fn answers(number: c_long, arguments: &[u64]) -> u32 {
-    judge(&program(Machine::X86_64), &call(number, arguments))
+    judge(&program(Arch::X86_64), &call(number, arguments))
 }
 
 #[test]
@@ -175,19 +175,19 @@ fn no_tracer_holds_back_the_end_of_what_it_traces() {
 fn other_machines_and_x32_are_refused() {
     let mut foreign = call(1, &[]);
     foreign.arch = 0x4000_0003;
-    assert_eq!(judge(&program(Machine::X86_64), &foreign), KILL_PROCESS);
+    assert_eq!(judge(&program(Arch::X86_64), &foreign), KILL_PROCESS);
     assert_eq!(answers(0x4000_0001, &[]), EPERM);
 }
 
 #[test]
 fn both_machines_refuse_what_matters_by_their_own_numbers() {
-    let arm = program(Machine::Aarch64);
+    let arm = program(Arch::Aarch64);
     let mut bpf = call(280, &[]);
-    bpf.arch = Machine::Aarch64.audit_arch();
+    bpf.arch = Arch::Aarch64.audit_arch();
     assert_eq!(judge(&arm, &bpf), EPERM);
     assert_eq!(answers(321, &[]), EPERM);
     let mut write = call(64, &[]);
-    write.arch = Machine::Aarch64.audit_arch();
+    write.arch = Arch::Aarch64.audit_arch();
     assert_eq!(judge(&arm, &write), ALLOW);
     assert_eq!(answers(425, &[]), ENOSYS);
 }

@@ -7,12 +7,12 @@ use std::ffi::CString;
 use nix::errno::Errno;
 
 use crate::{
-    cgroup::leaf::{self, LeafLimits, LimitDemand},
+    cgroup::leaf::{self, LeafLimits, LimitRequirement},
     output::ring::Layout,
     proto::supervisor::{JudgedFile, Limits, Spawn},
     sys::{
         ring::WhenFull,
-        spawn::{Expected, Identity, Limit, Way},
+        spawn::{ExecutableId, ExpectedExecutable, PathStability, ResourceLimit},
     },
 };
 
@@ -20,43 +20,47 @@ use crate::{
 const MAX_ID_BYTES: usize = 64;
 
 /// A request, parsed.
-pub(super) struct Parsed {
+pub(super) struct ParsedSpawn {
     pub(super) layout: Layout,
     pub(super) when_full: WhenFull,
     pub(super) candidates: Vec<CString>,
     /// What policy judged; absent where it could not see.
-    judged: Option<Vec<Judged>>,
+    judged: Option<Vec<JudgedProgram>>,
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<CString>,
     pub(super) cwd: Vec<CString>,
-    pub(super) rlimits: Vec<(u32, Limit)>,
+    pub(super) rlimits: Vec<(u32, ResourceLimit)>,
     pub(super) leaf_name: CString,
     pub(super) limits: LeafLimits,
-    pub(super) demand: LimitDemand,
+    pub(super) demand: LimitRequirement,
 }
 
 /// A file that policy judged.
-struct Judged {
+struct JudgedProgram {
     path: CString,
-    identity: Option<Identity>,
-    way: Way,
+    identity: Option<ExecutableId>,
+    stability: PathStability,
 }
 
-impl Parsed {
+impl ParsedSpawn {
     /// What must be there, as [`crate::sys::spawn::Launch`] wants it.
-    pub(super) fn expected(&self) -> Option<Vec<Expected<'_>>> {
+    pub(super) fn expected(&self) -> Option<Vec<ExpectedExecutable<'_>>> {
         let judged = self.judged.as_ref()?;
         Some(
             judged
                 .iter()
-                .map(|file| Expected { path: &file.path, identity: file.identity.as_ref(), way: file.way })
+                .map(|file| ExpectedExecutable {
+                    path: &file.path,
+                    identity: file.identity.as_ref(),
+                    stability: file.stability,
+                })
                 .collect(),
         )
     }
 }
 
 /// Parses a request.
-pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
+pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
     let id = request.terminal_id.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if id.is_empty() || id.len() > MAX_ID_BYTES || !id.iter().all(plain) || request.argv.is_empty() {
@@ -65,7 +69,7 @@ pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
     let limits = request.limits.clone().unwrap_or_default();
     let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
     let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
-    Ok(Parsed {
+    Ok(ParsedSpawn {
         layout,
         when_full,
         candidates: candidates(&request.program, &request.path)?,
@@ -75,7 +79,7 @@ pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
         },
         argv: strings(&request.argv)?,
         env: strings(&request.env)?,
-        cwd: folder_names(&request.cwd)?,
+        cwd: directory_names(&request.cwd)?,
         rlimits: rlimits(&limits),
         leaf_name: string(leaf::name_of(&request.terminal_id))?,
         limits: LeafLimits {
@@ -84,33 +88,33 @@ pub(super) fn parse(request: &Spawn) -> Result<Parsed, Errno> {
             pids: limits.pids,
             cpu_millis: limits.cpu_millis,
         },
-        demand: if limits.require { LimitDemand::Require } else { LimitDemand::Prefer },
+        demand: if limits.require { LimitRequirement::Require } else { LimitRequirement::Prefer },
     })
 }
 
-/// A name with a slash is what it says; a bare one is looked for in the folders.
+/// A name with a slash is what it says; a bare one is looked for in the directories.
 fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
     if program.is_empty() || program.contains('/') {
         return Ok(vec![string(program)?]);
     }
-    path.iter().map(|folder| string(format!("{folder}/{program}"))).collect()
+    path.iter().map(|directory| string(format!("{directory}/{program}"))).collect()
 }
 
-fn judged_file(file: &JudgedFile) -> Result<Judged, Errno> {
-    Ok(Judged {
+fn judged_file(file: &JudgedFile) -> Result<JudgedProgram, Errno> {
+    Ok(JudgedProgram {
         path: string(file.path.as_str())?,
-        identity: file.identity.map(|identity| Identity {
+        identity: file.identity.map(|identity| ExecutableId {
             device: identity.device,
             inode: identity.inode,
             changed_ns: identity.changed_ns,
         }),
-        way: if file.settled { Way::Settled } else { Way::Changeable },
+        stability: if file.settled { PathStability::Stable } else { PathStability::Changeable },
     })
 }
 
-fn rlimits(limits: &Limits) -> Vec<(u32, Limit)> {
+fn rlimits(limits: &Limits) -> Vec<(u32, ResourceLimit)> {
     let one = |limit: &crate::proto::supervisor::Rlimit| {
-        (limit.resource, Limit { soft: limit.soft, hard: limit.hard })
+        (limit.resource, ResourceLimit { soft: limit.soft, hard: limit.hard })
     };
     limits.rlimits.iter().map(one).collect()
 }
@@ -123,8 +127,8 @@ fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
     CString::new(value).map_err(|_| Errno::EINVAL)
 }
 
-/// The names on the way from the root to a folder. The gateway sends absolute paths without "..".
-fn folder_names(path: &str) -> Result<Vec<CString>, Errno> {
+/// The names on the way from the root to a directory. The gateway sends absolute paths without "..".
+fn directory_names(path: &str) -> Result<Vec<CString>, Errno> {
     let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
     let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");
     names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { string(name) }).collect()

@@ -14,11 +14,11 @@ use prost::Message;
 
 use super::{
     Runtime,
-    table::{Key, Source},
+    slot_map::{EventSource, SlotKey},
 };
 use crate::{
     proto::supervisor::{Done, FromSupervisor, StdinWritten, ToSupervisor, from_supervisor},
-    sys::fdpass::{Flushed, FrameReceiver, FrameSender, Received},
+    sys::fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveStatus},
     wire::encode,
 };
 
@@ -29,33 +29,33 @@ pub(super) const MAX_CONNECTIONS: usize = 16;
 pub(super) const MAX_QUEUED_BYTES: usize = 8 << 20;
 
 /// Receives from one connection before another one is told what there is: more than a socket holds.
-pub(super) const HEARD_OUT_RECEIVES: usize = 64;
+pub(super) const MAX_RECEIVES_FROM_OTHERS: usize = 64;
 
 /// How long something is put off that can wait for what is said next: a gateway that is woken once for both is woken once
 /// less.
-const SOON: Duration = Duration::from_millis(1);
+const COALESCE_DELAY: Duration = Duration::from_millis(1);
 
 /// When a peer is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum SendTiming {
     /// At once, with all that was put off.
-    Now,
+    Immediate,
     /// With what it is told next.
-    Soon,
+    Coalesced,
 }
 
 /// Whether a receive brought anything, so that there may be more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
-    Something,
-    Nothing,
+enum ReceiveOutcome {
+    Data,
+    Empty,
 }
 
 /// Whether a peer may ask for anything but Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Greeting {
+pub(super) enum HandshakeState {
     /// It has not said Hello.
-    Expected,
+    Pending,
     /// A version was agreed on.
     Done,
     /// There was none; the connection ends when the answer is out.
@@ -63,11 +63,11 @@ pub(super) enum Greeting {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct GatewayConnection {
     socket: OwnedFd,
     receiver: FrameReceiver,
     sender: FrameSender,
-    pub(super) greeting: Greeting,
+    pub(super) handshake: HandshakeState,
     watches_write: bool,
 }
 
@@ -79,9 +79,9 @@ impl Runtime {
                 let errno = error.raw_os_error().map(Errno::from_raw);
                 if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
                     // The listener would stay readable for ever: make room, take the connection, and close it.
-                    drop(self.spare.take());
+                    drop(self.reserve_listener.take());
                     drop(self.listener.accept());
-                    self.spare = self.listener.try_clone().ok();
+                    self.reserve_listener = self.listener.try_clone().ok();
                 }
                 return;
             }
@@ -93,20 +93,20 @@ impl Runtime {
         if self.connections.len() >= MAX_CONNECTIONS {
             return;
         }
-        let source = Source::Connection(self.connections.next_key());
+        let source = EventSource::Connection(self.connections.next_key());
         if self.epoll.add(&socket, source, EpollFlags::EPOLLIN).is_err() {
             return;
         }
-        self.connections.insert(Connection {
+        self.connections.insert(GatewayConnection {
             socket,
             receiver: FrameReceiver::new(),
             sender: FrameSender::new(),
-            greeting: Greeting::Expected,
+            handshake: HandshakeState::Pending,
             watches_write: false,
         });
     }
 
-    pub(super) fn connection_ready(&mut self, key: Key, flags: EpollFlags) {
+    pub(super) fn connection_ready(&mut self, key: SlotKey, flags: EpollFlags) {
         if flags.contains(EpollFlags::EPOLLOUT) {
             self.flush(key);
         }
@@ -118,82 +118,83 @@ impl Runtime {
 
     /// Takes what the others have sent before this one is answered: what a gateway that is gone has asked for is done,
     /// or is not, before the next one is told what there is.
-    pub(super) fn hear_out_others(&mut self, key: Key) {
+    pub(super) fn receive_from_others(&mut self, key: SlotKey) {
         // One of the others may ask for the list as well: it hears whatever this one hears.
-        if std::mem::replace(&mut self.hears_out, true) {
+        if std::mem::replace(&mut self.is_receiving_from_others, true) {
             return;
         }
         for other in self.connections.keys().into_iter().filter(|other| *other != key) {
             let mut receives = 0;
-            while receives < HEARD_OUT_RECEIVES && self.receive(other) == Heard::Something {
+            while receives < MAX_RECEIVES_FROM_OTHERS && self.receive(other) == ReceiveOutcome::Data {
                 receives += 1;
             }
         }
-        self.hears_out = false;
+        self.is_receiving_from_others = false;
     }
 
     /// One receive, so that no peer keeps the loop.
-    fn receive(&mut self, key: Key) -> Heard {
-        let Some(connection) = self.connections.get_mut(key) else { return Heard::Nothing };
+    fn receive(&mut self, key: SlotKey) -> ReceiveOutcome {
+        let Some(connection) = self.connections.get_mut(key) else { return ReceiveOutcome::Empty };
         match connection.receiver.fill(connection.socket.as_fd()) {
-            Ok(Received::Bytes(_)) => {}
-            Ok(Received::Nothing) => return Heard::Nothing,
-            Ok(Received::End) | Err(_) => {
+            Ok(ReceiveStatus::Bytes(_)) => {}
+            Ok(ReceiveStatus::Nothing) => return ReceiveOutcome::Empty,
+            Ok(ReceiveStatus::End) | Err(_) => {
                 self.drop_connection(key);
-                return Heard::Nothing;
+                return ReceiveOutcome::Empty;
             }
         }
         loop {
-            let Some(connection) = self.connections.get_mut(key) else { return Heard::Nothing };
+            let Some(connection) = self.connections.get_mut(key) else { return ReceiveOutcome::Empty };
             let frame = match connection.receiver.next_frame() {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Heard::Something,
+                Ok(None) => return ReceiveOutcome::Data,
                 Err(_) => {
                     self.drop_connection(key);
-                    return Heard::Nothing;
+                    return ReceiveOutcome::Empty;
                 }
             };
             // Descriptors are never asked for, and closed here.
             let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
                 self.drop_connection(key);
-                return Heard::Nothing;
+                return ReceiveOutcome::Empty;
             };
             self.handle(key, message);
         }
     }
 
-    pub(super) fn drop_connection(&mut self, key: Key) {
+    pub(super) fn drop_connection(&mut self, key: SlotKey) {
         let Some(connection) = self.connections.remove(key) else { return };
-        let greeted = connection.greeting == Greeting::Done;
+        let greeted = connection.handshake == HandshakeState::Done;
         if greeted && self.die_with_gateway && !self.has_gateway() {
             self.begin_shutdown(Duration::ZERO, None);
         }
     }
 
     fn has_gateway(&self) -> bool {
-        let greeted = |key| self.connections.get(key).is_some_and(|one| one.greeting == Greeting::Done);
+        let greeted =
+            |key| self.connections.get(key).is_some_and(|one| one.handshake == HandshakeState::Done);
         self.connections.keys().into_iter().any(greeted)
     }
 
-    pub(super) fn answer_done(&mut self, key: Key, sequence: u64, result: Result<(), Errno>) {
+    pub(super) fn answer_done(&mut self, key: SlotKey, sequence: u64, result: Result<(), Errno>) {
         let errno = result.err().map_or(0, |errno| errno as i32);
         self.answer(key, sequence, from_supervisor::Message::Done(Done { errno }), Vec::new());
     }
 
-    pub(super) fn answer_stdin(&mut self, key: Key, sequence: u64, answer: StdinWritten) {
+    pub(super) fn answer_stdin(&mut self, key: SlotKey, sequence: u64, answer: StdinWritten) {
         self.answer(key, sequence, from_supervisor::Message::StdinWritten(answer), Vec::new());
     }
 
     pub(super) fn answer(
         &mut self,
-        key: Key,
+        key: SlotKey,
         sequence: u64,
         message: from_supervisor::Message,
         descriptors: Vec<Arc<OwnedFd>>,
     ) {
         let message = FromSupervisor { sequence, message: Some(message) };
         match encode(&message, descriptors.len()) {
-            Ok(frame) => self.send(key, frame, descriptors, When::Now),
+            Ok(frame) => self.send(key, frame, descriptors, SendTiming::Immediate),
             // All answers are far below the bounds; if one is not, the peer must not wait for it for ever.
             Err(_) => self.drop_connection(key),
         }
@@ -201,31 +202,31 @@ impl Runtime {
 
     /// Tells every gateway.
     pub(super) fn broadcast(&mut self, message: from_supervisor::Message) {
-        self.tell_all(message, When::Now);
+        self.send_to_all(message, SendTiming::Immediate);
         // With it went what was put off.
-        self.tells_at = None;
+        self.flush_at = None;
     }
 
     /// Tells every gateway, together with what it is told next or a moment later.
-    pub(super) fn broadcast_soon(&mut self, message: from_supervisor::Message) {
-        self.tell_all(message, When::Soon);
-        let at = self.now + SOON;
-        self.tells_at.get_or_insert(at);
+    pub(super) fn broadcast_coalesced(&mut self, message: from_supervisor::Message) {
+        self.send_to_all(message, SendTiming::Coalesced);
+        let at = self.now + COALESCE_DELAY;
+        self.flush_at.get_or_insert(at);
     }
 
-    fn tell_all(&mut self, message: from_supervisor::Message, when: When) {
+    fn send_to_all(&mut self, message: from_supervisor::Message, when: SendTiming) {
         let Ok(frame) = encode(&FromSupervisor { sequence: 0, message: Some(message) }, 0) else { return };
         for key in self.connections.keys() {
-            if self.connections.get(key).is_some_and(|one| one.greeting == Greeting::Done) {
+            if self.connections.get(key).is_some_and(|one| one.handshake == HandshakeState::Done) {
                 self.send(key, frame.clone(), Vec::new(), when);
             }
         }
     }
 
     /// Sends what was put off, if it is time.
-    pub(super) fn tell_put_off(&mut self) {
-        if self.tells_at.is_some_and(|at| at <= self.now) {
-            self.tells_at = None;
+    pub(super) fn flush_delayed(&mut self) {
+        if self.flush_at.is_some_and(|at| at <= self.now) {
+            self.flush_at = None;
             for key in self.connections.keys() {
                 if self.connections.get(key).is_some_and(|one| one.sender.queued_bytes() > 0) {
                     self.flush(key);
@@ -234,24 +235,24 @@ impl Runtime {
         }
     }
 
-    fn send(&mut self, key: Key, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>, when: When) {
+    fn send(&mut self, key: SlotKey, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>, when: SendTiming) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.sender.queued_bytes() > MAX_QUEUED_BYTES {
             return self.drop_connection(key);
         }
         connection.sender.push(frame, descriptors);
         // Of a socket that takes no more it is told when it does.
-        if when == When::Now && !connection.watches_write {
+        if when == SendTiming::Immediate && !connection.watches_write {
             self.flush(key);
         }
     }
 
-    fn flush(&mut self, key: Key) {
+    fn flush(&mut self, key: SlotKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Ok(flushed) = connection.sender.flush(connection.socket.as_fd()) else {
             return self.drop_connection(key);
         };
-        if flushed == Flushed::All && connection.greeting == Greeting::Refused {
+        if flushed == Flushed::All && connection.handshake == HandshakeState::Refused {
             return self.drop_connection(key);
         }
         let wants_write = flushed == Flushed::Blocked;
@@ -259,7 +260,7 @@ impl Runtime {
             let mut flags = EpollFlags::EPOLLIN;
             flags.set(EpollFlags::EPOLLOUT, wants_write);
             connection.watches_write = wants_write;
-            if self.epoll.change(&connection.socket, Source::Connection(key), flags).is_err() {
+            if self.epoll.change(&connection.socket, EventSource::Connection(key), flags).is_err() {
                 self.drop_connection(key);
             }
         }

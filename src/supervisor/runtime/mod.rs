@@ -7,18 +7,18 @@
 
 mod command;
 mod connections;
-mod ending;
+mod lifecycle;
+mod oom_score;
 mod poll;
 mod pump;
 mod reap;
 mod report;
 mod requests;
-mod score;
+mod slot_map;
 mod spawn;
 mod stdin;
 mod stop;
 mod strays;
-mod table;
 mod terminal;
 
 use std::{
@@ -40,12 +40,12 @@ use nix::{
 };
 
 use self::{
-    connections::Connection,
+    connections::GatewayConnection,
+    oom_score::OomScore,
     poll::Poll,
     requests::Shutdown,
-    score::Score,
-    table::{Key, Source, Table},
-    terminal::Terminal,
+    slot_map::{EventSource, SlotKey, SlotMap},
+    terminal::SupervisedTerminal,
 };
 use super::{CommandIdentity, Ready};
 use crate::{cgroup::leaf::Leaves, proto::supervisor::SandboxPosture, sys::spawn::Spawner};
@@ -54,7 +54,7 @@ use crate::{cgroup::leaf::Leaves, proto::supervisor::SandboxPosture, sys::spawn:
 pub const MAX_TERMINALS: usize = 16_384;
 
 /// How long a sandbox that no gateway has greeted stays.
-pub const UNGREETED_LIMIT: Duration = Duration::from_secs(60);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the sandbox until it is shut down. Everything in the sandbox ends with this process.
 pub fn run(ready: Ready) -> ! {
@@ -84,38 +84,38 @@ enum Finished {
 #[derive(Debug)]
 struct Runtime {
     sandbox_id: String,
-    posture: SandboxPosture,
+    effective_confinement: SandboxPosture,
     identity: CommandIdentity,
     die_with_gateway: bool,
     listener: UnixListener,
     /// A descriptor to give up when a connection must be taken in order to be refused.
-    spare: Option<UnixListener>,
+    reserve_listener: Option<UnixListener>,
     signals: SignalFd,
     epoll: Poll,
-    connections: Table<Connection>,
+    connections: SlotMap<GatewayConnection>,
     /// One connection is being told what there is, and the others are heard first.
-    hears_out: bool,
-    terminals: Table<Terminal>,
-    names: HashMap<String, Key>,
+    is_receiving_from_others: bool,
+    terminals: SlotMap<SupervisedTerminal>,
+    keys_by_id: HashMap<String, SlotKey>,
     /// Main processes that are not reaped yet.
-    mains: HashMap<i32, Key>,
+    leaders: HashMap<i32, SlotKey>,
     leaves: Leaves,
-    born_inside: spawn::Birth,
+    clone_into_cgroup: spawn::CloneMode,
     spawner: Spawner,
-    score: Score,
+    oom_score: OomScore,
     /// When to look at which terminal.
-    wakes: BTreeSet<(Instant, Key)>,
+    timers: BTreeSet<(Instant, SlotKey)>,
     /// When to look through all children for one whose signal was merged with another's.
-    scan_at: Option<Instant>,
+    rescan_at: Option<Instant>,
     shutdown: Option<Shutdown>,
     /// When to end because something of a command outlives its kill.
-    end_at: Option<Instant>,
+    exit_at: Option<Instant>,
     /// When to say what was put off.
-    tells_at: Option<Instant>,
+    flush_at: Option<Instant>,
     /// A gateway has said Hello.
-    greeted: bool,
+    handshaken: bool,
     /// When to end, if none has by then.
-    alone_until: Instant,
+    handshake_deadline: Instant,
     /// Of this turn.
     now: Instant,
 }
@@ -133,34 +133,34 @@ impl Runtime {
         mask.add(Signal::SIGCHLD);
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let epoll = Poll::new()?;
-        epoll.add(&listener, Source::Listener, EpollFlags::EPOLLIN)?;
-        epoll.add(&signals, Source::Children, EpollFlags::EPOLLIN)?;
+        epoll.add(&listener, EventSource::Listener, EpollFlags::EPOLLIN)?;
+        epoll.add(&signals, EventSource::Children, EpollFlags::EPOLLIN)?;
         Ok(Self {
             sandbox_id: ready.sandbox_id,
-            posture: ready.posture,
+            effective_confinement: ready.effective_confinement,
             identity: ready.identity,
             die_with_gateway: ready.die_with_gateway,
-            spare: listener.try_clone().ok(),
+            reserve_listener: listener.try_clone().ok(),
             listener,
             signals,
             epoll,
-            connections: Table::new(),
-            hears_out: false,
-            terminals: Table::new(),
-            names: HashMap::new(),
-            mains: HashMap::new(),
-            leaves: Leaves::new(ready.folders),
-            born_inside: spawn::Birth::new(),
+            connections: SlotMap::new(),
+            is_receiving_from_others: false,
+            terminals: SlotMap::new(),
+            keys_by_id: HashMap::new(),
+            leaders: HashMap::new(),
+            leaves: Leaves::new(ready.directories),
+            clone_into_cgroup: spawn::CloneMode::new(),
             spawner,
-            score: Score::new(ready.score),
-            wakes: BTreeSet::new(),
+            oom_score: OomScore::new(ready.oom_score),
+            timers: BTreeSet::new(),
             // What ended before the signalfd was there.
-            scan_at: Some(Instant::now()),
+            rescan_at: Some(Instant::now()),
             shutdown: None,
-            end_at: None,
-            tells_at: None,
-            greeted: false,
-            alone_until: Instant::now() + UNGREETED_LIMIT,
+            exit_at: None,
+            flush_at: None,
+            handshaken: false,
+            handshake_deadline: Instant::now() + HANDSHAKE_TIMEOUT,
             now: Instant::now(),
         })
     }
@@ -168,10 +168,10 @@ impl Runtime {
     fn run(&mut self) -> Result<Infallible, Finished> {
         loop {
             self.turn().map_err(Finished::Failed)?;
-            if self.is_shut_down() || self.is_unwanted() {
+            if self.is_shut_down() || self.is_handshake_overdue() {
                 return Err(Finished::ShutDown);
             }
-            if self.end_at.is_some_and(|at| at <= self.now) {
+            if self.exit_at.is_some_and(|at| at <= self.now) {
                 return Err(Finished::Outlived);
             }
         }
@@ -182,29 +182,29 @@ impl Runtime {
         self.now = Instant::now();
         for (source, flags) in ready {
             match source {
-                Source::Listener => self.accept(),
-                Source::Children => self.children_changed(),
-                Source::Connection(key) => self.connection_ready(key, flags),
-                Source::Output(key, index) => self.pump(key, usize::from(index)),
-                Source::Stdin(key) => self.feed_stdin(key),
-                Source::Leaf(key) => self.leaf_changed(key),
+                EventSource::Listener => self.accept(),
+                EventSource::Children => self.children_changed(),
+                EventSource::Connection(key) => self.connection_ready(key, flags),
+                EventSource::Output(key, index) => self.pump(key, usize::from(index)),
+                EventSource::Stdin(key) => self.flush_stdin(key),
+                EventSource::Leaf(key) => self.leaf_changed(key),
             }
         }
-        if self.scan_at.is_some_and(|at| at <= self.now) {
+        if self.rescan_at.is_some_and(|at| at <= self.now) {
             self.reap_all();
         }
-        self.score.lower_at(self.now);
-        self.wake_terminals();
-        self.tell_put_off();
+        self.oom_score.lower_if_due(self.now);
+        self.fire_timers();
+        self.flush_delayed();
         Ok(())
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        let terminal = self.wakes.first().map(|(at, _)| *at);
+        let terminal = self.timers.first().map(|(at, _)| *at);
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.give_up_at);
-        let alone = (!self.greeted).then_some(self.alone_until);
-        let lowers = self.score.lowers();
-        [terminal, self.scan_at, shutdown, alone, self.end_at, self.tells_at, lowers]
+        let alone = (!self.handshaken).then_some(self.handshake_deadline);
+        let lowers = self.oom_score.next_change();
+        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers]
             .into_iter()
             .flatten()
             .min()
@@ -212,13 +212,13 @@ impl Runtime {
 
     /// Whether no gateway has ever come: the one that started this sandbox died before it could, and none came after
     /// it. Once one has, its sandbox lives on without it.
-    fn is_unwanted(&self) -> bool {
-        !self.greeted && self.now >= self.alone_until
+    fn is_handshake_overdue(&self) -> bool {
+        !self.handshaken && self.now >= self.handshake_deadline
     }
 
-    fn wake_terminals(&mut self) {
-        // Each is scheduled anew at a later time, or not at all; so this ends.
-        while let Some(&(at, key)) = self.wakes.first() {
+    fn fire_timers(&mut self) {
+        // Each is scheduled again at a later time, or not at all; so this ends.
+        while let Some(&(at, key)) = self.timers.first() {
             if at > self.now {
                 return;
             }
@@ -228,18 +228,18 @@ impl Runtime {
     }
 
     /// Looks at a terminal again at this time, and not at the one set before.
-    fn schedule(&mut self, key: Key, at: Option<Instant>) {
+    fn schedule(&mut self, key: SlotKey, at: Option<Instant>) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if terminal.wake == at {
             return;
         }
         if let Some(old) = terminal.wake.take() {
-            self.wakes.remove(&(old, key));
+            self.timers.remove(&(old, key));
         }
         // Never in the past: a clock that did not move must not keep the loop busy.
         let at = at.map(|at| at.max(self.now + Duration::from_millis(1)));
         terminal.wake = at;
-        self.wakes.extend(at.map(|at| (at, key)));
+        self.timers.extend(at.map(|at| (at, key)));
     }
 }
 

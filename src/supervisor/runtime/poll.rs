@@ -10,7 +10,7 @@ use nix::{
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
 };
 
-use super::table::Source;
+use super::slot_map::EventSource;
 
 /// Events taken in at once. Each source gets its turn before any gets a second one.
 const EVENTS: usize = 128;
@@ -27,14 +27,19 @@ impl Poll {
         Ok(Self { epoll, events: vec![EpollEvent::empty(); EVENTS] })
     }
 
-    pub(super) fn add(&self, descriptor: impl AsFd, source: Source, flags: EpollFlags) -> Result<(), Errno> {
+    pub(super) fn add(
+        &self,
+        descriptor: impl AsFd,
+        source: EventSource,
+        flags: EpollFlags,
+    ) -> Result<(), Errno> {
         self.epoll.add(descriptor, EpollEvent::new(flags, source.token()))
     }
 
     pub(super) fn change(
         &self,
         descriptor: impl AsFd,
-        source: Source,
+        source: EventSource,
         flags: EpollFlags,
     ) -> Result<(), Errno> {
         self.epoll.modify(descriptor, &mut EpollEvent::new(flags, source.token()))
@@ -45,7 +50,7 @@ impl Poll {
     }
 
     /// What is ready now, or by `until`.
-    pub(super) fn wait(&mut self, until: Option<Instant>) -> Result<Vec<(Source, EpollFlags)>, Errno> {
+    pub(super) fn wait(&mut self, until: Option<Instant>) -> Result<Vec<(EventSource, EpollFlags)>, Errno> {
         let timeout = match until {
             None => EpollTimeout::NONE,
             Some(until) => {
@@ -57,7 +62,7 @@ impl Poll {
         match self.epoll.wait(&mut self.events, timeout) {
             Ok(count) => {
                 let ready = self.events[..count].iter();
-                Ok(ready.map(|event| (Source::of_token(event.data()), event.events())).collect())
+                Ok(ready.map(|event| (EventSource::of_token(event.data()), event.events())).collect())
             }
             Err(Errno::EINTR) => Ok(Vec::new()),
             Err(errno) => Err(errno),

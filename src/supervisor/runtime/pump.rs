@@ -8,8 +8,8 @@ use nix::{errno::Errno, sys::epoll::EpollFlags};
 
 use super::{
     Runtime,
-    table::{Key, Source},
-    terminal::{Flow, Output},
+    slot_map::{EventSource, SlotKey},
+    terminal::{OutputStream, PipeState},
 };
 use crate::{
     output::ring::MAX_READ_BYTES,
@@ -24,9 +24,9 @@ const READS_PER_TURN: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pumped {
     /// There may be more.
-    Some,
+    More,
     /// Nothing more is there now.
-    Dry,
+    Empty,
     /// The ring is full and held.
     Stalled,
     /// There will never be more.
@@ -35,29 +35,29 @@ pub(super) enum Pumped {
 
 impl Runtime {
     /// A pipe has bytes, or its end.
-    pub(super) fn pump(&mut self, key: Key, index: usize) {
+    pub(super) fn pump(&mut self, key: SlotKey, index: usize) {
         let pumped = self.pump_output(key, index);
         if pumped == Pumped::Ended {
             self.advance(key);
         }
     }
 
-    pub(super) fn pump_output(&mut self, key: Key, index: usize) -> Pumped {
+    pub(super) fn pump_output(&mut self, key: SlotKey, index: usize) -> Pumped {
         let Some(terminal) = self.terminals.get_mut(key) else { return Pumped::Ended };
         let Some(output) = terminal.outputs.get_mut(index) else { return Pumped::Ended };
-        let Flow::Reading(pipe) = &output.flow else {
+        let PipeState::Reading(pipe) = &output.flow else {
             return match output.flow {
-                Flow::Ended => Pumped::Ended,
-                Flow::Stalled(_) | Flow::Reading(_) => Pumped::Stalled,
+                PipeState::Ended => Pumped::Ended,
+                PipeState::Stalled(_) | PipeState::Reading(_) => Pumped::Stalled,
             };
         };
         let before = output.ring.head();
-        let mut pumped = Pumped::Some;
+        let mut pumped = Pumped::More;
         for _ in 0..READS_PER_TURN {
             match output.ring.fill_from(pipe.as_fd(), MAX_READ_BYTES as usize) {
                 Ok(Filled::Bytes(_)) => {}
                 Ok(Filled::Empty) => {
-                    pumped = Pumped::Dry;
+                    pumped = Pumped::Empty;
                     break;
                 }
                 Ok(Filled::Stalled) => {
@@ -78,30 +78,30 @@ impl Runtime {
         match pumped {
             Pumped::Ended => {
                 output.ring.end();
-                output.flow = Flow::Ended;
+                output.flow = PipeState::Ended;
             }
             Pumped::Stalled => {
                 // Level-triggered: it would be reported all the time.
                 let _ = self.epoll.remove(pipe);
-                if let Flow::Reading(pipe) = std::mem::replace(&mut output.flow, Flow::Ended) {
-                    output.flow = Flow::Stalled(pipe);
+                if let PipeState::Reading(pipe) = std::mem::replace(&mut output.flow, PipeState::Ended) {
+                    output.flow = PipeState::Stalled(pipe);
                 }
             }
-            Pumped::Some | Pumped::Dry => {}
+            Pumped::More | Pumped::Empty => {}
         }
         if grown || pumped == Pumped::Ended {
-            self.tell_progress(key, index);
+            self.report_progress(key, index);
         }
         pumped
     }
 
     /// Nothing more is taken from this stream, whoever may still hold its pipe.
-    pub(super) fn end_output(&mut self, key: Key, index: usize) {
+    pub(super) fn end_output(&mut self, key: SlotKey, index: usize) {
         let Some(output) = self.output(key, index) else { return };
-        if !matches!(output.flow, Flow::Ended) {
+        if !matches!(output.flow, PipeState::Ended) {
             output.ring.end();
-            output.flow = Flow::Ended;
-            self.tell_progress(key, index);
+            output.flow = PipeState::Ended;
+            self.report_progress(key, index);
         }
     }
 
@@ -110,10 +110,10 @@ impl Runtime {
         let key = self.key_of(id)?;
         let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
         for (output, index) in terminal.outputs.iter_mut().zip(0..) {
-            if let Flow::Stalled(pipe) = &output.flow {
-                self.epoll.add(pipe, Source::Output(key, index), EpollFlags::EPOLLIN)?;
-                if let Flow::Stalled(pipe) = std::mem::replace(&mut output.flow, Flow::Ended) {
-                    output.flow = Flow::Reading(pipe);
+            if let PipeState::Stalled(pipe) = &output.flow {
+                self.epoll.add(pipe, EventSource::Output(key, index), EpollFlags::EPOLLIN)?;
+                if let PipeState::Stalled(pipe) = std::mem::replace(&mut output.flow, PipeState::Ended) {
+                    output.flow = PipeState::Reading(pipe);
                 }
             }
         }
@@ -121,7 +121,7 @@ impl Runtime {
         Ok(())
     }
 
-    fn tell_progress(&mut self, key: Key, index: usize) {
+    fn report_progress(&mut self, key: SlotKey, index: usize) {
         let Some(output) = self.output(key, index) else { return };
         if !output.ring.take_armed() {
             return;
@@ -130,10 +130,10 @@ impl Runtime {
         let at_end = terminal.is_drained();
         let progress = Message::Progress(Progress { terminal_id: terminal.id.clone(), at_end });
         // Who closes its output is about to exit, as a rule: a gateway need not wake up for each.
-        if at_end { self.broadcast_soon(progress) } else { self.broadcast(progress) }
+        if at_end { self.broadcast_coalesced(progress) } else { self.broadcast(progress) }
     }
 
-    fn output(&mut self, key: Key, index: usize) -> Option<&mut Output> {
+    fn output(&mut self, key: SlotKey, index: usize) -> Option<&mut OutputStream> {
         self.terminals.get_mut(key)?.outputs.get_mut(index)
     }
 }

@@ -9,19 +9,19 @@ use std::time::Duration;
 use super::{
     Runtime,
     report::wall_clock_ns,
-    table::Key,
-    terminal::{MainEnd, Phase},
+    slot_map::SlotKey,
+    terminal::{LeaderExit, TerminalPhase},
 };
-use crate::sys::wait::{Found, Reaped, Which, reap};
+use crate::sys::wait::{ReapResult, Reaped, WaitTarget, reap};
 
 /// Reaped in one turn, at most.
 const REAPS_PER_TURN: usize = 256;
 
 /// From so many commands on, looking through all children is put off.
-const MANY: usize = 256;
+const MANY_COMMANDS: usize = 256;
 
 /// And by so long.
-const SCAN_DELAY: Duration = Duration::from_millis(2);
+const RESCAN_DELAY: Duration = Duration::from_millis(2);
 
 impl Runtime {
     pub(super) fn children_changed(&mut self) {
@@ -29,29 +29,31 @@ impl Runtime {
             Ok(Some(info)) => i32::try_from(info.ssi_pid).ok(),
             Ok(None) | Err(_) => None,
         };
-        if self.mains.len() <= MANY {
+        if self.leaders.len() <= MANY_COMMANDS {
             self.reap_all();
             return;
         }
         if let Some(pid) = named.filter(|pid| *pid > 0) {
             self.reap_one(pid);
         }
-        let at = self.now + SCAN_DELAY;
-        self.scan_at.get_or_insert(at);
+        let at = self.now + RESCAN_DELAY;
+        self.rescan_at.get_or_insert(at);
     }
 
     pub(super) fn reap_all(&mut self) {
-        self.scan_at = None;
+        self.rescan_at = None;
         let mut orphans = false;
         for count in 0.. {
             if count == REAPS_PER_TURN {
                 // The others have their turn first.
-                self.scan_at = Some(self.now);
+                self.rescan_at = Some(self.now);
                 break;
             }
-            match reap(Which::Any) {
-                Ok(Found::Reaped(reaped)) => orphans |= self.take_reaped(reaped) == Whose::Nobodys,
-                Ok(Found::NoneEnded | Found::NoChildren) | Err(_) => break,
+            match reap(WaitTarget::Any) {
+                Ok(ReapResult::Reaped(reaped)) => {
+                    orphans |= self.handle_reaped(reaped) == ReapedProcess::Orphan
+                }
+                Ok(ReapResult::NoneEnded | ReapResult::NoChildren) | Err(_) => break,
             }
         }
         if orphans {
@@ -60,32 +62,32 @@ impl Runtime {
     }
 
     pub(super) fn reap_one(&mut self, pid: i32) {
-        if let Ok(Found::Reaped(reaped)) = reap(Which::Pid(pid))
-            && self.take_reaped(reaped) == Whose::Nobodys
+        if let Ok(ReapResult::Reaped(reaped)) = reap(WaitTarget::Pid(pid))
+            && self.handle_reaped(reaped) == ReapedProcess::Orphan
         {
             self.orphans_reaped();
         }
     }
 
-    fn take_reaped(&mut self, reaped: Reaped) -> Whose {
-        let Some(key) = self.mains.remove(&reaped.pid) else { return Whose::Nobodys };
+    fn handle_reaped(&mut self, reaped: Reaped) -> ReapedProcess {
+        let Some(key) = self.leaders.remove(&reaped.pid) else { return ReapedProcess::Orphan };
         if let Some(terminal) = self.terminals.get_mut(key) {
-            terminal.main = Some(MainEnd { reaped, at: self.now, at_ns: wall_clock_ns() });
+            terminal.leader_exit = Some(LeaderExit { reaped, at: self.now, at_ns: wall_clock_ns() });
             self.advance(key);
         }
-        Whose::Terminals
+        ReapedProcess::Leader
     }
 
     /// The last one of a leaf may have gone. Where the kernel does not tell of that, look at those that wait for it.
     fn orphans_reaped(&mut self) {
-        if self.leaves.is_unified() {
+        if self.leaves.is_v2() {
             return;
         }
-        let waits = |key: &Key| {
+        let waits = |key: &SlotKey| {
             let phase = self.terminals.get(*key).map(|terminal| &terminal.phase);
-            matches!(phase, Some(Phase::Lingering { .. } | Phase::Sweeping))
+            matches!(phase, Some(TerminalPhase::Lingering { .. } | TerminalPhase::KillingStragglers))
         };
-        let waiting: Vec<Key> = self.terminals.keys().into_iter().filter(waits).collect();
+        let waiting: Vec<SlotKey> = self.terminals.keys().into_iter().filter(waits).collect();
         for key in waiting {
             self.advance(key);
         }
@@ -94,9 +96,9 @@ impl Runtime {
 
 /// Whose main process was reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum ReapedProcess {
     /// A terminal's.
-    Terminals,
+    Leader,
     /// An orphan's.
-    Nobodys,
+    Orphan,
 }

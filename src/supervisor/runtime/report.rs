@@ -6,15 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 
-use super::command::Parsed;
+use super::command::ParsedSpawn;
 use crate::{
-    cgroup::leaf::{Leaf, LeafLimits, MakeError},
+    cgroup::leaf::{Leaf, LeafError, LeafLimits},
     proto::supervisor::{Stage, StageFailure, Started},
-    sys::spawn::{Failure, Limit, Running, Step},
+    sys::spawn::{ResourceLimit, SpawnStep, SpawnStepFailure, SpawnedProcess},
 };
 
 /// The command that runs.
-pub(super) fn describe(parsed: &Parsed, leaf: Option<&Leaf>, running: &Running) -> Started {
+pub(super) fn describe(parsed: &ParsedSpawn, leaf: Option<&Leaf>, running: &SpawnedProcess) -> Started {
     let leaf_limits = leaf.iter().flat_map(|leaf| leaf.limits.iter().cloned());
     let rlimits = parsed
         .rlimits
@@ -54,7 +54,7 @@ pub(super) fn wall_clock_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-fn soft_and_hard(limit: Limit) -> String {
+fn soft_and_hard(limit: ResourceLimit) -> String {
     if limit.soft == limit.hard { limit.soft.to_string() } else { format!("{} {}", limit.soft, limit.hard) }
 }
 
@@ -77,7 +77,7 @@ fn rlimit_name(resource: u32) -> &'static str {
 }
 
 /// What the command needs of us could not be made.
-pub(super) fn resources(errno: Errno) -> StageFailure {
+pub(super) fn resource_failure(errno: Errno) -> StageFailure {
     failure(Stage::SpawnResources, 0, errno)
 }
 
@@ -87,28 +87,28 @@ pub(super) fn failure(stage: Stage, index: u32, errno: Errno) -> StageFailure {
 }
 
 /// The leaf could not be made.
-pub(super) fn leaf_failure(error: MakeError) -> StageFailure {
+pub(super) fn leaf_failure(error: LeafError) -> StageFailure {
     match error {
-        MakeError::Folder { index, errno } => failure(Stage::LeafCgroup, index, errno),
-        MakeError::Limit { kind, errno } => failure(Stage::LeafLimit, kind as u32, errno),
+        LeafError::Directory { index, errno } => failure(Stage::LeafCgroup, index, errno),
+        LeafError::Limit { kind, errno } => failure(Stage::LeafLimit, kind as u32, errno),
     }
 }
 
 /// A step of the start failed.
-pub(super) fn step_failure(failed: Failure) -> StageFailure {
+pub(super) fn step_failure(failed: SpawnStepFailure) -> StageFailure {
     let stage = match failed.step {
-        Step::Clone => Stage::Clone,
-        Step::JoinCgroup => Stage::JoinCgroup,
-        Step::SessionLeader => Stage::SessionLeader,
-        Step::Descriptors => Stage::Descriptors,
-        Step::Rlimit => Stage::Rlimit,
-        Step::Identity => Stage::CommandIdentity,
-        Step::Verify => Stage::Verify,
-        Step::Cwd => Stage::Cwd,
-        Step::Signals => Stage::Signals,
-        Step::Resolve => Stage::Resolve,
-        Step::Exec => Stage::Exec,
-        Step::Program => Stage::Program,
+        SpawnStep::Clone => Stage::Clone,
+        SpawnStep::JoinCgroup => Stage::JoinCgroup,
+        SpawnStep::SessionLeader => Stage::SessionLeader,
+        SpawnStep::Descriptors => Stage::Descriptors,
+        SpawnStep::Rlimit => Stage::Rlimit,
+        SpawnStep::Identity => Stage::CommandIdentity,
+        SpawnStep::Verify => Stage::Verify,
+        SpawnStep::Cwd => Stage::Cwd,
+        SpawnStep::Signals => Stage::Signals,
+        SpawnStep::Resolve => Stage::Resolve,
+        SpawnStep::Exec => Stage::Exec,
+        SpawnStep::Program => Stage::Program,
     };
     failure(stage, failed.index, failed.errno)
 }

@@ -10,9 +10,9 @@ use prost::Message as _;
 
 use super::{
     Runtime,
-    connections::Greeting,
-    table::Key,
-    terminal::{Phase, Terminal},
+    connections::HandshakeState,
+    slot_map::SlotKey,
+    terminal::{SupervisedTerminal, TerminalPhase},
 };
 use crate::{
     failpoint::spoken_versions,
@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// Descriptors in one frame of a list.
-const LISTED_DESCRIPTORS: usize = 200;
+const MAX_LISTED_DESCRIPTORS: usize = 200;
 
 /// Terminals in one frame of a list.
-const LISTED_TERMINALS: usize = 200;
+const MAX_LISTED_TERMINALS: usize = 200;
 
 /// No further terminal is put into a frame that is as long as this: with the longest keepsake, it still fits.
-const LISTED_BYTES: usize = 2 << 20;
+const MAX_LISTED_BYTES: usize = 2 << 20;
 
 /// How long after its grace a shutdown waits for the last process.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
@@ -40,20 +40,20 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
 #[derive(Debug)]
 pub(super) struct Shutdown {
     /// Who asked, and is answered at the end.
-    asked: Vec<(Key, u64)>,
+    requesters: Vec<(SlotKey, u64)>,
     pub(super) give_up_at: Instant,
 }
 
 impl Runtime {
-    pub(super) fn handle(&mut self, key: Key, message: ToSupervisor) {
+    pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor) {
         let sequence = message.sequence;
-        let greeting = self.connections.get(key).map(|connection| connection.greeting);
+        let greeting = self.connections.get(key).map(|connection| connection.handshake);
         let request = match (greeting, message.request) {
-            (Some(Greeting::Done), Some(Request::Hello(hello)))
-            | (Some(Greeting::Expected), Some(Request::Hello(hello))) => {
-                return self.greet(key, sequence, hello);
+            (Some(HandshakeState::Done), Some(Request::Hello(hello)))
+            | (Some(HandshakeState::Pending), Some(Request::Hello(hello))) => {
+                return self.hello(key, sequence, hello);
             }
-            (Some(Greeting::Done), Some(request)) => request,
+            (Some(HandshakeState::Done), Some(request)) => request,
             // Anything before Hello, and what a newer gateway may ask for without having agreed on it.
             (Some(_), _) => return self.drop_connection(key),
             (None, _) => return,
@@ -83,23 +83,24 @@ impl Runtime {
             }
             Request::ListTerminals(list) => {
                 if list.from == 0 {
-                    self.hear_out_others(key);
+                    self.receive_from_others(key);
                 }
                 self.list(key, sequence, &list);
             }
         }
     }
 
-    fn greet(&mut self, key: Key, sequence: u64, hello: Hello) {
+    fn hello(&mut self, key: SlotKey, sequence: u64, hello: Hello) {
         let agreed = versions::agree(spoken_versions(), (hello.lowest_version, hello.highest_version));
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.greeting = if agreed.is_some() { Greeting::Done } else { Greeting::Refused };
+            connection.handshake =
+                if agreed.is_some() { HandshakeState::Done } else { HandshakeState::Refused };
         }
-        self.greeted |= agreed.is_some();
+        self.handshaken |= agreed.is_some();
         let answer = HelloAnswer {
             version: agreed.unwrap_or_default(),
             sandbox_id: self.sandbox_id.clone(),
-            posture: Some(self.posture.clone()),
+            posture: Some(self.effective_confinement.clone()),
         };
         // A gateway that started us holds one already; another one does without us if there is none left.
         let own = Pidfd::open(std::process::id().cast_signed()).ok();
@@ -126,10 +127,11 @@ impl Runtime {
         let terminal = self.terminals.get(key).ok_or(Errno::ENOENT)?;
         // Its leader is not reaped yet, so nobody else can have the number.
         match terminal.phase {
-            Phase::Running => nix::sys::signal::kill(Pid::from_raw(-terminal.pid), signal),
-            Phase::Lingering { .. } | Phase::Sweeping | Phase::Draining(_) | Phase::Ended(_) => {
-                Err(Errno::ESRCH)
-            }
+            TerminalPhase::Running => nix::sys::signal::kill(Pid::from_raw(-terminal.pid), signal),
+            TerminalPhase::Lingering { .. }
+            | TerminalPhase::KillingStragglers
+            | TerminalPhase::Draining(_)
+            | TerminalPhase::Ended(_) => Err(Errno::ESRCH),
         }
     }
 
@@ -139,19 +141,19 @@ impl Runtime {
             return Err(Errno::EBUSY);
         }
         self.schedule(key, None);
-        self.names.remove(&request.terminal_id);
+        self.keys_by_id.remove(&request.terminal_id);
         self.terminals.remove(key);
         Ok(())
     }
 
-    fn list(&mut self, key: Key, sequence: u64, request: &ListTerminals) {
+    fn list(&mut self, key: SlotKey, sequence: u64, request: &ListTerminals) {
         let mut list = TerminalList::default();
         let mut descriptors = Vec::new();
         let mut bytes = 0;
         for held in self.terminals.keys().into_iter().filter(|held| held.index() >= request.from) {
             let Some(terminal) = self.terminals.get(held) else { continue };
-            let full = descriptors.len() + terminal.outputs.len() > LISTED_DESCRIPTORS;
-            if full || bytes >= LISTED_BYTES || list.terminals.len() == LISTED_TERMINALS {
+            let full = descriptors.len() + terminal.outputs.len() > MAX_LISTED_DESCRIPTORS;
+            if full || bytes >= MAX_LISTED_BYTES || list.terminals.len() == MAX_LISTED_TERMINALS {
                 // Never 0: something is in the list before this.
                 list.next = held.index();
                 break;
@@ -164,26 +166,29 @@ impl Runtime {
         self.answer(key, sequence, Message::TerminalList(list), descriptors);
     }
 
-    pub(super) fn key_of(&self, id: &str) -> Result<Key, Errno> {
-        self.names.get(id).copied().ok_or(Errno::ENOENT)
+    pub(super) fn key_of(&self, id: &str) -> Result<SlotKey, Errno> {
+        self.keys_by_id.get(id).copied().ok_or(Errno::ENOENT)
     }
 
-    pub(super) fn begin_shutdown(&mut self, grace: Duration, asked: Option<(Key, u64)>) {
+    pub(super) fn begin_shutdown(&mut self, grace: Duration, asked: Option<(SlotKey, u64)>) {
         let give_up_at = self.now + grace.min(Duration::from_secs(3600)) + SHUTDOWN_MARGIN;
-        let shutdown = self.shutdown.get_or_insert(Shutdown { asked: Vec::new(), give_up_at });
+        let shutdown = self.shutdown.get_or_insert(Shutdown { requesters: Vec::new(), give_up_at });
         shutdown.give_up_at = shutdown.give_up_at.min(give_up_at);
-        shutdown.asked.extend(asked);
+        shutdown.requesters.extend(asked);
         for key in self.terminals.keys() {
             self.begin_stop(key, StopCause::Shutdown, grace);
         }
     }
 
-    fn describe(&self, terminal: &Terminal) -> HeldTerminal {
+    fn describe(&self, terminal: &SupervisedTerminal) -> HeldTerminal {
         let exit = match &terminal.phase {
-            Phase::Ended(exit) => Some(**exit),
-            Phase::Running | Phase::Lingering { .. } | Phase::Sweeping | Phase::Draining(_) => None,
+            TerminalPhase::Ended(exit) => Some(**exit),
+            TerminalPhase::Running
+            | TerminalPhase::Lingering { .. }
+            | TerminalPhase::KillingStragglers
+            | TerminalPhase::Draining(_) => None,
         };
-        let ended_ago = match (exit, &terminal.main) {
+        let ended_ago = match (exit, &terminal.leader_exit) {
             (Some(_), Some(main)) => self.now.saturating_duration_since(main.at),
             _ => Duration::ZERO,
         };
@@ -192,7 +197,7 @@ impl Runtime {
             started: Some(terminal.started.clone()),
             exit,
             rings: terminal.outputs.len() as u32,
-            keepsake: terminal.keepsake.clone(),
+            keepsake: terminal.metadata.clone(),
             ended_ms_ago: ended_ago.as_millis() as u64,
         }
     }
@@ -200,12 +205,12 @@ impl Runtime {
     /// Whether a shutdown was asked for and is complete; then who asked is answered.
     pub(super) fn is_shut_down(&mut self) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
-        let ended = |key| self.terminals.get(key).is_none_or(Terminal::is_ended);
+        let ended = |key| self.terminals.get(key).is_none_or(SupervisedTerminal::is_ended);
         if self.now < shutdown.give_up_at && !self.terminals.keys().into_iter().all(ended) {
             return false;
         }
         if let Some(shutdown) = self.shutdown.take() {
-            for (key, sequence) in shutdown.asked {
+            for (key, sequence) in shutdown.requesters {
                 self.answer_done(key, sequence, Ok(()));
             }
         }

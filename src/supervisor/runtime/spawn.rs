@@ -18,54 +18,54 @@ use nix::{
 
 use super::{
     MAX_TERMINALS, Runtime,
-    command::{Parsed, parse},
-    report::{describe, failure, first_limit, leaf_failure, resources, step_failure},
-    stdin::Stdin,
-    table::{Key, Source},
-    terminal::{Flow, Output, Phase, Terminal, Times},
+    command::{ParsedSpawn, parse},
+    report::{describe, failure, first_limit, leaf_failure, resource_failure, step_failure},
+    slot_map::{EventSource, SlotKey},
+    stdin::CommandStdin,
+    terminal::{OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalTimes},
 };
 use crate::{
-    cgroup::leaf::{BornInside, Leaf, LimitDemand},
+    cgroup::leaf::{CloneIntoCgroup, Leaf, LimitRequirement},
     proto::supervisor::{Spawn, Spawned, Stage, StageFailure, Started, from_supervisor::Message, spawned},
     supervisor::CommandIdentity,
     sys::{
-        ring::Writer,
-        spawn::{Ids, Launch, Running},
+        ring::RingWriter,
+        spawn::{Ids, SpawnSpec, SpawnedProcess},
     },
 };
 
 /// The longest time that is taken at its word; longer ones mean none.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Of [`Stage::CommandIdentity`], after the steps of [`crate::sys::spawn`]: the command's score when memory runs out.
 const OOM_SCORE: u32 = 5;
 
 /// The longest keepsake.
-const MAX_KEEPSAKE_BYTES: usize = 1 << 20;
+const MAX_METADATA_BYTES: usize = 1 << 20;
 
 /// Whether this kernel can make a process inside a group. Found out by trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Birth {
-    inside: BornInside,
+pub(super) struct CloneMode {
+    inside: CloneIntoCgroup,
 }
 
-impl Birth {
+impl CloneMode {
     pub(super) fn new() -> Self {
-        Self { inside: BornInside::Yes }
+        Self { inside: CloneIntoCgroup::Yes }
     }
 }
 
 /// What a command needs from us, made before it.
-struct Prepared {
+struct PreparedCommand {
     leaf: Option<Leaf>,
-    outputs: Vec<Output>,
+    outputs: Vec<OutputStream>,
     /// The command's ends: standard input, output, error.
-    ends: [Option<OwnedFd>; 3],
-    feed: Stdin,
+    child_ends: [Option<OwnedFd>; 3],
+    stdin: CommandStdin,
 }
 
 impl Runtime {
-    pub(super) fn spawn(&mut self, connection: Key, sequence: u64, request: Spawn) {
+    pub(super) fn spawn(&mut self, connection: SlotKey, sequence: u64, request: Spawn) {
         let (result, descriptors) = match self.try_spawn(request) {
             Ok((started, rings)) => (spawned::Result::Started(started), rings),
             Err(failure) => (spawned::Result::Failure(failure), Vec::new()),
@@ -74,79 +74,98 @@ impl Runtime {
     }
 
     fn try_spawn(&mut self, request: Spawn) -> Result<(Started, Vec<Arc<OwnedFd>>), StageFailure> {
-        self.admit(&request).map_err(resources)?;
-        let parsed = parse(&request).map_err(resources)?;
+        self.admit(&request).map_err(resource_failure)?;
+        let parsed = parse(&request).map_err(resource_failure)?;
         let key = self.terminals.next_key();
         let prepared = self.prepare(key, &request, &parsed)?;
         let running = match self.execute(&parsed, &prepared) {
             Ok(running) => running,
             Err(failure) => {
-                self.discard(prepared.leaf);
+                self.discard_leaf(prepared.leaf);
                 return Err(failure);
             }
         };
-        Ok(self.hold(request, &parsed, prepared, running))
+        Ok(self.register(request, &parsed, prepared, running))
     }
 
     fn admit(&self, request: &Spawn) -> Result<(), Errno> {
         if self.shutdown.is_some() {
             return Err(Errno::ESHUTDOWN);
         }
-        if self.names.contains_key(&request.terminal_id) {
+        if self.keys_by_id.contains_key(&request.terminal_id) {
             return Err(Errno::EEXIST);
         }
         if self.terminals.len() >= MAX_TERMINALS {
             return Err(Errno::EDQUOT);
         }
-        if request.keepsake.len() > MAX_KEEPSAKE_BYTES {
+        if request.keepsake.len() > MAX_METADATA_BYTES {
             return Err(Errno::EMSGSIZE);
         }
         Ok(())
     }
 
-    fn prepare(&mut self, key: Key, request: &Spawn, parsed: &Parsed) -> Result<Prepared, StageFailure> {
-        let mut prepared =
-            Prepared { leaf: None, outputs: Vec::new(), ends: [None, None, None], feed: Stdin::Closed };
+    fn prepare(
+        &mut self,
+        key: SlotKey,
+        request: &Spawn,
+        parsed: &ParsedSpawn,
+    ) -> Result<PreparedCommand, StageFailure> {
+        let mut prepared = PreparedCommand {
+            leaf: None,
+            outputs: Vec::new(),
+            child_ends: [None, None, None],
+            stdin: CommandStdin::Closed,
+        };
         let streams = if request.split_output { 2 } else { 1 };
         for index in 0..streams {
-            let (output, end) = self.make_output(key, index, parsed).map_err(resources)?;
+            let (output, end) = self.make_output(key, index, parsed).map_err(resource_failure)?;
             prepared.outputs.push(output);
-            prepared.ends[1 + usize::from(index)] = Some(end);
+            prepared.child_ends[1 + usize::from(index)] = Some(end);
         }
         if request.open_stdin {
-            let (end, pipe) = make_pipe(NonBlocking::Write).map_err(resources)?;
-            prepared.ends[0] = Some(end);
-            prepared.feed = Stdin::open(pipe);
+            let (end, pipe) = make_pipe(OwnEnd::Write).map_err(resource_failure)?;
+            prepared.child_ends[0] = Some(end);
+            prepared.stdin = CommandStdin::open(pipe);
         }
-        if self.leaves.is_possible() {
+        if self.leaves.is_available() {
             let leaf = self.leaves.make(parsed.leaf_name.clone(), &parsed.limits, parsed.demand);
             prepared.leaf = Some(leaf.map_err(leaf_failure)?);
-        } else if let (LimitDemand::Require, Some(index)) = (parsed.demand, first_limit(&parsed.limits)) {
+        } else if let (LimitRequirement::Require, Some(index)) = (parsed.demand, first_limit(&parsed.limits))
+        {
             return Err(failure(Stage::LeafLimit, index, Errno::ENOTSUP));
         }
         Ok(prepared)
     }
 
-    fn make_output(&self, key: Key, index: u8, parsed: &Parsed) -> Result<(Output, OwnedFd), Errno> {
-        let ring = Writer::create(parsed.layout, parsed.when_full)?;
-        let (pipe, end) = make_pipe(NonBlocking::Read)?;
-        self.epoll.add(&pipe, Source::Output(key, index), EpollFlags::EPOLLIN)?;
-        Ok((Output { ring, flow: Flow::Reading(pipe) }, end))
+    fn make_output(
+        &self,
+        key: SlotKey,
+        index: u8,
+        parsed: &ParsedSpawn,
+    ) -> Result<(OutputStream, OwnedFd), Errno> {
+        let ring = RingWriter::create(parsed.layout, parsed.when_full)?;
+        let (pipe, end) = make_pipe(OwnEnd::Read)?;
+        self.epoll.add(&pipe, EventSource::Output(key, index), EpollFlags::EPOLLIN)?;
+        Ok((OutputStream { ring, flow: PipeState::Reading(pipe) }, end))
     }
 
-    fn execute(&mut self, parsed: &Parsed, prepared: &Prepared) -> Result<Running, StageFailure> {
-        let first = self.execute_once(parsed, prepared, self.born_inside.inside);
+    fn execute(
+        &mut self,
+        parsed: &ParsedSpawn,
+        prepared: &PreparedCommand,
+    ) -> Result<SpawnedProcess, StageFailure> {
+        let first = self.execute_once(parsed, prepared, self.clone_into_cgroup.inside);
         match first {
             // A kernel, or a filter, that does not know CLONE_INTO_CGROUP. The process joins by itself instead.
             Err(StageFailure { stage, errno, .. })
                 if stage == Stage::Clone as i32
-                    && self.born_inside.inside == BornInside::Yes
-                    && self.leaves.is_unified()
+                    && self.clone_into_cgroup.inside == CloneIntoCgroup::Yes
+                    && self.leaves.is_v2()
                     && [libc::E2BIG, libc::EINVAL].contains(&errno) =>
             {
-                let second = self.execute_once(parsed, prepared, BornInside::No);
+                let second = self.execute_once(parsed, prepared, CloneIntoCgroup::No);
                 if second.is_ok() {
-                    self.born_inside.inside = BornInside::No;
+                    self.clone_into_cgroup.inside = CloneIntoCgroup::No;
                 }
                 second
             }
@@ -156,22 +175,22 @@ impl Runtime {
 
     fn execute_once(
         &mut self,
-        parsed: &Parsed,
-        prepared: &Prepared,
-        inside: BornInside,
-    ) -> Result<Running, StageFailure> {
+        parsed: &ParsedSpawn,
+        prepared: &PreparedCommand,
+        inside: CloneIntoCgroup,
+    ) -> Result<SpawnedProcess, StageFailure> {
         let joining = |errno| failure(Stage::JoinCgroup, 0, errno);
         let (mut cgroup, mut joins) = (None, Vec::new());
         if let Some(leaf) = &prepared.leaf {
-            if inside == BornInside::Yes {
-                cgroup = self.leaves.open_unified(leaf).map_err(joining)?;
+            if inside == CloneIntoCgroup::Yes {
+                cgroup = self.leaves.open_v2(leaf).map_err(joining)?;
             }
-            joins = self.leaves.open_joins(leaf, inside).map_err(joining)?;
+            joins = self.leaves.open_join_files(leaf, inside).map_err(joining)?;
         }
         let joins: Vec<_> = joins.iter().map(AsFd::as_fd).collect();
-        let [input, output, error] = &prepared.ends;
+        let [input, output, error] = &prepared.child_ends;
         let expected = parsed.expected();
-        let launch = Launch {
+        let launch = SpawnSpec {
             candidates: &parsed.candidates,
             expected: expected.as_deref(),
             argv: &parsed.argv,
@@ -190,12 +209,12 @@ impl Runtime {
                 CommandIdentity::Change { uid, gid } => Ids::Change { uid, gid },
             },
         };
-        self.score.raise().map_err(|errno| failure(Stage::CommandIdentity, OOM_SCORE, errno))?;
+        self.oom_score.raise().map_err(|errno| failure(Stage::CommandIdentity, OOM_SCORE, errno))?;
         self.spawner.spawn(&launch, || ()).0.map_err(step_failure)
     }
 
     /// Takes a failed spawn's leaf away. It is empty: its only process was reaped.
-    fn discard(&mut self, leaf: Option<Leaf>) {
+    fn discard_leaf(&mut self, leaf: Option<Leaf>) {
         if let Some(leaf) = leaf {
             // The kernel may still be taking the dead process out of it: then the sandbox's removal takes it.
             for _ in 0..100 {
@@ -207,44 +226,44 @@ impl Runtime {
         }
     }
 
-    fn hold(
+    fn register(
         &mut self,
         request: Spawn,
-        parsed: &Parsed,
-        prepared: Prepared,
-        running: Running,
+        parsed: &ParsedSpawn,
+        prepared: PreparedCommand,
+        running: SpawnedProcess,
     ) -> (Started, Vec<Arc<OwnedFd>>) {
         let now = std::time::Instant::now();
         let started = describe(parsed, prepared.leaf.as_ref(), &running);
         let rings = prepared.outputs.iter().map(|output| output.ring.file().clone()).collect();
-        let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms).min(LONGEST));
-        let terminal = Terminal {
+        let time = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms).min(MAX_DURATION));
+        let terminal = SupervisedTerminal {
             id: request.terminal_id.clone(),
             pid: running.pid,
             leaf: prepared.leaf,
             started: started.clone(),
             began: now,
-            times: Times {
+            times: TerminalTimes {
                 limit: time(request.time_limit_ms),
                 idle: time(request.idle_limit_ms),
-                grace: Duration::from_millis(request.kill_grace_ms).min(LONGEST),
-                linger: Duration::from_millis(request.linger_ms).min(LONGEST),
+                grace: Duration::from_millis(request.kill_grace_ms).min(MAX_DURATION),
+                linger: Duration::from_millis(request.linger_ms).min(MAX_DURATION),
             },
             outputs: prepared.outputs,
             last_output: now,
-            stdin: prepared.feed,
-            main: None,
+            stdin: prepared.stdin,
+            leader_exit: None,
             stop: None,
-            phase: Phase::Running,
+            phase: TerminalPhase::Running,
             events: None,
             wake: None,
             // A copy: what came is a view of the whole request.
-            keepsake: Bytes::copy_from_slice(&request.keepsake),
+            metadata: Bytes::copy_from_slice(&request.keepsake),
         };
         // The command's ends of the pipes go away with `prepared.ends`.
         let key = self.terminals.insert(terminal);
-        self.names.insert(request.terminal_id, key);
-        self.mains.insert(running.pid, key);
+        self.keys_by_id.insert(request.terminal_id, key);
+        self.leaders.insert(running.pid, key);
         self.advance(key);
         (started, rings)
     }
@@ -252,17 +271,17 @@ impl Runtime {
 
 /// Which end of a pipe is ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NonBlocking {
+enum OwnEnd {
     Read,
     Write,
 }
 
 /// A pipe (read end, write end) whose end on our side does not block.
-fn make_pipe(ours: NonBlocking) -> Result<(OwnedFd, OwnedFd), Errno> {
+fn make_pipe(ours: OwnEnd) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     let end = match ours {
-        NonBlocking::Read => &read,
-        NonBlocking::Write => &write,
+        OwnEnd::Read => &read,
+        OwnEnd::Write => &write,
     };
     fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((read, write))

@@ -12,7 +12,7 @@ use nix::{errno::Errno, sys::epoll::EpollFlags, unistd::write};
 
 use super::{
     Runtime,
-    table::{Key, Source},
+    slot_map::{EventSource, SlotKey},
 };
 use crate::proto::supervisor::{StdinWritten, WriteStdin};
 
@@ -21,9 +21,9 @@ pub(super) const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// A command's standard input.
 #[derive(Debug)]
-pub(super) enum Stdin {
+pub(super) enum CommandStdin {
     /// A pipe that we write to.
-    Open(Feed),
+    Open(StdinPipe),
     /// Closed by request, or was never open.
     Closed,
     /// Nobody reads it any more.
@@ -32,30 +32,30 @@ pub(super) enum Stdin {
 
 /// A pipe and what is to go into it.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct StdinPipe {
     pipe: OwnedFd,
     buffer: VecDeque<u8>,
     /// Close the pipe when the buffer is empty.
     eof: bool,
-    waiting: Option<Waiting>,
+    pending: Option<PendingWrite>,
     watched: bool,
 }
 
 /// A write that was not answered yet.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
-    connection: Key,
+struct PendingWrite {
+    connection: SlotKey,
     sequence: u64,
     bytes: usize,
 }
 
-impl Stdin {
+impl CommandStdin {
     pub(super) fn open(pipe: OwnedFd) -> Self {
-        Self::Open(Feed { pipe, buffer: VecDeque::new(), eof: false, waiting: None, watched: false })
+        Self::Open(StdinPipe { pipe, buffer: VecDeque::new(), eof: false, pending: None, watched: false })
     }
 }
 
-impl Feed {
+impl StdinPipe {
     /// Writes what the pipe takes now.
     fn push(&mut self) -> Result<(), Errno> {
         while !self.buffer.is_empty() {
@@ -76,50 +76,52 @@ impl Feed {
 }
 
 impl Runtime {
-    pub(super) fn write_stdin(&mut self, connection: Key, sequence: u64, request: WriteStdin) {
+    pub(super) fn write_stdin(&mut self, connection: SlotKey, sequence: u64, request: WriteStdin) {
         let refuse = |errno: Errno| StdinWritten { written: 0, errno: errno as i32 };
-        let Some(key) = self.names.get(&request.terminal_id).copied() else {
+        let Some(key) = self.keys_by_id.get(&request.terminal_id).copied() else {
             return self.answer_stdin(connection, sequence, refuse(Errno::ENOENT));
         };
         let Some(terminal) = self.terminals.get_mut(key) else {
             return self.answer_stdin(connection, sequence, refuse(Errno::ENOENT));
         };
         match &mut terminal.stdin {
-            Stdin::Broken => self.answer_stdin(connection, sequence, refuse(Errno::EPIPE)),
-            Stdin::Closed => self.answer_stdin(connection, sequence, refuse(Errno::EBADF)),
-            Stdin::Open(feed) if feed.eof => self.answer_stdin(connection, sequence, refuse(Errno::EBADF)),
-            Stdin::Open(feed) if feed.waiting.is_some() => {
+            CommandStdin::Broken => self.answer_stdin(connection, sequence, refuse(Errno::EPIPE)),
+            CommandStdin::Closed => self.answer_stdin(connection, sequence, refuse(Errno::EBADF)),
+            CommandStdin::Open(feed) if feed.eof => {
+                self.answer_stdin(connection, sequence, refuse(Errno::EBADF))
+            }
+            CommandStdin::Open(feed) if feed.pending.is_some() => {
                 self.answer_stdin(connection, sequence, refuse(Errno::EAGAIN));
             }
-            Stdin::Open(feed) => {
+            CommandStdin::Open(feed) => {
                 feed.buffer.extend(&request.data);
                 feed.eof = request.eof;
-                feed.waiting = Some(Waiting { connection, sequence, bytes: request.data.len() });
-                self.feed_stdin(key);
+                feed.pending = Some(PendingWrite { connection, sequence, bytes: request.data.len() });
+                self.flush_stdin(key);
             }
         }
     }
 
     /// The pipe takes more, or there is more to write.
-    pub(super) fn feed_stdin(&mut self, key: Key) {
+    pub(super) fn flush_stdin(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        let Stdin::Open(feed) = &mut terminal.stdin else { return };
+        let CommandStdin::Open(feed) = &mut terminal.stdin else { return };
         let result = feed.push();
         let left = feed.buffer.len();
         let mut answer = None;
         match result {
             Ok(()) => {
                 if left <= MAX_BUFFERED_BYTES {
-                    let done = |waiting: Waiting| {
+                    let done = |waiting: PendingWrite| {
                         (waiting, StdinWritten { written: waiting.bytes as u64, errno: 0 })
                     };
-                    answer = feed.waiting.take().map(done);
+                    answer = feed.pending.take().map(done);
                 }
                 if left == 0 && feed.eof {
                     // Closing takes the pipe out of the epoll set.
-                    terminal.stdin = Stdin::Closed;
+                    terminal.stdin = CommandStdin::Closed;
                 } else if (left > 0) != feed.watched {
-                    let source = Source::Stdin(key);
+                    let source = EventSource::Stdin(key);
                     let changed = if left > 0 {
                         self.epoll.add(feed.pipe(), source, EpollFlags::EPOLLOUT)
                     } else {
@@ -129,15 +131,15 @@ impl Runtime {
                         Ok(()) => feed.watched = left > 0,
                         // Cannot be watched, so it cannot be fed: say so rather than lose bytes in silence.
                         Err(errno) => {
-                            answer = feed.broken(errno);
-                            terminal.stdin = Stdin::Broken;
+                            answer = feed.fail_pending(errno);
+                            terminal.stdin = CommandStdin::Broken;
                         }
                     }
                 }
             }
             Err(errno) => {
-                answer = feed.broken(errno);
-                terminal.stdin = Stdin::Broken;
+                answer = feed.fail_pending(errno);
+                terminal.stdin = CommandStdin::Broken;
             }
         }
         if let Some((waiting, answer)) = answer {
@@ -146,22 +148,22 @@ impl Runtime {
     }
 
     /// The command has ended: nobody will read any more.
-    pub(super) fn close_stdin(&mut self, key: Key) {
+    pub(super) fn close_stdin(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        let Stdin::Open(feed) = &mut terminal.stdin else { return };
-        let answer = feed.broken(Errno::EPIPE);
-        terminal.stdin = Stdin::Broken;
+        let CommandStdin::Open(feed) = &mut terminal.stdin else { return };
+        let answer = feed.fail_pending(Errno::EPIPE);
+        terminal.stdin = CommandStdin::Broken;
         if let Some((waiting, answer)) = answer {
             self.answer_stdin(waiting.connection, waiting.sequence, answer);
         }
     }
 }
 
-impl Feed {
+impl StdinPipe {
     /// The answer to the write that waits: what was written of it, and why not the rest.
-    fn broken(&mut self, errno: Errno) -> Option<(Waiting, StdinWritten)> {
+    fn fail_pending(&mut self, errno: Errno) -> Option<(PendingWrite, StdinWritten)> {
         let left = self.buffer.len();
-        self.waiting.take().map(|waiting| {
+        self.pending.take().map(|waiting| {
             let written = waiting.bytes.saturating_sub(left) as u64;
             (waiting, StdinWritten { written, errno: errno as i32 })
         })

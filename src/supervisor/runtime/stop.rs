@@ -13,36 +13,36 @@ use nix::{sys::signal::Signal, unistd::Pid};
 
 use super::{
     Runtime,
-    table::Key,
-    terminal::{Phase, Stop, Terminal},
+    slot_map::SlotKey,
+    terminal::{StopState, SupervisedTerminal, TerminalPhase},
 };
 use crate::{proto::supervisor::StopCause, sys::pidfd::Pidfd};
 
 /// Processes looked at in one turn, and remembered as told. Those beyond get no TERM, and the KILL of all.
-const MAX_TOLD: usize = 4096;
+const MAX_SIGNALLED: usize = 4096;
 
 /// Processes told at once between two looks at who is in the leaf.
-const TOLD_AT_ONCE: usize = 64;
+const SIGNAL_BATCH: usize = 64;
 
 /// New processes are looked for this often during the grace.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const RESCAN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// After KILL: how often to look, where the kernel does not say when the leaf is empty.
-pub(super) const KILL_AGAIN: Duration = Duration::from_millis(10);
+pub(super) const KILL_RESCAN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// No grace is longer.
-const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
+const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
-impl Stop {
+impl StopState {
     pub(super) fn new(cause: Option<StopCause>, now: Instant, grace: Duration) -> Self {
         Self {
             cause,
-            kill_at: now + grace.min(LONGEST_GRACE),
+            kill_at: now + grace.min(MAX_GRACE),
             killed_at: None,
-            look_at: now,
-            told: HashSet::new(),
+            rescan_at: now,
+            signalled: HashSet::new(),
             stragglers: 0,
-            stray_looks: 0,
+            stray_scans: 0,
             given_up: false,
         }
     }
@@ -50,9 +50,9 @@ impl Stop {
 
 impl Runtime {
     /// Stops a terminal. The first cause stands; a shorter grace shortens; one that has ended is left alone.
-    pub(super) fn begin_stop(&mut self, key: Key, cause: StopCause, grace: Duration) {
+    pub(super) fn begin_stop(&mut self, key: SlotKey, cause: StopCause, grace: Duration) {
         if let Some(terminal) = self.terminals.get(key)
-            && matches!(terminal.phase, Phase::Running)
+            && matches!(terminal.phase, TerminalPhase::Running)
             && terminal.stop.is_none()
         {
             // If it has just ended by itself, that is its end.
@@ -63,44 +63,45 @@ impl Runtime {
         self.advance(key);
     }
 
-    pub(super) fn set_stop(&mut self, key: Key, cause: StopCause, grace: Duration) {
+    pub(super) fn set_stop(&mut self, key: SlotKey, cause: StopCause, grace: Duration) {
         let now = self.now;
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if terminal.is_ended() {
             return;
         }
-        let cause = terminal.main.is_none().then_some(cause);
-        let stop = terminal.stop.get_or_insert_with(|| Stop::new(cause, now, grace));
-        stop.kill_at = stop.kill_at.min(now + grace.min(LONGEST_GRACE));
+        let cause = terminal.leader_exit.is_none().then_some(cause);
+        let stop = terminal.stop.get_or_insert_with(|| StopState::new(cause, now, grace));
+        stop.kill_at = stop.kill_at.min(now + grace.min(MAX_GRACE));
     }
 
     /// Does what is due, and says when to look again.
-    pub(super) fn step_stop(&mut self, key: Key) -> Option<Instant> {
+    pub(super) fn step_stop(&mut self, key: SlotKey) -> Option<Instant> {
         let now = self.now;
         let stop = self.terminals.get(key)?.stop.as_ref()?;
         if stop.killed_at.is_some() || stop.kill_at <= now {
             self.kill_tree(key);
-        } else if stop.look_at <= now {
+        } else if stop.rescan_at <= now {
             self.terminate_tree(key);
         }
         let stop = self.terminals.get_mut(key)?.stop.as_mut()?;
-        if stop.look_at <= now {
-            stop.look_at = now + if stop.killed_at.is_some() { KILL_AGAIN } else { LOOK_AGAIN };
+        if stop.rescan_at <= now {
+            stop.rescan_at =
+                now + if stop.killed_at.is_some() { KILL_RESCAN_INTERVAL } else { RESCAN_INTERVAL };
         }
-        Some(if stop.killed_at.is_some() { stop.look_at } else { stop.look_at.min(stop.kill_at) })
+        Some(if stop.killed_at.is_some() { stop.rescan_at } else { stop.rescan_at.min(stop.kill_at) })
     }
 
     /// TERM, then CONT so that a stopped process gets it, to each process that has not had it.
-    fn terminate_tree(&mut self, key: Key) {
+    fn terminate_tree(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get(key) else { return };
         if terminal.leaf.is_none() {
             return signal_all_others(&[Signal::SIGTERM, Signal::SIGCONT]);
         }
-        let told = terminal.stop.as_ref().map(|stop| stop.told.clone()).unwrap_or_default();
+        let told = terminal.stop.as_ref().map(|stop| stop.signalled.clone()).unwrap_or_default();
         let mut new: Vec<i32> =
             self.processes_of(key).into_iter().filter(|pid| !told.contains(pid)).collect();
-        new.truncate(MAX_TOLD.saturating_sub(told.len()));
-        for some in new.chunks(TOLD_AT_ONCE) {
+        new.truncate(MAX_SIGNALLED.saturating_sub(told.len()));
+        for some in new.chunks(SIGNAL_BATCH) {
             // A pid may have got another owner since it was listed. Who is listed after the pidfd was opened is
             // who the pidfd holds, or that one is dead and gets nothing.
             let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
@@ -114,11 +115,11 @@ impl Runtime {
             }
         }
         if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
-            stop.told.extend(new);
+            stop.signalled.extend(new);
         }
     }
 
-    fn kill_tree(&mut self, key: Key) {
+    fn kill_tree(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get(key) else { return };
         let first = terminal.stop.as_ref().is_some_and(|stop| stop.killed_at.is_none());
         if first {
@@ -127,7 +128,7 @@ impl Runtime {
             let now = self.now;
             if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
                 stop.killed_at = Some(now);
-                stop.look_at = now;
+                stop.rescan_at = now;
                 stop.stragglers = others;
             }
         }
@@ -136,12 +137,12 @@ impl Runtime {
             return signal_all_others(&[Signal::SIGKILL]);
         };
         let by_cgroup = self.leaves.kill(leaf);
-        if terminal.main.is_none() {
+        if terminal.leader_exit.is_none() {
             // Needs neither a descriptor nor a cgroup, from which the host may have moved it. ESRCH cannot be: it is
             // ours to reap.
             let _ = nix::sys::signal::kill(Pid::from_raw(terminal.pid), Signal::SIGKILL);
         }
-        let is_due = terminal.stop.as_ref().is_some_and(|stop| stop.look_at <= self.now);
+        let is_due = terminal.stop.as_ref().is_some_and(|stop| stop.rescan_at <= self.now);
         if by_cgroup.is_err() || (!first && is_due) {
             // v1, a kernel before 5.14, or what the kernel's kill of a cgroup leaves alive: a thread group whose main
             // thread has exited. Again and again until none is left.
@@ -151,9 +152,9 @@ impl Runtime {
 
     /// A process that forks faster than it is listed is slowed down by nothing here; but each look kills all that
     /// are listed, and the kernel gives a killed process no more time to fork.
-    fn kill_each(&mut self, key: Key) {
+    fn kill_each(&mut self, key: SlotKey) {
         let pids = self.processes_of(key);
-        for some in pids.chunks(TOLD_AT_ONCE) {
+        for some in pids.chunks(SIGNAL_BATCH) {
             let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
             let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
             for (pid, process) in open {
@@ -164,9 +165,9 @@ impl Runtime {
         }
     }
 
-    pub(super) fn processes_of(&self, key: Key) -> Vec<i32> {
-        let leaf = self.terminals.get(key).and_then(|terminal: &Terminal| terminal.leaf.as_ref());
-        leaf.and_then(|leaf| self.leaves.processes(leaf, MAX_TOLD).ok()).unwrap_or_default()
+    pub(super) fn processes_of(&self, key: SlotKey) -> Vec<i32> {
+        let leaf = self.terminals.get(key).and_then(|terminal: &SupervisedTerminal| terminal.leaf.as_ref());
+        leaf.and_then(|leaf| self.leaves.processes(leaf, MAX_SIGNALLED).ok()).unwrap_or_default()
     }
 }
 

@@ -8,34 +8,36 @@ use std::{collections::HashSet, fs};
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use super::{Runtime, table::Key};
+use super::{Runtime, slot_map::SlotKey};
 
 /// From so many commands on nobody looks for strays: it would take longer than their ends.
-const MANY: usize = 256;
+const MANY_COMMANDS: usize = 256;
 
 /// Looks for strays at the end of one stop. A killed process is gone by the second; one that is not is in no terminal's way.
-const MAX_LOOKS: u8 = 20;
+const MAX_STRAY_SCANS: u8 = 20;
 
 impl Runtime {
     /// Kills strays at the end of a terminal's stop. Whether there were any, so that it is worth to look again.
-    pub(super) fn kill_strays(&mut self, key: Key) -> bool {
-        if self.mains.len() > MANY {
+    pub(super) fn kill_strays(&mut self, key: SlotKey) -> bool {
+        if self.leaders.len() > MANY_COMMANDS {
             return false;
         }
         let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) else {
             return false;
         };
-        if stop.stray_looks >= MAX_LOOKS {
+        if stop.stray_scans >= MAX_STRAY_SCANS {
             return false;
         }
-        stop.stray_looks += 1;
+        stop.stray_scans += 1;
         let own_have_grace = stop.killed_at.is_none();
         let mut orphans = children();
-        orphans.retain(|pid| !self.mains.contains_key(pid));
+        orphans.retain(|pid| !self.leaders.contains_key(pid));
         if orphans.is_empty() {
             return false;
         }
-        let Some(held) = self.in_leaves(|other| other != key || own_have_grace) else { return false };
+        let Some(held) = self.processes_in_leaves(|other| other != key || own_have_grace) else {
+            return false;
+        };
         orphans.retain(|pid| !held.contains(pid));
         for pid in &orphans {
             // Ours to reap, and so the number is still its own. ESRCH cannot be.
@@ -45,7 +47,7 @@ impl Runtime {
     }
 
     /// The processes of terminals that have a cgroup; `None` when one cannot be read, and nobody knows whose is whose.
-    fn in_leaves(&self, counts: impl Fn(Key) -> bool) -> Option<HashSet<i32>> {
+    fn processes_in_leaves(&self, counts: impl Fn(SlotKey) -> bool) -> Option<HashSet<i32>> {
         let mut held = HashSet::new();
         for key in self.terminals.keys().into_iter().filter(|key| counts(*key)) {
             if let Some(leaf) = self.terminals.get(key).and_then(|terminal| terminal.leaf.as_ref()) {

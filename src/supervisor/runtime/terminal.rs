@@ -17,39 +17,39 @@ use bytes::Bytes;
 use crate::{
     cgroup::{leaf::Leaf, usage::Usage},
     proto::supervisor::{Exit, Started, StopCause},
-    sys::{ring::Writer, wait::Reaped},
+    sys::{ring::RingWriter, wait::Reaped},
 };
 
-use super::stdin::Stdin;
+use super::stdin::CommandStdin;
 
 /// A command that was started and not yet released.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(super) struct SupervisedTerminal {
     pub(super) id: String,
     pub(super) pid: i32,
     /// `None` without any cgroup tree, and once the leaf is removed.
     pub(super) leaf: Option<Leaf>,
     pub(super) started: Started,
     pub(super) began: Instant,
-    pub(super) times: Times,
-    pub(super) outputs: Vec<Output>,
+    pub(super) times: TerminalTimes,
+    pub(super) outputs: Vec<OutputStream>,
     pub(super) last_output: Instant,
-    pub(super) stdin: Stdin,
+    pub(super) stdin: CommandStdin,
     /// How the main process ended, once it is reaped.
-    pub(super) main: Option<MainEnd>,
-    pub(super) stop: Option<Stop>,
-    pub(super) phase: Phase,
+    pub(super) leader_exit: Option<LeaderExit>,
+    pub(super) stop: Option<StopState>,
+    pub(super) phase: TerminalPhase,
     /// `cgroup.events`, while something outlives the main process.
     pub(super) events: Option<OwnedFd>,
     /// When the clock has to look at this terminal again.
     pub(super) wake: Option<Instant>,
     /// The gateway's own words about it; nothing here looks into them.
-    pub(super) keepsake: Bytes,
+    pub(super) metadata: Bytes,
 }
 
 /// The times that the gateway gave.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct TerminalTimes {
     pub(super) limit: Option<Duration>,
     pub(super) idle: Option<Duration>,
     pub(super) grace: Duration,
@@ -58,14 +58,14 @@ pub(super) struct Times {
 
 /// One output stream.
 #[derive(Debug)]
-pub(super) struct Output {
-    pub(super) ring: Writer,
-    pub(super) flow: Flow,
+pub(super) struct OutputStream {
+    pub(super) ring: RingWriter,
+    pub(super) flow: PipeState,
 }
 
 /// Whether a stream's pipe is being read.
 #[derive(Debug)]
-pub(super) enum Flow {
+pub(super) enum PipeState {
     /// The pipe is in the epoll set.
     Reading(OwnedFd),
     /// The ring is full and held: the pipe waits for `Resume`.
@@ -76,7 +76,7 @@ pub(super) enum Flow {
 
 /// The end of the main process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MainEnd {
+pub(super) struct LeaderExit {
     pub(super) reaped: Reaped,
     pub(super) at: Instant,
     pub(super) at_ns: u64,
@@ -84,7 +84,7 @@ pub(super) struct MainEnd {
 
 /// Where in its life a terminal is.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum TerminalPhase {
     /// The main process lives.
     Running,
     /// It is reaped; what is left has until then.
@@ -93,16 +93,16 @@ pub(super) enum Phase {
         until: Instant,
     },
     /// What is left is being stopped.
-    Sweeping,
+    KillingStragglers,
     /// The leaf is gone (or given up); the pipe may still hold bytes.
-    Draining(Remains),
+    Draining(LeafRemoval),
     /// Everything is known and said.
     Ended(Box<Exit>),
 }
 
 /// What a leaf left behind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Remains {
+pub(super) struct LeafRemoval {
     pub(super) usage: Usage,
     pub(super) survivors: u32,
     /// How long somebody outside of the leaf may still hold the pipe.
@@ -111,28 +111,28 @@ pub(super) struct Remains {
 
 /// A stop under way.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct StopState {
     /// `None` when it only sweeps up what outlived the main process.
     pub(super) cause: Option<StopCause>,
     pub(super) kill_at: Instant,
     pub(super) killed_at: Option<Instant>,
-    pub(super) look_at: Instant,
+    pub(super) rescan_at: Instant,
     /// Processes that have had their TERM.
-    pub(super) told: HashSet<i32>,
+    pub(super) signalled: HashSet<i32>,
     /// Processes other than the main one that had to be killed.
     pub(super) stragglers: u32,
     /// How often processes were looked for that are in no terminal's cgroup.
-    pub(super) stray_looks: u8,
+    pub(super) stray_scans: u8,
     /// It was told that the command outlives its kill.
     pub(super) given_up: bool,
 }
 
-impl Terminal {
+impl SupervisedTerminal {
     pub(super) fn is_drained(&self) -> bool {
-        self.outputs.iter().all(|output| matches!(output.flow, Flow::Ended))
+        self.outputs.iter().all(|output| matches!(output.flow, PipeState::Ended))
     }
 
     pub(super) fn is_ended(&self) -> bool {
-        matches!(self.phase, Phase::Ended(_))
+        matches!(self.phase, TerminalPhase::Ended(_))
     }
 }

@@ -14,36 +14,40 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{Descriptors, StageError};
+use super::{PlanDescriptors, StageError};
 use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
 
-/// The supervisor's leaf in a v2 folder whose controllers are handed on to other leaves.
+/// The supervisor's leaf in a v2 directory whose controllers are handed on to other leaves.
 pub const SUPERVISOR_LEAF: &str = "supervisor";
 
-/// A v1 folder's list of threads, open for the supervisor to put itself in. It is opened by the launcher, whose right
-/// it is, and written by the supervisor: a launcher that had joined would keep the folder from being removed until it has
+/// A v1 directory's list of threads, open for the supervisor to put itself in. It is opened by the launcher, whose right
+/// it is, and written by the supervisor: a launcher that had joined would keep the directory from being removed until it has
 /// ended itself.
 #[derive(Debug)]
-pub struct Seat {
+pub struct V1JoinFd {
     tasks: OwnedFd,
-    /// Of the folder, in the plan's order.
+    /// Of the directory, in the plan's order.
     index: usize,
 }
 
-/// Opens the seats in all v1 folders.
-pub fn open_seats(descriptors: &Descriptors) -> Result<Vec<Seat>, StageError> {
-    let v1 = descriptors.folders.iter().enumerate().filter(|(_, folder)| folder.hierarchy == Hierarchy::V1);
-    v1.map(|(index, folder)| {
+/// Opens the seats in all v1 directories.
+pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {
+    let v1 = descriptors
+        .directories
+        .iter()
+        .enumerate()
+        .filter(|(_, directory)| directory.hierarchy == Hierarchy::V1);
+    v1.map(|(index, directory)| {
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-        let tasks = openat(&folder.descriptor, "tasks", flags, Mode::empty())
+        let tasks = openat(&directory.descriptor, "tasks", flags, Mode::empty())
             .map_err(StageError::of_step(Stage::SupervisorCgroup, index))?;
-        Ok(Seat { tasks, index })
+        Ok(V1JoinFd { tasks, index })
     })
     .collect()
 }
 
 /// Takes them. Through `tasks`: for one's own thread that takes no global lock, unlike `cgroup.procs`.
-pub fn take_seats(seats: Vec<Seat>) -> Result<(), StageError> {
+pub fn join_v1_cgroups(seats: Vec<V1JoinFd>) -> Result<(), StageError> {
     for seat in seats {
         nix::unistd::write(&seat.tasks, b"0")
             .map_err(StageError::of_step(Stage::SupervisorCgroup, seat.index))?;
@@ -51,45 +55,45 @@ pub fn take_seats(seats: Vec<Seat>) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The v2 folder that the supervisor is cloned into.
-pub fn birthplace(descriptors: &Descriptors) -> Option<BorrowedFd<'_>> {
-    let v2 = descriptors.folders.iter().find(|folder| folder.hierarchy == Hierarchy::V2)?;
+/// The v2 directory that the supervisor is cloned into.
+pub fn v2_cgroup(descriptors: &PlanDescriptors) -> Option<BorrowedFd<'_>> {
+    let v2 = descriptors.directories.iter().find(|directory| directory.hierarchy == Hierarchy::V2)?;
     Some(v2.descriptor.as_fd())
 }
 
-/// Puts a supervisor that could not be born in its v2 folder there, before it has done anything.
-pub fn seat(descriptors: &Descriptors, supervisor: Pid) -> Result<(), StageError> {
-    for (index, folder) in descriptors.folders.iter().enumerate() {
-        if folder.hierarchy == Hierarchy::V2 {
+/// Puts a supervisor that could not be born in its v2 directory there, before it has done anything.
+pub fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Result<(), StageError> {
+    for (index, directory) in descriptors.directories.iter().enumerate() {
+        if directory.hierarchy == Hierarchy::V2 {
             let processes = Path::new("cgroup.procs");
-            file::write_once_at(folder.descriptor.as_fd(), processes, supervisor.to_string().as_bytes())
+            file::write_once_at(directory.descriptor.as_fd(), processes, supervisor.to_string().as_bytes())
                 .map_err(StageError::of_step(Stage::SupervisorCgroup, index))?;
         }
     }
     Ok(())
 }
 
-/// Moves the supervisor out of a v2 folder that is to hand controllers to leaves: a group with processes of its
-/// own cannot (cgroups(7), "no internal processes"). Its cgroup namespace stays rooted at the folder, because
+/// Moves the supervisor out of a v2 directory that is to hand controllers to leaves: a group with processes of its
+/// own cannot (cgroups(7), "no internal processes"). Its cgroup namespace stays rooted at the directory, because
 /// with `nsdelegate` nothing outside of the namespace's root can be cloned into.
-pub fn make_room_for_leaves(descriptors: &Descriptors) -> Result<(), StageError> {
-    for (index, folder) in descriptors.folders.iter().enumerate() {
-        if folder.hierarchy == Hierarchy::V2 && !folder.controllers.is_empty() {
+pub fn move_to_supervisor_leaf(descriptors: &PlanDescriptors) -> Result<(), StageError> {
+    for (index, directory) in descriptors.directories.iter().enumerate() {
+        if directory.hierarchy == Hierarchy::V2 && !directory.controllers.is_empty() {
             let step = StageError::of_step(Stage::SupervisorCgroup, index);
-            move_to_leaf(folder.descriptor.as_fd()).map_err(&step)?;
-            let enable: Vec<String> = folder.controllers.iter().map(|name| format!("+{name}")).collect();
+            move_to_leaf(directory.descriptor.as_fd()).map_err(&step)?;
+            let enable: Vec<String> = directory.controllers.iter().map(|name| format!("+{name}")).collect();
             let subtree = Path::new("cgroup.subtree_control");
-            file::write_once_at(folder.descriptor.as_fd(), subtree, enable.join(" ").as_bytes())
+            file::write_once_at(directory.descriptor.as_fd(), subtree, enable.join(" ").as_bytes())
                 .map_err(&step)?;
         }
     }
     Ok(())
 }
 
-fn move_to_leaf(folder: BorrowedFd<'_>) -> Result<(), Errno> {
-    match nix::sys::stat::mkdirat(folder, SUPERVISOR_LEAF, Mode::from_bits_truncate(0o755)) {
+fn move_to_leaf(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    match nix::sys::stat::mkdirat(directory, SUPERVISOR_LEAF, Mode::from_bits_truncate(0o755)) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
-    file::write_once_at(folder, &Path::new(SUPERVISOR_LEAF).join("cgroup.procs"), b"0")
+    file::write_once_at(directory, &Path::new(SUPERVISOR_LEAF).join("cgroup.procs"), b"0")
 }

@@ -1,6 +1,6 @@
 //! What the supervisor lays down once and every command inherits: privileges, landlock, seccomp.
 //!
-//! The supervisor lives under the same rules, so its own needs are in them: its cgroup folders, and three
+//! The supervisor lives under the same rules, so its own needs are in them: its cgroup directories, and three
 //! capabilities where commands have ids of their own.
 
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 
 use super::StageError;
 use crate::{
-    cgroup::Folder,
+    cgroup::CgroupDirectory,
     proto::supervisor::{Identity, SandboxPlan, Stage, mount::Kind},
     sys::{
         credentials,
@@ -23,25 +23,26 @@ use crate::{
 const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
 /// To start commands as their own id, and to signal them. A command changes its ids and so loses all three.
-const SUPERVISORS: [Capability; 3] = [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
+const SUPERVISOR_CAPABILITIES: [Capability; 3] =
+    [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
 
 /// Locks the secure bits and keeps no capability beyond the supervisor's own.
-pub fn give_up_privileges(ids: &Identity) -> Result<(), StageError> {
+pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::lock_secure_bits().map_err(StageError::of_step(Stage::Capabilities, 0))?;
-    let kept: &[Capability] = if ids.privileged { &SUPERVISORS } else { &[] };
+    let kept: &[Capability] = if ids.privileged { &SUPERVISOR_CAPABILITIES } else { &[] };
     // The library keeps the errno to itself, but has just made the failing call.
     credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
 }
 
 /// Landlock: nothing can be written but what the view has writable, whatever becomes of its mounts. Gives the ABI
 /// that is in force, 0 for none.
-pub fn restrict_files(plan: &SandboxPlan, folders: &[Folder]) -> Result<u32, StageError> {
+pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> Result<u32, StageError> {
     if !plan.landlock.is_some_and(|plan| plan.enabled) {
         return Ok(0);
     }
     let abi = landlock::abi();
     let rules = Ruleset::new(abi).map_err(StageError::of(Stage::Landlock))?;
-    let look = FileRights::READ_FOLDER;
+    let look = FileRights::READ_DIRECTORY;
     let read = look.and(FileRights::READ_FILE).and(FileRights::EXECUTE);
     let devices = look
         .and(FileRights::READ_FILE)
@@ -59,7 +60,7 @@ pub fn restrict_files(plan: &SandboxPlan, folders: &[Folder]) -> Result<u32, Sta
             Kind::Dev => devices,
             Kind::File => FileRights::READ_FILE,
             // Covered by the root's, or by what they point to.
-            Kind::Unspecified | Kind::Symlink | Kind::Folder => continue,
+            Kind::Unspecified | Kind::Symlink | Kind::Directory => continue,
         };
         if mount.kind() == Kind::Dev {
             match allow(&rules, MESSAGE_QUEUES, everything) {
@@ -74,8 +75,10 @@ pub fn restrict_files(plan: &SandboxPlan, folders: &[Folder]) -> Result<u32, Sta
             Err(errno) => return Err(StageError::at(Stage::Landlock, index, errno)),
         }
     }
-    for folder in folders {
-        rules.allow_below(folder.descriptor.as_fd(), everything).map_err(StageError::of(Stage::Landlock))?;
+    for directory in directories {
+        rules
+            .allow_below(directory.descriptor.as_fd(), everything)
+            .map_err(StageError::of(Stage::Landlock))?;
     }
     rules.enforce().map_err(StageError::of(Stage::Landlock))?;
     Ok(abi)
@@ -92,7 +95,7 @@ fn allow(rules: &Ruleset, path: &str, rights: FileRights) -> Result<(), Errno> {
 }
 
 /// The gateway's filter, when the plan has one.
-pub fn filter_calls(plan: &SandboxPlan) -> Result<(), StageError> {
+pub fn install_seccomp(plan: &SandboxPlan) -> Result<(), StageError> {
     match &plan.seccomp {
         Some(filter) if filter.enabled => {
             seccomp::install(&filter.program).map_err(StageError::of(Stage::Seccomp))

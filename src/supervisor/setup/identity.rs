@@ -14,7 +14,7 @@ use nix::{
     unistd::{Gid, Uid},
 };
 
-use super::{StageError, mounts::View};
+use super::{StageError, mounts::NewRoot};
 use crate::{
     proto::supervisor::{Identity, Stage},
     sys::{
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Waits for the launcher's maps, or writes the only one that an ordinary user may.
-pub fn await_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError> {
+pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError> {
     let mut byte = [0];
     loop {
         match nix::unistd::read(permission, &mut byte) {
@@ -61,7 +61,7 @@ pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
 /// Forbids user namespaces from here on, which forbids all others to whoever has no capability; then hides the
 /// supervisor from its commands. An ordinary user's sandbox first enters a second user namespace in which the
 /// user has their own id, and no power over what was set up in the first.
-pub fn close_nested_namespaces(ids: &Identity, view: &View) -> Result<(), StageError> {
+pub fn forbid_nested_namespaces(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let stage = |index| StageError::of_step(Stage::NestedNamespaces, index);
     let proc =
         view.proc.as_ref().map(AsFd::as_fd).ok_or(StageError::new(Stage::NestedNamespaces, Errno::ENOENT))?;

@@ -5,12 +5,12 @@
 
 pub mod cgroups;
 mod confinement;
-pub mod counted;
+mod effective_confinement;
 mod identity;
 pub mod mounts;
-mod posture;
-mod root;
+mod pivot_root;
 mod stage;
+pub mod user_limits;
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -24,24 +24,24 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
-pub use self::{mounts::Descriptors, stage::StageError};
+pub use self::{mounts::PlanDescriptors, stage::StageError};
 use super::{CommandIdentity, Ready, launch::OOM_SCORE};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
-    sys::{file, keyring, loopback, oom::OwnScore},
+    sys::{file, keyring, loopback, oom::OwnOomScore},
 };
 
 /// Exit code of a supervisor whose set-up failed; the failure itself has gone to the launcher.
 const EXIT_SETUP_FAILED: i32 = 72;
 /// Exit code of a supervisor whose launcher has not lived to hear that it is ready.
-const EXIT_UNHEARD: i32 = 74;
+const EXIT_LAUNCHER_GONE: i32 = 74;
 
 /// Sets the sandbox up and goes on as its supervisor. `permission` ends the wait for the id maps; `report` is told
 /// how it went.
 pub fn run(
     plan: &SandboxPlan,
     identity: &Identity,
-    descriptors: Descriptors,
+    descriptors: PlanDescriptors,
     permission: &OwnedFd,
     report: OwnedFd,
 ) -> ! {
@@ -50,7 +50,7 @@ pub fn run(
             // Dropping the pipe's end would do as well, but then success and death would look the same.
             if nix::unistd::write(&report, &StageError::encode_success()).is_err() {
                 // The launcher is gone: nobody will ever know of this sandbox.
-                exit(EXIT_UNHEARD);
+                exit(EXIT_LAUNCHER_GONE);
             }
             drop(report);
             super::runtime::run(ready)
@@ -63,32 +63,32 @@ pub fn run(
 }
 
 /// The claim on the host ids, held open for as long as the supervisor lives.
-type Claim = Option<OwnedFd>;
+type HostIdLock = Option<OwnedFd>;
 
 fn set_up(
     plan: &SandboxPlan,
     ids: &Identity,
-    mut descriptors: Descriptors,
+    mut descriptors: PlanDescriptors,
     permission: &OwnedFd,
     report: &OwnedFd,
-) -> Result<(Ready, Claim), StageError> {
+) -> Result<(Ready, HostIdLock), StageError> {
     let fail = |stage| stage::inject(plan, stage);
 
-    // Commands must get into the folders that are made here, whatever mask the gateway was started with.
+    // Commands must get into the directories that are made here, whatever mask the gateway was started with.
     umask(Mode::from_bits_truncate(0o022));
-    cgroups::take_seats(std::mem::take(&mut descriptors.seats))?;
+    cgroups::join_v1_cgroups(std::mem::take(&mut descriptors.v1_join_fds))?;
     fail(Stage::IdMap)?;
-    identity::await_maps(ids, permission)?;
-    let host_cgroup = posture::read_cgroup()?;
+    identity::await_id_maps(ids, permission)?;
+    let host_cgroup = effective_confinement::read_cgroup()?;
     fail(Stage::Identity)?;
-    let score = OwnScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE))?;
+    let score = OwnOomScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE))?;
     identity::become_root_of_namespace(ids)?;
     fail(Stage::Keyring)?;
     keyring::leave_inherited().map_err(StageError::of(Stage::Keyring))?;
     fail(Stage::CgroupNamespace)?;
     nix::sched::unshare(CloneFlags::CLONE_NEWCGROUP).map_err(StageError::of(Stage::CgroupNamespace))?;
     fail(Stage::SupervisorCgroup)?;
-    cgroups::make_room_for_leaves(&descriptors)?;
+    cgroups::move_to_supervisor_leaf(&descriptors)?;
     fail(Stage::Hostname)?;
     nix::unistd::sethostname(&plan.hostname).map_err(StageError::of(Stage::Hostname))?;
     fail(Stage::Loopback)?;
@@ -97,45 +97,45 @@ fn set_up(
     }
 
     fail(Stage::Mount)?;
-    let Descriptors { listener, folders, binds, claim, .. } = descriptors;
+    let PlanDescriptors { listener, directories, binds, claim, .. } = descriptors;
     let view = mounts::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
-    root::enter(&view)?;
+    pivot_root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;
-    counted::bound_sandbox(ids, &view)?;
-    identity::close_nested_namespaces(ids, &view)?;
+    user_limits::limit_sandbox(ids, &view)?;
+    identity::forbid_nested_namespaces(ids, &view)?;
     drop(view);
     replace_standard_descriptors()?;
 
     fail(Stage::Capabilities)?;
-    confinement::give_up_privileges(ids)?;
+    confinement::drop_privileges(ids)?;
     fail(Stage::NoNewPrivs)?;
     nix::sys::prctl::set_no_new_privs().map_err(StageError::of(Stage::NoNewPrivs))?;
     let kept: Vec<_> = std::iter::once(listener.as_fd())
-        .chain(folders.iter().map(|folder| folder.descriptor.as_fd()))
+        .chain(directories.iter().map(|directory| directory.descriptor.as_fd()))
         .chain(claim.iter().map(AsFd::as_fd))
         .chain([score.descriptor().as_fd()])
         .chain([report.as_fd()])
         .collect();
-    file::close_all_but(&kept).map_err(StageError::of(Stage::Descriptors))?;
+    file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
     fail(Stage::Landlock)?;
-    let landlock_abi = confinement::restrict_files(plan, &folders)?;
+    let landlock_abi = confinement::enforce_landlock(plan, &directories)?;
     fail(Stage::Seccomp)?;
-    confinement::filter_calls(plan)?;
+    confinement::install_seccomp(plan)?;
     fail(Stage::Posture)?;
-    let posture = posture::read_back(plan, ids, landlock_abi, host_cgroup)?;
+    let posture = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
 
     let ready = Ready {
         sandbox_id: plan.sandbox_id.clone(),
         listener,
-        folders,
+        directories,
         identity: if ids.privileged {
             CommandIdentity::Change { uid: ids.command_uid, gid: ids.command_gid }
         } else {
             CommandIdentity::Keep
         },
-        posture,
-        score,
+        effective_confinement: posture,
+        oom_score: score,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

@@ -17,13 +17,13 @@ use nix::{
     sys::stat::{Mode, mkdirat},
 };
 
-use super::{StageError, cgroups::Seat, malformed};
+use super::{StageError, cgroups::V1JoinFd, malformed};
 use crate::{
-    cgroup::{Folder, Hierarchy},
-    proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_folder, mount::Kind},
+    cgroup::{CgroupDirectory, Hierarchy},
+    proto::supervisor::{Identity, Mount, SandboxPlan, Stage, cgroup_directory, mount::Kind},
     sys::{
         file::c_path,
-        mount::{self, Attributes, FsOption, Reach},
+        mount::{self, Attributes, FsOption, MountScope},
         namespace::{self, IdPair},
     },
     wire::launch::ID_MAPPED_MOUNTS_FROM,
@@ -31,35 +31,35 @@ use crate::{
 
 /// The plan's descriptors, by what they are for.
 #[derive(Debug)]
-pub struct Descriptors {
+pub struct PlanDescriptors {
     /// The control listener.
     pub listener: OwnedFd,
-    /// The cgroup folders, in the plan's order.
-    pub folders: Vec<Folder>,
+    /// The cgroup directories, in the plan's order.
+    pub directories: Vec<CgroupDirectory>,
     /// What the binds with `from_descriptor` show, in the plan's order: first the sources, later their mounts.
     pub binds: VecDeque<OwnedFd>,
     /// The claim on the host ids.
     pub claim: Option<OwnedFd>,
-    /// Its places in v1 folders, from when the launcher has opened them to when the supervisor has taken them.
-    pub seats: Vec<Seat>,
+    /// Its places in v1 directories, from when the launcher has opened them to when the supervisor has taken them.
+    pub v1_join_fds: Vec<V1JoinFd>,
 }
 
-impl Descriptors {
+impl PlanDescriptors {
     /// Tells them apart: as many of each as the plan says, no more and no fewer.
-    pub fn sort(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
+    pub fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
         let mut rest = VecDeque::from(descriptors);
         let listener = rest.pop_front().ok_or_else(malformed)?;
-        let folders = plan
+        let directories = plan
             .cgroups
             .iter()
-            .map(|folder| {
-                let hierarchy = match folder.hierarchy() {
-                    cgroup_folder::Hierarchy::V2 => Hierarchy::V2,
-                    cgroup_folder::Hierarchy::V1 => Hierarchy::V1,
-                    cgroup_folder::Hierarchy::Unspecified => return Err(malformed()),
+            .map(|directory| {
+                let hierarchy = match directory.hierarchy() {
+                    cgroup_directory::Hierarchy::V2 => Hierarchy::V2,
+                    cgroup_directory::Hierarchy::V1 => Hierarchy::V1,
+                    cgroup_directory::Hierarchy::Unspecified => return Err(malformed()),
                 };
                 let descriptor = rest.pop_front().ok_or_else(malformed)?;
-                Ok(Folder { descriptor, hierarchy, controllers: folder.controllers.clone() })
+                Ok(CgroupDirectory { descriptor, hierarchy, controllers: directory.controllers.clone() })
             })
             .collect::<Result<_, _>>()?;
         let count = plan.mounts.iter().filter(|mount| mount.from_descriptor).count();
@@ -69,7 +69,7 @@ impl Descriptors {
         let mut claims = rest.split_off(count);
         let claim = claims.pop_front();
         if claims.is_empty() {
-            Ok(Self { listener, folders, binds: rest, claim, seats: Vec::new() })
+            Ok(Self { listener, directories, binds: rest, claim, v1_join_fds: Vec::new() })
         } else {
             Err(malformed())
         }
@@ -78,22 +78,25 @@ impl Descriptors {
 
 /// In the privileged launcher: turns each source that came by descriptor into a detached mount, with its owner's ids
 /// mapped to the command's. Only the host's root may do that, and only out here.
-pub fn prepare_detached(
+pub fn detach_sources(
     plan: &SandboxPlan,
     ids: &Identity,
-    descriptors: &mut Descriptors,
+    descriptors: &mut PlanDescriptors,
 ) -> Result<(), StageError> {
     let planned = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.from_descriptor);
     let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
     for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
         let step = StageError::of_step(Stage::Mount, index);
-        let detached = mount::copy(source.as_fd(), c"", reach(planned)).map_err(&step)?;
+        let detached = mount::copy(source.as_fd(), c"", scope_of(planned)).map_err(&step)?;
         // Out here nothing is private yet, and most hosts share all of their mounts.
-        mount::part(detached.as_fd(), reach(planned)).map_err(&step)?;
+        mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
         if planned.idmap {
             let owner = (planned.disk_uid, planned.disk_gid);
             if !maps.iter().any(|(known, _)| *known == owner) {
-                maps.push((owner, map_of(planned, ids).map_err(StageError::of(Stage::CloneNamespaces))?));
+                maps.push((
+                    owner,
+                    id_map_namespace(planned, ids).map_err(StageError::of(Stage::CloneNamespaces))?,
+                ));
             }
             for (_, namespace) in maps.iter().filter(|(known, _)| *known == owner) {
                 mount::map_ids(detached.as_fd(), namespace.as_fd())
@@ -105,7 +108,7 @@ pub fn prepare_detached(
     Ok(())
 }
 
-fn map_of(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
     let uids = [IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }];
     let mut gids = vec![IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }];
     let more = ids.groups.iter().filter(|group| group.disk_gid != mount.disk_gid);
@@ -113,13 +116,13 @@ fn map_of(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
     namespace::make_user_namespace(&uids, &gids)
 }
 
-fn reach(mount: &Mount) -> Reach {
-    if mount.recursive { Reach::Tree } else { Reach::One }
+fn scope_of(mount: &Mount) -> MountScope {
+    if mount.recursive { MountScope::Recursive } else { MountScope::Single }
 }
 
 /// The finished view, not yet entered.
 #[derive(Debug)]
-pub struct View {
+pub struct NewRoot {
     /// The new root, attached over the old one.
     pub root: OwnedFd,
     /// The new /proc by a mount of its own that is writable and that no path leads to.
@@ -127,21 +130,26 @@ pub struct View {
 }
 
 /// Everything in the view that is not the host's: no set-id programs, no devices.
-const PLAIN: Attributes = Attributes::NO_SET_ID.and(Attributes::NO_DEVICES);
+const NO_SUID_NO_DEV: Attributes = Attributes::NO_SET_ID.and(Attributes::NO_DEVICES);
 
 /// Builds the view in the supervisor's mount namespace.
-pub fn build(plan: &SandboxPlan, ids: &Identity, mut binds: VecDeque<OwnedFd>) -> Result<View, StageError> {
+pub fn build(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    mut binds: VecDeque<OwnedFd>,
+) -> Result<NewRoot, StageError> {
     let setup = StageError::of_step(Stage::Mount, plan.mounts.len());
     mount::make_private(c"/").map_err(&setup)?;
     let root =
-        mount::make(c"tmpfs", &[value(c"mode", "0755"), value(c"size", "1048576")], PLAIN).map_err(&setup)?;
+        mount::make(c"tmpfs", &[fs_option(c"mode", "0755"), fs_option(c"size", "1048576")], NO_SUID_NO_DEV)
+            .map_err(&setup)?;
     mount::attach(root.as_fd(), AT_FDCWD, c"/").map_err(&setup)?;
 
-    let mut view = View { root, proc: None };
+    let mut view = NewRoot { root, proc: None };
     for (index, mount) in plan.mounts.iter().enumerate() {
         let source =
             if mount.from_descriptor { Some(binds.pop_front().ok_or_else(malformed)?) } else { None };
-        let placed = view.place(mount, source, ids);
+        let placed = view.add(mount, source, ids);
         match placed {
             Ok(()) => {}
             Err(Errno::ENOENT) if mount.optional => {}
@@ -151,8 +159,8 @@ pub fn build(plan: &SandboxPlan, ids: &Identity, mut binds: VecDeque<OwnedFd>) -
     Ok(view)
 }
 
-impl View {
-    fn place(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
+impl NewRoot {
+    fn add(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         match mount.kind() {
             Kind::Bind => self.bind(mount, source, ids),
             Kind::Tmpfs => self.tmpfs(mount),
@@ -160,10 +168,14 @@ impl View {
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
                 let place = self.parent_of(Path::new(&mount.target))?;
-                nix::unistd::symlinkat(Path::new(&mount.source), place.folder.as_fd(), place.name.as_path())
+                nix::unistd::symlinkat(
+                    Path::new(&mount.source),
+                    place.directory.as_fd(),
+                    place.name.as_path(),
+                )
             }
             Kind::File => self.file(mount),
-            Kind::Folder => self.folder(Path::new(&mount.target)).map(drop),
+            Kind::Directory => self.directory(Path::new(&mount.target)).map(drop),
             Kind::Unspecified => Err(Errno::EINVAL),
         }
     }
@@ -172,19 +184,19 @@ impl View {
         let detached = match source {
             // The launcher has made a mount of it.
             Some(detached) if ids.privileged => detached,
-            Some(wanted) => copy_same(&wanted, mount)?,
-            None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, reach(mount))?,
+            Some(wanted) => copy_if_unchanged(&wanted, mount)?,
+            None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, scope_of(mount))?,
         };
-        let mut attributes = PLAIN;
+        let mut attributes = NO_SUID_NO_DEV;
         if mount.read_only {
             attributes = attributes.and(Attributes::READ_ONLY);
         }
         if mount.no_exec {
             attributes = attributes.and(Attributes::NO_EXEC);
         }
-        mount::restrict(detached.as_fd(), attributes, reach(mount))?;
-        let place = if is_folder(detached.as_fd())? {
-            self.folder(Path::new(&mount.target))?
+        mount::restrict(detached.as_fd(), attributes, scope_of(mount))?;
+        let place = if is_directory(detached.as_fd())? {
+            self.directory(Path::new(&mount.target))?
         } else {
             self.empty_file(Path::new(&mount.target))?
         };
@@ -192,37 +204,37 @@ impl View {
     }
 
     fn tmpfs(&self, mount: &Mount) -> Result<(), Errno> {
-        let mut attributes = PLAIN;
+        let mut attributes = NO_SUID_NO_DEV;
         if mount.no_exec {
             attributes = attributes.and(Attributes::NO_EXEC);
         }
         let options = [
-            value(c"mode", &format!("{:o}", mount.mode)),
-            value(c"size", &mount.size_bytes.to_string()),
-            value(c"nr_inodes", &mount.inodes.to_string()),
-            value(c"uid", &mount.disk_uid.to_string()),
-            value(c"gid", &mount.disk_gid.to_string()),
+            fs_option(c"mode", &format!("{:o}", mount.mode)),
+            fs_option(c"size", &mount.size_bytes.to_string()),
+            fs_option(c"nr_inodes", &mount.inodes.to_string()),
+            fs_option(c"uid", &mount.disk_uid.to_string()),
+            fs_option(c"gid", &mount.disk_gid.to_string()),
         ];
         let tmpfs = mount::make(c"tmpfs", &options, attributes)?;
-        mount::attach(tmpfs.as_fd(), self.folder(Path::new(&mount.target))?.as_fd(), c"")
+        mount::attach(tmpfs.as_fd(), self.directory(Path::new(&mount.target))?.as_fd(), c"")
     }
 
     /// Two mounts of one proc: a read-only one for the commands, and one that stays in the supervisor's hand until
     /// the last write of set-up.
     fn proc(&mut self, mount: &Mount) -> Result<(), Errno> {
-        let attributes = PLAIN.and(Attributes::NO_EXEC);
-        let proc = mount::make(c"proc", &[value(c"hidepid", "invisible")], attributes)?;
-        let place = self.folder(Path::new(&mount.target))?;
+        let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC);
+        let proc = mount::make(c"proc", &[fs_option(c"hidepid", "invisible")], attributes)?;
+        let place = self.directory(Path::new(&mount.target))?;
         mount::attach(proc.as_fd(), place.as_fd(), c"")?;
-        let writable = mount::copy(proc.as_fd(), c"", Reach::One)?;
-        mount::restrict(proc.as_fd(), Attributes::READ_ONLY, Reach::One)?;
+        let writable = mount::copy(proc.as_fd(), c"", MountScope::Single)?;
+        mount::restrict(proc.as_fd(), Attributes::READ_ONLY, MountScope::Single)?;
         let mut cover = None;
-        for name in HOSTS_OWN {
-            lay_over(proc.as_fd(), Path::new(name), &mut cover)?;
+        for name in MASKED_PROC_FILES {
+            mask_file(proc.as_fd(), Path::new(name), &mut cover)?;
         }
         let mut empty = None;
-        for name in HOSTS_OWN_DIRECTORIES {
-            cover_directory(proc.as_fd(), Path::new(name), &mut empty)?;
+        for name in MASKED_PROC_DIRECTORIES {
+            mask_directory(proc.as_fd(), Path::new(name), &mut empty)?;
         }
         self.proc = Some(writable);
         Ok(())
@@ -230,12 +242,13 @@ impl View {
 
     fn dev(&self, mount: &Mount) -> Result<(), Errno> {
         let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC);
-        let dev = mount::make(c"tmpfs", &[value(c"mode", "0755"), value(c"size", "65536")], attributes)?;
-        mount::attach(dev.as_fd(), self.folder(Path::new(&mount.target))?.as_fd(), c"")?;
+        let dev =
+            mount::make(c"tmpfs", &[fs_option(c"mode", "0755"), fs_option(c"size", "65536")], attributes)?;
+        mount::attach(dev.as_fd(), self.directory(Path::new(&mount.target))?.as_fd(), c"")?;
         for name in [c"null", c"zero", c"full", c"random", c"urandom", c"tty"] {
             let host = PathBuf::from("/dev").join(name.to_str().map_err(|_| Errno::EINVAL)?);
-            let node = mount::copy(AT_FDCWD, &c_path(&host)?, Reach::One)?;
-            mount::restrict(node.as_fd(), attributes, Reach::One)?;
+            let node = mount::copy(AT_FDCWD, &c_path(&host)?, MountScope::Single)?;
+            mount::restrict(node.as_fd(), attributes, MountScope::Single)?;
             create_file(dev.as_fd(), Path::new(name.to_str().map_err(|_| Errno::EINVAL)?))?;
             mount::attach(node.as_fd(), dev.as_fd(), name)?;
         }
@@ -254,13 +267,14 @@ impl View {
         // Without any, /dev/ptmx leads nowhere: a devpts of none would be one without a bound.
         if let Some(most) = mount.ptys.filter(|most| *most > 0) {
             let most = most.to_string();
-            let options = [value(c"ptmxmode", "0666"), value(c"mode", "0600"), value(c"max", &most)];
+            let options =
+                [fs_option(c"ptmxmode", "0666"), fs_option(c"mode", "0600"), fs_option(c"max", &most)];
             let terminals = mount::make(c"devpts", &options, attributes)?;
             mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
         }
         // For the tmpfs that the plan puts there: /dev itself can be read only from here on.
         mkdirat(dev.as_fd(), "shm", Mode::from_bits_truncate(0o755))?;
-        mount::restrict(dev.as_fd(), Attributes::READ_ONLY, Reach::One)
+        mount::restrict(dev.as_fd(), Attributes::READ_ONLY, MountScope::Single)
     }
 
     /// Queues of mq_overview(7) are files of the ipc namespace: here landlock can be told to let them be opened.
@@ -274,38 +288,38 @@ impl View {
         mount::attach(queues.as_fd(), dev, c"mqueue")
     }
 
-    /// A small file of the plan's own: in place where the folder is ours, else as a mount over the host's file.
+    /// A small file of the plan's own: in place where the directory is ours, else as a mount over the host's file.
     fn file(&self, mount: &Mount) -> Result<(), Errno> {
         let target = Path::new(&mount.target);
         let Ok(covered) = self.find(target) else {
             let place = self.parent_of(target)?;
-            return write_new(place.folder.as_fd(), &place.name, mount).map(drop);
+            return write_new(place.directory.as_fd(), &place.name, mount).map(drop);
         };
         let staging = Path::new(".staged");
         let staged = write_new(self.root.as_fd(), staging, mount)?;
-        let detached = mount::copy(staged.as_fd(), c"", Reach::One)?;
-        let attributes = PLAIN.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
-        mount::restrict(detached.as_fd(), attributes, Reach::One)?;
+        let detached = mount::copy(staged.as_fd(), c"", MountScope::Single)?;
+        let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+        mount::restrict(detached.as_fd(), attributes, MountScope::Single)?;
         mount::attach(detached.as_fd(), covered.as_fd(), c"")?;
         // The mount keeps the file; its first name has served.
         nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
     }
 
-    /// The folder at this place of the view, made if it is not there.
-    fn folder(&self, target: &Path) -> Result<OwnedFd, Errno> {
-        let mut folder = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
-        for name in relative(target)?.components() {
+    /// The directory at this place of the view, made if it is not there.
+    fn directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
+        let mut directory = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+        for name in below_root(target)?.components() {
             let name = Path::new(name.as_os_str());
-            match step_into(folder.as_fd(), name) {
-                Ok(next) => folder = next,
+            match open_beneath(directory.as_fd(), name) {
+                Ok(next) => directory = next,
                 Err(Errno::ENOENT) => {
-                    mkdirat(folder.as_fd(), name, Mode::from_bits_truncate(0o755))?;
-                    folder = step_into(folder.as_fd(), name)?;
+                    mkdirat(directory.as_fd(), name, Mode::from_bits_truncate(0o755))?;
+                    directory = open_beneath(directory.as_fd(), name)?;
                 }
                 Err(errno) => return Err(errno),
             }
         }
-        Ok(folder)
+        Ok(directory)
     }
 
     fn empty_file(&self, target: &Path) -> Result<OwnedFd, Errno> {
@@ -313,25 +327,25 @@ impl View {
             return Ok(found);
         }
         let place = self.parent_of(target)?;
-        create_file(place.folder.as_fd(), &place.name)?;
+        create_file(place.directory.as_fd(), &place.name)?;
         self.find(target)
     }
 
     fn find(&self, target: &Path) -> Result<OwnedFd, Errno> {
-        step_into(self.root.as_fd(), relative(target)?)
+        open_beneath(self.root.as_fd(), below_root(target)?)
     }
 
-    fn parent_of(&self, target: &Path) -> Result<Place, Errno> {
+    fn parent_of(&self, target: &Path) -> Result<NewEntry, Errno> {
         let name = target.file_name().ok_or(Errno::EINVAL)?;
-        let folder = self.folder(target.parent().ok_or(Errno::EINVAL)?)?;
-        Ok(Place { folder, name: PathBuf::from(name) })
+        let directory = self.directory(target.parent().ok_or(Errno::EINVAL)?)?;
+        Ok(NewEntry { directory, name: PathBuf::from(name) })
     }
 }
 
 /// Files of /proc that are about the whole machine and that no namespace narrows: its keys, its kernel's addresses, its
 /// modules, its memory, its timers, the locks of all processes, how it was started (where passwords may stand). Not those that programs size themselves by (cpuinfo,
 /// meminfo, stat, loadavg, uptime).
-const HOSTS_OWN: [&str; 29] = [
+const MASKED_PROC_FILES: [&str; 29] = [
     "keys",
     "key-users",
     "kallsyms",
@@ -364,23 +378,23 @@ const HOSTS_OWN: [&str; 29] = [
 ];
 
 /// Directories of /proc, likewise: devices, interrupts, file systems that others have mounted.
-const HOSTS_OWN_DIRECTORIES: [&str; 8] = ["acpi", "asound", "bus", "driver", "fs", "ide", "irq", "scsi"];
+const MASKED_PROC_DIRECTORIES: [&str; 8] = ["acpi", "asound", "bus", "driver", "fs", "ide", "irq", "scsi"];
 
 /// Lays the null device over a file of /proc, if this kernel has it. `cover`: the first one that was laid, of which the
 /// others are copies.
-fn lay_over(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> Result<(), Errno> {
+fn mask_file(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> Result<(), Errno> {
     // Through the mount that was just attached there.
-    let file = match step_into(proc, name) {
+    let file = match open_beneath(proc, name) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(errno),
     };
     let null = match cover {
-        Some(cover) => mount::copy(cover.as_fd(), c"", Reach::One)?,
+        Some(cover) => mount::copy(cover.as_fd(), c"", MountScope::Single)?,
         None => {
-            let null = mount::copy(AT_FDCWD, c"/dev/null", Reach::One)?;
+            let null = mount::copy(AT_FDCWD, c"/dev/null", MountScope::Single)?;
             let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
-            mount::restrict(null.as_fd(), attributes, Reach::One)?;
+            mount::restrict(null.as_fd(), attributes, MountScope::Single)?;
             null
         }
     };
@@ -391,17 +405,17 @@ fn lay_over(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> R
 }
 
 /// Lays an empty directory over one of /proc, if this kernel has it. `empty`: as for a file.
-fn cover_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd>) -> Result<(), Errno> {
-    let directory = match step_into(proc, name) {
+fn mask_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd>) -> Result<(), Errno> {
+    let directory = match open_beneath(proc, name) {
         Ok(directory) => directory,
         Err(Errno::ENOENT) => return Ok(()),
         Err(errno) => return Err(errno),
     };
     let laid = match empty {
-        Some(empty) => mount::copy(empty.as_fd(), c"", Reach::One)?,
+        Some(empty) => mount::copy(empty.as_fd(), c"", MountScope::Single)?,
         None => {
-            let attributes = PLAIN.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
-            mount::make(c"tmpfs", &[value(c"mode", "0555"), value(c"nr_inodes", "1")], attributes)?
+            let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+            mount::make(c"tmpfs", &[fs_option(c"mode", "0555"), fs_option(c"nr_inodes", "1")], attributes)?
         }
     };
     mount::attach(laid.as_fd(), directory.as_fd(), c"")?;
@@ -409,23 +423,23 @@ fn cover_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd
     Ok(())
 }
 
-/// A name in a folder of the view.
-struct Place {
-    folder: OwnedFd,
+/// A name in a directory of the view.
+struct NewEntry {
+    directory: OwnedFd,
     name: PathBuf,
 }
 
-/// Opens what is there without following a link or leaving the folder.
-fn step_into(folder: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+/// Opens what is there without following a link or leaving the directory.
+fn open_beneath(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    openat2(folder, name, how)
+    openat2(directory, name, how)
 }
 
 /// A copy of the mount at the bind's path, if that is still what the gateway had opened. An ordinary user's
 /// descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
-fn copy_same(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
+fn copy_if_unchanged(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
     let path = Path::new(&mount.source);
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -435,20 +449,20 @@ fn copy_same(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
     if (wanted.st_dev, wanted.st_ino) != (seen.st_dev, seen.st_ino) {
         return Err(Errno::ESTALE);
     }
-    mount::copy(found.as_fd(), c"", reach(mount))
+    mount::copy(found.as_fd(), c"", scope_of(mount))
 }
 
-fn is_folder(object: BorrowedFd<'_>) -> Result<bool, Errno> {
+fn is_directory(object: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(nix::sys::stat::fstat(object)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
 }
 
-fn create_file(folder: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+fn create_file(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
-    openat(folder, name, flags, Mode::from_bits_truncate(0o644))
+    openat(directory, name, flags, Mode::from_bits_truncate(0o644))
 }
 
-fn write_new(folder: BorrowedFd<'_>, name: &Path, mount: &Mount) -> Result<OwnedFd, Errno> {
-    let file = create_file(folder, name)?;
+fn write_new(directory: BorrowedFd<'_>, name: &Path, mount: &Mount) -> Result<OwnedFd, Errno> {
+    let file = create_file(directory, name)?;
     let mut rest = mount.content.as_ref();
     while !rest.is_empty() {
         rest = &rest[nix::unistd::write(&file, rest)?..];
@@ -458,7 +472,7 @@ fn write_new(folder: BorrowedFd<'_>, name: &Path, mount: &Mount) -> Result<Owned
 }
 
 /// The path below the root; refuses one that could lead out.
-fn relative(target: &Path) -> Result<&Path, Errno> {
+fn below_root(target: &Path) -> Result<&Path, Errno> {
     let below = target.strip_prefix("/").map_err(|_| Errno::EINVAL)?;
     if below.components().all(|part| matches!(part, std::path::Component::Normal(_))) {
         Ok(below)
@@ -467,6 +481,6 @@ fn relative(target: &Path) -> Result<&Path, Errno> {
     }
 }
 
-fn value(name: &'static CStr, value: &str) -> FsOption {
+fn fs_option(name: &'static CStr, value: &str) -> FsOption {
     FsOption::Value(name, CString::new(value).unwrap_or_default())
 }

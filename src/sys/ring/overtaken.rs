@@ -4,12 +4,12 @@
 
 use std::{cell::RefCell, io::Write as _, os::fd::AsFd as _};
 
-use super::{Copied, Filled, Reader, WhenFull, Writer};
+use super::{Filled, RingRead, RingReader, RingWriter, WhenFull};
 use crate::output::ring::Layout;
 
 struct Ring {
-    writer: Writer,
-    reader: Reader,
+    writer: RingWriter,
+    reader: RingReader,
     pipe: std::io::PipeReader,
     end: std::io::PipeWriter,
 }
@@ -17,8 +17,8 @@ struct Ring {
 impl Ring {
     /// A ring that has been written full once, each byte a function of its offset.
     fn full() -> Self {
-        let writer = Writer::create(Layout::retaining(0).unwrap(), WhenFull::DropOldest).unwrap();
-        let reader = Reader::open(writer.file().try_clone().unwrap()).unwrap();
+        let writer = RingWriter::create(Layout::retaining(0).unwrap(), WhenFull::DropOldest).unwrap();
+        let reader = RingReader::open(writer.file().try_clone().unwrap()).unwrap();
         let (pipe, end) = std::io::pipe().unwrap();
         let mut ring = Self { writer, reader, pipe, end };
         ring.write(ring.writer.layout.capacity());
@@ -42,10 +42,10 @@ fn byte_at(offset: u64) -> u8 {
 }
 
 /// Reads `length` bytes from the tail, while `overwritten` bytes more are written after each copy but the last.
-fn read_overtaken(length: usize, overwritten: u64, copies: usize) -> (u64, Copied, Vec<u8>) {
+fn read_overtaken(length: usize, overwritten: u64, copies: usize) -> (u64, RingRead, Vec<u8>) {
     let ring = Ring::full();
     let (reader, ring) = {
-        let again = Reader::open(ring.writer.file().try_clone().unwrap()).unwrap();
+        let again = RingReader::open(ring.writer.file().try_clone().unwrap()).unwrap();
         (again, RefCell::new(ring))
     };
     let start = reader.tail();
@@ -67,7 +67,7 @@ fn read_overtaken(length: usize, overwritten: u64, copies: usize) -> (u64, Copie
 }
 
 #[track_caller]
-fn assert_only_valid_bytes(copied: Copied, out: &[u8]) {
+fn assert_only_valid_bytes(copied: RingRead, out: &[u8]) {
     for (byte, offset) in out.iter().zip(copied.offset..) {
         assert_eq!(*byte, byte_at(offset), "the byte of offset {offset} is of another offset");
     }

@@ -228,7 +228,7 @@ def is_program(word):
         return os.access(word, os.X_OK) and os.path.isfile(word)
     if " " in word:
         return False
-    return any(os.access(os.path.join(folder, word), os.X_OK) for folder in os.environ["PATH"].split(":"))
+    return any(os.access(os.path.join(directory, word), os.X_OK) for directory in os.environ["PATH"].split(":"))
 
 
 class Pipe:
@@ -407,7 +407,7 @@ class Backend:
         given = params.get("cwd")
         if given is not None:
             if not os.path.isdir(given):
-                raise invalid("cwd is no folder")
+                raise invalid("cwd is no directory")
         terminal = Terminal(params, cwd or "/", self.defect)
         terminal.session = params["sessionId"]
         with self.lock:

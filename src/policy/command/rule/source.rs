@@ -37,7 +37,7 @@ impl std::fmt::Display for Decision {
 /// Whether a rule decides or only watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum RuleMode {
     /// It decides.
     #[default]
     Enforce,
@@ -78,7 +78,7 @@ pub struct RuleSource {
     pub rejects: Vec<String>,
     /// Whether it decides or only watches.
     #[serde(default)]
-    pub mode: Option<Mode>,
+    pub mode: Option<RuleMode>,
 }
 
 /// Options that stand between the words that a rule is about: `git -C DIR push`.
@@ -99,7 +99,7 @@ pub struct WhenSource {
     pub principal: Vec<String>,
     /// Labels of the session: name to pattern.
     pub labels: BTreeMap<String, String>,
-    /// Patterns, one of which the working folder must match: a folder and all below it, or a glob.
+    /// Patterns, one of which the working directory must match: a directory and all below it, or a glob.
     pub cwd: Vec<String>,
     /// Variables of the command's environment: name to pattern.
     pub env: BTreeMap<String, String>,
@@ -129,7 +129,7 @@ pub struct Effects {
 
 impl Effects {
     /// Whether they may give a command more than it has without them. Times and limits are only ever lowered.
-    pub(super) fn give_more(&self) -> bool {
+    pub(super) fn grant_more(&self) -> bool {
         self.profile.is_some() || !self.environment.is_empty() || !self.secrets.is_empty()
     }
 }
@@ -154,7 +154,7 @@ pub enum RuleError {
         "when.{0}: callers claim these, so that they can only restrict: a rule that allows, or whose effects give a profile, \
          variables or secrets, needs `principal`, too, and one that does not accept everybody"
     )]
-    Claimed(super::Claim),
+    Claimed(super::ClaimedField),
     /// Effects on a rule that lets nothing run.
     #[error("effects: only an allowing or asking rule can have effects")]
     EffectsOfDeny,

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use super::{
     Dialect, OpaqueReason,
+    parser::{ParseResult, Parser, Quoted, name_length},
     printed::{Printed, with_counts},
-    reader::{Quoted, Reader, Reading, name_length},
-    word::Draft,
+    word::WordBuilder,
 };
 
 /// Whether an expression may be several.
@@ -19,30 +19,30 @@ enum Expressions {
     Three,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// `((...))` as a command: nested subshells to dash.
-    pub(super) fn arithmetic_command(&mut self) -> Reading<()> {
+    pub(super) fn arithmetic_command(&mut self) -> ParseResult<()> {
         if self.dialect == Dialect::Posix {
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
         self.operator(2)?;
         self.deeper(|reader| reader.arithmetic(Expressions::One))
     }
 
-    pub(super) fn arithmetic_of_for(&mut self) -> Reading<()> {
+    pub(super) fn arithmetic_of_for(&mut self) -> ParseResult<()> {
         self.deeper(|reader| reader.arithmetic(Expressions::Three))
     }
 
     /// What stands behind `$((`.
-    pub(super) fn arithmetic_expansion(&mut self) -> Reading<()> {
+    pub(super) fn arithmetic_expansion(&mut self) -> ParseResult<()> {
         self.deeper(|reader| reader.arithmetic(Expressions::One))
     }
 
-    fn arithmetic(&mut self, expressions: Expressions) -> Reading<()> {
+    fn arithmetic(&mut self, expressions: Expressions) -> ParseResult<()> {
         let start = self.at;
         let mut open = 0_usize;
         // The value is a number; only what is expanded in it matters.
-        let mut value = Draft::default();
+        let mut value = WordBuilder::default();
         loop {
             match self.peek() {
                 b'(' => {
@@ -62,7 +62,7 @@ impl Reader<'_> {
                 }
                 b';' if expressions == Expressions::Three => self.at += 1,
                 byte if is_of_arithmetic(byte) => self.at += 1,
-                _ => return self.stop(OpaqueReason::Dialect),
+                _ => return self.fail(OpaqueReason::Dialect),
             }
         }
         let expression = start..self.at;
@@ -72,20 +72,20 @@ impl Reader<'_> {
 
     /// Text that the shell takes for arithmetic: it may set variables, and what stands in those that it reads is taken for
     /// arithmetic, too, in which a shell runs what is substituted.
-    pub(super) fn evaluated(&mut self, expression: Range<usize>) -> Reading<()> {
+    pub(super) fn evaluated(&mut self, expression: Range<usize>) -> ParseResult<()> {
         let start = expression.start;
         let written = &self.text[expression];
         let counted = (self.printed != Printed::Unknown).then(|| with_counts(written, self.dialect));
         let expression = counted.as_deref().unwrap_or(written);
         if self.names_unknown(expression) || takes_in_text(expression) {
-            self.note(start, OpaqueReason::Assignment);
+            self.mark_opaque(start, OpaqueReason::Assignment);
         }
         self.line.evaluated.extend(names_in(expression).map(|(_, name)| name.to_owned()));
         if !sets_variables(expression) {
             return Ok(());
         }
         if expression.contains(['"', '\'', '\\']) {
-            self.note(start, OpaqueReason::Assignment);
+            self.mark_opaque(start, OpaqueReason::Assignment);
         }
         self.assign(names(expression))
     }

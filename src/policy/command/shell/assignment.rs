@@ -5,23 +5,23 @@
 
 use super::{
     Dialect, OpaqueReason, Word, holds_substitution,
+    parser::{ParseResult, Parser, Quoted, is_delimiter, name_length},
     printed::Printed,
-    reader::{Quoted, Reader, Reading, is_delimiter, name_length},
-    word::Draft,
+    word::WordBuilder,
 };
 
 /// Where something stands that may be an assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum AssignmentPosition {
     /// Before the command word, where some shells take for a program what is no assignment to them.
     BeforeCommand,
     /// Among the arguments of `export` and its kind.
     Argument,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// The assignment at the place, if there is one.
-    pub(super) fn assignment(&mut self, standing: Standing) -> Reading<Option<(String, Word)>> {
+    pub(super) fn assignment(&mut self, standing: AssignmentPosition) -> ParseResult<Option<(String, Word)>> {
         let start = self.at;
         let rest = self.rest();
         let length = name_length(rest);
@@ -29,7 +29,7 @@ impl Reader<'_> {
         let is_of_name = |b: &&u8| !b.is_ascii() || b.is_ascii_alphanumeric() || **b == b'_';
         let longer = length + rest[length..].iter().take_while(is_of_name).count();
         if !rest[..longer].is_ascii() && matches!(rest.get(longer), Some(b'=' | b'+' | b'[')) {
-            self.note(start, OpaqueReason::Dialect);
+            self.mark_opaque(start, OpaqueReason::Dialect);
         }
         if length == 0 {
             return Ok(None);
@@ -57,41 +57,43 @@ impl Reader<'_> {
         let value = if is_array { self.array()? } else { self.value()? };
         self.printed = outside;
         if holds_substitution(&value.value) {
-            self.note(start, OpaqueReason::Assignment);
+            self.mark_opaque(start, OpaqueReason::Assignment);
         }
         // To dash, `a+=x` and `a[0]=x` are programs: with a slash, there may be such files. An array is an error.
-        let is_program = standing == Standing::BeforeCommand && (subscript > 0 || plus > 0) && !is_array;
+        let is_program =
+            standing == AssignmentPosition::BeforeCommand && (subscript > 0 || plus > 0) && !is_array;
         let may_be_path = value.reason.is_some() || self.text[start..self.at].contains('/');
         if self.dialect == Dialect::Posix && is_program && may_be_path {
-            self.note(start, OpaqueReason::Dialect);
+            self.mark_opaque(start, OpaqueReason::Dialect);
         }
         Ok(Some((name, value.finish(self.text))))
     }
 
     /// The length of `[...]`, if it is the subscript of an assignment. One that is not plain is not read.
-    fn subscript_length(&self, rest: &[u8]) -> Reading<Option<usize>> {
+    fn subscript_length(&self, rest: &[u8]) -> ParseResult<Option<usize>> {
         let plain = |b: &u8| b.is_ascii_alphanumeric() || b"_@*+-$.{}#%\"'".contains(b);
         let length = 1 + rest[1..].iter().position(|b| !plain(b)).unwrap_or(rest.len() - 1);
         let count = |quote| rest[..length].iter().filter(|b| **b == quote).count();
         match rest.get(length) {
-            Some(b']') if count(b'"') % 2 + count(b'\'') % 2 > 0 => self.stop(OpaqueReason::Dialect),
+            Some(b']') if count(b'"') % 2 + count(b'\'') % 2 > 0 => self.fail(OpaqueReason::Dialect),
             Some(b']') if length > 1 => Ok(Some(length + 1)),
             Some(b']' | b'!' | b'^' | b'/' | b':') | None => Ok(None),
             Some(b) if is_delimiter(*b) => Ok(None),
-            Some(_) => self.stop(OpaqueReason::Dialect),
+            Some(_) => self.fail(OpaqueReason::Dialect),
         }
     }
 
-    fn value(&mut self) -> Reading<Draft> {
+    fn value(&mut self) -> ParseResult<WordBuilder> {
         if is_delimiter(self.peek()) && !self.is_before("<(") && !self.is_before(">(") {
-            return Ok(Draft { start: self.at, end: self.at, ..Draft::default() });
+            return Ok(WordBuilder { start: self.at, end: self.at, ..WordBuilder::default() });
         }
         self.any_word()
     }
 
     /// `(a b [c]=d)`. No shell but those that have arrays accepts it.
-    fn array(&mut self) -> Reading<Draft> {
-        let mut array = Draft { start: self.at, reason: Some(OpaqueReason::Expansion), ..Draft::default() };
+    fn array(&mut self) -> ParseResult<WordBuilder> {
+        let mut array =
+            WordBuilder { start: self.at, reason: Some(OpaqueReason::Expansion), ..WordBuilder::default() };
         self.operator(1)?;
         loop {
             self.inner_lines()?;
@@ -103,7 +105,7 @@ impl Reader<'_> {
                         self.index_part(&mut array)?;
                     }
                     if self.peek() != b']' {
-                        return self.stop(OpaqueReason::Syntax);
+                        return self.fail(OpaqueReason::Syntax);
                     }
                     self.evaluated(index + 1..self.at)?;
                     self.at += 1;
@@ -112,7 +114,7 @@ impl Reader<'_> {
                     }
                 }
                 byte if is_delimiter(byte) && !self.is_before("<(") && !self.is_before(">(") => {
-                    return self.stop(OpaqueReason::Syntax);
+                    return self.fail(OpaqueReason::Syntax);
                 }
                 _ => {
                     array.value.push(' ');
@@ -124,15 +126,15 @@ impl Reader<'_> {
         self.at += 1;
         array.end = self.at;
         // `a=(b)c` is no assignment that shells agree on.
-        if is_delimiter(self.peek()) { Ok(array) } else { self.stop(OpaqueReason::Syntax) }
+        if is_delimiter(self.peek()) { Ok(array) } else { self.fail(OpaqueReason::Syntax) }
     }
 
-    fn index_part(&mut self, array: &mut Draft) -> Reading<()> {
+    fn index_part(&mut self, array: &mut WordBuilder) -> ParseResult<()> {
         match self.peek() {
             b'$' => self.dollar(Quoted::Double, array),
             b'`' => self.backquotes(Quoted::Double, array),
-            b'"' | b'\'' | b'\\' | b' ' | b'\t' => self.stop(OpaqueReason::Dialect),
-            byte if is_delimiter(byte) => self.stop(OpaqueReason::Syntax),
+            b'"' | b'\'' | b'\\' | b' ' | b'\t' => self.fail(OpaqueReason::Dialect),
+            byte if is_delimiter(byte) => self.fail(OpaqueReason::Syntax),
             _ => {
                 self.at += 1;
                 Ok(())

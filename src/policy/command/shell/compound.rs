@@ -1,15 +1,15 @@
 //! Commands that have words of their own: groups, conditions, loops, functions.
 
 use super::{
-    Dialect, OpaqueReason, Place, holds_substitution,
+    Dialect, LineCwd, OpaqueReason, holds_substitution,
     lists::Until,
-    reader::{Reader, Reading, name_length},
+    parser::{ParseResult, Parser, name_length},
     simple::takes_for_word,
 };
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// One command of any kind. Says the name of the function that it defines, if it does nothing else.
-    pub(super) fn command(&mut self) -> Reading<Option<String>> {
+    pub(super) fn command(&mut self) -> ParseResult<Option<String>> {
         match self.reserved() {
             None if self.peek() != b'(' => return self.simple(),
             Some(word) if takes_for_word(word, self.dialect) => return self.simple(),
@@ -21,7 +21,7 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    fn compound(&mut self) -> Reading<()> {
+    fn compound(&mut self) -> ParseResult<()> {
         match self.reserved() {
             None if self.is_before("((") => self.arithmetic_command(),
             None if self.peek() == b'(' => self.subshell(),
@@ -36,18 +36,18 @@ impl Reader<'_> {
             Some("while" | "until") => self.repeatedly(Self::while_do),
             Some("for" | "select") => self.repeatedly(Self::for_do),
             // bash takes no simple command for a function's body, and no other word begins a command.
-            Some(_) | None => self.stop(OpaqueReason::Syntax),
+            Some(_) | None => self.fail(OpaqueReason::Syntax),
         }
     }
 
-    fn subshell(&mut self) -> Reading<()> {
+    fn subshell(&mut self) -> ParseResult<()> {
         self.operator(1)?;
         self.apart(|reader| reader.body(Until::Parenthesis))?;
         self.at += 1;
         Ok(())
     }
 
-    fn if_then(&mut self) -> Reading<()> {
+    fn if_then(&mut self) -> ParseResult<()> {
         self.expect("if")?;
         loop {
             self.body(Until::Words(&["then"]))?;
@@ -66,36 +66,36 @@ impl Reader<'_> {
     }
 
     /// What runs again and again: what is at its end holds for its beginning, too.
-    fn repeatedly(&mut self, read: impl FnOnce(&mut Self) -> Reading<()>) -> Reading<()> {
+    fn repeatedly(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<()>) -> ParseResult<()> {
         let first = self.line.commands.len();
-        let before = self.course.place.clone();
+        let before = self.state.place.clone();
         read(self)?;
         let commands = first..self.line.commands.len();
-        if self.course.place != before {
-            self.course.place = Place::Unknown;
+        if self.state.place != before {
+            self.state.place = LineCwd::Unknown;
             for command in &mut self.line.commands[commands.clone()] {
-                command.place = Place::Unknown;
+                command.place = LineCwd::Unknown;
             }
         }
         self.line.loops.push(commands);
         Ok(())
     }
 
-    fn while_do(&mut self) -> Reading<()> {
+    fn while_do(&mut self) -> ParseResult<()> {
         self.at += "while".len();
         self.body(Until::Words(&["do"]))?;
         self.do_done()
     }
 
-    fn do_done(&mut self) -> Reading<()> {
+    fn do_done(&mut self) -> ParseResult<()> {
         self.expect("do")?;
         self.body(Until::Words(&["done"]))?;
         self.expect("done")
     }
 
-    fn for_do(&mut self) -> Reading<()> {
+    fn for_do(&mut self) -> ParseResult<()> {
         if self.reserved() == Some("select") && self.dialect == Dialect::Posix {
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
         let is_for = self.peek() == b'f';
         self.at += if is_for { "for".len() } else { "select".len() };
@@ -108,7 +108,7 @@ impl Reader<'_> {
             let name = self.text[self.at..self.at + length].to_owned();
             self.at += length;
             if length == 0 || !matches!(self.peek(), b' ' | b'\t' | b'\n' | b';' | 0) {
-                return self.stop(OpaqueReason::Syntax);
+                return self.fail(OpaqueReason::Syntax);
             }
             self.assign([name.clone()])?;
             self.blanks();
@@ -140,7 +140,7 @@ impl Reader<'_> {
         self.do_done()
     }
 
-    fn case(&mut self) -> Reading<()> {
+    fn case(&mut self) -> ParseResult<()> {
         self.expect("case")?;
         self.blanks();
         self.plain_word()?;
@@ -161,36 +161,36 @@ impl Reader<'_> {
         }
     }
 
-    fn case_patterns(&mut self) -> Reading<()> {
+    fn case_patterns(&mut self) -> ParseResult<()> {
         if self.peek() == b'(' {
             self.operator(1)?;
             self.blanks();
         }
         loop {
             if self.reserved().is_some() {
-                return self.stop(OpaqueReason::Syntax);
+                return self.fail(OpaqueReason::Syntax);
             }
             self.plain_word()?;
             self.blanks();
             match self.peek() {
                 b')' => return self.operator(1),
                 b'|' => self.operator(1)?,
-                _ => return self.stop(OpaqueReason::Syntax),
+                _ => return self.fail(OpaqueReason::Syntax),
             }
             self.blanks();
         }
     }
 
     /// `function NAME [()] ...`: to dash, a program of this name.
-    fn function_by_word(&mut self) -> Reading<Option<String>> {
+    fn function_by_word(&mut self) -> ParseResult<Option<String>> {
         if self.dialect == Dialect::Posix {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         self.at += "function".len();
         self.blanks();
         let name = self.any_word()?;
         let Some(name) = name.plain().filter(|name| is_function_name(name)).map(str::to_owned) else {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         };
         self.blanks();
         if self.peek() == b'(' {
@@ -202,22 +202,22 @@ impl Reader<'_> {
     }
 
     /// What stands behind `NAME (`.
-    pub(super) fn function_body(&mut self, name: String) -> Reading<Option<String>> {
+    pub(super) fn function_body(&mut self, name: String) -> ParseResult<Option<String>> {
         self.blanks();
         if self.peek() != b')' || !is_function_name(&name) {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         }
         self.operator(1)?;
         self.body_of(name)
     }
 
-    fn body_of(&mut self, name: String) -> Reading<Option<String>> {
+    fn body_of(&mut self, name: String) -> ParseResult<Option<String>> {
         self.lines()?;
         let first = self.line.commands.len();
-        let before = self.course.place.clone();
-        self.course.enter_body(&name);
+        let before = self.state.place.clone();
+        self.state.enter_body(&name);
         self.compound()?;
-        self.course.leave_body(first..self.line.commands.len(), &before);
+        self.state.leave_body(first..self.line.commands.len(), &before);
         let redirections = self.redirections()?;
         let is_name = name_length(name.as_bytes()) == name.len();
         // A definition with redirections, or of a name that sh does not take, is not counted on.

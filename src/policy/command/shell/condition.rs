@@ -4,12 +4,12 @@
 
 use super::{
     Dialect, OpaqueReason, Word, holds_substitution,
+    parser::{ParseResult, Parser, is_delimiter},
     quoting::Context,
-    reader::{Reader, Reading, is_delimiter},
 };
 
-impl Reader<'_> {
-    pub(super) fn condition(&mut self) -> Reading<()> {
+impl Parser<'_> {
+    pub(super) fn condition(&mut self) -> ParseResult<()> {
         let start = self.at;
         self.at += "[[".len();
         let mut open = 0_usize;
@@ -36,13 +36,13 @@ impl Reader<'_> {
                     self.inner_lines()?;
                 }
                 b'<' | b'>' if self.peek_at(1) != b'(' => self.operator(1)?,
-                b'\n' | 0 => return self.stop(OpaqueReason::Syntax),
+                b'\n' | 0 => return self.fail(OpaqueReason::Syntax),
                 _ => {
                     let word = self.word(context)?;
                     words += 1;
                     // `[[ A -eq B ]]` takes both for arithmetic.
                     if holds_substitution(&word.value) {
-                        self.note(word.start, OpaqueReason::Assignment);
+                        self.mark_opaque(word.start, OpaqueReason::Assignment);
                     }
                     let here = word.start..word.end;
                     let compares =
@@ -65,13 +65,13 @@ impl Reader<'_> {
             }
         }
         if open > 0 || words == 0 || context != Context::Plain {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         }
         // To dash these are words of a program, and operators between commands; to busybox words without them.
         let operators = ['&', '|', '<', '>', '(', ')', '\n', ';'];
         if self.dialect == Dialect::Posix {
             if self.text[start..self.at].contains(operators) {
-                self.note(start, OpaqueReason::Dialect);
+                self.mark_opaque(start, OpaqueReason::Dialect);
             }
             written.push(Word::Literal("]]".into()));
             self.emit(Vec::new(), written)?;

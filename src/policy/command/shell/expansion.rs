@@ -5,14 +5,14 @@
 use super::{
     Dialect, OpaqueReason,
     lists::Until,
+    parser::{ParseResult, Parser, Quoted, is_delimiter, name_length},
     printed::{self, Printed},
-    reader::{Quoted, Reader, Reading, is_delimiter, name_length},
-    word::Draft,
+    word::WordBuilder,
 };
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// What begins with `$`.
-    pub(super) fn dollar(&mut self, quoted: Quoted, word: &mut Draft) -> Reading<()> {
+    pub(super) fn dollar(&mut self, quoted: Quoted, word: &mut WordBuilder) -> ParseResult<()> {
         match self.peek_at(1) {
             b'(' if self.peek_at(2) == b'(' => {
                 word.hide(OpaqueReason::Expansion);
@@ -36,8 +36,8 @@ impl Reader<'_> {
                 self.translated_quotes(word)
             }
             // Arithmetic to bash, text to dash.
-            b'[' => self.stop(OpaqueReason::Dialect),
-            b'\\' if self.peek_at(2) == b'\n' => self.stop(OpaqueReason::Continuation),
+            b'[' => self.fail(OpaqueReason::Dialect),
+            b'\\' if self.peek_at(2) == b'\n' => self.fail(OpaqueReason::Continuation),
             b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!' | b'0'..=b'9' => {
                 word.hide(OpaqueReason::Expansion);
                 self.at += 2;
@@ -57,7 +57,7 @@ impl Reader<'_> {
                         self.at += length;
                         if self.dialect == Dialect::Zsh && self.peek() == b'[' {
                             // A subscript without braces.
-                            self.note(self.at, OpaqueReason::Dialect);
+                            self.mark_opaque(self.at, OpaqueReason::Dialect);
                         }
                     }
                 }
@@ -67,7 +67,7 @@ impl Reader<'_> {
     }
 
     /// `(...)` of a command or process substitution, at the parenthesis.
-    pub(super) fn substitution(&mut self, quoted: Quoted, word: &mut Draft) -> Reading<()> {
+    pub(super) fn substitution(&mut self, quoted: Quoted, word: &mut WordBuilder) -> ParseResult<()> {
         let start = self.at.saturating_sub(1);
         let outside = std::mem::take(&mut self.pending);
         let outside_before = self.pending_outside;
@@ -77,7 +77,7 @@ impl Reader<'_> {
         self.apart(|reader| reader.list(Until::Parenthesis))?;
         // A here-document that has not come yet would begin behind the parenthesis, or nowhere.
         if !self.pending.is_empty() {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         self.at += 1;
         self.substitutions -= 1;
@@ -97,14 +97,14 @@ impl Reader<'_> {
     }
 
     /// `` `...` ``. Within it, a backslash may mean something else than outside, and a quote within quotes as well.
-    pub(super) fn backquotes(&mut self, quoted: Quoted, word: &mut Draft) -> Reading<()> {
+    pub(super) fn backquotes(&mut self, quoted: Quoted, word: &mut WordBuilder) -> ParseResult<()> {
         word.hide(OpaqueReason::Substitution);
         let start = self.at + 1;
         let mut end = start;
         let mut is_ambiguous = false;
         loop {
             match self.text.as_bytes()[..self.end].get(end) {
-                None => return self.stop(OpaqueReason::Syntax),
+                None => return self.fail(OpaqueReason::Syntax),
                 Some(b'`') => break,
                 Some(b'\\') => {
                     let escaped = self.text.as_bytes()[..self.end].get(end + 1);
@@ -121,7 +121,7 @@ impl Reader<'_> {
             self.inner_newline()?;
         }
         if is_ambiguous {
-            self.note(start - 1, OpaqueReason::Substitution);
+            self.mark_opaque(start - 1, OpaqueReason::Substitution);
         } else {
             self.part(start..end, |reader| reader.apart(Self::whole_part))?;
         }
@@ -129,18 +129,18 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn whole_part(&mut self) -> Reading<()> {
+    fn whole_part(&mut self) -> ParseResult<()> {
         let outside = std::mem::take(&mut self.pending);
         self.list(Until::End)?;
         if !self.pending.is_empty() {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         self.pending = outside;
         Ok(())
     }
 
     /// `${...}`.
-    fn parameter(&mut self, quoted: Quoted) -> Reading<()> {
+    fn parameter(&mut self, quoted: Quoted) -> ParseResult<()> {
         self.at += 2;
         let start = self.at;
         let is_length =
@@ -153,7 +153,7 @@ impl Reader<'_> {
         let length = match (name_length(self.rest()), self.peek()) {
             (0, b'0'..=b'9') => self.rest().iter().take_while(|b| b.is_ascii_digit()).count(),
             (0, b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!') => 1,
-            (0, _) => return self.stop(OpaqueReason::Dialect),
+            (0, _) => return self.fail(OpaqueReason::Dialect),
             (length, _) => length,
         };
         self.at += length;
@@ -175,13 +175,13 @@ impl Reader<'_> {
                 self.assign([name.to_owned()])?;
                 if is_indirect {
                     // What is set is the variable that this one names.
-                    self.note(start, OpaqueReason::Assignment);
+                    self.mark_opaque(start, OpaqueReason::Assignment);
                 }
             }
             // What is in the variable is taken for a prompt, in which commands are substituted.
-            (b'@', b'P') => self.note(start, OpaqueReason::Substitution),
+            (b'@', b'P') => self.mark_opaque(start, OpaqueReason::Substitution),
             (b':' | b'-' | b'?' | b'+' | b'#' | b'%' | b'/' | b'^' | b',' | b'@' | b'~' | b'*', _) => {}
-            _ => return self.stop(OpaqueReason::Dialect),
+            _ => return self.fail(OpaqueReason::Dialect),
         }
         let is_offset = self.peek() == b':' && !matches!(self.peek_at(1), b'-' | b'?' | b'+' | b'=');
         let offset = self.at + 1;
@@ -190,9 +190,9 @@ impl Reader<'_> {
     }
 
     /// The text in a parameter expansion, and what closes it.
-    fn parameter_text(&mut self, closing: u8, quoted: Quoted) -> Reading<()> {
+    fn parameter_text(&mut self, closing: u8, quoted: Quoted) -> ParseResult<()> {
         // It is only data, but for what is expanded in it.
-        let mut text = Draft::default();
+        let mut text = WordBuilder::default();
         loop {
             match self.peek() {
                 byte if byte == closing => {
@@ -206,15 +206,15 @@ impl Reader<'_> {
                     let rest = &self.rest()[1..];
                     match rest.iter().position(|b| matches!(b, b'\'' | b'\n')) {
                         Some(length) if rest[length] == b'\'' => self.at += length + 2,
-                        _ => return self.stop(OpaqueReason::Dialect),
+                        _ => return self.fail(OpaqueReason::Dialect),
                     }
                 }
                 b'\\' if !matches!(self.peek_at(1), 0 | b'\n' | b'\'') => {
                     self.at += 1;
                     self.at += self.text[self.at..].chars().next().map_or(0, char::len_utf8);
                 }
-                b'<' | b'>' | b'=' if self.peek_at(1) == b'(' => return self.stop(OpaqueReason::Dialect),
-                0 | b'\n' | b'\\' | b'"' | b'\'' | b'{' | b'}' => return self.stop(OpaqueReason::Dialect),
+                b'<' | b'>' | b'=' if self.peek_at(1) == b'(' => return self.fail(OpaqueReason::Dialect),
+                0 | b'\n' | b'\\' | b'"' | b'\'' | b'{' | b'}' => return self.fail(OpaqueReason::Dialect),
                 _ => self.at += 1,
             }
         }

@@ -5,9 +5,9 @@
 
 use super::{
     OpaqueReason,
-    quoting::Closing,
-    reader::{Reader, Reading, is_delimiter},
-    word::Draft,
+    parser::{ParseResult, Parser, is_delimiter},
+    quoting::QuoteEnd,
+    word::WordBuilder,
 };
 
 /// A here-document whose body is still to come.
@@ -20,9 +20,9 @@ pub(super) struct HereDocument {
     strips_tabs: bool,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// What stands behind `<<`.
-    pub(super) fn here_operator(&mut self) -> Reading<()> {
+    pub(super) fn here_operator(&mut self) -> ParseResult<()> {
         let strips_tabs = self.peek() == b'-';
         if strips_tabs {
             self.operator(1)?;
@@ -35,11 +35,11 @@ impl Reader<'_> {
                 quote @ (b'\'' | b'"') => {
                     let rest = &self.rest()[1..];
                     let Some(length) = rest.iter().position(|b| *b == quote) else {
-                        return self.stop(OpaqueReason::Syntax);
+                        return self.fail(OpaqueReason::Syntax);
                     };
                     let quoted = &self.text[self.at + 1..self.at + 1 + length];
                     if quoted.contains(['\n', '\\', '$', '`']) {
-                        return self.stop(OpaqueReason::Dialect);
+                        return self.fail(OpaqueReason::Dialect);
                     }
                     document.delimiter.push_str(quoted);
                     document.is_quoted = true;
@@ -50,11 +50,11 @@ impl Reader<'_> {
                     document.is_quoted = true;
                     match self.peek() {
                         byte if byte.is_ascii_graphic() => document.delimiter.push(char::from(byte)),
-                        _ => return self.stop(OpaqueReason::Dialect),
+                        _ => return self.fail(OpaqueReason::Dialect),
                     }
                     self.at += 1;
                 }
-                b'$' | b'`' => return self.stop(OpaqueReason::Dialect),
+                b'$' | b'`' => return self.fail(OpaqueReason::Dialect),
                 _ => {
                     let Some(c) = self.text[self.at..].chars().next() else { break };
                     document.delimiter.push(c);
@@ -63,21 +63,21 @@ impl Reader<'_> {
             }
         }
         if self.at == start {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         }
         self.pending.push(document);
         Ok(())
     }
 
     /// The bodies of those that wait, at the beginning of a line.
-    pub(super) fn here_documents(&mut self) -> Reading<()> {
+    pub(super) fn here_documents(&mut self) -> ParseResult<()> {
         for document in std::mem::take(&mut self.pending) {
             let start = self.at;
             let end = self.end_of_body(&document)?;
             if !document.is_quoted {
                 self.part(start..end, |reader| {
-                    let mut body = Draft::default();
-                    reader.quoted_text(Closing::End, &mut body)
+                    let mut body = WordBuilder::default();
+                    reader.quoted_text(QuoteEnd::End, &mut body)
                 })?;
             }
         }
@@ -85,7 +85,7 @@ impl Reader<'_> {
     }
 
     /// Goes behind the body, and says where its text ends.
-    fn end_of_body(&mut self, document: &HereDocument) -> Reading<usize> {
+    fn end_of_body(&mut self, document: &HereDocument) -> ParseResult<usize> {
         let mut was_continued = false;
         while !self.is_at_end() {
             let start = self.at;
@@ -94,20 +94,20 @@ impl Reader<'_> {
             let line = if document.strips_tabs { line.trim_start_matches('\t') } else { line };
             self.at = (start + length + 1).min(self.end);
             if line == document.delimiter {
-                return if was_continued { self.stop(OpaqueReason::Dialect) } else { Ok(start) };
+                return if was_continued { self.fail(OpaqueReason::Dialect) } else { Ok(start) };
             }
             // Within `$(...)`, bash takes `E)` for the end, too.
             let may_end = |rest: &str| self.substitutions > 0 && rest.contains(')');
             if line.strip_prefix(document.delimiter.as_str()).is_some_and(may_end) {
-                return self.stop(OpaqueReason::Dialect);
+                return self.fail(OpaqueReason::Dialect);
             }
             let backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
             was_continued = !document.is_quoted && backslashes % 2 == 1;
             // Joined with the next line it might be the last.
             if was_continued && document.delimiter.starts_with(&line[..line.len() - 1]) {
-                return self.stop(OpaqueReason::Dialect);
+                return self.fail(OpaqueReason::Dialect);
             }
         }
-        self.stop(OpaqueReason::Syntax)
+        self.fail(OpaqueReason::Syntax)
     }
 }

@@ -1,8 +1,8 @@
-//! Lists, chains and pipelines: how commands are put together, and what that does to the working folder.
+//! Lists, chains and pipelines: how commands are put together, and what that does to the working directory.
 
 use super::{
-    Dialect, OpaqueReason, Place, Word,
-    reader::{Reader, Reading},
+    Dialect, LineCwd, OpaqueReason, Word,
+    parser::{ParseResult, Parser},
 };
 
 /// What a list goes on until.
@@ -20,48 +20,48 @@ pub(super) enum Until {
 
 /// Whether a list has a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
-    Nothing,
+pub(super) enum ListContent {
+    Empty,
     Commands,
 }
 
-impl Reader<'_> {
-    pub(super) fn whole_line(&mut self) -> Reading<()> {
+impl Parser<'_> {
+    pub(super) fn whole_line(&mut self) -> ParseResult<()> {
         self.list(Until::End)?;
         // A here-document without a newline behind its operator has no body.
-        if self.pending.is_empty() { Ok(()) } else { self.stop(OpaqueReason::Syntax) }
+        if self.pending.is_empty() { Ok(()) } else { self.fail(OpaqueReason::Syntax) }
     }
 
     /// A list that must hold a command.
-    pub(super) fn body(&mut self, until: Until) -> Reading<()> {
+    pub(super) fn body(&mut self, until: Until) -> ParseResult<()> {
         match self.list(until)? {
-            Held::Commands => Ok(()),
-            Held::Nothing => self.stop(OpaqueReason::Syntax),
+            ListContent::Commands => Ok(()),
+            ListContent::Empty => self.fail(OpaqueReason::Syntax),
         }
     }
 
-    pub(super) fn list(&mut self, until: Until) -> Reading<Held> {
+    pub(super) fn list(&mut self, until: Until) -> ParseResult<ListContent> {
         self.deeper(|reader| reader.list_here(until))
     }
 
-    fn list_here(&mut self, until: Until) -> Reading<Held> {
-        let mut held = Held::Nothing;
+    fn list_here(&mut self, until: Until) -> ParseResult<ListContent> {
+        let mut held = ListContent::Empty;
         loop {
             self.lines()?;
             if self.is_over(until) {
                 return Ok(held);
             }
             if self.is_at_end() {
-                return self.stop(OpaqueReason::Syntax);
+                return self.fail(OpaqueReason::Syntax);
             }
-            let before = self.course.place.clone();
+            let before = self.state.place.clone();
             let defined = self.chain()?;
-            held = Held::Commands;
+            held = ListContent::Commands;
             self.blanks();
             match (self.peek(), self.peek_at(1)) {
                 (b';', b';' | b'&' | b'|') => {
                     if !self.is_over(until) {
-                        return self.stop(OpaqueReason::Syntax);
+                        return self.fail(OpaqueReason::Syntax);
                     }
                     self.define(defined);
                 }
@@ -72,11 +72,11 @@ impl Reader<'_> {
                 // In the background: a process of its own.
                 (b'&', next) if next != b'&' => {
                     self.operator(1)?;
-                    self.course.place = before;
+                    self.state.place = before;
                 }
                 (b'\n', _) => self.define(defined),
                 _ if self.is_at_end() || self.is_over(until) => self.define(defined),
-                _ => return self.stop(OpaqueReason::Syntax),
+                _ => return self.fail(OpaqueReason::Syntax),
             }
         }
     }
@@ -84,7 +84,7 @@ impl Reader<'_> {
     /// A definition that is a command of the line itself happens for certain.
     fn define(&mut self, name: Option<String>) {
         if let Some(name) = name.filter(|_| self.depth == 1) {
-            self.course.define(name);
+            self.state.define(name);
         }
     }
 
@@ -101,8 +101,8 @@ impl Reader<'_> {
     }
 
     /// `a && b || c`. Says the name of the function that it defines, if it is a definition and nothing else.
-    fn chain(&mut self) -> Reading<Option<String>> {
-        let before = self.course.place.clone();
+    fn chain(&mut self) -> ParseResult<Option<String>> {
+        let before = self.state.place.clone();
         let mut defined = self.pipeline()?;
         let mut is_certain = true;
         loop {
@@ -115,24 +115,24 @@ impl Reader<'_> {
             self.lines()?;
             defined = None;
             // Behind `||`, what stands before it has failed, or a part of it has.
-            is_certain &= !is_or || self.course.place == before;
+            is_certain &= !is_or || self.state.place == before;
             if !is_certain {
-                self.course.place = Place::Unknown;
+                self.state.place = LineCwd::Unknown;
             }
-            let here = self.course.place.clone();
+            let here = self.state.place.clone();
             self.pipeline()?;
-            is_certain &= self.course.place == here;
+            is_certain &= self.state.place == here;
             if is_or && !is_certain {
-                self.course.place = Place::Unknown;
+                self.state.place = LineCwd::Unknown;
             }
         }
         if !is_certain {
-            self.course.place = Place::Unknown;
+            self.state.place = LineCwd::Unknown;
         }
         Ok(defined)
     }
 
-    fn pipeline(&mut self) -> Reading<Option<String>> {
+    fn pipeline(&mut self) -> ParseResult<Option<String>> {
         let is_timed = self.dialect != Dialect::Posix && self.reserved() == Some("time");
         if is_timed {
             self.time()?;
@@ -145,11 +145,11 @@ impl Reader<'_> {
             self.at += 1;
             if self.peek() == b'(' {
                 // With extended patterns, which may be on, this is one.
-                self.note(self.at - 1, OpaqueReason::Dialect);
+                self.mark_opaque(self.at - 1, OpaqueReason::Dialect);
             }
             self.blanks();
         }
-        let before = self.course.place.clone();
+        let before = self.state.place.clone();
         let defined = self.command()?;
         self.blanks();
         if self.peek() != b'|' || self.peek_at(1) == b'|' {
@@ -160,23 +160,23 @@ impl Reader<'_> {
             let length = if self.peek_at(1) == b'&' { 2 } else { 1 };
             self.operator(length)?;
             self.lines()?;
-            self.course.place = before.clone();
+            self.state.place = before.clone();
             self.command()?;
             self.blanks();
         }
-        if self.course.place != before {
-            self.course.place = Place::Unknown;
+        if self.state.place != before {
+            self.state.place = LineCwd::Unknown;
         }
         Ok(None)
     }
 
     /// The word `time` before a pipeline, with its own option.
-    fn time(&mut self) -> Reading<()> {
+    fn time(&mut self) -> ParseResult<()> {
         self.emit(Vec::new(), vec![Word::Literal("time".into())])?;
         self.at += "time".len();
         self.blanks();
         if self.peek() == b'-' && self.dialect == Dialect::Zsh {
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
         for option in ["-p", "--"] {
             if self.is_before(option) && self.rest().get(2).is_none_or(|b| matches!(b, b' ' | b'\t' | b'\n'))

@@ -7,22 +7,22 @@
 //!
 //! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
 //! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
-//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`course`] follows the working folder and the functions of the line.
+//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`state`] follows the working directory and the functions of the line.
 
 mod ansi_c;
 mod arithmetic;
 mod assignment;
 mod compound;
 mod condition;
-mod course;
 mod expansion;
 mod here_document;
 mod lists;
+mod parser;
 mod print;
 mod printed;
 mod quoting;
-mod reader;
 mod redirection;
+mod shell_state;
 mod simple;
 mod values;
 mod word;
@@ -35,22 +35,22 @@ use std::{
 #[cfg(test)]
 mod tests;
 
+use parser::Parser;
 use printed::Printed;
 pub use printed::leaves_names_alone;
-use reader::Reader;
 
 pub use arithmetic::{names, sets_by_arithmetic};
 pub use print::print;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
 /// The longest line that is read, in bytes. A longer one is opaque as a whole.
-pub const LONGEST_LINE: usize = 64 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// The most simple commands that one line may hold. What is beyond is opaque.
-pub const MOST_COMMANDS: usize = 256;
+pub const MAX_COMMANDS: usize = 256;
 
 /// Constructs within constructs that are followed. What is deeper is opaque.
-pub const DEEPEST: usize = 48;
+pub const MAX_DEPTH: usize = 48;
 
 /// Which shell reads a line: where they differ, a line is judged by the reading of the one that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct SimpleCommand {
     /// The command word and its arguments; never empty unless there are only assignments.
     pub words: Vec<Word>,
     /// Where the command runs, as far as the line tells.
-    pub place: Place,
+    pub place: LineCwd,
     /// The command names a function that the line itself has defined before, unconditionally.
     pub of_function: Named,
 }
@@ -96,12 +96,12 @@ pub enum Named {
     Function,
 }
 
-/// The working folder of a command, relative to the line's own.
+/// The working directory of a command, relative to the line's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// The line's own folder.
+pub enum LineCwd {
+    /// The line's own directory.
     Start,
-    /// After `cd` to this folder: absolute, or relative to the line's own.
+    /// After `cd` to this directory: absolute, or relative to the line's own.
     After(String),
     /// After a `cd` that may or may not have happened, or whose target can't be seen.
     Unknown,
@@ -120,7 +120,7 @@ pub struct Opaque {
 
 /// What a line would run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Line {
+pub struct ParsedLine {
     /// In the order in which they stand, what is substituted before what it is substituted into.
     pub commands: Vec<SimpleCommand>,
     /// The commands that may run again after those behind them: bodies and conditions of loops.
@@ -139,24 +139,24 @@ pub struct Line {
 
 /// As [`parse`], for a line that nothing around it has given another meaning to the names of programs. Where it does not
 /// either, some of what they print is known.
-pub fn parse_knowing_programs(line: &str, dialect: Dialect) -> Line {
+pub fn parse_knowing_programs(line: &str, dialect: Dialect) -> ParsedLine {
     let parsed = parse(line, dialect);
     let may_tell_more = line.contains("$(") && dialect != Dialect::Zsh && leaves_names_alone(&parsed);
-    if may_tell_more { Reader::of(line, dialect).knowing(Printed::Texts).read() } else { parsed }
+    if may_tell_more { Parser::new(line, dialect).knowing(Printed::Texts).parse() } else { parsed }
 }
 
 /// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].
-pub fn parse(line: &str, dialect: Dialect) -> Line {
+pub fn parse(line: &str, dialect: Dialect) -> ParsedLine {
     let opaque = |at: usize, reason| Opaque { at, text: beginning(line), reason };
-    if line.len() > LONGEST_LINE {
-        return Line { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..Line::default() };
+    if line.len() > MAX_LINE_BYTES {
+        return ParsedLine { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..ParsedLine::default() };
     }
     let Some((at, reason)) = unreadable(line, dialect) else {
-        return Reader::of(line, dialect).read();
+        return Parser::new(line, dialect).parse();
     };
     // What stands on the lines before it runs before it is read.
     let before = line[..at].rfind('\n').map_or("", |newline| &line[..=newline]);
-    let mut parsed = Reader::of(before, dialect).read();
+    let mut parsed = Parser::new(before, dialect).parse();
     parsed.opaque.push(opaque(at, reason));
     parsed
 }

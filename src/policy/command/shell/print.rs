@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Word, is_unseen, reader::is_reserved, simple::takes_assignments};
+use super::{Word, is_unseen, parser::is_reserved, simple::takes_assignments};
 
 /// Words as a line that means the same: quoted where they must be, and as written where they are not known.
 pub fn print(words: &[Word]) -> String {

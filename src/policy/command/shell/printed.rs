@@ -6,8 +6,8 @@
 
 use super::{
     super::builtin::is_builtin,
-    Dialect, Line, OpaqueReason, Word,
-    reader::{Reader, is_reserved},
+    Dialect, OpaqueReason, ParsedLine, Word,
+    parser::{Parser, is_reserved},
 };
 
 /// How much of what commands print is known.
@@ -23,7 +23,7 @@ pub(super) enum Printed {
 
 /// Whether nothing in a line gives another meaning to the name of a program, or does so only where the line is asked about
 /// for it.
-pub fn leaves_names_alone(line: &Line) -> bool {
+pub fn leaves_names_alone(line: &ParsedLine) -> bool {
     let is_harmless = |words: &[Word]| match words.split_first() {
         None => true,
         Some((Word::Literal(name), arguments)) => is_harmless_command(name, arguments),
@@ -77,7 +77,7 @@ pub(super) fn is_count(substitution: &str, dialect: Dialect) -> bool {
         return false;
     };
     let Some(parts) = parts_of_pipeline(&inner.replace(" 2>/dev/null", "")) else { return false };
-    let line = Reader::of(inner, dialect).read();
+    let line = Parser::new(inner, dialect).parse();
     let is_plain = line.opaque.is_empty() && line.defined.is_empty() && line.commands.len() == parts;
     let last = line.commands.last().filter(|command| is_plain && command.assignments.is_empty());
     let words: Option<Vec<&str>> = last.and_then(|last| last.words.iter().map(Word::literal).collect());

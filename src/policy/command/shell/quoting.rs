@@ -2,8 +2,8 @@
 
 use super::{
     Dialect, OpaqueReason, ansi_c,
-    reader::{Quoted, Reader, Reading, is_delimiter},
-    word::Draft,
+    parser::{ParseResult, Parser, Quoted, is_delimiter},
+    word::WordBuilder,
 };
 
 /// Where a word stands.
@@ -19,31 +19,31 @@ pub(super) enum Context {
 
 /// What ends quoted text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum QuoteEnd {
     /// `"`.
     Quote,
     /// The end of the part that is read.
     End,
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// A word of a command.
-    pub(super) fn any_word(&mut self) -> Reading<Draft> {
+    pub(super) fn any_word(&mut self) -> ParseResult<WordBuilder> {
         self.word(Context::Plain)
     }
 
     /// A word that is no command: of a loop, a case, behind a redirection.
-    pub(super) fn plain_word(&mut self) -> Reading<Draft> {
+    pub(super) fn plain_word(&mut self) -> ParseResult<WordBuilder> {
         let word = self.any_word()?;
         match word.is_continued && matches!(self.peek(), b'<' | b'>' | b'(') {
-            true => self.stop(OpaqueReason::Continuation),
+            true => self.fail(OpaqueReason::Continuation),
             false => Ok(word),
         }
     }
 
     /// A word, of which there must be one.
-    pub(super) fn word(&mut self, context: Context) -> Reading<Draft> {
-        let mut word = Draft { start: self.at, ..Draft::default() };
+    pub(super) fn word(&mut self, context: Context) -> ParseResult<WordBuilder> {
+        let mut word = WordBuilder { start: self.at, ..WordBuilder::default() };
         let length = self.rest().iter().take_while(|b| is_plain(**b)).count();
         word.push_bare(&self.text[self.at..self.at + length]);
         self.at += length;
@@ -63,7 +63,7 @@ impl Reader<'_> {
                 }
                 b'<' | b'>' if self.peek_at(1) == b'(' => {
                     if open > 0 {
-                        return self.stop(OpaqueReason::Dialect);
+                        return self.fail(OpaqueReason::Dialect);
                     }
                     self.at += 1;
                     self.substitution(Quoted::No, &mut word)?;
@@ -77,7 +77,7 @@ impl Reader<'_> {
                 b'\\' => {
                     self.at += 1;
                     let Some(c) = self.text[self.at..self.end].chars().next() else {
-                        return self.stop(OpaqueReason::Syntax);
+                        return self.fail(OpaqueReason::Syntax);
                     };
                     word.push_quoted(c.encode_utf8(&mut [0; 4]));
                     self.at += c.len_utf8();
@@ -91,7 +91,7 @@ impl Reader<'_> {
         }
         word.end = self.at;
         if open > 0 || word.end == word.start {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         }
         Ok(word)
     }
@@ -105,7 +105,7 @@ impl Reader<'_> {
         }
     }
 
-    fn take_bare(&mut self, word: &mut Draft) {
+    fn take_bare(&mut self, word: &mut WordBuilder) {
         if let Some(c) = self.text[self.at..].chars().next() {
             word.push_bare(c.encode_utf8(&mut [0; 4]));
             self.at += c.len_utf8();
@@ -113,7 +113,7 @@ impl Reader<'_> {
     }
 
     /// Escaped newlines behind a word. Where it would go on behind them, it is not read.
-    fn continuation(&mut self) -> Reading<()> {
+    fn continuation(&mut self) -> ParseResult<()> {
         let start = self.at;
         while self.is_before_continuation() {
             self.at += 2;
@@ -122,13 +122,13 @@ impl Reader<'_> {
             return Ok(());
         }
         self.at = start;
-        self.stop(OpaqueReason::Continuation)
+        self.fail(OpaqueReason::Continuation)
     }
 
-    fn single_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+    fn single_quotes(&mut self, word: &mut WordBuilder) -> ParseResult<()> {
         let rest = &self.rest()[1..];
         let Some(length) = rest.iter().position(|b| *b == b'\'') else {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         };
         let text = &self.text[self.at + 1..self.at + 1 + length];
         if text.contains('\n') {
@@ -140,14 +140,14 @@ impl Reader<'_> {
     }
 
     /// `"..."`, at its opening quote.
-    pub(super) fn double_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+    pub(super) fn double_quotes(&mut self, word: &mut WordBuilder) -> ParseResult<()> {
         self.at += 1;
         word.is_quoted = true;
-        self.quoted_text(Closing::Quote, word)
+        self.quoted_text(QuoteEnd::Quote, word)
     }
 
     /// Text in double quotes or of a here-document, and what closes it.
-    pub(super) fn quoted_text(&mut self, closing: Closing, word: &mut Draft) -> Reading<()> {
+    pub(super) fn quoted_text(&mut self, closing: QuoteEnd, word: &mut WordBuilder) -> ParseResult<()> {
         loop {
             let rest = self.rest();
             let plain = rest.iter().position(|b| matches!(b, b'"' | b'\\' | b'$' | b'`' | b'\n'));
@@ -155,9 +155,9 @@ impl Reader<'_> {
             word.push_quoted(&self.text[self.at..self.at + plain]);
             self.at += plain;
             match self.peek() {
-                0 if closing == Closing::End => return Ok(()),
-                0 => return self.stop(OpaqueReason::Syntax),
-                b'"' if closing == Closing::Quote => {
+                0 if closing == QuoteEnd::End => return Ok(()),
+                0 => return self.fail(OpaqueReason::Syntax),
+                b'"' if closing == QuoteEnd::Quote => {
                     self.at += 1;
                     return Ok(());
                 }
@@ -165,7 +165,7 @@ impl Reader<'_> {
                 b'$' => self.dollar(Quoted::Double, word)?,
                 b'`' => self.backquotes(Quoted::Double, word)?,
                 byte => {
-                    if byte == b'\n' && closing == Closing::Quote {
+                    if byte == b'\n' && closing == QuoteEnd::Quote {
                         self.inner_newline()?;
                     }
                     word.push_quoted(&self.text[self.at..=self.at]);
@@ -175,14 +175,14 @@ impl Reader<'_> {
         }
     }
 
-    fn quoted_backslash(&mut self, closing: Closing, word: &mut Draft) {
+    fn quoted_backslash(&mut self, closing: QuoteEnd, word: &mut WordBuilder) {
         match self.peek_at(1) {
             b'\n' => self.at += 2,
             escaped @ (b'$' | b'`' | b'\\') => {
                 word.push_quoted(char::from(escaped).encode_utf8(&mut [0; 4]));
                 self.at += 2;
             }
-            b'"' if closing == Closing::Quote => {
+            b'"' if closing == QuoteEnd::Quote => {
                 word.push_quoted("\"");
                 self.at += 2;
             }
@@ -194,12 +194,12 @@ impl Reader<'_> {
     }
 
     /// `$'...'`, at its opening quote.
-    pub(super) fn ansi_c_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+    pub(super) fn ansi_c_quotes(&mut self, word: &mut WordBuilder) -> ParseResult<()> {
         let start = self.at + 1;
         let mut end = start;
         loop {
             match self.text.as_bytes()[..self.end].get(end) {
-                None => return self.stop(OpaqueReason::Syntax),
+                None => return self.fail(OpaqueReason::Syntax),
                 Some(b'\'') => break,
                 Some(b'\\') => end += 2,
                 Some(b'\n') => {
@@ -211,7 +211,7 @@ impl Reader<'_> {
         }
         let text = &self.text[start..end];
         if ansi_c::is_ambiguous(text, self.dialect) {
-            self.note(start, OpaqueReason::Dialect);
+            self.mark_opaque(start, OpaqueReason::Dialect);
         }
         match ansi_c::decode(text) {
             Some(value) => word.push_quoted(&value),
@@ -223,9 +223,9 @@ impl Reader<'_> {
     }
 
     /// `$"..."`, at its opening quote: translated by bash, a dollar sign before quotes to dash.
-    pub(super) fn translated_quotes(&mut self, word: &mut Draft) -> Reading<()> {
+    pub(super) fn translated_quotes(&mut self, word: &mut WordBuilder) -> ParseResult<()> {
         if self.dialect != Dialect::Bash {
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
         self.double_quotes(word)
     }

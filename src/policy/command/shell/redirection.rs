@@ -4,15 +4,15 @@
 
 use super::{
     Dialect, OpaqueReason,
-    reader::{Reader, Reading, name_length},
+    parser::{ParseResult, Parser, name_length},
 };
 
 /// Operators that take a word, longest first.
 const OPERATORS: [&str; 11] = ["&>>", "<<<", "&>", ">>", ">&", ">|", "<&", "<>", "<<", ">", "<"];
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// Redirections behind a compound command; how many.
-    pub(super) fn redirections(&mut self) -> Reading<usize> {
+    pub(super) fn redirections(&mut self) -> ParseResult<usize> {
         let mut number = 0;
         loop {
             self.blanks();
@@ -24,14 +24,14 @@ impl Reader<'_> {
     }
 
     /// The redirection at the place, if there is one.
-    pub(super) fn redirection(&mut self) -> Reading<bool> {
+    pub(super) fn redirection(&mut self) -> ParseResult<bool> {
         let digits = self.rest().iter().take_while(|b| b.is_ascii_digit()).count();
         let is_numbered = digits > 0 && matches!(self.peek_at(digits), b'<' | b'>');
         if is_numbered {
             // dash and zsh take no number of two digits; no shell one that is no descriptor.
-            let most = if self.dialect == Dialect::Bash { 3 } else { 1 };
-            if digits > most || self.peek_at(digits + 1) == b'(' {
-                return self.stop(OpaqueReason::Dialect);
+            let max_digits = if self.dialect == Dialect::Bash { 3 } else { 1 };
+            if digits > max_digits || self.peek_at(digits + 1) == b'(' {
+                return self.fail(OpaqueReason::Dialect);
             }
             self.at += digits;
         } else if self.peek() == b'{' {
@@ -48,14 +48,14 @@ impl Reader<'_> {
     }
 
     /// `{NAME}>FILE` sets a variable. To dash, the first half is a word.
-    fn named_redirection(&mut self) -> Reading<bool> {
+    fn named_redirection(&mut self) -> ParseResult<bool> {
         let length = name_length(&self.rest()[1..]);
         if length == 0 || self.peek_at(length + 1) != b'}' || !matches!(self.peek_at(length + 2), b'<' | b'>')
         {
             return Ok(false);
         }
         if self.dialect != Dialect::Bash || self.peek_at(length + 3) == b'(' {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         let name = self.text[self.at + 1..self.at + 1 + length].to_owned();
         self.assign([name])?;
@@ -63,7 +63,7 @@ impl Reader<'_> {
         self.redirection()
     }
 
-    fn operate(&mut self, operator: &str) -> Reading<()> {
+    fn operate(&mut self, operator: &str) -> ParseResult<()> {
         self.operator(operator.len())?;
         if operator == "<<" {
             return self.here_operator();
@@ -74,18 +74,18 @@ impl Reader<'_> {
             _ => matches!(self.peek(), b'!' | b'|'),
         };
         if self.dialect == Dialect::Zsh && zsh_reads_on {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         self.blanks();
         let target = self.plain_word()?;
         // bash expands the name of a file behind `>&` twice.
         if operator == ">&" && target.reason.is_some() {
-            self.note(target.start, OpaqueReason::Substitution);
+            self.mark_opaque(target.start, OpaqueReason::Substitution);
         }
         // bash ends the word behind `>&-`, dash does not.
         let written = &self.text[target.start..target.end];
         if operator.ends_with('&') && written.starts_with('-') && written != "-" {
-            return self.stop(OpaqueReason::Dialect);
+            return self.fail(OpaqueReason::Dialect);
         }
         Ok(())
     }

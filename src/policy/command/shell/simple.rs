@@ -1,11 +1,11 @@
 //! Simple commands: assignments, words and redirections in any order, and the definitions that begin like one.
 
 use super::{
-    Dialect, OpaqueReason, Place, Word,
-    assignment::Standing,
+    Dialect, LineCwd, OpaqueReason, Word,
+    assignment::AssignmentPosition,
     beginning,
-    reader::{Reader, Reading, is_reserved, name_length},
-    word::Draft,
+    parser::{ParseResult, Parser, is_reserved, name_length},
+    word::WordBuilder,
 };
 
 /// A simple command while it is read.
@@ -21,18 +21,18 @@ struct Parts {
 }
 
 /// What began like a simple command.
-enum Read {
+enum SimpleKind {
     Command,
     /// Of a function; its name, if the definition is to be counted on.
     Definition(Option<String>),
 }
 
-impl Reader<'_> {
-    pub(super) fn simple(&mut self) -> Reading<Option<String>> {
+impl Parser<'_> {
+    pub(super) fn simple(&mut self) -> ParseResult<Option<String>> {
         let mut parts = Parts::default();
         match self.parts_of_simple(&mut parts) {
-            Ok(Read::Definition(name)) => Ok(name),
-            Ok(Read::Command) => {
+            Ok(SimpleKind::Definition(name)) => Ok(name),
+            Ok(SimpleKind::Command) => {
                 self.check_simple(&parts);
                 self.emit_simple(parts)?;
                 Ok(None)
@@ -49,7 +49,7 @@ impl Reader<'_> {
         }
     }
 
-    fn parts_of_simple(&mut self, parts: &mut Parts) -> Reading<Read> {
+    fn parts_of_simple(&mut self, parts: &mut Parts) -> ParseResult<SimpleKind> {
         let start = self.at;
         loop {
             self.blanks();
@@ -65,16 +65,16 @@ impl Reader<'_> {
                     let is_alone =
                         parts.words.len() == 1 && parts.assignments.is_empty() && parts.redirections == 0;
                     let Some(name) = parts.first.take().filter(|_| is_alone) else {
-                        return self.stop(OpaqueReason::Syntax);
+                        return self.fail(OpaqueReason::Syntax);
                     };
                     parts.words.clear();
                     self.operator(1)?;
-                    return self.function_body(name).map(Read::Definition);
+                    return self.function_body(name).map(SimpleKind::Definition);
                 }
                 _ => {}
             }
             if parts.is_split && self.dialect == Dialect::Posix {
-                self.note(self.at, OpaqueReason::Dialect);
+                self.mark_opaque(self.at, OpaqueReason::Dialect);
             }
             if self.assignment_into(parts)? {
                 continue;
@@ -87,18 +87,22 @@ impl Reader<'_> {
             parts.words.push(word.finish(self.text));
         }
         if self.at == start {
-            return self.stop(OpaqueReason::Syntax);
+            return self.fail(OpaqueReason::Syntax);
         }
-        Ok(Read::Command)
+        Ok(SimpleKind::Command)
     }
 
     /// An assignment before the command, or an argument of `export` and its kind.
-    fn assignment_into(&mut self, parts: &mut Parts) -> Reading<bool> {
+    fn assignment_into(&mut self, parts: &mut Parts) -> ParseResult<bool> {
         let declares = || matches!(parts.first.as_deref(), Some(name) if takes_assignments(name));
         if !parts.words.is_empty() && !declares() {
             return Ok(false);
         }
-        let standing = if parts.words.is_empty() { Standing::BeforeCommand } else { Standing::Argument };
+        let standing = if parts.words.is_empty() {
+            AssignmentPosition::BeforeCommand
+        } else {
+            AssignmentPosition::Argument
+        };
         match self.assignment(standing)? {
             Some(assignment) => {
                 parts.assignments.push(assignment);
@@ -108,33 +112,33 @@ impl Reader<'_> {
         }
     }
 
-    fn emit_simple(&mut self, parts: Parts) -> Reading<()> {
-        let before = self.course.place.clone();
+    fn emit_simple(&mut self, parts: Parts) -> ParseResult<()> {
+        let before = self.state.place.clone();
         self.emit(parts.assignments, parts.words)?;
-        if parts.is_split && self.dialect == Dialect::Posix && self.course.place != before {
+        if parts.is_split && self.dialect == Dialect::Posix && self.state.place != before {
             // dash runs it in the background, where a `cd` changes nothing here.
-            self.course.place = Place::Unknown;
+            self.state.place = LineCwd::Unknown;
         }
         Ok(())
     }
 
-    fn check_word(&mut self, word: &Draft, parts: &Parts) -> Reading<()> {
+    fn check_word(&mut self, word: &WordBuilder, parts: &Parts) -> ParseResult<()> {
         let is_command = parts.words.is_empty();
         if word.is_continued {
             let may_go_on = matches!(self.peek(), b'<' | b'>' | b'(')
                 || (is_command && word.plain().is_some_and(is_reserved));
             if may_go_on {
-                return self.stop(OpaqueReason::Continuation);
+                return self.fail(OpaqueReason::Continuation);
             }
         }
         if self.dialect == Dialect::Posix && word.plain() == Some("[[") {
             // To busybox `&&` and `||` are words from here to `]]`, wherever in a command it stands.
-            self.note(word.start, OpaqueReason::Dialect);
+            self.mark_opaque(word.start, OpaqueReason::Dialect);
         }
         // Something quoted may stand between the two.
         let is_pair = !word.is_quoted && !word.bare.replace("{}", "").contains(['{', '}']);
         if self.dialect == Dialect::Zsh && word.bare.contains(['{', '}']) && !is_pair {
-            self.note(word.start, OpaqueReason::Dialect);
+            self.mark_opaque(word.start, OpaqueReason::Dialect);
         }
         Ok(())
     }
@@ -143,7 +147,7 @@ impl Reader<'_> {
     fn check_simple(&mut self, parts: &Parts) {
         if self.dialect == Dialect::Zsh && parts.words.is_empty() && parts.redirections > 0 {
             // zsh runs a program of its own choice for this.
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
         let is_prefix = match parts.first.as_deref() {
             Some("coproc") => true,
@@ -155,7 +159,7 @@ impl Reader<'_> {
             word.literal().is_none_or(|text| is_reserved(text) || looks_like_assignment(text.as_bytes()))
         };
         if is_prefix && parts.words.iter().skip(1).take(3).any(changes_meaning) {
-            self.note(self.at, OpaqueReason::Dialect);
+            self.mark_opaque(self.at, OpaqueReason::Dialect);
         }
     }
 }

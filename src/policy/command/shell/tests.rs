@@ -109,24 +109,24 @@ fn a_line_that_no_shell_accepts_is_opaque_as_a_whole() {
     for line in ["if then", "a &&", "(a", "echo \"a", "a(b)", "p\\\nush", "a\rb", "a\0b", "a \u{1b}[1m"] {
         assert!(!parse(line, Dialect::Bash).opaque.is_empty(), "{line:?}");
     }
-    assert!(!parse(&"a;".repeat(MOST_COMMANDS + 1), Dialect::Bash).opaque.is_empty());
-    assert!(!parse(&"a".repeat(LONGEST_LINE + 1), Dialect::Bash).opaque.is_empty());
+    assert!(!parse(&"a;".repeat(MAX_COMMANDS + 1), Dialect::Bash).opaque.is_empty());
+    assert!(!parse(&"a".repeat(MAX_LINE_BYTES + 1), Dialect::Bash).opaque.is_empty());
     assert!(!parse(&"$(".repeat(5000), Dialect::Bash).opaque.is_empty());
 }
 
 #[test]
-fn the_working_folder_is_followed_where_it_can_be_seen() {
+fn the_working_directory_is_followed_where_it_can_be_seen() {
     let place = |line: &str| parse(line, Dialect::Bash).commands.last().map(|c| c.place.clone());
-    assert_eq!(place("x"), Some(Place::Start));
-    assert_eq!(place("cd /a && x"), Some(Place::After("/a".into())));
-    assert_eq!(place("cd '/a b'; cd c; x"), Some(Place::After("/a b/c".into())));
-    assert_eq!(place("cd -- a; x"), Some(Place::After("a".into())));
-    assert_eq!(place("(cd /a); x"), Some(Place::Start));
-    assert_eq!(place("cd /a | y; x"), Some(Place::Start));
+    assert_eq!(place("x"), Some(LineCwd::Start));
+    assert_eq!(place("cd /a && x"), Some(LineCwd::After("/a".into())));
+    assert_eq!(place("cd '/a b'; cd c; x"), Some(LineCwd::After("/a b/c".into())));
+    assert_eq!(place("cd -- a; x"), Some(LineCwd::After("a".into())));
+    assert_eq!(place("(cd /a); x"), Some(LineCwd::Start));
+    assert_eq!(place("cd /a | y; x"), Some(LineCwd::Start));
     for line in
         ["cd $X; x", "cd; x", "cd -; x", "pushd /a; x", "cd /a || cd /b; x", "if a; then cd /b; fi; x"]
     {
-        assert_eq!(place(line), Some(Place::Unknown), "{line:?}");
+        assert_eq!(place(line), Some(LineCwd::Unknown), "{line:?}");
     }
 }
 
@@ -190,6 +190,6 @@ fn a_loop_comes_back_to_what_stands_before_its_end() {
     let line = parse("a; while b; do c; cd x; done; d", Dialect::Posix);
     assert_eq!(line.loops.first(), Some(&(1..4)));
     let places: Vec<_> = line.commands.iter().map(|command| command.place.clone()).collect();
-    let unknown = || Place::Unknown;
-    assert_eq!(places, [Place::Start, unknown(), unknown(), unknown(), unknown()]);
+    let unknown = || LineCwd::Unknown;
+    assert_eq!(places, [LineCwd::Start, unknown(), unknown(), unknown(), unknown()]);
 }

@@ -7,11 +7,11 @@
 use super::{
     OpaqueReason, Word,
     arithmetic::names_in,
+    parser::Parser,
     printed::{self, Printed},
-    reader::Reader,
 };
 
-impl Reader<'_> {
+impl Parser<'_> {
     /// Takes in what a simple command does to variables, and notes what it takes for arithmetic.
     pub(super) fn follow_values(&mut self, assignments: &[(String, Word)], words: &[Word]) {
         let is_prefix = |word: &&Word| matches!(word.literal(), Some("command" | "builtin"));
@@ -46,7 +46,7 @@ impl Reader<'_> {
         let evaluated = texts().filter(|text| is_integer || evaluates(text)).flat_map(names_in);
         self.line.evaluated.extend(evaluated.map(|(_, name)| name.to_owned()));
         if hides {
-            self.note(self.at.min(self.text.len()), OpaqueReason::Assignment);
+            self.mark_opaque(self.at.min(self.text.len()), OpaqueReason::Assignment);
         }
         // Text that is known may name others: `y=x`.
         for (name, value) in assignments {

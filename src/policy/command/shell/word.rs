@@ -69,14 +69,14 @@ pub enum OpaqueReason {
     /// The environment decides what the command word means.
     #[error("an assignment that changes which program runs")]
     Assignment,
-    /// The working folder can't be seen, and the program is named relative to it.
-    #[error("a program relative to a folder that is not known")]
-    Place,
+    /// The working directory can't be seen, and the program is named relative to it.
+    #[error("a program relative to a directory that is not known")]
+    UnknownCwd,
 }
 
 /// A word while it is read.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct WordBuilder {
     /// What is known of its text.
     pub(super) value: String,
     /// Only what stands outside quotes, where patterns have their meaning.
@@ -92,7 +92,7 @@ pub(super) struct Draft {
     pub(super) end: usize,
 }
 
-impl Draft {
+impl WordBuilder {
     pub(super) fn hide(&mut self, reason: OpaqueReason) {
         self.reason.get_or_insert(reason);
     }

@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use super::{
     super::{
         examples,
-        program::Nominal,
-        rule::{Mode, RuleError, RuleSource, base_name},
+        program::NominalResolver,
+        rule::{RuleError, RuleMode, RuleSource, base_name},
     },
     *,
 };
 
 #[derive(serde::Deserialize)]
-struct File {
+struct CaseFile {
     rule: Vec<RuleSource>,
 }
 
@@ -68,11 +68,12 @@ argv = ["head", "**"]
 "#;
 
 fn rules() -> Vec<Rule> {
-    let file: File = toml::from_str(RULES).unwrap_or_else(|e| panic!("{e}"));
+    let file: CaseFile = toml::from_str(RULES).unwrap_or_else(|e| panic!("{e}"));
     file.rule
         .iter()
         .map(|source| {
-            let rule = Rule::compile(source, Mode::Enforce).unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            let rule =
+                Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{}: {e}", source.id));
             examples::check(source, &rule).unwrap_or_else(|e| panic!("{}: {e}", source.id));
             rule
         })
@@ -80,40 +81,42 @@ fn rules() -> Vec<Rule> {
 }
 
 /// `git` and its friends in /usr/bin; a copy, a link and a stranger in the workspace.
-struct Host;
+struct LinkedHost;
 
-impl Programs for Host {
-    fn trusted(&self, name: &str) -> Found {
+impl ProgramResolver for LinkedHost {
+    fn find_in_path(&self, name: &str) -> Resolved {
         match name {
             "git" | "ls" | "cat" | "grep" | "head" | "rm" | "python3" | "env" | "sudo" | "xargs" | "find"
-            | "sh" | "bash" | "timeout" | "nice" | "busybox" | "nohup" => Nominal.trusted(name),
-            _ => Found::Missing,
+            | "sh" | "bash" | "timeout" | "nice" | "busybox" | "nohup" => NominalResolver.find_in_path(name),
+            _ => Resolved::Missing,
         }
     }
 
-    fn at(&self, path: &str, cwd: &str) -> Found {
-        match Nominal.at(path, cwd) {
-            Found::File(file) if file.path == "/work/link-to-rm" => self.trusted("rm"),
-            Found::File(file) if file.path == "/work/link-to-ls" => self.trusted("ls"),
-            Found::File(file) if file.path.starts_with("/usr/bin/") => self.trusted(base_name(&file.path)),
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        match NominalResolver.resolve_path(path, cwd) {
+            Resolved::File(file) if file.path == "/work/link-to-rm" => self.find_in_path("rm"),
+            Resolved::File(file) if file.path == "/work/link-to-ls" => self.find_in_path("ls"),
+            Resolved::File(file) if file.path.starts_with("/usr/bin/") => {
+                self.find_in_path(base_name(&file.path))
+            }
             found => found,
         }
     }
 }
 
-fn verdict(form: Form<'_>, rules: &[Rule]) -> Verdict {
-    let circumstances = Circumstances { cwd: "/work".into(), ..Circumstances::default() };
-    judge(
+fn verdict(form: CommandInput<'_>, rules: &[Rule]) -> RuleVerdict {
+    let context = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
+    evaluate_rules(
         form,
-        Bench {
+        EvalContext {
             rules,
-            programs: &Host,
-            circumstances: &circumstances,
+            resolver: &LinkedHost,
+            request: &context,
             lookup: Lookup::Trusted,
-            setting: &|name, _| match name {
-                name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => Setting::Denied,
-                "GUARDED" => Setting::Guarded,
-                _ => Setting::Free,
+            assignment_verdict: &|name, _| match name {
+                name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => AssignmentVerdict::Denied,
+                "GUARDED" => AssignmentVerdict::Guarded,
+                _ => AssignmentVerdict::Allowed,
             },
         },
     )
@@ -263,7 +266,7 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("# only a comment", Deny),
     ];
     for (line, expected) in cases {
-        let verdict = verdict(Form::Line(line, Dialect::Posix), &rules);
+        let verdict = verdict(CommandInput::ShellLine(line, Dialect::Posix), &rules);
         assert_eq!(verdict.decision, *expected, "{line:?}: {verdict:#?}");
     }
 }
@@ -273,7 +276,7 @@ fn an_argument_vector_is_no_line() {
     let rules = rules();
     let argv = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
-        verdict(Form::Argv(&words), &rules).decision
+        verdict(CommandInput::Argv(&words), &rules).decision
     };
     assert_eq!(argv(&["ls", "; rm x"]), Decision::Allow);
     assert_eq!(argv(&["ls; rm x"]), Decision::Deny);
@@ -287,16 +290,16 @@ fn an_argument_vector_is_no_line() {
 
 #[test]
 fn a_rule_that_observes_decides_nothing() {
-    let verdict = verdict(Form::Line("head x", Dialect::Posix), &rules());
+    let verdict = verdict(CommandInput::ShellLine("head x", Dialect::Posix), &rules());
     assert_eq!(verdict.decision, Decision::Allow);
     assert_eq!(verdict.observed, [("watch-head".to_owned(), Decision::Deny)]);
 }
 
 #[test]
 fn the_cause_names_the_rule_and_the_command() {
-    let verdict = verdict(Form::Line("ls && env git push", Dialect::Posix), &rules());
+    let verdict = verdict(CommandInput::ShellLine("ls && env git push", Dialect::Posix), &rules());
     let cause = verdict.cause().unwrap_or_else(|| panic!("no cause"));
-    assert_eq!(cause.ground, Ground::Rule("git-publish".into()));
+    assert_eq!(cause.reason, DecisionReason::Rule("git-publish".into()));
     assert_eq!(cause.within, ["env"]);
 }
 
@@ -319,14 +322,15 @@ decision = "allow"
 argv = ["grep", "**"]
 effects = { profile = "two" }
 "#;
-    let file: File = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
-    let rules: Vec<Rule> = file.rule.iter().filter_map(|s| Rule::compile(s, Mode::Enforce).ok()).collect();
-    let both = verdict(Form::Line("ls | cat", Dialect::Posix), &rules);
+    let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
+    let rules: Vec<Rule> =
+        file.rule.iter().filter_map(|s| Rule::compile(s, RuleMode::Enforce).ok()).collect();
+    let both = verdict(CommandInput::ShellLine("ls | cat", Dialect::Posix), &rules);
     assert_eq!(both.decision, Decision::Allow);
     assert_eq!(both.effects.profile.as_deref(), Some("one"));
     assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
     assert_eq!(both.effects.environment, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
-    let conflict = verdict(Form::Line("ls | grep x", Dialect::Posix), &rules);
+    let conflict = verdict(CommandInput::ShellLine("ls | grep x", Dialect::Posix), &rules);
     assert_eq!(conflict.decision, Decision::Deny);
 }
 
@@ -334,10 +338,10 @@ effects = { profile = "two" }
 fn a_rule_that_misses_its_own_examples_does_not_compile() {
     let source = |text: &str| -> RuleSource { toml::from_str(text).unwrap_or_else(|e| panic!("{e}")) };
     let missed = source("id='a'\ndecision='deny'\nargv=['ls']\nmatches=['ls x']");
-    let rule = Rule::compile(&missed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    let rule = Rule::compile(&missed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(examples::check(&missed, &rule), Err(RuleError::ExampleMissed("ls x".into())));
     let caught = source("id='a'\ndecision='deny'\nargv=['ls', '**']\nrejects=['ls x']");
-    let rule = Rule::compile(&caught, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    let rule = Rule::compile(&caught, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(examples::check(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
 }
 
@@ -390,21 +394,21 @@ fn line() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_line_panics(line: String) {
-        let _ = verdict(Form::Line(&line, Dialect::Posix), &rules());
+        let _ = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules());
     }
 
     #[test]
     fn adding_a_deny_never_allows_more(line in line(), at in 0usize..7) {
         let rules = rules();
-        let before = verdict(Form::Line(&line, Dialect::Posix), &rules).decision;
+        let before = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules).decision;
         let mut more = rules.clone();
         let mut deny = rules[at].clone();
         deny.id = "added".into();
         deny.decision = Decision::Deny;
-        deny.mode = Mode::Enforce;
+        deny.mode = RuleMode::Enforce;
         deny.effects = Effects::default();
         more.push(deny);
-        let after = verdict(Form::Line(&line, Dialect::Posix), &more).decision;
+        let after = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &more).decision;
         prop_assert!(after >= before, "{before:?} became {after:?}");
     }
 
@@ -412,7 +416,7 @@ proptest! {
     fn the_order_of_rules_means_nothing(line in line(), order in Just((0..7).collect::<Vec<_>>()).prop_shuffle()) {
         let rules = rules();
         let shuffled: Vec<Rule> = order.iter().map(|at| rules[*at].clone()).collect();
-        let (a, b) = (verdict(Form::Line(&line, Dialect::Posix), &rules), verdict(Form::Line(&line, Dialect::Posix), &shuffled));
+        let (a, b) = (verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules), verdict(CommandInput::ShellLine(&line, Dialect::Posix), &shuffled));
         prop_assert_eq!(a, b);
     }
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{
-        options::{Options, PLAIN, skip},
+        options::{OptionSpec, PLAIN, skip},
         shell::{OpaqueReason, Word},
     },
-    Inner, argv, opaque,
+    WrappedCommand, argv, opaque,
 };
 
-pub(super) fn xargs(args: &[Word]) -> Vec<Inner> {
-    let options = Options {
+pub(super) fn xargs(args: &[Word]) -> Vec<WrappedCommand> {
+    let options = OptionSpec {
         short: "0oprtx",
         short_with_value: "aEdILnPs",
         short_attached: "eil",
@@ -38,7 +38,7 @@ pub(super) fn xargs(args: &[Word]) -> Vec<Inner> {
         Ok([]) => Vec::new(),
         Ok(rest) => {
             let marks = replaced_by_xargs(&args[..args.len() - rest.len()]);
-            if marks.len() > MOST_MARKS {
+            if marks.len() > MAX_MARKS {
                 return opaque(OpaqueReason::TooMany);
             }
             let mut words: Vec<Word> = rest.iter().map(|word| unknown_where(word, &marks)).collect();
@@ -50,7 +50,7 @@ pub(super) fn xargs(args: &[Word]) -> Vec<Inner> {
 }
 
 /// More texts to be replaced than this are not looked for.
-const MOST_MARKS: usize = 8;
+const MAX_MARKS: usize = 8;
 
 /// The texts that xargs may replace by its input, in every word of its command. What stands like an option may be
 /// another's value: each text that would be one is taken.
@@ -84,37 +84,37 @@ fn unknown_where<T: AsRef<str>>(word: &Word, marks: impl IntoIterator<Item = T>)
 const FIND_RUNS: [&str; 4] = ["-exec", "-execdir", "-ok", "-okdir"];
 
 /// More commands of one find than this are not looked at.
-const MOST_RUNS: usize = 16;
+const MAX_RUNS: usize = 16;
 
-pub(super) fn find(args: &[Word]) -> Vec<Inner> {
-    let mut found = Vec::new();
+pub(super) fn find(args: &[Word]) -> Vec<WrappedCommand> {
+    let mut wrapped = Vec::new();
     let mut rest = args;
     while let Some((word, inner)) = rest.split_first() {
         rest = inner;
         match word {
             Word::Literal(text) if FIND_RUNS.contains(&text.as_str()) => {
-                if found.len() >= MOST_RUNS {
-                    found.extend(opaque(OpaqueReason::TooMany));
-                    return found;
+                if wrapped.len() >= MAX_RUNS {
+                    wrapped.extend(opaque(OpaqueReason::TooMany));
+                    return wrapped;
                 }
                 let is = |at: usize, text: &str| inner.get(at).and_then(Word::literal) == Some(text);
                 // A plus ends it behind the braces only; to busybox, everywhere.
                 let ends = |at: &usize| is(*at, ";") || (is(*at, "+") && *at > 0 && is(*at - 1, "{}"));
                 let end = (0..inner.len()).find(ends).unwrap_or(inner.len());
                 let words: Vec<Word> = inner[..end].iter().map(|word| unknown_where(word, ["{}"])).collect();
-                found.extend(argv(&words));
+                wrapped.extend(argv(&words));
                 let first_plus = (0..end).find(|at| is(*at, "+")).unwrap_or(end);
                 rest = &inner[first_plus..];
             }
             // It may become one of these options, and what stands behind it a command.
             Word::Opaque { text, reason } if FIND_RUNS.iter().any(|name| may_become(text, *reason, name)) => {
-                found.extend(opaque(*reason));
-                return found;
+                wrapped.extend(opaque(*reason));
+                return wrapped;
             }
             Word::Literal(_) | Word::Opaque { .. } => {}
         }
     }
-    found
+    wrapped
 }
 
 /// Whether a word, as written, may turn out to be this one, or several of which it is one.

@@ -40,13 +40,13 @@ fn profiles() -> PolicySet {
     PolicySet::parse("p", PROFILES).unwrap()
 }
 
-fn order(request: &Request) -> Order {
-    judge(&profiles(), request).unwrap().redeem()
+fn spec(request: &Request) -> ExecSpec {
+    decide(&profiles(), request).unwrap().into_spec()
 }
 
 #[test]
 fn a_rule_lowers_limits_and_never_raises_one() {
-    let limits = |name: &str| order(&command(name, &[])).profile().limits.terminal;
+    let limits = |name: &str| spec(&command(name, &[])).profile().limits.terminal;
     assert_eq!((limits("few").pids, limits("few").memory_bytes), (Some(9), Some(90_000_000)));
     assert_eq!(limits("many").pids, Some(20));
     assert_eq!(limits("other").pids, Some(20));
@@ -55,10 +55,10 @@ fn a_rule_lowers_limits_and_never_raises_one() {
 #[test]
 fn a_command_gets_the_secrets_of_its_profile_and_of_its_rule_and_no_other() {
     let grant =
-        |name: &str, file: &str| Grant { name: name.to_owned(), file: std::path::PathBuf::from(file) };
+        |name: &str, file: &str| SecretGrant { name: name.to_owned(), file: std::path::PathBuf::from(file) };
     let other = grant("OTHER", "/secrets/other");
-    assert_eq!(order(&command("any", &[])).secrets(), std::slice::from_ref(&other));
-    assert_eq!(order(&command("few", &[])).secrets(), [other, grant("TOKEN", "/secrets/token")]);
+    assert_eq!(spec(&command("any", &[])).secrets(), std::slice::from_ref(&other));
+    assert_eq!(spec(&command("few", &[])).secrets(), [other, grant("TOKEN", "/secrets/token")]);
 }
 
 #[test]
@@ -67,29 +67,29 @@ fn no_caller_gives_a_secrets_variable_a_value_of_its_own() {
         Request { env: with_env("TOKEN"), ..request() },
         Request { session_env: with_env("TOKEN").into(), ..request() },
     ] {
-        assert_eq!(judge(&profiles(), &request).unwrap_err(), Denial::Secret("TOKEN".into()));
+        assert_eq!(decide(&profiles(), &request).unwrap_err(), Denial::SecretVariable("TOKEN".into()));
     }
-    let line = |text: &str| Request { program: Program::ShellLine(text.into()), ..request() };
-    assert!(judge(&profiles(), &line("TOKEN=x ls")).is_err());
-    assert!(judge(&profiles(), &line("PLAIN=x ls")).is_ok());
+    let line = |text: &str| Request { command: CommandSpec::ShellLine(text.into()), ..request() };
+    assert!(decide(&profiles(), &line("TOKEN=x ls")).is_err());
+    assert!(decide(&profiles(), &line("PLAIN=x ls")).is_ok());
 }
 
 #[test]
 fn a_denied_variable_passes_only_with_the_very_value_that_it_has_anyway() {
     let with = |value: &str| Request {
-        env: vec![Entry::new("LD_DEBUG".into(), value.into()).unwrap()],
+        env: vec![EnvEntry::new("LD_DEBUG".into(), value.into()).unwrap()],
         ..request()
     };
-    assert!(judge(&profiles(), &with("all")).is_ok());
-    assert!(matches!(judge(&profiles(), &with("libs")), Err(Denial::EnvironmentDenied { .. })));
+    assert!(decide(&profiles(), &with("all")).is_ok());
+    assert!(matches!(decide(&profiles(), &with("libs")), Err(Denial::EnvironmentDenied { .. })));
 }
 
 #[test]
 fn without_a_ceiling_the_profiles_own_limit_is_the_most() {
     let long = Request { time_limit: Some(Duration::from_secs(3600)), ..request() };
-    assert_eq!(order(&long).time_limit(), Some(Duration::from_secs(10)));
+    assert_eq!(spec(&long).time_limit(), Some(Duration::from_secs(10)));
     let idle = Request { idle_limit: Some(Duration::from_secs(3)), ..request() };
-    assert_eq!(order(&idle).idle_limit(), Some(Duration::from_secs(3)));
+    assert_eq!(spec(&idle).idle_limit(), Some(Duration::from_secs(3)));
 }
 
 #[test]
@@ -104,22 +104,22 @@ fn a_rule_moves_a_command_to_one_other_profile_and_not_on_to_a_third() {
     .unwrap();
     let denial =
         super::super::judge(&policy, &command("tool", &[]), &OnPaths { version: 1 }, None).unwrap_err();
-    assert!(matches!(denial, Denial::Profiles(..)), "{denial:?}");
+    assert!(matches!(denial, Denial::ProfileChain(..)), "{denial:?}");
 }
 
 #[test]
 fn a_session_is_judged_by_its_profile_its_variables_and_its_directory() {
     let roots = [AbsPath::parse("/work").unwrap()];
     let inside = AbsPath::parse("/work/deep").unwrap();
-    let judge = |profile: Option<&str>, cwd: &AbsPath, env: &[Entry]| {
-        judge_session(&profiles(), profile, &roots, cwd, env).map(|name| name.to_string())
+    let judge = |profile: Option<&str>, cwd: &AbsPath, env: &[EnvEntry]| {
+        check_session(&profiles(), profile, &roots, cwd, env).map(|name| name.to_string())
     };
     assert_eq!(judge(None, &inside, &with_env("FREE")), Ok("plain".into()));
     assert_eq!(judge(Some("second"), &inside, &[]), Ok("second".into()));
-    assert_eq!(judge(Some("fourth"), &inside, &[]), Err(Denial::Profile("fourth".into())));
+    assert_eq!(judge(Some("fourth"), &inside, &[]), Err(Denial::UnknownProfile("fourth".into())));
     let outside = AbsPath::parse("/workshop").unwrap();
-    assert_eq!(judge(None, &outside, &[]), Err(Denial::Cwd(outside.clone())));
-    assert_eq!(judge(None, &inside, &with_env("TOKEN")), Err(Denial::Secret("TOKEN".into())));
+    assert_eq!(judge(None, &outside, &[]), Err(Denial::CwdOutsideRoots(outside.clone())));
+    assert_eq!(judge(None, &inside, &with_env("TOKEN")), Err(Denial::SecretVariable("TOKEN".into())));
     assert!(matches!(judge(None, &inside, &with_env("LD_X")), Err(Denial::EnvironmentDenied { .. })));
 }
 
@@ -132,15 +132,15 @@ fn a_program_named_by_its_path_is_looked_for_there_and_a_bare_name_on_the_profil
     .unwrap();
     for (named, found) in [("tool", "/first/tool"), ("/other/tool", "/other/tool")] {
         let judged = super::super::judge(&policy, &command(named, &[]), &OnPaths { version: 1 }, None);
-        assert_eq!(judged.unwrap().order().judged_file().map(|file| file.path.as_str()), Some(found));
+        assert_eq!(judged.unwrap().spec().resolved_file().map(|file| file.path.as_str()), Some(found));
     }
 }
 
 #[test]
-fn a_question_gives_the_reason_of_the_rule_that_asks_and_the_minutes_keep_what_was_judged() {
+fn a_question_gives_the_reason_of_the_rule_that_asks_and_the_trace_keeps_what_was_evaluated() {
     let push = command("git", &["push"]);
-    let mut minutes = Minutes::default();
-    let asked = judge_with_minutes(&profiles(), &push, &Nominal, None, &mut minutes);
+    let mut minutes = EvaluationTrace::default();
+    let asked = judge_with_minutes(&profiles(), &push, &NominalResolver, None, &mut minutes);
     let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
     assert_eq!(question.reason.as_deref(), Some("publishing needs a person"));
     assert_eq!(
@@ -149,19 +149,19 @@ fn a_question_gives_the_reason_of_the_rule_that_asks_and_the_minutes_keep_what_w
     );
     // Of a request that has no normal form nothing is left of the one before.
     let nowhere = Request { profile: Some("fourth".into()), ..request() };
-    assert!(judge_with_minutes(&profiles(), &nowhere, &Nominal, None, &mut minutes).is_err());
+    assert!(judge_with_minutes(&profiles(), &nowhere, &NominalResolver, None, &mut minutes).is_err());
     assert!(minutes.digest.is_none() && minutes.commands.is_empty());
 }
 
 #[test]
 fn an_answer_to_one_principal_is_none_to_another_even_of_the_same_digest() {
-    let Err(Denial::NeedsApproval(question)) = judge(&profiles(), &command("git", &["push"])) else {
+    let Err(Denial::NeedsApproval(question)) = decide(&profiles(), &command("git", &["push"])) else {
         panic!("it asks")
     };
-    let approval = Approval::grant(&question, "uid:1000".into(), "uid:0".into());
+    let approval = ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
     let (digest, generation) = (question.digest, question.generation);
-    assert!(approval.answers(digest, generation, "uid:1000"));
-    assert!(!approval.answers(digest, generation, "uid:1001"));
-    assert!(!approval.answers(digest, generation + 1, "uid:1000"));
-    assert!(!approval.answers(Digest([0; 32]), generation, "uid:1000"));
+    assert!(approval.covers(digest, generation, "uid:1000"));
+    assert!(!approval.covers(digest, generation, "uid:1001"));
+    assert!(!approval.covers(digest, generation + 1, "uid:1000"));
+    assert!(!approval.covers(Digest([0; 32]), generation, "uid:1000"));
 }

@@ -6,8 +6,8 @@ use super::*;
 fn a_rule_for_a_wrapper_allows_no_option_that_hides_its_command() {
     let rule = "id='a'\ndecision='allow'\nargv=[['env','bash','sudo','nice','strace'],'**']";
     let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-    let rules = [Rule::compile(&allowed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
-    let decide = |line: &str| verdict(Form::Line(line, Dialect::Bash), &rules).decision;
+    let rules = [Rule::compile(&allowed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let decide = |line: &str| verdict(CommandInput::ShellLine(line, Dialect::Bash), &rules).decision;
     for line in [
         "env -S 'git push'",
         "env -C /x env",
@@ -30,15 +30,15 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
     let rules = rules();
     let with = |value: &str, line: &str| {
         let env = BTreeMap::from([("n".to_owned(), value.to_owned())]);
-        let circumstances = Circumstances { cwd: "/work".into(), env, ..Circumstances::default() };
-        let bench = Bench {
+        let request = RequestContext { cwd: "/work".into(), env, ..RequestContext::default() };
+        let context = EvalContext {
             rules: &rules,
-            programs: &Host,
-            circumstances: &circumstances,
+            resolver: &LinkedHost,
+            request: &request,
             lookup: Lookup::Trusted,
-            setting: &|_, _| Setting::Free,
+            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
-        judge(Form::Line(line, Dialect::Bash), bench).decision
+        evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
     };
     assert_eq!(with("a[$(rm x)]", "ls; ((n))"), Decision::Ask);
     assert_eq!(with("PATH=63", "[[ n -eq 1 ]]; ls"), Decision::Ask);
@@ -50,13 +50,13 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
 fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_allowed() {
     let parse = |rule: &str| -> Rule {
         let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-        Rule::compile(&source, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
     };
     let rules = [
         parse("id='all'\ndecision='allow'\nargv=['**']"),
         parse("id='no'\ndecision='deny'\nargv=['rm','**']"),
     ];
-    let decide = |line: &str, dialect| verdict(Form::Line(line, dialect), &rules).decision;
+    let decide = |line: &str, dialect| verdict(CommandInput::ShellLine(line, dialect), &rules).decision;
     for line in ["noglob rm x", "nocorrect rm x", " - rm x", "repeat 3 rm x", "jobs -x rm x"] {
         assert_eq!(decide(line, Dialect::Zsh), Decision::Deny, "{line}");
     }
@@ -76,16 +76,16 @@ fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_al
 /// A host on which the trusted path has a program of its own, and the system another one of that name.
 struct TwoTools;
 
-impl Programs for TwoTools {
-    fn trusted(&self, name: &str) -> Found {
+impl ProgramResolver for TwoTools {
+    fn find_in_path(&self, name: &str) -> Resolved {
         match name {
-            "tool" => Nominal.at("/opt/safe/tool", "/"),
-            name => Nominal.trusted(name),
+            "tool" => NominalResolver.resolve_path("/opt/safe/tool", "/"),
+            name => NominalResolver.find_in_path(name),
         }
     }
 
-    fn at(&self, path: &str, cwd: &str) -> Found {
-        Nominal.at(path, cwd)
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        NominalResolver.resolve_path(path, cwd)
     }
 }
 
@@ -93,22 +93,22 @@ impl Programs for TwoTools {
 fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
     let rule = "id='a'\ndecision='allow'\nargv=[['tool','ls'],'**']";
     let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-    let rules = [Rule::compile(&allowed, Mode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let rules = [Rule::compile(&allowed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
     let decide = |line: &str, lookup, env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let circumstances = Circumstances { cwd: "/work".into(), env, ..Circumstances::default() };
+        let request = RequestContext { cwd: "/work".into(), env, ..RequestContext::default() };
         let setting = |name: &str, _: Option<&str>| match name {
-            "GUARDED" => Setting::Guarded,
-            _ => Setting::Free,
+            "GUARDED" => AssignmentVerdict::Guarded,
+            _ => AssignmentVerdict::Allowed,
         };
-        let bench = Bench {
+        let context = EvalContext {
             rules: &rules,
-            programs: &TwoTools,
-            circumstances: &circumstances,
+            resolver: &TwoTools,
+            request: &request,
             lookup,
-            setting: &setting,
+            assignment_verdict: &setting,
         };
-        judge(Form::Line(line, Dialect::Bash), bench).decision
+        evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
     };
     let usual: &[(&str, &str)] = &[("PATH", "/opt/safe:/usr/bin"), ("HOME", "/home/agent")];
     for line in

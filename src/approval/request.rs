@@ -1,0 +1,121 @@
+//! One approval: what is asked, by whom, and what has become of it.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use super::ApprovalId;
+use crate::{
+    counters::{Word as _, words},
+    policy::{ApprovalQuestion, CommandSpec},
+    session::{Principal, SessionId},
+};
+
+/// What is asked, on whose behalf.
+#[derive(Debug, Clone)]
+pub struct RequestedAction {
+    /// Who wants to run it.
+    pub principal: Principal,
+    /// In which session.
+    pub session: SessionId,
+    /// The rule's question, and the exact request that the answer is for.
+    pub question: ApprovalQuestion,
+    /// What is to run, as the caller gave it.
+    pub program: CommandSpec,
+    /// Where.
+    pub cwd: String,
+    /// Under which profile, as the caller or the session named it.
+    pub profile: String,
+    /// Names of the variables that the request sets.
+    pub env_names: Vec<String>,
+    /// The request's own id.
+    pub request_id: Option<String>,
+}
+
+/// A question that was put.
+#[derive(Debug)]
+pub struct ApprovalRequest {
+    /// Its id.
+    pub id: ApprovalId,
+    /// What is asked.
+    pub action: RequestedAction,
+    /// Whether a call waits.
+    pub mode: RequestMode,
+    /// When.
+    pub at: SystemTime,
+}
+
+impl ApprovalRequest {
+    /// Asks now, by a new id.
+    pub fn new(action: RequestedAction, mode: RequestMode) -> Self {
+        Self { id: ApprovalId::generate(), action, mode, at: SystemTime::now() }
+    }
+}
+
+/// Whether a call waits for the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestMode {
+    /// One does, and takes it.
+    Waiting,
+    /// None: the same request, sent again, takes it.
+    Deferred,
+}
+
+words! {
+    /// What has become of a question.
+    pub enum ApprovalStatus {
+        /// Nobody has answered.
+        Pending = "pending",
+        /// Yes, and not used yet.
+        Approved = "approved",
+        /// Yes, and used.
+        Used = "used",
+        /// No.
+        Denied = "denied",
+        /// Nobody answered in time, or the yes was not used in time.
+        Expired = "expired",
+        /// The one who asked has gone.
+        Withdrawn = "withdrawn",
+        /// Another policy is in force.
+        Superseded = "superseded",
+    }
+}
+
+impl fmt::Display for ApprovalStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A person's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Yes or no.
+    pub decision: super::ApproverDecision,
+    /// Who, as proven.
+    pub approver: Principal,
+    /// For whom, as the approver says; may be empty.
+    pub on_behalf_of: String,
+    /// In the approver's words; may be empty.
+    pub comment: String,
+    /// When.
+    pub at: SystemTime,
+}
+
+/// An approval at one moment.
+#[derive(Debug, Clone)]
+pub struct Approval {
+    /// What is asked.
+    pub request: Arc<ApprovalRequest>,
+    /// What has become of it.
+    pub state: ApprovalStatus,
+    /// When it expires, or would have.
+    pub expires_at: SystemTime,
+    /// The answer, once there is one.
+    pub answer: Option<Arc<Answer>>,
+}
+
+impl Approval {
+    /// Its id.
+    pub fn id(&self) -> ApprovalId {
+        self.request.id
+    }
+}

@@ -1,0 +1,122 @@
+//! `provost run` asks its own user what a rule asks about.
+//!
+//! Only on a terminal: the question goes to stderr, the answer is a line of stdin, and whatever is not a yes is a no.
+//! Whether this user's answer counts is for the gateway to say.
+
+use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
+
+use tokio::io::AsyncBufReadExt;
+
+use super::{
+    arguments::{OnAskChoice, RunArguments},
+    connection::Approvals,
+    error::CliError,
+    stdio,
+};
+use crate::{
+    printable,
+    proto::v1::{self, ApprovalDecision, ApprovalState},
+};
+
+/// What `provost run` does when a rule asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ApprovalMode {
+    /// Asks its own user.
+    Prompt,
+    /// Waits for somebody's answer.
+    Wait,
+    /// Ends at once.
+    Refuse,
+}
+
+impl ApprovalMode {
+    /// As the options say; without one, the user where there is a terminal for the question and the answer.
+    pub(super) fn from_arguments(arguments: &RunArguments) -> Self {
+        match arguments.on_ask {
+            Some(OnAskChoice::Wait) => Self::Wait,
+            Some(OnAskChoice::Refuse) => Self::Refuse,
+            // Stdin is the command's where it is passed on.
+            None if arguments.stdin => Self::Refuse,
+            None if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => Self::Prompt,
+            None => Self::Refuse,
+        }
+    }
+
+    /// The same for the gateway.
+    pub(super) fn on_ask(self) -> v1::OnAsk {
+        match self {
+            Self::Prompt | Self::Wait => v1::OnAsk::Wait,
+            Self::Refuse => v1::OnAsk::Refuse,
+        }
+    }
+}
+
+/// Asks about whatever waits in the session, one after another. Never ends: the run does.
+pub(super) async fn prompt(mut approvals: Approvals, session_id: String) -> Infallible {
+    if let Err(failure) = answer_all(&mut approvals, session_id).await {
+        failure.print();
+    }
+    std::future::pending().await
+}
+
+async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(), CliError> {
+    let mut changes = approvals.watch(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
+    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
+    let mut asked = BTreeSet::new();
+    while let Some(approval) = changes.message().await? {
+        if approval.state() != ApprovalState::Pending || !asked.insert(approval.id.clone()) {
+            continue;
+        }
+        stdio::prompt(&question(&approval));
+        let line =
+            lines.next_line().await.map_err(|error| CliError::caused_by("cannot read the answer", error))?;
+        let request = v1::ResolveApprovalRequest {
+            approval_id: approval.id.clone(),
+            decision: decision(line.as_deref()).into(),
+            comment: String::new(),
+            on_behalf_of: String::new(),
+        };
+        if let Err(status) = approvals.resolve(request).await {
+            // Somebody else may answer, or has: the run ends as it ends.
+            CliError::from(status)
+                .with_advice(format!("an approver can answer it: provost approvals approve {}", approval.id))
+                .print();
+        }
+    }
+    Ok(())
+}
+
+fn question(approval: &v1::Approval) -> String {
+    let reason = match approval.reason.as_str() {
+        "" => String::new(),
+        reason => format!(": {}", printable::line(reason)),
+    };
+    format!(
+        "provost: rule {} asks{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
+        printable::line(&approval.rule),
+        printable::line(&approval.asks_about)
+    )
+}
+
+/// Nothing, and the end of input, are a no.
+fn decision(line: Option<&str>) -> ApprovalDecision {
+    match line.map(str::trim) {
+        Some("y" | "Y" | "yes" | "Yes" | "YES") => ApprovalDecision::Approve,
+        _ => ApprovalDecision::Deny,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_yes_is_a_yes() {
+        for yes in ["y", "Y", "yes", " y \r"] {
+            assert_eq!(decision(Some(yes)), ApprovalDecision::Approve, "{yes:?}");
+        }
+        for no in [None, Some(""), Some("n"), Some("yn"), Some("yes please"), Some("\u{1b}[Ay")] {
+            assert_eq!(decision(no), ApprovalDecision::Deny, "{no:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! This process's own stdout, stderr and stdin.
+//!
+//! Writes are lossless: what cannot be written ends the command, it is never dropped. A reader that has gone
+//! away (EPIPE) is not an error but an end, and is told apart by its kind.
+
+use std::io::{self, Write};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::printable;
+
+/// The most that is read from stdin at once.
+const STDIN_CHUNK_BYTES: usize = 64 * 1024;
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum WriteOutcome {
+    /// All of it.
+    Complete,
+    /// The reader has gone away.
+    ReaderGone,
+}
+
+/// Writes all of `bytes` and flushes: output is shown as it comes.
+pub(super) async fn write_all<W: AsyncWrite + Unpin>(to: &mut W, bytes: &[u8]) -> io::Result<WriteOutcome> {
+    let result = match to.write_all(bytes).await {
+        Ok(()) => to.flush().await,
+        Err(error) => Err(error),
+    };
+    write_outcome(result)
+}
+
+/// Prints a text to stdout. What could drive a terminal is escaped; JSON has been, in its own way.
+pub(super) fn print(text: &str) -> io::Result<WriteOutcome> {
+    let mut out = io::stdout().lock();
+    write_outcome(out.write_all(printable::lines(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.
+pub(super) fn print_notice(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "provost: {}", printable::line(&text.replace('\n', " ")));
+}
+
+/// Prints a question to stderr, escaped, and leaves the cursor behind it.
+pub(super) fn prompt(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(printable::lines(text).as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Prints lines to stderr, escaped.
+pub(super) fn print_to_stderr(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable::lines(text));
+}
+
+/// The next bytes of stdin; `None` at its end.
+pub(super) async fn next_input<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; STDIN_CHUNK_BYTES];
+    let length = from.read(&mut buffer).await?;
+    buffer.truncate(length);
+    Ok((length > 0).then_some(buffer))
+}
+
+fn write_outcome(result: io::Result<()>) -> io::Result<WriteOutcome> {
+    match result {
+        Ok(()) => Ok(WriteOutcome::Complete),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(WriteOutcome::ReaderGone),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,184 @@
+//! Turns on the workers: calls of one user are driven a few at a time, and only for so much of a processor.
+//!
+//! A call has a turn for as long as it is driven once, not while it waits for something. However many calls of a user are
+//! ready, a call of another one stands behind a few of them.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
+};
+
+use super::token_bucket::TokenBucket;
+
+/// Calls of one user that are driven at the same time.
+const CONCURRENT_CALLS: usize = 2;
+/// Calls beside these that end or hand over something: they wait for none of the others, nor for a debt of theirs.
+const CONCURRENT_PRIORITY_CALLS: usize = 1;
+
+/// The turns of one user.
+#[derive(Debug)]
+pub(super) struct CallScheduler {
+    normal: Arc<Semaphore>,
+    priority: Arc<Semaphore>,
+    cpu: TokenBucket,
+}
+
+impl CallScheduler {
+    /// With so many seconds of a processor in each second, and at once.
+    pub(super) fn new(per_s: f64, burst: f64) -> Arc<Self> {
+        Arc::new(Self {
+            normal: Arc::new(Semaphore::new(CONCURRENT_CALLS)),
+            priority: Arc::new(Semaphore::new(CONCURRENT_PRIORITY_CALLS)),
+            cpu: TokenBucket::new(per_s, burst),
+        })
+    }
+}
+
+type Acquiring = Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>;
+
+/// Where a call waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallQueue {
+    /// With the user's other ones.
+    Normal,
+    /// With those that end or hand over something.
+    Priority,
+}
+
+/// A call that is driven in its user's turns.
+pub(super) struct ScheduledCall<F> {
+    call: Pin<Box<F>>,
+    scheduler: Arc<CallScheduler>,
+    queue: CallQueue,
+    acquiring: Option<Acquiring>,
+    /// A turn that waits for the user's debt to pass.
+    paused: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
+}
+
+impl<F: Future> ScheduledCall<F> {
+    pub(super) fn new(call: F, scheduler: Arc<CallScheduler>, queue: CallQueue) -> Self {
+        Self { call: Box::pin(call), scheduler, queue, acquiring: None, paused: None }
+    }
+
+    fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<OwnedSemaphorePermit> {
+        if self.paused.is_none() {
+            let free = match self.queue {
+                CallQueue::Normal => &self.scheduler.normal,
+                CallQueue::Priority => &self.scheduler.priority,
+            };
+            let at_once = match self.acquiring {
+                None => free.clone().try_acquire_owned().ok(),
+                Some(_) => None,
+            };
+            let permit = match at_once {
+                Some(turn) => turn,
+                None => {
+                    let free = free.clone();
+                    let acquire = async move { free.acquire_owned().await.expect("turns are never closed") };
+                    let acquiring = self.acquiring.get_or_insert_with(|| Box::pin(acquire));
+                    let turn = ready!(acquiring.as_mut().poll(context));
+                    self.acquiring = None;
+                    turn
+                }
+            };
+            match self.scheduler.cpu.take(0.0) {
+                Some(debt) if self.queue == CallQueue::Normal => {
+                    self.paused = Some((Box::pin(sleep(debt)), permit))
+                }
+                _ => return Poll::Ready(permit),
+            }
+        }
+        if let Some((pause, _)) = &mut self.paused {
+            ready!(pause.as_mut().poll(context));
+        }
+        let (_, turn) = self.paused.take().expect("it was there just now");
+        Poll::Ready(turn)
+    }
+}
+
+impl<F: Future> Future for ScheduledCall<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let permit = ready!(self.poll_permit(context));
+        let before = thread_cpu_time();
+        let driven = self.call.as_mut().poll(context);
+        let spent = thread_cpu_time().saturating_sub(before);
+        // Nothing waits for a debt here: the user's next turn does.
+        let _ = self.scheduler.cpu.take(spent.as_secs_f64());
+        drop(permit);
+        driven
+    }
+}
+
+/// Of this thread, so that what others do on the machine does not count.
+fn thread_cpu_time() -> Duration {
+    // It cannot fail for a clock that every kernel has.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_that_waits_for_something_leaves_its_turn_to_others() {
+        let turns = CallScheduler::new(1_000.0, 1_000.0);
+        let (release, released) = tokio::sync::watch::channel(false);
+        let waiting: Vec<_> = (0..3 * CONCURRENT_CALLS)
+            .map(|_| {
+                let mut released = released.clone();
+                tokio::spawn(ScheduledCall::new(
+                    async move { released.wait_for(|is| *is).await.is_ok() },
+                    turns.clone(),
+                    CallQueue::Normal,
+                ))
+            })
+            .collect();
+        assert_eq!(ScheduledCall::new(async { 7 }, turns.clone(), CallQueue::Normal).await, 7);
+        release.send(true).unwrap();
+        for one in waiting {
+            assert!(one.await.unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_user_in_debt_pauses_and_its_calls_then_go_on() {
+        let turns = CallScheduler::new(0.5, 1.0);
+        // Two seconds.
+        turns.cpu.take(2.0);
+        let done = Arc::new(AtomicUsize::new(0));
+        let calls: Vec<_> = (0..5)
+            .map(|_| {
+                let done = done.clone();
+                tokio::spawn(ScheduledCall::new(
+                    async move { done.fetch_add(1, SeqCst) },
+                    turns.clone(),
+                    CallQueue::Normal,
+                ))
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert_eq!(done.load(SeqCst), 0, "it is in debt");
+        assert_eq!(
+            ScheduledCall::new(async { 7 }, turns.clone(), CallQueue::Priority).await,
+            7,
+            "what ends waits for no debt"
+        );
+        assert_eq!(done.load(SeqCst), 0, "it is in debt");
+        for call in calls {
+            call.await.unwrap();
+        }
+        assert_eq!(done.load(SeqCst), 5);
+    }
+}

@@ -1,0 +1,124 @@
+//! The directory of an embedded gateway: made for one process, private to its user, gone with it.
+//!
+//! Never in a place that somebody else can change: who owns the directory above could put a socket of their own where
+//! ours is looked for. What a killed process left is removed by the next one.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::{ServeError, config, path_trust};
+use crate::sandbox::governing::{GoverningKind, GoverningPath};
+
+/// What the directories' names begin with.
+const PREFIX: &str = "run-";
+/// Younger ones may be somebody's who has not locked theirs yet.
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);
+
+/// Makes a directory.
+pub(super) fn create() -> Result<PathBuf, ServeError> {
+    let parent = config::runtime_directory();
+    let name = format!("{PREFIX}{}", ulid::Ulid::generate());
+    // Its failure shows below.
+    let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&parent);
+    let parent_path = GoverningPath { kind: GoverningKind::State, path: parent.clone() };
+    let directory = if is_private(&parent) && path_trust::check_trust([&parent_path]).is_ok() {
+        remove_abandoned(&parent);
+        parent.join(name)
+    } else {
+        // The sticky bit keeps others from renaming it.
+        PathBuf::from("/tmp").join(format!("provost-{name}"))
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Ok(()) => Ok(directory),
+        Err(source) => Err(ServeError::State { path: directory, source }),
+    }
+}
+
+/// Removes a directory with all that is in it.
+pub(super) fn remove(directory: &Path) {
+    match fs::remove_dir_all(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            tracing::error!(directory = %crate::printable::path(directory), error = %error, "cannot remove")
+        }
+    }
+}
+
+/// Whether nobody else can change what is in a directory.
+fn is_private(directory: &Path) -> bool {
+    let user = nix::unistd::geteuid().as_raw();
+    directory
+        .symlink_metadata()
+        .is_ok_and(|found| found.is_dir() && found.uid() == user && found.mode() & 0o022 == 0)
+}
+
+/// Removes the directories of processes that were killed: nobody holds the lock of their state.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let is_old = |found: fs::Metadata| {
+            found
+                .modified()
+                .ok()
+                .and_then(|time| time.elapsed().ok())
+                .is_some_and(|age| age > ABANDONED_AFTER)
+        };
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) || !entry.metadata().is_ok_and(is_old) {
+            continue;
+        }
+        let lock = fs::File::open(entry.path().join("state/lock"));
+        let is_held = match lock.map(|lock| Flock::lock(lock, FlockArg::LockExclusiveNonblock)) {
+            Ok(locked) => locked.is_err(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        if !is_held {
+            remove(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn leftover(above: &Path, name: &str, age: Duration) -> PathBuf {
+        let directory = above.join(name);
+        fs::create_dir_all(directory.join("state")).unwrap();
+        fs::write(directory.join("state/lock"), "").unwrap();
+        let time = std::time::SystemTime::now() - age;
+        fs::File::open(&directory).unwrap().set_modified(time).unwrap();
+        directory
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let above = tempfile::tempdir().unwrap();
+        let hour = Duration::from_secs(3600);
+        let dead = leftover(above.path(), "run-dead", hour);
+        let young = leftover(above.path(), "run-young", Duration::ZERO);
+        let held = leftover(above.path(), "run-held", hour);
+        let other = leftover(above.path(), "state", hour);
+        let lock = fs::File::open(held.join("state/lock")).unwrap();
+        let _lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).unwrap();
+        remove_abandoned(above.path());
+        assert_eq!([dead.exists(), young.exists(), held.exists(), other.exists()], [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_not_ours() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(is_private(directory.path()));
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!is_private(directory.path()));
+        assert!(!is_private(&directory.path().join("absent")));
+    }
+}

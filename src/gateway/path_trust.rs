@@ -1,0 +1,352 @@
+//! What governs this gateway's commands: listed for [`Governing`], held against the sessions that are open, and trusted
+//! only where nobody but the gateway's user and root can change it.
+//!
+//! Looks, and refuses with the line that mends what is wrong; changes nothing by itself.
+
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use super::{Config, DieWithGateway, MetricsAddress, PolicySource};
+use crate::{
+    policy::PolicySet,
+    sandbox::{
+        governing::{Governing, GoverningError, GoverningKind, GoverningPath},
+        path_walk,
+    },
+    session::{SessionId, Sessions},
+};
+
+/// Write permission for others than the owner.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// In a directory with this bit, only an entry's owner can rename or remove it.
+const STICKY: u32 = 0o1000;
+
+/// Why something cannot govern.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    /// Somebody else owns it, or what is on the way to it.
+    #[error(
+        "the {kind} cannot be trusted: {} belongs to uid {owner}, mode {mode:04o}, and must belong to {wanted}: \
+         `chown {wanted} {}`",
+        crate::printable::path(path),
+        crate::printable::path(path)
+    )]
+    Owner {
+        /// What governs.
+        kind: GoverningKind,
+        /// What is wrong: the object, or a directory or link on the way to it.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+        /// Who should own it.
+        wanted: u32,
+    },
+    /// Others than its owner can change it, or what is on the way to it.
+    #[error(
+        "the {kind} cannot be trusted: others can write to {} (uid {owner}, mode {mode:04o}): `chmod go-w {}`",
+        crate::printable::path(path),
+        crate::printable::path(path)
+    )]
+    Writable {
+        /// What governs.
+        kind: GoverningKind,
+        /// What is wrong: the object, or a directory on the way to it.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It has another name, which may lie where commands work.
+    #[error(
+        "the {kind} cannot be trusted: {} (uid {owner}, mode {mode:04o}) has {links} hard links, and by another one \
+         it could be changed or read: replace it by a copy",
+        crate::printable::path(path)
+    )]
+    HardLinked {
+        /// What governs.
+        kind: GoverningKind,
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+        /// How many names it has.
+        links: u64,
+    },
+    /// It cannot be looked at.
+    #[error("cannot look at the {kind} {}", crate::printable::path(path))]
+    Unreadable {
+        /// What governs.
+        kind: GoverningKind,
+        /// Its name.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why what governs cannot be changed to what the files say.
+#[derive(Debug, thiserror::Error)]
+pub enum GoverningConflict {
+    /// A session that is open would reach it.
+    #[error("session {session} is open, and {error} ({})", crate::printable::path(error.governing()))]
+    Session {
+        /// The session.
+        session: SessionId,
+        /// The root, and what it reaches.
+        error: GoverningError,
+    },
+    /// A profile shows it to commands.
+    #[error("profile {profile}: {error} ({})", crate::printable::path(error.governing()))]
+    Profile {
+        /// The profile.
+        profile: String,
+        /// The directory, and what it reaches.
+        error: GoverningError,
+    },
+}
+
+/// All that governs, whatever the policy says. The configuration's paths must be complete.
+pub(super) fn governing_paths(config: &Config) -> Governing {
+    let program = fs::read_link("/proc/self/exe").ok();
+    let (program, hidden_program) = match config.die_with_gateway {
+        DieWithGateway::No => (program, None),
+        // Of one caller's own gateway, which may well be what that one works on.
+        DieWithGateway::Yes => (None, program),
+    };
+    let metrics = match &config.metrics {
+        Some(MetricsAddress::Unix { path, .. }) => Some(path.clone()),
+        Some(MetricsAddress::Tcp(_)) | None => None,
+    };
+    let journal = config.journal.as_ref();
+    let policies = match &config.policies {
+        PolicySource::Directory(path) => Some(path.clone()),
+        PolicySource::CompiledIn | PolicySource::CompiledInPreferringLimits => None,
+    };
+    let all = [
+        (GoverningKind::State, Some(config.state.clone())),
+        (GoverningKind::Policies, policies),
+        (GoverningKind::Configuration, config.file.clone()),
+        (GoverningKind::Journal, journal.and_then(|journal| journal.directory.clone())),
+        (GoverningKind::SigningKey, journal.and_then(|journal| journal.signing_key.clone())),
+        (GoverningKind::Socket, Some(config.listen.clone())),
+        (GoverningKind::Socket, metrics),
+        (GoverningKind::Program, program),
+    ];
+    let fixed = all.into_iter().filter_map(|(kind, path)| Some(GoverningPath { kind, path: path? }));
+    Governing::new(fixed.collect(), hidden_program)
+}
+
+/// What a policy names: its files, which may be links, and the files of its secrets.
+pub(super) fn policy_paths(source: &PolicySource, policy: &PolicySet) -> Vec<GoverningPath> {
+    let secrets =
+        policy.secret_files().map(|file| GoverningPath { kind: GoverningKind::Secret, path: file.into() });
+    let mut all: Vec<GoverningPath> = secrets.collect();
+    if let PolicySource::Directory(directory) = source
+        && directory.is_dir()
+    {
+        let file = |name: &String| GoverningPath { kind: GoverningKind::Policies, path: name.into() };
+        all.extend(policy.files().iter().map(file));
+    }
+    all
+}
+
+/// Refuses whatever others can change. Absent files are for who reads them.
+pub(super) fn check_trust<'a>(all: impl IntoIterator<Item = &'a GoverningPath>) -> Result<(), TrustError> {
+    all.into_iter().try_for_each(check_path)
+}
+
+/// As [`check_trust`], of what the gateway uses from its start on.
+pub(super) fn check_trust_at_start(config: &Config) -> Result<(), TrustError> {
+    let listed = governing_paths(config);
+    // The program was started by whoever starts the gateway: it is too late to trust it or not.
+    let fixed = listed.fixed().iter().filter(|one| one.kind != GoverningKind::Program);
+    fixed.clone().try_for_each(check_path)?;
+    for one in fixed.filter(|one| one.kind == GoverningKind::State) {
+        check_entries(&one.path)?;
+    }
+    Ok(())
+}
+
+/// Takes what a policy names for what governs, if no open session and no profile reaches it.
+pub(super) fn replace(
+    governing: &Governing,
+    named_paths: Vec<GoverningPath>,
+    (before, next): (&PolicySet, &PolicySet),
+    sessions: &Sessions,
+) -> Result<(), GoverningConflict> {
+    // Both hold while sessions are looked at: one that is opened meanwhile is checked against both.
+    let both = governing.policy_paths().into_iter().chain(named_paths.clone()).collect();
+    let old = governing.replace(both);
+    let result = check_unreachable(governing, (before, next), sessions);
+    governing.replace(if result.is_ok() { named_paths } else { old });
+    result
+}
+
+fn check_unreachable(
+    governing: &Governing,
+    (before, next): (&PolicySet, &PolicySet),
+    sessions: &Sessions,
+) -> Result<(), GoverningConflict> {
+    for session in sessions.all() {
+        session
+            .check_roots(governing)
+            .map_err(|error| GoverningConflict::Session { session: session.id, error })?;
+    }
+    // Sandboxes of the profiles before run on.
+    for (name, profile) in before.profiles().chain(next.profiles()) {
+        let profile_name = || name.to_string();
+        governing
+            .check_profile_paths(&profile.filesystem)
+            .map_err(|error| GoverningConflict::Profile { profile: profile_name(), error })?;
+    }
+    Ok(())
+}
+
+fn check_path(entry: &GoverningPath) -> Result<(), TrustError> {
+    let kind = entry.kind;
+    let trace = path_walk::walk(&entry.path).map_err(|source| TrustError::Unreadable {
+        kind,
+        path: entry.path.clone(),
+        source,
+    })?;
+    let last = trace.end();
+    for step in &trace.steps {
+        let is_last = last.is_some_and(|last| std::ptr::eq(last, step));
+        // A socket's mode says who may connect; it is bound again, and whoever serves it is its directory's owner.
+        if is_last && kind == GoverningKind::Socket {
+            continue;
+        }
+        check_object(
+            kind,
+            &step.path,
+            &step.metadata,
+            if is_last { PathPart::Target } else { PathPart::Ancestor },
+        )?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathPart {
+    Target,
+    Ancestor,
+}
+
+fn check_object(
+    kind: GoverningKind,
+    path: &Path,
+    metadata: &Metadata,
+    part: PathPart,
+) -> Result<(), TrustError> {
+    let own_uid = nix::unistd::geteuid().as_raw();
+    let (path, owner, mode) = (path.to_owned(), metadata.uid(), metadata.mode() & 0o7777);
+    let is_state_directory = kind == GoverningKind::State && part == PathPart::Target;
+    if owner != own_uid && (owner != 0 || is_state_directory) {
+        return Err(TrustError::Owner { kind, path, owner, mode, wanted: own_uid });
+    }
+    let is_sticky_ancestor = part == PathPart::Ancestor && mode & STICKY != 0;
+    // A link's own bits mean nothing.
+    if !metadata.is_symlink() && mode & WRITABLE_BY_OTHERS != 0 && !is_sticky_ancestor {
+        return Err(TrustError::Writable { kind, path, owner, mode });
+    }
+    if metadata.is_file() && metadata.nlink() > 1 {
+        return Err(TrustError::HardLinked { kind, path, owner, mode, links: metadata.nlink() });
+    }
+    Ok(())
+}
+
+/// What lies in the state directory was made by whoever could write to it before.
+fn check_entries(state: &Path) -> Result<(), TrustError> {
+    let failed =
+        |source| TrustError::Unreadable { kind: GoverningKind::State, path: state.to_owned(), source };
+    let entries = match fs::read_dir(state) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let metadata = entry.metadata().map_err(failed)?;
+        check_object(GoverningKind::State, &entry.path(), &metadata, PathPart::Target)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn trusted(kind: GoverningKind, path: &Path) -> Result<(), TrustError> {
+        check_trust(&[GoverningPath { kind, path: path.to_owned() }])
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_others_can_write_is_refused_wherever_it_is_on_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let (top, file) = (directory.path(), directory.path().join("a/b/default.toml"));
+        fs::create_dir_all(top.join("a/b")).unwrap();
+        fs::write(&file, "").unwrap();
+        assert!(trusted(GoverningKind::Policies, &file).is_ok());
+        for (open, mode) in [("a/b/default.toml", 0o664), ("a/b", 0o777), ("a", 0o775)] {
+            let open = top.join(open);
+            let before = fs::metadata(&open).unwrap().mode() & 0o7777;
+            set_mode(&open, mode);
+            let error = trusted(GoverningKind::Policies, &file).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, TrustError::Writable { path, .. } if path == open), "{text}");
+            assert!(text.contains(&format!("mode {mode:04o}")) && text.contains("chmod go-w"), "{text}");
+            set_mode(&open, before);
+        }
+        set_mode(&top.join("a"), 0o1777);
+        assert!(trusted(GoverningKind::Policies, &file).is_ok(), "as /tmp is");
+        set_mode(&top.join("a/b"), 0o1777);
+        assert!(
+            trusted(GoverningKind::State, &top.join("a/b")).is_err(),
+            "nothing holds its entries to come"
+        );
+        assert!(trusted(GoverningKind::State, &top.join("a/none")).is_ok());
+    }
+
+    #[test]
+    fn another_users_link_directory_or_file_is_refused_and_so_is_a_second_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("key"), directory.path().join("link"));
+        fs::write(&file, "").unwrap();
+        symlink(&file, &link).unwrap();
+        assert!(trusted(GoverningKind::SigningKey, &link).is_ok());
+        fs::hard_link(&file, directory.path().join("second")).unwrap();
+        assert!(matches!(
+            trusted(GoverningKind::SigningKey, &link),
+            Err(TrustError::HardLinked { links: 2, .. })
+        ));
+        fs::remove_file(directory.path().join("second")).unwrap();
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIPPED: only root can give files away");
+            return;
+        }
+        std::os::unix::fs::lchown(&link, Some(4242), None).unwrap();
+        assert!(
+            matches!(trusted(GoverningKind::SigningKey, &link), Err(TrustError::Owner { path, .. }) if path == link)
+        );
+        std::os::unix::fs::lchown(&link, Some(0), None).unwrap();
+        std::os::unix::fs::chown(&file, Some(4242), None).unwrap();
+        let error = trusted(GoverningKind::SigningKey, &link).unwrap_err().to_string();
+        assert!(error.contains("belongs to uid 4242") && error.contains("chown 0 "), "{error}");
+    }
+}

@@ -1,0 +1,243 @@
+//! Records on their way to a caller: where they come from, and whose turn at the files it is.
+//!
+//! A caller that reads slowly holds a place and no thread; one that wants little of much lets others have their turn.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures_util::stream::unfold;
+use tokio::sync::Semaphore;
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::super::errors;
+use crate::{
+    journal::{
+        Entries, Follower, JournalDirectory, JournalReadError, ProgressReceiver, ReadStep, RecordFilter,
+    },
+    proto::v1::AuditRecord,
+    session::Principal,
+};
+
+/// Queries and follows under way, of all callers; each reads with a thread of the pool now and then.
+const READERS_MAX: usize = 64;
+/// Of one principal.
+const READERS_PER_PRINCIPAL_MAX: usize = 8;
+/// Records that are read at once.
+const BATCH_RECORDS: usize = 256;
+/// And their bytes.
+const BATCH_BYTES: usize = 1 << 20;
+/// Records that are looked at, wanted or not, before another reader has its turn.
+const SCANNED_RECORDS_MAX: usize = 2_048;
+/// Readers that read files at the same moment. Those beyond wait: the threads that may wait for files also bring
+/// sandboxes up.
+pub(super) const CONCURRENT_READS: usize = 4;
+/// The files that they are looked for in.
+pub(super) const LAST_FILES: usize = 2;
+
+pub(super) type RecordStream = Pin<Box<dyn Stream<Item = Result<AuditRecord, Status>> + Send>>;
+
+/// Where records come from.
+pub(super) enum RecordSource {
+    /// Those that are there.
+    Existing(Entries),
+    /// Those that are written from now on, and those after this number.
+    Followed { follower: Follower, after: u64 },
+}
+
+/// Some records.
+#[derive(Default)]
+struct RecordBatch {
+    records: Vec<AuditRecord>,
+    /// Nothing more is there, or not yet.
+    is_at_end: bool,
+}
+
+impl RecordSource {
+    fn next(&mut self) -> Result<ReadStep, JournalReadError> {
+        match self {
+            Self::Existing(entries) => entries.look(),
+            Self::Followed { follower, after } => match follower.look()? {
+                ReadStep::Entry(entry) if entry.line.sequence <= *after => Ok(ReadStep::Skipped),
+                found => Ok(found),
+            },
+        }
+    }
+
+    /// Some records, or none yet among those that were looked at. Bad lines are passed over here, and named by
+    /// verifying.
+    fn batch(&mut self) -> io::Result<RecordBatch> {
+        let (mut batch, mut bytes) = (RecordBatch::default(), 0);
+        for _ in 0..SCANNED_RECORDS_MAX {
+            match self.next() {
+                Ok(ReadStep::Entry(entry)) => {
+                    bytes += entry.text.len();
+                    let sequence = entry.line.sequence;
+                    batch.records.push(AuditRecord { sequence, line: entry.text });
+                    if batch.records.len() >= BATCH_RECORDS || bytes >= BATCH_BYTES {
+                        break;
+                    }
+                }
+                Ok(ReadStep::Skipped) | Err(JournalReadError::BadLine { .. }) => {}
+                Ok(ReadStep::End) => {
+                    batch.is_at_end = true;
+                    break;
+                }
+                Err(JournalReadError::Io(error)) => return Err(error),
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// The number before the first of the last so many records that a filter wants; `None` when there are none.
+pub(super) async fn before_last(
+    reader: &RecordReader,
+    directory: &JournalDirectory,
+    filter: &RecordFilter,
+    last: usize,
+) -> Result<Option<u64>, Status> {
+    let (directory, filter) = (directory.clone(), filter.clone());
+    let follower = reader.read(move || Follower::new(&directory, filter, LAST_FILES)).await?;
+    let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
+    let mut source = RecordSource::Followed { follower, after: 0 };
+    let mut found = VecDeque::new();
+    loop {
+        let batch;
+        (batch, source) = reader.read(move || (source.batch(), source)).await?;
+        let batch = batch.map_err(|error| errors::journal_unreadable(&error))?;
+        for record in batch.records {
+            found.push_back(record.sequence);
+            if found.len() > last {
+                found.pop_front();
+            }
+        }
+        if batch.is_at_end {
+            return Ok(found.front().map(|first| first.saturating_sub(1)));
+        }
+    }
+}
+
+pub(super) fn follow_after(
+    directory: &JournalDirectory,
+    filter: RecordFilter,
+    after: u64,
+) -> io::Result<Follower> {
+    let files = directory.files()?;
+    // Those that begin behind it, and the one that it is in.
+    let newer = files.iter().filter(|file| file.first_sequence > after).count();
+    Follower::new(directory, filter, (newer + 1).min(files.len()))
+}
+
+struct StreamState {
+    source: RecordSource,
+    /// Absent: what is there is all.
+    written: Option<ProgressReceiver>,
+    read: std::vec::IntoIter<AuditRecord>,
+    is_at_end: bool,
+    reader: RecordReader,
+}
+
+pub(super) fn records(
+    source: RecordSource,
+    written: Option<ProgressReceiver>,
+    reader: RecordReader,
+) -> RecordStream {
+    let reading = StreamState { source, written, read: Vec::new().into_iter(), is_at_end: false, reader };
+    Box::pin(unfold(Some(reading), |reading| async {
+        let mut reading = reading?;
+        loop {
+            if let Some(record) = reading.read.next() {
+                return Some((Ok(record), Some(reading)));
+            }
+            if reading.is_at_end {
+                // Records that came since the look are told of at once.
+                reading.written.as_mut()?.changed().await;
+            }
+            let mut source = reading.source;
+            let batch = reading.reader.read(move || (source.batch(), source)).await;
+            match batch {
+                Ok((Ok(batch), source)) => {
+                    reading.source = source;
+                    reading.read = batch.records.into_iter();
+                    reading.is_at_end = batch.is_at_end;
+                }
+                Ok((Err(error), _)) => return Some((Err(errors::journal_unreadable(&error)), None)),
+                Err(status) => return Some((Err(status), None)),
+            }
+        }
+    }))
+}
+
+/// A caller that reads: its place, and its turns at the files.
+pub(super) struct RecordReader {
+    _slot: ReaderSlot,
+    permits: Arc<Semaphore>,
+}
+
+impl RecordReader {
+    pub fn new(place: ReaderSlot, permits: Arc<Semaphore>) -> Self {
+        Self { _slot: place, permits }
+    }
+
+    /// Runs what waits for files on a thread that may wait, when it is this reader's turn.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        // Never closed: at worst all read at once.
+        let permit = self.permits.clone().acquire_owned().await;
+        blocking(move || {
+            let _permit = permit;
+            work()
+        })
+        .await
+    }
+}
+
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| errors::internal("reading the journal has failed"))
+}
+
+/// Who reads how much at once.
+#[derive(Debug, Default)]
+pub(super) struct ReaderLimits(Mutex<HashMap<Principal, usize>>);
+
+impl ReaderLimits {
+    pub fn acquire(self: &Arc<Self>, principal: Principal) -> Result<ReaderSlot, Status> {
+        let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.values().sum::<usize>() >= READERS_MAX {
+            return Err(errors::too_many("audit_readers", READERS_MAX));
+        }
+        let own = readers.entry(principal).or_default();
+        if *own >= READERS_PER_PRINCIPAL_MAX {
+            return Err(errors::too_many("audit_readers_per_principal", READERS_PER_PRINCIPAL_MAX));
+        }
+        *own += 1;
+        Ok(ReaderSlot { readers: self.clone(), principal })
+    }
+}
+
+/// One reader's place.
+pub(super) struct ReaderSlot {
+    readers: Arc<ReaderLimits>,
+    principal: Principal,
+}
+
+impl Drop for ReaderSlot {
+    fn drop(&mut self) {
+        let mut readers = self.readers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = readers.get_mut(&self.principal) {
+            *own -= 1;
+            if *own == 0 {
+                readers.remove(&self.principal);
+            }
+        }
+    }
+}

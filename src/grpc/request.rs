@@ -1,0 +1,396 @@
+//! The edge: from the words of a request to parsed types, or to the field that is wrong.
+//!
+//! Judges nothing: what is well formed may still be refused by policy.
+
+use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration};
+
+use crate::{
+    approval::{ApprovalId, ApproverDecision},
+    journal::BypassReport,
+    policy::{
+        self, AbsPath, CommandSpec, Request, StdinSource, StreamMode,
+        environment::{self, EnvEntry},
+        profile,
+    },
+    printable,
+    proto::v1::{
+        ApprovalDecision, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
+        Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, Overflow, PolicyFile,
+        ResolveApprovalRequest, Sighting as SightingWord, StdinMode, Stream,
+    },
+    session::{Lifetime, NewSession, Session},
+    terminal::{NewRequest, OnAsk, ReaderKind, reader::Channel, signal},
+};
+
+/// Roots of one session.
+const ROOTS_MAX: usize = 64;
+/// Labels of one session or terminal.
+const LABELS_MAX: usize = 64;
+/// Bytes of a label's name, or of a request id.
+const NAME_MAX_BYTES: usize = 128;
+/// Bytes of a label's value.
+const LABEL_VALUE_MAX_BYTES: usize = 1_024;
+/// Policy files that are checked in one call; a gateway loads no more.
+const POLICY_FILES_MAX: usize = 256;
+/// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
+const ARGUMENT_MAX_BYTES: usize = 131_071;
+/// Arguments of a command.
+const ARGUMENTS_MAX: usize = 16_384;
+/// Bytes of a command with its arguments and its variables: half of what the kernel takes by default.
+const ARGUMENTS_MAX_BYTES: usize = 1 << 20;
+/// Variables of a session, or of a command.
+const VARIABLES_MAX: usize = 4_096;
+/// Bytes of what an approver says.
+const COMMENT_MAX_BYTES: usize = 1_024;
+/// Bytes of the name of a person that an approver speaks for.
+const ON_BEHALF_OF_MAX_BYTES: usize = 256;
+/// How much of what is not the name of a signal is said again.
+const SIGNAL_SHOWN_BYTES: usize = 64;
+/// The longest grace: nobody may keep a release waiting for longer.
+const GRACE_MAX: Duration = Duration::from_secs(600);
+
+/// A field that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Its name in the request, with its place: `env[2].name`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+fn field_error(field: impl Into<String>, problem: impl ToString) -> FieldError {
+    FieldError { field: field.into(), problem: problem.to_string() }
+}
+
+/// A session to be opened.
+pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
+    if request.roots.is_empty() {
+        return Err(field_error("roots", "must name at least one directory"));
+    }
+    if request.roots.len() > ROOTS_MAX {
+        return Err(field_error("roots", format!("must name at most {ROOTS_MAX} directories")));
+    }
+    let roots = request
+        .roots
+        .iter()
+        .enumerate()
+        .map(|(index, root)| {
+            AbsPath::parse(root).map_err(|error| field_error(format!("roots[{index}]"), error))
+        })
+        .collect::<Result<_, _>>()?;
+    let lifetime = match LifetimeWord::try_from(request.lifetime) {
+        Ok(LifetimeWord::Unspecified | LifetimeWord::Explicit) => Lifetime::Explicit,
+        Ok(LifetimeWord::OwnerProcess) => Lifetime::OwnerProcess,
+        Err(_) => return Err(unknown_value("lifetime", request.lifetime)),
+    };
+    Ok(NewSession {
+        roots,
+        cwd: directory("cwd", &request.cwd)?,
+        env: env("env", request.env)?,
+        labels: labels("labels", request.labels)?,
+        profile: Some(request.profile).filter(|name| !name.is_empty()),
+        lifetime,
+        request_id: request_id("request_id", request.request_id)?,
+    })
+}
+
+/// A terminal to be created in a session. `within` is the place of the request's fields in the message, for names
+/// of fields: empty, or `create.`.
+pub fn new_terminal(
+    within: &str,
+    session: Arc<Session>,
+    request: CreateTerminalRequest,
+) -> Result<NewRequest, FieldError> {
+    let at = |field: &str| format!("{within}{field}");
+    let program = program(within, &request)?;
+    let network = match Network::try_from(request.network) {
+        Ok(Network::Unspecified) => None,
+        Ok(Network::None) => Some(profile::Network::None),
+        Ok(Network::Host) => Some(profile::Network::Host),
+        Err(_) => return Err(unknown_value(at("network"), request.network)),
+    };
+    let streams = match OutputMode::try_from(request.output_mode) {
+        Ok(OutputMode::Unspecified | OutputMode::Merged) => StreamMode::Merged,
+        Ok(OutputMode::Split) => StreamMode::Split,
+        Err(_) => return Err(unknown_value(at("output_mode"), request.output_mode)),
+    };
+    let stdin = match StdinMode::try_from(request.stdin_mode) {
+        Ok(StdinMode::Unspecified | StdinMode::Closed) => StdinSource::Closed,
+        Ok(StdinMode::Open) => StdinSource::Open,
+        Err(_) => return Err(unknown_value(at("stdin_mode"), request.stdin_mode)),
+    };
+    let overflow = match Overflow::try_from(request.overflow) {
+        Ok(Overflow::Unspecified | Overflow::DropOldest) => policy::OverflowMode::DropOldest,
+        Ok(Overflow::Block) => policy::OverflowMode::Block,
+        Err(_) => return Err(unknown_value(at("overflow"), request.overflow)),
+    };
+    let on_ask = match OnAskWord::try_from(request.on_ask) {
+        Ok(OnAskWord::Unspecified | OnAskWord::Wait) => OnAsk::Wait,
+        Ok(OnAskWord::Refuse) => OnAsk::Refuse,
+        Err(_) => return Err(unknown_value(at("on_ask"), request.on_ask)),
+    };
+    let cwd = match directory(&at("cwd"), &request.cwd)? {
+        Some(cwd) => session.resolve(&cwd),
+        None => session.cwd.clone(),
+    };
+    let profile = if request.profile.is_empty() { session.profile.clone() } else { request.profile };
+    let parsed = Request {
+        principal: session.principal.to_string(),
+        labels: Arc::new(session.labels.clone()),
+        roots: session.roots.clone(),
+        session_env: session.env.clone(),
+        command: program,
+        env: env(&at("env"), request.env)?,
+        cwd,
+        profile: Some(profile),
+        network,
+        output_limit_bytes: request.output_byte_limit,
+        streams,
+        stdin,
+        overflow,
+        time_limit: time_limit(&at("time_limit"), request.time_limit)?,
+        idle_limit: time_limit(&at("idle_limit"), request.idle_limit)?,
+        kill_grace: grace(&at("kill_grace"), request.kill_grace)?,
+    };
+    Ok(NewRequest {
+        session,
+        request: parsed,
+        labels: labels(&at("labels"), request.labels)?,
+        request_id: request_id(&at("request_id"), request.request_id)?,
+        reader: ReaderKind::Stream,
+        on_ask,
+        time_limit: None,
+    })
+}
+
+/// Whether a command is of a size that it can be executed with, before anything of it is judged.
+///
+/// # Errors
+/// Names what is too long.
+pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
+    let check_length = |field: String, text: &str| match text.len() {
+        0..=ARGUMENT_MAX_BYTES => Ok(()),
+        _ => Err(field_error(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
+    };
+    check_length(format!("{within}command"), &request.command)?;
+    if request.args.len() > ARGUMENTS_MAX {
+        return Err(field_error(format!("{within}args"), format!("must be at most {ARGUMENTS_MAX}")));
+    }
+    let too_long = request.args.iter().position(|argument| argument.len() > ARGUMENT_MAX_BYTES);
+    if let Some(index) = too_long {
+        check_length(format!("{within}args[{index}]"), &request.args[index])?;
+    }
+    let arguments: usize = request.args.iter().map(|argument| argument.len() + 1).sum();
+    let variables: usize = request.env.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if request.command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env");
+        return Err(field_error(format!("{within}args"), problem));
+    }
+    Ok(())
+}
+
+fn program(within: &str, request: &CreateTerminalRequest) -> Result<CommandSpec, FieldError> {
+    if request.command.is_empty() {
+        return Err(field_error(format!("{within}command"), "must not be empty"));
+    }
+    if request.command.contains('\0') {
+        return Err(field_error(format!("{within}command"), "must not hold a NUL byte"));
+    }
+    if let Some(index) = request.args.iter().position(|arg| arg.contains('\0')) {
+        return Err(field_error(format!("{within}args[{index}]"), "must not hold a NUL byte"));
+    }
+    match request.shell_line {
+        false => Ok(CommandSpec::Argv { command: request.command.clone(), args: request.args.clone() }),
+        true if request.args.is_empty() => Ok(CommandSpec::ShellLine(request.command.clone())),
+        true => Err(field_error(format!("{within}args"), "must be empty for a shell line")),
+    }
+}
+
+fn directory(field: &str, text: &str) -> Result<Option<AbsPath>, FieldError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    AbsPath::parse(text).map(Some).map_err(|error| field_error(field, error))
+}
+
+fn env(field: &str, variables: Vec<EnvVar>) -> Result<Vec<EnvEntry>, FieldError> {
+    let bytes: usize = variables.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if variables.len() > VARIABLES_MAX || bytes > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must be at most {VARIABLES_MAX}, with {ARGUMENTS_MAX_BYTES} bytes");
+        return Err(field_error(field, problem));
+    }
+    environment::parse_list(variables.into_iter().map(|variable| (variable.name, variable.value))).map_err(
+        |(index, error)| {
+            let part = match error {
+                environment::EnvVarError::EmptyName
+                | environment::EnvVarError::EqualsInName
+                | environment::EnvVarError::NulInName
+                | environment::EnvVarError::Duplicate => "name",
+                environment::EnvVarError::NulInValue | environment::EnvVarError::TooLong => "value",
+            };
+            field_error(format!("{field}[{index}].{part}"), error)
+        },
+    )
+}
+
+fn labels(field: &str, labels: HashMap<String, String>) -> Result<BTreeMap<String, String>, FieldError> {
+    if labels.len() > LABELS_MAX {
+        return Err(field_error(field, format!("must be at most {LABELS_MAX}")));
+    }
+    for (name, value) in &labels {
+        if name.is_empty() || name.len() > NAME_MAX_BYTES {
+            return Err(field_error(field, format!("a name must have 1 to {NAME_MAX_BYTES} bytes")));
+        }
+        if value.len() > LABEL_VALUE_MAX_BYTES {
+            return Err(field_error(
+                format!("{field}[{name}]"),
+                format!("must have at most {LABEL_VALUE_MAX_BYTES} bytes"),
+            ));
+        }
+    }
+    Ok(labels.into_iter().collect())
+}
+
+fn request_id(field: &str, id: String) -> Result<Option<String>, FieldError> {
+    if id.len() > NAME_MAX_BYTES {
+        return Err(field_error(field, format!("must have at most {NAME_MAX_BYTES} bytes")));
+    }
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}
+
+/// A limit in time: more than nothing.
+fn time_limit(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time.is_zero() => Err(field_error(field, "must be more than 0")),
+        time => Ok(time),
+    }
+}
+
+/// A grace: may be nothing.
+pub fn grace(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time > GRACE_MAX => {
+            Err(field_error(field, format!("must be at most {} s", GRACE_MAX.as_secs())))
+        }
+        time => Ok(time),
+    }
+}
+
+fn duration(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    let Some(time) = time else { return Ok(None) };
+    match (u64::try_from(time.seconds), u32::try_from(time.nanos)) {
+        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => Ok(Some(Duration::new(seconds, nanos))),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => {
+            Err(field_error(field, "must not be negative, with nanos from 0 to 999999999"))
+        }
+    }
+}
+
+/// An answer to an approval.
+#[derive(Debug)]
+pub struct ParsedAnswer {
+    /// `None`: no approval has such an id.
+    pub id: Option<ApprovalId>,
+    /// Yes or no.
+    pub decision: ApproverDecision,
+    /// In the approver's words.
+    pub comment: String,
+    /// For whom, as the approver says.
+    pub on_behalf_of: String,
+}
+
+/// Policy files to be checked.
+pub fn policy_files(request: CheckPolicyRequest) -> Result<Vec<PolicyFile>, FieldError> {
+    match request.files.len() {
+        0 => Err(field_error("files", "must be at least one")),
+        count if count > POLICY_FILES_MAX => {
+            Err(field_error("files", format!("must be at most {POLICY_FILES_MAX}")))
+        }
+        _ => Ok(request.files),
+    }
+}
+
+/// An answer to an approval.
+pub fn approval_answer(request: ResolveApprovalRequest) -> Result<ParsedAnswer, FieldError> {
+    let decision = match ApprovalDecision::try_from(request.decision) {
+        Ok(ApprovalDecision::Approve) => ApproverDecision::Approve,
+        Ok(ApprovalDecision::Deny) => ApproverDecision::Deny,
+        Ok(ApprovalDecision::Unspecified) => return Err(field_error("decision", "must be APPROVE or DENY")),
+        Err(_) => return Err(unknown_value("decision", request.decision)),
+    };
+    for (field, text, most) in [
+        ("comment", &request.comment, COMMENT_MAX_BYTES),
+        ("on_behalf_of", &request.on_behalf_of, ON_BEHALF_OF_MAX_BYTES),
+    ] {
+        if text.len() > most {
+            return Err(field_error(field, format!("must have at most {most} bytes")));
+        }
+    }
+    let id = ApprovalId::parse(&request.approval_id);
+    Ok(ParsedAnswer { id, decision, comment: request.comment, on_behalf_of: request.on_behalf_of })
+}
+
+/// Which output.
+pub fn channel(value: i32) -> Result<Channel, FieldError> {
+    match Stream::try_from(value) {
+        Ok(Stream::Unspecified | Stream::Stdout) => Ok(Channel::Stdout),
+        Ok(Stream::Stderr) => Ok(Channel::Stderr),
+        Err(_) => Err(unknown_value("stream", value)),
+    }
+}
+
+/// What was seen beside the gateway.
+pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
+    match SightingWord::try_from(value) {
+        Ok(SightingWord::RanBeside) => Ok(BypassReport::Bypassed),
+        Ok(SightingWord::Unspecified) => Err(field_error("sighting", "must say what was seen".to_owned())),
+        Err(_) => Err(unknown_value("sighting", value)),
+    }
+}
+
+/// A signal by its name.
+pub fn signal_number(name: &str) -> Result<i32, FieldError> {
+    signal::number(name).ok_or_else(|| {
+        let name = printable::bounded(name, SIGNAL_SHOWN_BYTES);
+        field_error("signal", format!("{name:?} is not the name of a signal"))
+    })
+}
+
+fn unknown_value(field: impl Into<String>, value: i32) -> FieldError {
+    field_error(field, format!("{value} is not a known value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_without_roots_or_with_bad_ones_names_the_field() {
+        let error = |request| new_session(request).unwrap_err().field;
+        assert_eq!(error(CreateSessionRequest::default()), "roots");
+        let roots = |roots: &[&str]| CreateSessionRequest {
+            roots: roots.iter().map(|&root| root.into()).collect(),
+            ..Default::default()
+        };
+        assert_eq!(error(roots(&["/a", "b"])), "roots[1]");
+        assert_eq!(error(CreateSessionRequest { cwd: "b".into(), ..roots(&["/a"]) }), "cwd");
+        assert_eq!(error(CreateSessionRequest { lifetime: 9, ..roots(&["/a"]) }), "lifetime");
+        let env = vec![EnvVar { name: "A=".into(), value: String::new() }];
+        assert_eq!(error(CreateSessionRequest { env, ..roots(&["/a"]) }), "env[0].name");
+    }
+
+    #[test]
+    fn times_that_are_none_are_refused() {
+        let time = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        assert_eq!(time_limit("f", None), Ok(None));
+        assert_eq!(time_limit("f", time(1, 5)), Ok(Some(Duration::new(1, 5))));
+        assert!(time_limit("f", time(0, 0)).is_err());
+        assert!(time_limit("f", time(-1, 0)).is_err());
+        assert!(time_limit("f", time(1, -5)).is_err());
+        assert!(time_limit("f", time(1, 1_000_000_000)).is_err());
+        assert_eq!(grace("f", time(0, 0)), Ok(Some(Duration::ZERO)));
+        assert!(grace("f", time(601, 0)).is_err());
+        assert!(time_limit("f", time(i64::MAX, 0)).is_ok());
+    }
+}

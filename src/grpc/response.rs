@@ -1,0 +1,118 @@
+//! From what the gateway holds to the protocol's words.
+
+use crate::{
+    policy::StreamMode,
+    proto::v1::{
+        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputEvent, OutputGap, OutputPosition,
+        Session as SessionWord, State, Stream, Terminal as TerminalWord, output_event,
+    },
+    session::{Lifetime, Session},
+    terminal::{
+        QuotaUsage, Stage, Terminal,
+        outcome::timestamp,
+        reader::{Channel, OutputPiece},
+        receipt,
+    },
+};
+
+/// A session.
+pub fn session(session: &Session, counts: QuotaUsage) -> SessionWord {
+    SessionWord {
+        id: session.id.to_string(),
+        owner: session.principal.to_string(),
+        roots: session.roots.iter().map(|root| root.to_string()).collect(),
+        cwd: session.cwd.to_string(),
+        env: session
+            .env
+            .iter()
+            .map(|entry| EnvVar { name: entry.name().to_owned(), value: entry.value().to_owned() })
+            .collect(),
+        labels: session.labels.clone().into_iter().collect(),
+        profile: session.profile.clone(),
+        lifetime: match session.lifetime {
+            Lifetime::Explicit => LifetimeWord::Explicit,
+            Lifetime::OwnerProcess => LifetimeWord::OwnerProcess,
+        }
+        .into(),
+        created_at: Some(timestamp(session.created_at)),
+        live_terminals: counts.live,
+        finished_terminals: counts.retained - counts.live,
+    }
+}
+
+/// A terminal, at this moment.
+pub fn terminal(terminal: &Terminal) -> TerminalWord {
+    let stage = terminal.stage();
+    let summary = &terminal.spec;
+    let live = terminal.live();
+    TerminalWord {
+        id: terminal.id.to_string(),
+        session_id: terminal.session.id.to_string(),
+        state: state(&stage).into(),
+        command: summary.command.clone(),
+        args: summary.args.clone(),
+        cwd: summary.cwd.clone(),
+        profile: summary.profile.to_string(),
+        labels: summary.labels.clone().into_iter().collect(),
+        created_at: Some(timestamp(terminal.created_at)),
+        started_at: live.map(|live| {
+            timestamp(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(live.started.started_at_ns))
+        }),
+        outcome: stage.outcome().map(|outcome| (**outcome).clone()),
+        receipt: receipt::for_terminal(terminal),
+        output: positions(terminal),
+        pid: live.map_or(0, |live| live.started.pid),
+        output_byte_limit: summary.output_limit_bytes,
+        output_lost: terminal.output_lost(),
+    }
+}
+
+fn positions(terminal: &Terminal) -> Vec<OutputPosition> {
+    let channels: &[Channel] = match terminal.spec.streams {
+        StreamMode::Merged => &[Channel::Stdout],
+        StreamMode::Split => &[Channel::Stdout, Channel::Stderr],
+    };
+    channels
+        .iter()
+        .filter_map(|channel| {
+            let (oldest_offset, next_offset) = terminal.offsets(*channel)?;
+            Some(OutputPosition { stream: stream(*channel).into(), oldest_offset, next_offset })
+        })
+        .collect()
+}
+
+/// A state.
+pub fn state(stage: &Stage) -> State {
+    match stage {
+        Stage::Created => State::Created,
+        Stage::Running => State::Running,
+        Stage::Finished(_) => State::Finished,
+        Stage::Released(_) => State::Released,
+    }
+}
+
+/// Which output.
+pub fn stream(channel: Channel) -> Stream {
+    match channel {
+        Channel::Stdout => Stream::Stdout,
+        Channel::Stderr => Stream::Stderr,
+    }
+}
+
+/// A piece of output.
+pub fn piece(channel: Channel, piece: OutputPiece) -> OutputEvent {
+    let event = match piece {
+        OutputPiece::Data { offset, data } => output_event::Event::Chunk(chunk(channel, offset, data)),
+        OutputPiece::Gap { from, to } => output_event::Event::Gap(OutputGap {
+            stream: stream(channel).into(),
+            from_offset: from,
+            to_offset: to,
+        }),
+    };
+    OutputEvent { event: Some(event) }
+}
+
+/// Bytes of output.
+pub fn chunk(channel: Channel, offset: u64, data: prost::bytes::Bytes) -> OutputChunk {
+    OutputChunk { stream: stream(channel).into(), offset, data }
+}

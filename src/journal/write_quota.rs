@@ -1,0 +1,296 @@
+//! How much each principal has written in the time that every record is kept for, and how much it may.
+//!
+//! A file is not deleted before its records are as old as that, whatever the number of files; so what all write within
+//! that time must fit in what the retention rule keeps. One principal may have half of what nobody has written: alone a
+//! third of all, beside one other that does the same a quarter, and so on; a part for those who come later is always
+//! left. Decides nothing: who has no share left is told so by whoever asks, and what must be written is counted all the same.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Mutex,
+    time::Duration,
+};
+
+use super::{
+    clock::{Clock as _, SystemClock},
+    queue::lock,
+};
+
+/// Parts of the time that are counted apart.
+const SLICES: usize = 16;
+/// Of all bytes, what each principal may write whatever the others have: one in so many.
+const MIN_SHARE_DIVISOR: u64 = 256;
+/// What the envelope adds to a record, about.
+const TYPICAL_ENVELOPE_BYTES: u64 = 300;
+/// The most principals that the end of a file names; those who wrote less are together.
+const MAX_NAMED_PRINCIPALS: usize = 64;
+/// Under which name they are.
+const OTHERS: &str = "";
+
+/// A principal has written as much as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{cap} bytes of the journal's last {} s", within.as_secs())]
+pub struct WriteQuotaReached {
+    /// How much that is now.
+    pub cap: u64,
+    /// Within this time.
+    pub within: Duration,
+}
+
+/// What principals have written.
+#[derive(Debug)]
+pub struct WriteQuota {
+    total_bytes: u64,
+    within: Duration,
+    written: Mutex<WrittenBytes>,
+}
+
+#[derive(Debug, Default)]
+struct WrittenBytes {
+    /// The slice that it is now, counted since boot.
+    now: u64,
+    all: Window,
+    principals: HashMap<String, Window>,
+    /// Of the current file.
+    file: HashMap<String, u64>,
+}
+
+/// One slice more than the time has, as the first and the last are not whole.
+#[derive(Debug, Clone, Copy, Default)]
+struct Window {
+    slices: [u64; SLICES + 1],
+    sum: u64,
+}
+
+impl Window {
+    fn add(&mut self, slice: u64, bytes: u64) {
+        self.slices[slot_of(slice)] += bytes;
+        self.sum += bytes;
+    }
+
+    fn expire(&mut self, slice: u64) {
+        self.sum -= std::mem::take(&mut self.slices[slot_of(slice)]);
+    }
+}
+
+fn slot_of(slice: u64) -> usize {
+    usize::try_from(slice % (SLICES as u64 + 1)).unwrap_or_default()
+}
+
+impl WriteQuota {
+    /// Of a journal that keeps so many bytes, and each record at least so long. Zero: nobody's is bounded.
+    pub(super) fn new(total_bytes: u64, within: Duration) -> Self {
+        Self { total_bytes, within, written: Mutex::default() }
+    }
+
+    /// How long a record is kept at least.
+    pub(super) fn within(&self) -> Duration {
+        self.within
+    }
+
+    /// Whether a principal may write so many bytes more.
+    ///
+    /// # Errors
+    /// [`WriteQuotaReached`].
+    pub fn has_room(&self, principal: &str, bytes: u64) -> Result<(), WriteQuotaReached> {
+        if self.is_unbounded() {
+            return Ok(());
+        }
+        let mut written = lock(&self.written);
+        written.advance_to(self.slice(boot_ns()));
+        let own = written.principals.get(principal).map_or(0, |window| window.sum);
+        let cap = (self.total_bytes.saturating_sub(written.all.sum) / 2).max(self.min_share());
+        if own.saturating_add(bytes) <= cap {
+            Ok(())
+        } else {
+            Err(WriteQuotaReached { cap, within: self.within })
+        }
+    }
+
+    /// A record of a principal, or of nobody, is on its way.
+    pub(super) fn count(&self, principal: Option<&str>, body_bytes: usize) {
+        if self.is_unbounded() {
+            return;
+        }
+        let bytes = body_bytes as u64 + TYPICAL_ENVELOPE_BYTES;
+        let mut written = lock(&self.written);
+        let slice = self.slice(boot_ns());
+        written.advance_to(slice);
+        written.add(principal, slice, bytes);
+        if let Some(principal) = principal {
+            *entry(&mut written.file, principal) += bytes;
+        }
+    }
+
+    /// A record that an earlier gateway wrote so long ago; it is in the current file.
+    pub(super) fn restore_in_current_file(&self, principal: Option<&str>, bytes: u64, ago: Duration) {
+        if let Some(principal) = principal {
+            *entry(&mut lock(&self.written).file, principal) += bytes;
+        }
+        self.restore(principal, bytes, ago);
+    }
+
+    /// What a file says that it holds, which was ended so long ago.
+    pub(super) fn restore_file(&self, held: &BTreeMap<String, u64>, file_bytes: u64, ago: Duration) {
+        let mut of_nobody = file_bytes;
+        for (principal, bytes) in held {
+            of_nobody = of_nobody.saturating_sub(*bytes);
+            self.restore((principal != OTHERS).then_some(principal), *bytes, ago);
+        }
+        self.restore(None, of_nobody, ago);
+    }
+
+    /// A record that an earlier gateway wrote so long ago, to another file than the current one.
+    pub(super) fn restore(&self, principal: Option<&str>, bytes: u64, ago: Duration) {
+        if self.is_unbounded() || ago >= self.within {
+            return;
+        }
+        let now = boot_ns();
+        let mut written = lock(&self.written);
+        written.advance_to(self.slice(now));
+        // A boot ago, or a clock that was set: as if it were at the boot.
+        let then = now.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX));
+        let slice = self.slice(then).max(written.now.saturating_sub(SLICES as u64));
+        written.add(principal, slice, bytes);
+    }
+
+    /// Who has written how much of the current file.
+    pub(super) fn current_file_usage(&self) -> BTreeMap<String, u64> {
+        let file = &lock(&self.written).file;
+        let mut all: Vec<(String, u64)> = file.iter().map(|(name, bytes)| (name.clone(), *bytes)).collect();
+        all.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let others: u64 = all.iter().skip(MAX_NAMED_PRINCIPALS).map(|(_, bytes)| bytes).sum();
+        all.truncate(MAX_NAMED_PRINCIPALS);
+        all.extend((others > 0).then(|| (OTHERS.to_owned(), others)));
+        all.into_iter().collect()
+    }
+
+    /// There is a new file.
+    pub(super) fn begin_file(&self) {
+        lock(&self.written).file.clear();
+    }
+
+    pub(super) fn is_unbounded(&self) -> bool {
+        self.within.is_zero() || self.total_bytes == 0
+    }
+
+    fn min_share(&self) -> u64 {
+        self.total_bytes / MIN_SHARE_DIVISOR
+    }
+
+    fn slice(&self, boot_ns: u64) -> u64 {
+        let each = u64::try_from(self.within.as_nanos()).unwrap_or(u64::MAX) / SLICES as u64;
+        boot_ns / each.max(1)
+    }
+}
+
+fn boot_ns() -> u64 {
+    SystemClock.now().boot_ns
+}
+
+fn entry<'a, V: Default>(map: &'a mut HashMap<String, V>, principal: &str) -> &'a mut V {
+    if !map.contains_key(principal) {
+        map.insert(principal.to_owned(), V::default());
+    }
+    map.get_mut(principal).expect("it is there by now")
+}
+
+impl WrittenBytes {
+    fn add(&mut self, principal: Option<&str>, slice: u64, bytes: u64) {
+        self.all.add(slice, bytes);
+        if let Some(principal) = principal {
+            entry(&mut self.principals, principal).add(slice, bytes);
+        }
+    }
+
+    fn advance_to(&mut self, now: u64) {
+        if now <= self.now {
+            return;
+        }
+        let first = self.now + 1;
+        // The slots of the slices that are new hold those that are over.
+        for slice in first.max(now.saturating_sub(SLICES as u64))..=now {
+            self.all.expire(slice);
+            self.principals.values_mut().for_each(|window| window.expire(slice));
+        }
+        self.principals.retain(|_, window| window.sum > 0);
+        self.now = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOTAL: u64 = 1 << 30;
+
+    fn shares() -> WriteQuota {
+        WriteQuota::new(TOTAL, Duration::from_secs(3600))
+    }
+
+    fn fill(shares: &WriteQuota, principal: &str) -> u64 {
+        let mut written = 0;
+        while shares.has_room(principal, 100_000).is_ok() {
+            shares.count(Some(principal), 100_000 - TYPICAL_ENVELOPE_BYTES as usize);
+            written += 100_000;
+        }
+        written
+    }
+
+    #[test]
+    fn one_principal_can_use_a_third_and_later_ones_still_get_a_share() {
+        let shares = shares();
+        let first = fill(&shares, "uid:1");
+        assert!((TOTAL / 3 - first) < 200_000, "{first}");
+        let others: Vec<u64> = (2..40).map(|uid| fill(&shares, &format!("uid:{uid}"))).collect();
+        assert!(others.iter().all(|bytes| *bytes + 200_000 >= TOTAL / MIN_SHARE_DIVISOR), "{others:?}");
+        let all = first + others.iter().sum::<u64>();
+        assert!(all <= TOTAL + 40 * TOTAL / MIN_SHARE_DIVISOR, "{all}");
+        assert!(shares.has_room("uid:1", 0).is_err());
+        let reached = shares.has_room("uid:1", 1).unwrap_err();
+        assert_eq!(reached.within, Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn bytes_expire_after_the_window_and_not_before() {
+        let mut bytes = WrittenBytes::default();
+        bytes.advance_to(100);
+        bytes.add(Some("uid:1"), 100, 7);
+        bytes.advance_to(100 + SLICES as u64);
+        assert_eq!(bytes.principals["uid:1"].sum, 7, "its slice has ended {} slices ago", SLICES - 1);
+        bytes.advance_to(101 + SLICES as u64);
+        assert!(bytes.principals.is_empty());
+        assert_eq!(bytes.all.sum, 0);
+        bytes.add(Some("uid:1"), 117, 7);
+        bytes.advance_to(1_000_000);
+        assert_eq!(bytes.all.sum, 0);
+    }
+
+    #[test]
+    fn a_closed_file_restores_the_usage_of_its_writers() {
+        let shares = shares();
+        for uid in 0..MAX_NAMED_PRINCIPALS + 10 {
+            shares.count(Some(&format!("uid:{uid}")), 1_000 * uid);
+        }
+        let held = shares.current_file_usage();
+        assert_eq!(held.len(), MAX_NAMED_PRINCIPALS + 1);
+        shares.begin_file();
+        assert!(shares.current_file_usage().is_empty(), "a new one holds nothing");
+        let next = super::WriteQuota::new(TOTAL, Duration::from_secs(3600));
+        let total: u64 = held.values().sum();
+        next.restore_file(&held, total + 5_000, Duration::from_secs(60));
+        next.restore_file(&held, total, Duration::from_secs(3600));
+        let written = lock(&next.written);
+        assert_eq!(written.all.sum, total + 5_000, "the second one is old");
+        assert_eq!(written.principals["uid:73"].sum, 73_000 + TYPICAL_ENVELOPE_BYTES);
+        assert!(!written.principals.contains_key(OTHERS));
+    }
+
+    #[test]
+    fn no_window_means_no_quota() {
+        for shares in [WriteQuota::new(TOTAL, Duration::ZERO), WriteQuota::new(0, Duration::from_secs(1))] {
+            shares.count(Some("uid:1"), usize::MAX / 2);
+            assert_eq!(shares.has_room("uid:1", TOTAL * 2), Ok(()));
+        }
+    }
+}

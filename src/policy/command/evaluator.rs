@@ -1,0 +1,260 @@
+//! The hearing of one request: what it would run is found, step by step, and the rules speak on each command.
+//!
+//! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
+//! comes behind it, in `eval` and its kind as well.
+
+mod combine;
+mod variables;
+
+use super::{
+    builtin::{is_builtin, runs_a_file},
+    kinds,
+    program::{self, ProgramResolver, Resolved},
+    rule::{Decision, Effects, base_name},
+    shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
+    values::Values,
+    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
+    wrapper::{self, WrappedCommand},
+};
+
+/// How the judge came to see a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandSource {
+    /// As an argument vector: names mean files.
+    FromArgv,
+    /// In a line for a shell: names may mean builtins.
+    InShell(Dialect),
+    /// In a line, and its name is a function of the line.
+    AsFunction(Dialect),
+}
+
+/// How the rules came to their decision on a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RuleAnswer {
+    /// A rule that is about this program, and not about everything, allows it.
+    AllowedByName,
+    /// Otherwise.
+    Otherwise,
+}
+
+/// Which shell reads a line within a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ShellScope {
+    /// One of its own: what it sets ends with it.
+    NewShell,
+    /// The one that reads the words around it (`eval`, `trap`).
+    SameShell,
+}
+
+/// The hearing of one request.
+pub(super) struct Evaluator<'a> {
+    context: EvalContext<'a>,
+    units: Vec<Unit>,
+    effects: Vec<(String, Effects)>,
+    observed: Vec<(String, Decision)>,
+    lookup: Lookup,
+    values: Values,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn new(context: EvalContext<'a>) -> Self {
+        Self {
+            context,
+            units: Vec::new(),
+            effects: Vec::new(),
+            observed: Vec::new(),
+            lookup: context.lookup,
+            values: Values::default(),
+        }
+    }
+
+    pub(super) fn evaluate(mut self, form: CommandInput<'_>) -> RuleVerdict {
+        match form {
+            CommandInput::Argv(argv) => {
+                let words: Vec<Word> = argv.iter().cloned().map(Word::Literal).collect();
+                self.command(&words, &LineCwd::Start, CommandSource::FromArgv, &mut Vec::new());
+            }
+            CommandInput::ShellLine(line, dialect) => {
+                self.line(line, dialect, ShellScope::NewShell, &LineCwd::Start, &mut Vec::new());
+            }
+        }
+        if let Some(text) = self.values.hidden_in_arithmetic(&self.context.request.env) {
+            self.hide(&text, OpaqueReason::Assignment, &[]);
+        }
+        self.combine()
+    }
+
+    fn line(
+        &mut self,
+        line: &str,
+        dialect: Dialect,
+        scope: ShellScope,
+        place: &LineCwd,
+        within: &mut Vec<String>,
+    ) {
+        let outer = self.lookup;
+        if scope == ShellScope::NewShell {
+            self.lookup = self.context.lookup;
+        }
+        let parsed = match self.values.leave_names_alone() {
+            true => shell::parse_knowing_programs(line, dialect),
+            false => shell::parse(line, dialect),
+        };
+        self.values.take_in(&parsed);
+        for part in &parsed.opaque {
+            self.hide(&part.text, part.reason, within);
+        }
+        for (at, command) in parsed.commands.iter().enumerate() {
+            if self.units.len() >= MAX_UNITS {
+                self.hide(line, OpaqueReason::TooMany, within);
+                break;
+            }
+            let before = self.lookup;
+            let place = join(place, &command.place);
+            let seen = match command.of_function {
+                Named::Function => CommandSource::AsFunction(dialect),
+                Named::Program => CommandSource::InShell(dialect),
+            };
+            let mut assignments = command.assignments.clone();
+            if is_own_read(command, &parsed) {
+                assignments.retain(|(name, _)| name != "IFS");
+            }
+            if self.assignments(&assignments, within) | self.variables(&command.words, within) {
+                self.lookup = Lookup::Changed;
+            }
+            if !command.words.is_empty() {
+                if self.lookup == Lookup::Changed {
+                    self.hide_words(&command.words, OpaqueReason::Assignment, within);
+                }
+                self.command(&command.words, &place, seen, within);
+            }
+            // What has been judged already may run again, or only now.
+            let comes_back = parsed.loops.iter().any(|commands| commands.contains(&at))
+                || parsed
+                    .commands
+                    .iter()
+                    .any(|other| other.words.first().and_then(Word::literal) == Some("trap"));
+            if self.lookup != before && comes_back {
+                self.hide(line, OpaqueReason::Assignment, within);
+            }
+        }
+        if scope == ShellScope::NewShell {
+            self.lookup = outer;
+        }
+    }
+
+    fn command(&mut self, words: &[Word], place: &LineCwd, seen: CommandSource, within: &mut Vec<String>) {
+        let Some(command) = words.first() else { return };
+        let Some(given) = command.literal() else {
+            let reason = match command {
+                Word::Opaque { reason, .. } => *reason,
+                Word::Literal(_) => OpaqueReason::Expansion,
+            };
+            self.apply_rules(
+                words,
+                Resolved::Unknown,
+                false,
+                place,
+                within,
+                Some(DecisionReason::Opaque(reason)),
+            );
+            return;
+        };
+        let cwd = &self.context.request.cwd;
+        let programs = self.context.resolver;
+        let is_builtin = seen != CommandSource::FromArgv && is_builtin(given);
+        let file = if is_builtin {
+            Resolved::Builtin
+        } else {
+            program::resolve_command(programs, given, cwd, place)
+        };
+        let base = base_name(given);
+        let is_itself = is_builtin
+            || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
+        // What is no file can only be what the shell itself takes the name for.
+        let is_shells_own = seen != CommandSource::FromArgv && file == Resolved::Missing && given == base;
+        // An applet is itself, whatever files there are.
+        let is_applet = seen == CommandSource::FromArgv
+            && given == base
+            && within.last().is_some_and(|outer| kinds::is_many_programs(outer));
+        // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
+        let is_wrapper = is_itself
+            || is_shells_own
+            || is_applet
+            || kinds::is_dynamic_loader(base)
+            || (base.starts_with("git-") && is_of_git(&file, programs));
+        let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
+        let is_function = matches!(seen, CommandSource::AsFunction(_));
+        let transparent = (is_builtin && !runs_a_file(given))
+            || (!inner.is_empty() && kinds::is_transparent(base))
+            || is_function;
+        let otherwise = match &file {
+            Resolved::Unknown => Some(DecisionReason::Opaque(OpaqueReason::UnknownCwd)),
+            _ if transparent => Some(DecisionReason::Transparent),
+            _ => None,
+        };
+        let answered = self.apply_rules(words, file, is_itself || is_function, place, within, otherwise);
+        within.push(base.to_owned());
+        for inner in inner {
+            if within.len() > MAX_NESTING || self.units.len() >= MAX_UNITS {
+                self.hide_words(words, OpaqueReason::TooMany, within);
+                break;
+            }
+            match inner {
+                // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
+                WrappedCommand::Argv { assignments, removed, words } => {
+                    let seen = match seen {
+                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect)
+                            if is_builtin =>
+                        {
+                            CommandSource::InShell(dialect)
+                        }
+                        _ => CommandSource::FromArgv,
+                    };
+                    let is_changed = self.assignments(&assignments, within)
+                        | self.is_other_without(&removed, &words)
+                        | (self.context.lookup == Lookup::Changed);
+                    if is_changed {
+                        self.hide_words(&words, OpaqueReason::Assignment, within);
+                    }
+                    self.command(&words, place, seen, within);
+                }
+                WrappedCommand::ShellLine(line, dialect) => {
+                    let outer = match seen {
+                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect) => dialect,
+                        CommandSource::FromArgv => Dialect::Posix,
+                    };
+                    let reads = if dialect.is_some() { ShellScope::NewShell } else { ShellScope::SameShell };
+                    self.line(&line, dialect.unwrap_or(outer), reads, place, within);
+                }
+                // Who allows `bash build.sh` by name has read build.sh, and who allows `strace` knows that nobody looks
+                // into it. What is seen through otherwise hides nothing because of a rule for its name.
+                WrappedCommand::Opaque(reason)
+                    if answered == RuleAnswer::AllowedByName && kinds::is_taken_on_trust(base, reason) => {}
+                WrappedCommand::Opaque(reason) => self.hide_words(words, reason, within),
+            }
+        }
+        within.pop();
+    }
+}
+
+/// Whether a file named `git-X` is git's: git itself, or in its directory of programs.
+fn is_of_git(file: &Resolved, programs: &dyn ProgramResolver) -> bool {
+    programs.is_named(file, "git") || file.path().is_some_and(|path| path.contains("/git-core/"))
+}
+
+/// Whether a command is the builtin `read`, for which alone what stands before it is set.
+fn is_own_read(command: &SimpleCommand, line: &ParsedLine) -> bool {
+    let is_read = command.words.first().and_then(Word::literal) == Some("read");
+    is_read && line.defined.iter().all(|name| name != "read")
+}
+
+fn join(outer: &LineCwd, inner: &LineCwd) -> LineCwd {
+    match (outer, inner) {
+        (outer, LineCwd::Start) => outer.clone(),
+        (_, LineCwd::After(target)) if target.starts_with('/') => inner.clone(),
+        (LineCwd::Start, inner) => inner.clone(),
+        (LineCwd::After(base), LineCwd::After(target)) => LineCwd::After(format!("{base}/{target}")),
+        (LineCwd::Unknown, _) | (_, LineCwd::Unknown) => LineCwd::Unknown,
+    }
+}

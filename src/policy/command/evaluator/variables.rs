@@ -1,0 +1,150 @@
+//! What a request does to the environment of what it runs, and whether names still mean the same in it.
+//!
+//! An assignment is judged by its name and, where it is known, its value. It decides nothing about commands.
+
+use super::{
+    super::{
+        builtin::{changes_lookup, is_builtin, makes_names_of_names, takes_data, variables_set},
+        kinds,
+        program::Resolved,
+        rule::{Decision, base_name},
+        shell::{self, Dialect, LineCwd, OpaqueReason, Word},
+        verdict::{AssignmentVerdict, DecisionReason, MAX_NESTING, Unit},
+        wrapper::{self, Removed},
+    },
+    Evaluator, ShellScope,
+};
+
+/// Where programs are looked for by what has no PATH, and by `command -p`: confstr(3), _CS_PATH, of the known C libraries.
+const WITHOUT_PATH: [&str; 3] = ["/usr/local/bin", "/bin", "/usr/bin"];
+
+impl Evaluator<'_> {
+    /// Judges assignments; says whether one changes what names mean.
+    pub(super) fn assignments(&mut self, assignments: &[(String, Word)], within: &mut Vec<String>) -> bool {
+        let mut changes = false;
+        for (name, value) in assignments {
+            let setting = self.variable(name, value.literal(), within);
+            let holds_a_command = kinds::holds_a_command(name);
+            changes |= setting == AssignmentVerdict::Guarded && !holds_a_command;
+            if holds_a_command && within.len() <= MAX_NESTING {
+                within.push(name.clone());
+                match value {
+                    Word::Literal(line) if line.is_empty() => {}
+                    Word::Literal(line) => {
+                        self.line(line, Dialect::Posix, ShellScope::NewShell, &LineCwd::Unknown, within);
+                    }
+                    Word::Opaque { text, reason } => self.hide(text, *reason, within),
+                }
+                within.pop();
+            }
+            // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
+            if let Some(text) = value.literal().filter(|text| shell::holds_substitution(text)) {
+                self.hide(text, OpaqueReason::Assignment, within);
+            }
+        }
+        let sets_lookup = |text: &str| shell::sets_by_arithmetic(text, |name| self.is_meant(name));
+        changes
+            || assignments
+                .iter()
+                .any(|(name, value)| changes_lookup(name) || value.literal().is_some_and(sets_lookup))
+    }
+
+    /// Judges the variables that a builtin sets; says whether one changes what names mean.
+    pub(super) fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
+        let words = match words.split_first() {
+            // `command export`, `builtin read`.
+            Some((first, rest)) if matches!(first.literal(), Some("command" | "builtin")) => rest,
+            _ => words,
+        };
+        let Some((Some(builtin), args)) = words.split_first().map(|(w, rest)| (w.literal(), rest)) else {
+            return false;
+        };
+        if !is_builtin(builtin) {
+            return false;
+        }
+        let texts = || args.iter().filter_map(Word::literal);
+        let mut changes = makes_names_of_names(builtin, args);
+        for word in variables_set(builtin, args) {
+            let Some(text) = word.literal() else {
+                self.hide_words(words, OpaqueReason::Assignment, within);
+                continue;
+            };
+            let name = text.split(['=', '[', '+']).next().unwrap_or(text);
+            let value = text.split_once('=').map(|(_, value)| value);
+            let is_guarded = self.variable(name, value, within) == AssignmentVerdict::Guarded;
+            // `export NAME` only shows what was set, and what set it was judged.
+            let sets = match builtin {
+                "export" | "readonly" | "declare" | "typeset" | "local" => value.is_some(),
+                "unset" => self.context.request.env.contains_key(name),
+                _ => true,
+            };
+            changes |= changes_lookup(name) || (is_guarded && sets);
+        }
+        let names_variable = builtin == "printf" && !variables_set(builtin, args).is_empty();
+        let is_data = (takes_data(builtin) && !names_variable) || kinds::runs_its_text(builtin);
+        if is_data {
+            return changes;
+        }
+        if let Some(text) = texts().find(|text| shell::holds_substitution(text)) {
+            self.hide(text, OpaqueReason::Assignment, within);
+        }
+        changes || texts().any(|text| shell::sets_by_arithmetic(text, |name| self.is_meant(name)))
+    }
+
+    /// Whether a number in a variable would change what names mean.
+    fn is_meant(&self, name: &str) -> bool {
+        changes_lookup(name)
+            || (!kinds::holds_a_command(name)
+                && (self.context.assignment_verdict)(name, None) == AssignmentVerdict::Guarded)
+    }
+
+    fn variable(&mut self, name: &str, value: Option<&str>, within: &[String]) -> AssignmentVerdict {
+        let setting = (self.context.assignment_verdict)(name, value);
+        if setting == AssignmentVerdict::Denied {
+            self.units.push(Unit {
+                words: vec![Word::Literal(format!("{name}=..."))],
+                file: Resolved::Builtin,
+                within: within.to_vec(),
+                decision: Decision::Deny,
+                reason: DecisionReason::Variable(name.to_owned()),
+                matched: Vec::new(),
+            });
+        }
+        setting
+    }
+
+    /// Whether a command may be another one, or do something else, without what is removed from its environment.
+    pub(super) fn is_other_without(&self, removed: &Removed, words: &[Word]) -> bool {
+        let env = &self.context.request.env;
+        let is_removed = |name: &str| match removed {
+            Removed::All => true,
+            Removed::Names(names) => names.iter().any(|removed| removed == name),
+        };
+        // Without a home there is less configuration, and without a pager another one that nobody chose here.
+        let protects = |name: &str| {
+            name != "PATH"
+                && name != "HOME"
+                && !kinds::holds_a_command(name)
+                && (changes_lookup(name)
+                    || (self.context.assignment_verdict)(name, None) != AssignmentVerdict::Allowed)
+        };
+        if env.keys().any(|name| is_removed(name) && protects(name)) {
+            return true;
+        }
+        is_removed("PATH") && self.is_other_without_path(words)
+    }
+
+    fn is_other_without_path(&self, words: &[Word]) -> bool {
+        let Some(name) = words.first().and_then(Word::literal) else { return true };
+        let programs = self.context.resolver;
+        let is_elsewhere = || {
+            let trusted = programs.find_in_path(name);
+            WITHOUT_PATH
+                .iter()
+                .map(|directory| programs.resolve_path(&format!("{directory}/{name}"), "/"))
+                .any(|found| found != Resolved::Missing && !found.is_same(&trusted))
+        };
+        // What runs others by their names looks for them in the same places.
+        !wrapper::unwrap(base_name(name), words).is_empty() || (!name.contains('/') && is_elsewhere())
+    }
+}

@@ -1,0 +1,136 @@
+//! The circumstances of a command, and the conditions of rules on them.
+//!
+//! A directory that is not known fulfils no condition surely. Paths are compared by their letters: what they lead to is
+//! for whoever names them.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::{
+        pattern::{Match, PatternError, TextPattern},
+        shell::LineCwd,
+    },
+    WhenSource,
+};
+
+/// Who runs a command, and in what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestContext {
+    /// The principal.
+    pub principal: String,
+    /// The session's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The working directory that was asked for.
+    pub cwd: String,
+    /// The environment that the command would have.
+    pub env: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conditions {
+    principal: Vec<TextPattern>,
+    labels: Vec<(String, TextPattern)>,
+    cwd: Vec<TextPattern>,
+    env: Vec<(String, TextPattern)>,
+}
+
+/// Which field of the conditions is one that the caller claims, and nobody has checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimedField {
+    /// Labels of the session.
+    Labels,
+    /// Variables.
+    Env,
+}
+
+impl std::fmt::Display for ClaimedField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Labels => "labels",
+            Self::Env => "env",
+        })
+    }
+}
+
+impl Conditions {
+    /// A condition that any caller can fulfil by claiming something. `None` where it holds for certain principals only.
+    pub(super) fn unproven_field(&self) -> Option<ClaimedField> {
+        let claim = match (self.labels.is_empty(), self.env.is_empty()) {
+            (false, _) => ClaimedField::Labels,
+            (true, false) => ClaimedField::Env,
+            (true, true) => return None,
+        };
+        let accepts = |uid: u32| self.principal.iter().any(|text| text.accepts(&format!("uid:{uid}")));
+        // Every length that a uid but root's can have, and every digit that it can begin and end with: patterns that
+        // accept all of these are for everybody.
+        let lengths = (0..10).map(|length| 10_u64.pow(length));
+        let mut everybody = lengths
+            .flat_map(|unit| (1..=9).flat_map(move |first| (0..=9).map(move |last| first * unit + last)))
+            .filter_map(|uid| u32::try_from(uid).ok());
+        (self.principal.is_empty() || everybody.all(accepts)).then_some(claim)
+    }
+
+    pub(super) fn compile(source: &WhenSource) -> Result<Self, PatternError> {
+        let list =
+            |texts: &[String]| texts.iter().map(|t| TextPattern::compile(t)).collect::<Result<Vec<_>, _>>();
+        let map = |texts: &BTreeMap<String, String>| {
+            texts
+                .iter()
+                .map(|(k, t)| Ok((k.clone(), TextPattern::compile(t)?)))
+                .collect::<Result<Vec<_>, PatternError>>()
+        };
+        Ok(Self {
+            principal: list(&source.principal)?,
+            labels: map(&source.labels)?,
+            cwd: list(&source.cwd)?,
+            env: map(&source.env)?,
+        })
+    }
+
+    pub(super) fn holds(&self, request: &RequestContext, place: &LineCwd) -> Match {
+        let principal =
+            self.principal.is_empty() || self.principal.iter().any(|t| t.accepts(&request.principal));
+        let named = |wanted: &[(String, TextPattern)], given: &BTreeMap<String, String>| {
+            wanted.iter().all(|(name, text)| given.get(name).is_some_and(|value| text.accepts(value)))
+        };
+        Match::of(principal && named(&self.labels, &request.labels) && named(&self.env, &request.env))
+            .and(self.cwd_holds(request, place))
+    }
+
+    fn cwd_holds(&self, request: &RequestContext, place: &LineCwd) -> Match {
+        if self.cwd.is_empty() {
+            return Match::Yes;
+        }
+        let Some(cwd) = resolve_place(&request.cwd, place) else { return Match::Perhaps };
+        // A directory's pattern holds for what is below it, too.
+        let mut above = Some(cwd.as_str());
+        while let Some(directory) = above {
+            if self.cwd.iter().any(|text| text.accepts(if directory.is_empty() { "/" } else { directory })) {
+                return Match::Yes;
+            }
+            above = directory.rfind('/').map(|at| &directory[..at]);
+        }
+        Match::No
+    }
+}
+
+/// The absolute directory of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
+pub fn resolve_place(cwd: &str, place: &LineCwd) -> Option<String> {
+    let joined = match place {
+        LineCwd::Unknown => return None,
+        LineCwd::Start => cwd.to_owned(),
+        LineCwd::After(target) if target.starts_with('/') => target.clone(),
+        LineCwd::After(target) => format!("{cwd}/{target}"),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in joined.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
+}

@@ -1,0 +1,183 @@
+//! What the cgroup hierarchies let this process do, tried in a group that is removed at once.
+//!
+//! Hands no controller on and moves no process: what a gateway would have to change first is looked at, not changed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::sched::CloneFlags;
+
+use super::{
+    gateway_cgroups::with_cause,
+    host::{Protection, ProtectionStatus, available, missing},
+};
+use crate::{
+    cgroup::{
+        Hierarchy,
+        directory::{self, CgroupError, PresenceLock},
+        hierarchy::OwnCgroup,
+        limits::{self, CgroupLimitValues},
+    },
+    sys::probe,
+};
+
+const DELEGATE_REMEDY: &str = "start the gateway in a group that is delegated to it: a systemd unit with Delegate=yes, or `systemd-run --user --scope -p Delegate=yes`";
+
+/// Controllers that limits need, and their protections.
+const CONTROLLERS: [(&str, &str); 3] =
+    [("cgroup-memory", "memory"), ("cgroup-pids", "pids"), ("cgroup-cpu", "cpu")];
+
+/// Small enough to be a limit, large enough to be accepted anywhere.
+const LIMITS: CgroupLimitValues = CgroupLimitValues {
+    memory_bytes: Some(64 << 20),
+    swap_bytes: None,
+    socket_bytes: None,
+    pids: Some(16),
+    cpu_millis: Some(1000),
+    cpu_weight: Some(50),
+};
+
+/// The unified hierarchy, what can be done in it, and each controller.
+pub(super) fn probe_all(own: &[OwnCgroup]) -> Vec<Protection> {
+    let v2 = own.iter().find(|group| group.hierarchy == Hierarchy::V2);
+    let mut all = probe_v2(v2);
+    all.extend(CONTROLLERS.map(|(name, controller)| probe_limit(name, controller, own)));
+    all
+}
+
+fn probe_v2(own: Option<&OwnCgroup>) -> Vec<Protection> {
+    let lacking = |why: &str, remedy: &str| {
+        vec![
+            missing("cgroup-v2", why, remedy),
+            missing(
+                "cgroup-kill",
+                "there is no v2 group to kill by; PID 1 of the sandbox is killed instead",
+                remedy,
+            ),
+            Protection {
+                name: "clone-into-cgroup",
+                status: ProtectionStatus::Weaker,
+                reason: "there is no v2 group to be born in".into(),
+                remedy: remedy.into(),
+            },
+        ]
+    };
+    let Some(own) = own else {
+        let remedy = "mount -t cgroup2 none /sys/fs/cgroup/unified";
+        return lacking("the unified hierarchy is not mounted", remedy);
+    };
+    let scratch = match ScratchCgroup::make(&own.path) {
+        Ok(scratch) => scratch,
+        Err(error) => return lacking(&with_cause(&error), DELEGATE_REMEDY),
+    };
+    // In this order: into a group that was killed once, Linux 6.13 and later lets nobody be born alive.
+    let born = probe_clone_into_cgroup(&scratch);
+    vec![available("cgroup-v2", &crate::printable::path(&own.path)), probe_kill(&scratch), born]
+}
+
+fn probe_kill(scratch: &ScratchCgroup) -> Protection {
+    match directory::kill(&scratch.path) {
+        Ok(()) => available("cgroup-kill", "a whole tree dies by one write"),
+        Err(error) => Protection {
+            name: "cgroup-kill",
+            status: ProtectionStatus::Weaker,
+            reason: format!("{}; processes are listed and killed until none is left", with_cause(&error)),
+            remedy: "Linux 5.14 or later".into(),
+        },
+    }
+}
+
+fn probe_clone_into_cgroup(scratch: &ScratchCgroup) -> Protection {
+    let born = directory::open(&scratch.path).map(|group| {
+        use std::os::fd::AsFd;
+        probe::run(CloneFlags::empty(), Some(group.as_fd()), || Ok(()))
+    });
+    let why = match born {
+        Ok(Ok(())) => return available("clone-into-cgroup", ""),
+        Ok(Err(refused)) => refused.to_string(),
+        Err(error) => with_cause(&error),
+    };
+    Protection {
+        name: "clone-into-cgroup",
+        status: ProtectionStatus::Weaker,
+        reason: format!("refused when it was tried ({why})"),
+        remedy: "Linux 5.7 or later".into(),
+    }
+}
+
+/// Whether a group of ours could have a limit of this controller.
+fn probe_limit(name: &'static str, controller: &str, own: &[OwnCgroup]) -> Protection {
+    let has = |group: &&OwnCgroup| group.controllers.iter().any(|one| one == controller);
+    let mut why = None;
+    for group in own.iter().filter(has) {
+        let tried = match group.hierarchy {
+            Hierarchy::V1 => try_limit(group, controller),
+            Hierarchy::V2 if is_enabled_below(group, controller) => try_limit(group, controller),
+            Hierarchy::V2 => could_enable_below(group),
+        };
+        match tried {
+            Ok(()) => return available(name, &crate::printable::path(&group.path)),
+            Err(refusal) => why = why.or(Some(refusal)),
+        }
+    }
+    let why = why.unwrap_or_else(|| "no hierarchy offers it to this process's group".into());
+    missing(name, &why, DELEGATE_REMEDY)
+}
+
+fn try_limit(group: &OwnCgroup, controller: &str) -> Result<(), String> {
+    let scratch = ScratchCgroup::make(&group.path).map_err(|error| with_cause(&error))?;
+    let one = [controller.to_owned()];
+    limits::set(&scratch.path, group.hierarchy, &one, &LIMITS).map(drop).map_err(|error| with_cause(&error))
+}
+
+fn is_enabled_below(group: &OwnCgroup, controller: &str) -> bool {
+    let enabled = fs::read_to_string(group.path.join("cgroup.subtree_control")).unwrap_or_default();
+    enabled.split_whitespace().any(|one| one == controller)
+}
+
+/// A group with processes can hand nothing on (cgroups(7)): its gateway steps aside, and others would have to.
+fn could_enable_below(group: &OwnCgroup) -> Result<(), String> {
+    let switch = group.path.join("cgroup.subtree_control");
+    if !directory::is_writable(&switch) {
+        return Err(format!("{} cannot be written", crate::printable::path(&switch)));
+    }
+    // Only the hierarchy's root has no type, and it is free of the rule.
+    if !group.path.join("cgroup.type").exists() {
+        return Ok(());
+    }
+    let listed = fs::read_to_string(group.path.join("cgroup.procs")).unwrap_or_default();
+    let own = std::process::id().to_string();
+    match listed.lines().filter(|pid| *pid != own).count() {
+        0 => Ok(()),
+        others => Err(format!(
+            "{others} other processes in {} keep it from limiting groups below",
+            crate::printable::path(&group.path)
+        )),
+    }
+}
+
+/// A group that lives as long as this value. Locked, so that no gateway that starts meanwhile takes it for abandoned.
+struct ScratchCgroup {
+    path: PathBuf,
+    _presence: PresenceLock,
+}
+
+impl ScratchCgroup {
+    fn make(own: &Path) -> Result<Self, CgroupError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = own.join(format!("provost-trial-{}-{number}", std::process::id()));
+        let presence = directory::make_locked(&path)?;
+        Ok(Self { path, _presence: presence })
+    }
+}
+
+impl Drop for ScratchCgroup {
+    fn drop(&mut self) {
+        // Empty: what was born in it has ended. If not, the next gateway removes it as abandoned.
+        let _ = directory::remove(&self.path);
+    }
+}

@@ -1,0 +1,167 @@
+//! What is left on the host when a sandbox has ended, and taking it away.
+//!
+//! Does whatever can be done and says in the log what could not: there is nobody left to tell.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    time::Duration,
+};
+
+use nix::errno::Errno;
+use tokio::{io::unix::AsyncFd, time::timeout};
+
+use super::{cgroup::SandboxCgroup, forced_kill, launch, ptys::PtyReservation};
+use crate::sys::namespace;
+
+/// How long the kernel may take to end a killed sandbox, before those who wait are told that it has not.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is left on the host when a sandbox has ended.
+#[derive(Debug)]
+pub(super) struct Cleanup {
+    cgroup: SandboxCgroup,
+    directory: Option<PathBuf>,
+    /// `cgroup.kill` of the sandbox, open since its start.
+    kill_file: Option<OwnedFd>,
+    ptys: Option<PtyReservation>,
+}
+
+/// Whether a sandbox that was killed has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KillOutcome {
+    /// No process of it is left.
+    Ended,
+    /// The kernel has not ended it within the limit: something in it sleeps uninterruptibly, or is frozen.
+    StillAlive,
+}
+
+impl Cleanup {
+    /// Of a sandbox that runs. What its end takes is opened now.
+    pub(super) fn new(cgroup: SandboxCgroup, directory: Option<PathBuf>) -> Self {
+        let kill_file = cgroup.open_kill_file();
+        Self { cgroup, directory, kill_file, ptys: None }
+    }
+
+    /// With the pseudo-terminals that it may have: nobody else is given them before it has ended.
+    pub(super) fn with_ptys(self, ptys: PtyReservation) -> Self {
+        Self { ptys: Some(ptys), ..self }
+    }
+
+    /// Gives back what it had of what the host has one number of.
+    pub(super) fn release_ptys(self) {
+        drop(self.ptys);
+    }
+
+    pub(super) async fn end_and_remove(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        if self.kill_and_wait(id, supervisor).await == KillOutcome::Ended {
+            self.remove(id).await;
+        }
+    }
+
+    /// As [`Self::end_and_remove`], of a supervisor that the reactor does not watch: a thread waits for its end.
+    pub(super) async fn end_and_remove_unregistered(&self, id: &str, supervisor: OwnedFd) {
+        self.kill_supervisor(id, &supervisor);
+        let reaped = tokio::task::spawn_blocking(move || launch::reap(supervisor.as_fd()));
+        match timeout(KILL_TIMEOUT, reaped).await {
+            Ok(Ok(Ok(()) | Err(Errno::ECHILD))) => {}
+            Ok(Ok(Err(errno))) => {
+                tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor");
+            }
+            Ok(Err(error)) => {
+                tracing::error!(sandbox.id = %id, error = %error, "cannot wait for the supervisor")
+            }
+            Err(_) => tracing::error!(sandbox.id = %id, "supervisor does not end"),
+        }
+        self.kill_cgroup(id);
+        self.remove(id).await;
+    }
+
+    /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
+    /// one can be reaped; the group's kill is for what may have been outside of the namespace.
+    pub(super) async fn kill_and_wait(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> KillOutcome {
+        self.kill_supervisor(id, supervisor.get_ref());
+        if timeout(KILL_TIMEOUT, supervisor.readable()).await.is_err() {
+            self.kill_cgroup(id);
+            return KillOutcome::StillAlive;
+        }
+        self.reap(id, supervisor);
+        KillOutcome::Ended
+    }
+
+    /// Waits, however long it takes, until a sandbox that was killed has ended.
+    pub(super) async fn wait_for_end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        // An error would be the reactor's end, and with it this gateway's.
+        let _ = supervisor.readable().await;
+        self.reap(id, supervisor);
+    }
+
+    /// How many processes of a terminal are left, as far as that can be seen.
+    pub(super) fn processes_left(&self, terminal_id: &str) -> u32 {
+        forced_kill::processes_left(&self.cgroup, terminal_id)
+    }
+
+    fn reap(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+        match launch::reap(supervisor.get_ref().as_fd()) {
+            // Not our child: another gateway launched it.
+            Ok(()) | Err(Errno::ECHILD) => {}
+            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
+        }
+        self.kill_cgroup(id);
+    }
+
+    fn kill_supervisor(&self, id: &str, supervisor: &OwnedFd) {
+        match namespace::kill_pidfd(supervisor.as_fd()) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot kill the supervisor"),
+        }
+    }
+
+    fn kill_cgroup(&self, id: &str) {
+        if let Some(file) = &self.kill_file {
+            // ENODEV: the cgroup is gone.
+            let _ = nix::unistd::write(file, b"1");
+        }
+        if let Err(error) = self.cgroup.kill() {
+            tracing::error!(sandbox.id = %id, error = %error, "cannot kill the sandbox's group");
+        }
+    }
+
+    pub(super) async fn remove(&self, id: &str) {
+        if let Err(error) = self.cgroup.remove(KILL_TIMEOUT).await {
+            // The directory is how the next gateway finds what is left.
+            tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
+            return;
+        }
+        if let Some(directory) = &self.directory {
+            match std::fs::remove_dir_all(directory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::error!(sandbox.id = %id, error = %error, "cannot remove its directory")
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_supervisor_that_nobody_watches_is_ended_and_reaped_and_its_directory_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let left = directory.path().join("sbx_1");
+        std::fs::create_dir(&left).unwrap();
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(process.id().cast_signed());
+        let pidfd = namespace::open_pidfd(pid).unwrap();
+        let remains = Cleanup::new(SandboxCgroup::absent(), Some(left.clone()));
+        remains.end_and_remove_unregistered("sbx_1", pidfd).await;
+        assert!(!left.exists());
+        // Reaped already: there is no child to wait for.
+        assert_eq!(process.try_wait().unwrap_err().raw_os_error(), Some(libc::ECHILD));
+    }
+}

@@ -1,0 +1,186 @@
+//! Host ids for sandboxes: two out of a range for each where the gateway is privileged, else the user's own.
+//!
+//! No two live sandboxes on a host share an id, whichever gateways made them: each pair is claimed by a lock on one
+//! byte of a file, held by the supervisor for as long as it lives. So there is no table that could be wrong after a
+//! crash. Never gives out the host's root.
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, fcntl},
+};
+
+/// Host ids that sandboxes are made of.
+#[derive(Debug)]
+pub struct HostIdRange {
+    first: u32,
+    pairs: u32,
+    locks: PathBuf,
+    next: AtomicU32,
+}
+
+/// The first id, far above what distributions and directories give to people, as systemd's container ranges are.
+pub const DEFAULT_FIRST_ID: u32 = 1_879_048_192;
+
+/// How many sandboxes can live at once on a host.
+pub const DEFAULT_PAIRS: u32 = 16_384;
+
+/// Where the claims of all privileged gateways of a host are held.
+pub const DEFAULT_LOCKS: &str = "/run/provost/ids";
+
+impl Default for HostIdRange {
+    fn default() -> Self {
+        Self::new(DEFAULT_FIRST_ID, DEFAULT_PAIRS, DEFAULT_LOCKS.into())
+    }
+}
+
+/// Two host ids that belong to one sandbox.
+#[derive(Debug)]
+pub struct HostIdClaim {
+    /// Of the supervisor, user and group alike.
+    pub supervisor: u32,
+    /// Of the commands.
+    pub command: u32,
+    /// More group ids, as many as were asked for.
+    pub groups: Vec<u32>,
+    /// Whoever has this open has the claim.
+    pub lock: OwnedFd,
+}
+
+/// Why no ids could be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HostIdError {
+    /// The file of claims cannot be used.
+    #[error("open the claims on host ids at {path}")]
+    Open {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A lock failed for another reason than that it is taken.
+    #[error("claim host ids")]
+    Lock(#[source] Errno),
+    /// Every pair belongs to a living sandbox.
+    #[error("all {pairs} pairs of host ids are in use")]
+    Exhausted {
+        /// How many there are.
+        pairs: u32,
+    },
+}
+
+impl HostIdRange {
+    /// `pairs` times two ids from `first` on, claimed in the file `locks`.
+    #[must_use]
+    pub fn new(first: u32, pairs: u32, locks: PathBuf) -> Self {
+        // Start anywhere, so that ids are not used again at once.
+        Self { first, pairs: pairs.max(1), locks, next: AtomicU32::new(std::process::id()) }
+    }
+
+    /// Claims a pair that no living sandbox has, and as many more as that many group ids take.
+    ///
+    /// # Errors
+    /// [`HostIdError`].
+    pub fn claim(&self, more_groups: usize) -> Result<HostIdClaim, HostIdError> {
+        let lock = open_claims(&self.locks)
+            .map_err(|cause| HostIdError::Open { path: self.locks.clone(), cause })?;
+        let mut ours = Vec::new();
+        let supervisor = self.claim_pair(&lock, &mut ours)?;
+        let mut groups = Vec::with_capacity(more_groups + 1);
+        while groups.len() < more_groups {
+            let first = self.claim_pair(&lock, &mut ours)?;
+            groups.extend([first, first + 1]);
+        }
+        groups.truncate(more_groups);
+        Ok(HostIdClaim { supervisor, command: supervisor + 1, groups, lock })
+    }
+
+    /// The first id of a pair that nobody has; `ours` are those that this file has, whose locks do not stop it.
+    fn claim_pair(&self, lock: &OwnedFd, ours: &mut Vec<u32>) -> Result<u32, HostIdError> {
+        for _ in 0..self.pairs {
+            let pair = self.next.fetch_add(1, Ordering::Relaxed) % self.pairs;
+            if !ours.contains(&pair) && try_lock(lock, pair)? {
+                ours.push(pair);
+                return Ok(self.first + 2 * pair);
+            }
+        }
+        Err(HostIdError::Exhausted { pairs: self.pairs })
+    }
+}
+
+/// Each claim has an open file of its own: that is what owns the lock (fcntl(2), open file description locks).
+fn open_claims(path: &Path) -> io::Result<OwnedFd> {
+    let open = || {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+    };
+    match (open(), path.parent()) {
+        (Err(cause), Some(directory)) if cause.kind() == io::ErrorKind::NotFound => {
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+            open()
+        }
+        (opened, _) => opened,
+    }
+    .map(OwnedFd::from)
+}
+
+fn try_lock(file: &OwnedFd, pair: u32) -> Result<bool, HostIdError> {
+    let byte = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: libc::off_t::from(pair),
+        l_len: 1,
+        l_pid: 0,
+    };
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&byte)) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(HostIdError::Lock(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn living_sandboxes_never_share_ids_and_dead_ones_give_them_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let ranges = [0, 1].map(|_| HostIdRange::new(1_000_000, 2, directory.path().join("claims")));
+        let first = ranges[0].claim(0).unwrap();
+        let second = ranges[1].claim(0).unwrap();
+        assert_ne!(first.supervisor, second.supervisor);
+        assert_eq!(first.command, first.supervisor + 1);
+        assert!(matches!(ranges[0].claim(0), Err(HostIdError::Exhausted { pairs: 2 })));
+        let kept = first.lock.try_clone().unwrap();
+        let freed = first.supervisor;
+        drop(first);
+        assert!(
+            ranges[1].claim(0).is_err(),
+            "a copy of the descriptor, as the supervisor's, holds the claim"
+        );
+        drop(kept);
+        assert_eq!(ranges[1].claim(0).unwrap().supervisor, freed);
+        drop(second);
+        let wide = ranges[0].claim(2).unwrap();
+        assert!(wide.groups.len() == 2 && !wide.groups.contains(&wide.supervisor));
+        assert!(!wide.groups.contains(&wide.command) && wide.groups[0] != wide.groups[1]);
+        assert!(matches!(ranges[1].claim(0), Err(HostIdError::Exhausted { .. })));
+        drop(wide);
+        assert!(matches!(ranges[1].claim(3), Err(HostIdError::Exhausted { .. })));
+        assert!(ranges[0].claim(1).is_ok(), "a claim that failed holds nothing");
+    }
+}

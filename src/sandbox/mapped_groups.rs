@@ -1,0 +1,63 @@
+//! The groups of the host that a sandbox has names for beside its owner's own.
+//!
+//! Without a name for the group of a file the kernel lets nobody write it. Named are the groups of the roots, and those of what is
+//! directly in a root and the owner's or one of the owner's groups', such as a directory that a service may read. What is deeper
+//! down is not looked at. What commands may there is what the owner may.
+
+use std::{ffi::CString, os::fd::AsFd};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, OFlag},
+    sys::stat::{FileStat, Mode, fstat, fstatat},
+};
+
+use super::spec::{Root, SandboxSpec};
+use crate::proto::supervisor::MappedGroup;
+
+/// Groups beside the owner's own. Files of more cannot be written.
+const MAX_GROUPS: usize = 16;
+/// Entries of a root that are looked at.
+const MAX_ENTRIES: usize = 512;
+
+/// The groups that the files of these roots need.
+pub(super) fn groups_of_roots(spec: &SandboxSpec) -> Result<Vec<MappedGroup>, Errno> {
+    let mut found = Vec::new();
+    // Commands of the host's root act as each root's own owner and group.
+    if spec.owner.uid == 0 {
+        return Ok(found);
+    }
+    for root in &spec.roots {
+        add(&mut found, spec, fstat(&root.descriptor)?.st_gid);
+    }
+    for root in &spec.roots {
+        for entry in entries(root) {
+            if entry.st_uid == spec.owner.uid || spec.groups.contains(&entry.st_gid) {
+                add(&mut found, spec, entry.st_gid);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn add(found: &mut Vec<MappedGroup>, spec: &SandboxSpec, disk_gid: u32) {
+    let is_known = disk_gid == spec.owner.gid || found.iter().any(|group| group.disk_gid == disk_gid);
+    if !is_known && found.len() < MAX_GROUPS {
+        let member = spec.groups.contains(&disk_gid);
+        found.push(MappedGroup { disk_gid, member, ..MappedGroup::default() });
+    }
+}
+
+/// What is directly in a root. One that cannot be read has nothing to offer: it is shown all the same.
+fn entries(root: &Root) -> Vec<FileStat> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(mut directory) = Dir::openat(root.descriptor.as_fd(), ".", flags, Mode::empty()) else {
+        return Vec::new();
+    };
+    let names: Vec<_> =
+        directory.iter().flatten().take(MAX_ENTRIES).map(|entry| entry.file_name().to_owned()).collect();
+    let look =
+        |name: &CString| fstatat(root.descriptor.as_fd(), name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+    names.iter().filter_map(look).collect()
+}

@@ -1,0 +1,305 @@
+//! The way from `/` to an object, link by link, and the place of an object in its file system.
+//!
+//! A name can be changed at every directory and link on its way, and one object can be reached at several mount
+//! points: both are needed to say whether a directory reaches another. Only looks; changes and judges nothing.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, Metadata},
+    io::{self, Read as _},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::MetadataExt,
+        },
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag, openat},
+    sys::stat::Mode,
+};
+
+/// Links on the way to one object, as many as the kernel follows (path_resolution(7)).
+const MAX_LINKS: u32 = 40;
+
+/// What is read of a file of /proc at once: most mount tables are shorter.
+const READ_BYTES: usize = 8 << 10;
+
+/// An object's device and inode.
+pub type ObjectId = (u64, u64);
+
+/// One object on the way: a directory, a link, or what the way leads to.
+#[derive(Debug)]
+pub struct WalkStep {
+    /// Absolute, without links above it.
+    pub path: PathBuf,
+    /// Of the object itself: links are not followed.
+    pub metadata: Metadata,
+}
+
+/// The way to a path.
+#[derive(Debug)]
+pub struct PathWalk {
+    /// In order, `/` first. A directory that the way passes again is there again.
+    pub steps: Vec<WalkStep>,
+    /// Where the way leads, without links.
+    pub real: PathBuf,
+    /// Whether something is there.
+    pub exists: bool,
+}
+
+/// Follows an absolute path.
+///
+/// # Errors
+/// Of lstat(2) and readlink(2), but for a way that leads nowhere, or nowhere that this process can see: it then ends there.
+pub fn walk(path: &Path) -> io::Result<PathWalk> {
+    let root = PathBuf::from("/");
+    let mut trace = PathWalk { steps: vec![step(root.clone())?], real: root.clone(), exists: true };
+    let mut left: Vec<OsString> = Vec::new();
+    prepend(&mut left, path);
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        if name == ".." {
+            trace.real.pop();
+            continue;
+        }
+        let next = match step(trace.real.join(&name)) {
+            Ok(next) => next,
+            Err(error) if leads_nowhere(&error) => {
+                left.push(name);
+                return Ok(trace.truncated_at(&left));
+            }
+            Err(error) => return Err(error),
+        };
+        if next.metadata.is_symlink() {
+            links += 1;
+            if links > MAX_LINKS {
+                left.push(name);
+                return Ok(trace.truncated_at(&left));
+            }
+            let target = fs::read_link(&next.path)?;
+            if target.is_absolute() {
+                trace.real = root.clone();
+            }
+            prepend(&mut left, &target);
+        } else {
+            trace.real = next.path.clone();
+        }
+        trace.steps.push(next);
+    }
+    Ok(trace)
+}
+
+fn leads_nowhere(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP))
+}
+
+fn step(path: PathBuf) -> io::Result<WalkStep> {
+    Ok(WalkStep { metadata: fs::symlink_metadata(&path)?, path })
+}
+
+fn prepend(left: &mut Vec<OsString>, path: &Path) {
+    let named = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    left.extend(named);
+}
+
+impl PathWalk {
+    fn truncated_at(mut self, left: &[OsString]) -> Self {
+        self.exists = false;
+        self.real = left.iter().rev().fold(self.real, |path, name| path.join(name));
+        self
+    }
+
+    /// What the way leads to, when it is there.
+    pub fn end(&self) -> Option<&WalkStep> {
+        self.steps.iter().rev().find(|step| self.exists && step.path == self.real)
+    }
+
+    /// Whether this object is on the way, or is where it leads.
+    pub fn visits(&self, object: ObjectId) -> bool {
+        self.steps.iter().any(|step| (step.metadata.dev(), step.metadata.ino()) == object)
+    }
+}
+
+/// An object's place in its file system, which is the same at each mount point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesystemLocation {
+    device: OsString,
+    path: PathBuf,
+}
+
+impl FilesystemLocation {
+    /// Whether it is the other place, or lies below it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.device == other.device && self.path.starts_with(&other.path)
+    }
+}
+
+/// The mounts of this process's namespace (proc_pid_mountinfo(5)).
+#[derive(Debug)]
+pub struct MountTable(Vec<MountEntry>);
+
+#[derive(Debug)]
+struct MountEntry {
+    id: u64,
+    /// What of which file system it shows.
+    location: FilesystemLocation,
+    point: PathBuf,
+}
+
+/// Reads a file of /proc, which does not say how long it is, in as few calls as there can be: each has the kernel begin
+/// again.
+fn read_proc_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(READ_BYTES);
+    fs::File::open(path)?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
+impl MountTable {
+    /// Reads them.
+    pub fn read() -> io::Result<Self> {
+        let text = read_proc_file(Path::new("/proc/self/mountinfo"))?;
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let mounts = lines.map(|line| parse(line).ok_or(io::ErrorKind::InvalidData.into()));
+        mounts.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The place of an open object. `None` when it is in none of these mounts.
+    pub fn location_of(&self, object: BorrowedFd<'_>) -> io::Result<Option<FilesystemLocation>> {
+        let number = object.as_raw_fd();
+        let information = read_proc_file(Path::new(&format!("/proc/self/fdinfo/{number}")))?;
+        let id = String::from_utf8_lossy(&information)
+            .lines()
+            .find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        let Some(mount) = self.0.iter().find(|mount| Some(mount.id) == id) else { return Ok(None) };
+        let path = fs::read_link(format!("/proc/self/fd/{number}"))?;
+        Ok(path.strip_prefix(&mount.point).ok().map(|below| mount.location.join(below)))
+    }
+
+    /// The place that a traced way leads to, which need not exist.
+    pub fn location_of_walk(&self, trace: &PathWalk) -> io::Result<Option<FilesystemLocation>> {
+        let mut path: &Path = &trace.real;
+        let mut absent: Vec<&OsStr> = Vec::new();
+        let there = loop {
+            match open(path) {
+                Ok(there) => break there,
+                Err(errno) if leads_nowhere(&errno.into()) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+            absent.push(name);
+            path = above;
+        };
+        let place = self.location_of(there.as_fd())?;
+        Ok(place.map(|place| absent.iter().rev().fold(place, |place, name| place.join(Path::new(name)))))
+    }
+
+    /// What is mounted below a directory.
+    pub fn mounted_below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a FilesystemLocation> {
+        let below = move |mount: &&MountEntry| mount.point != directory && mount.point.starts_with(directory);
+        self.0.iter().filter(below).map(|mount| &mount.location)
+    }
+}
+
+impl FilesystemLocation {
+    fn join(&self, below: &Path) -> Self {
+        let path = if below.as_os_str().is_empty() { self.path.clone() } else { self.path.join(below) };
+        Self { device: self.device.clone(), path }
+    }
+}
+
+/// Opens an object that is only to be looked at; a link is opened itself.
+pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
+    openat(AT_FDCWD, path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
+}
+
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = OsString::from_vec(fields.nth(1)?.to_vec());
+    let path = unescape(fields.next()?);
+    Some(MountEntry { id, location: FilesystemLocation { device, path }, point: unescape(fields.next()?) })
+}
+
+/// The kernel writes blanks, newlines and backslashes as three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\');
+        let octal = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(byte) => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                path.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsStr::from_bytes(&path).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_way_passes_each_directory_and_link_on_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        fs::create_dir_all(top.join("a/deep")).unwrap();
+        fs::create_dir(top.join("b")).unwrap();
+        symlink("../a/deep", top.join("b/link")).unwrap();
+        fs::write(top.join("a/deep/file"), "").unwrap();
+        let trace = walk(&top.join("b/link/file")).unwrap();
+        assert_eq!((trace.real.clone(), trace.exists), (top.join("a/deep/file"), true));
+        for passed in ["", "a", "b", "a/deep", "a/deep/file"] {
+            let metadata = fs::metadata(top.join(passed)).unwrap();
+            assert!(trace.visits((metadata.dev(), metadata.ino())), "{passed}");
+        }
+        assert!(trace.steps.iter().any(|step| step.metadata.is_symlink()));
+        let absent = walk(&top.join("b/link/none/deeper")).unwrap();
+        assert_eq!((absent.real.clone(), absent.exists), (top.join("a/deep/none/deeper"), false));
+        symlink("loop", top.join("loop")).unwrap();
+        let endless = walk(&top.join("loop")).unwrap();
+        assert!(!endless.exists && endless.end().is_none());
+    }
+
+    #[test]
+    fn places_are_of_the_file_system() {
+        let directory = tempfile::tempdir().unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        fs::create_dir(top.join("in")).unwrap();
+        let mounts = MountTable::read().unwrap();
+        let place = |path: &Path| mounts.location_of(open(path).unwrap().as_fd()).unwrap().unwrap();
+        assert!(place(&top.join("in")).is_within(&place(&top)));
+        assert!(!place(&top).is_within(&place(&top.join("in"))));
+        assert!(!place(Path::new("/proc/self")).is_within(&place(&top)));
+        let absent = mounts.location_of_walk(&walk(&top.join("in/none/x")).unwrap()).unwrap().unwrap();
+        assert!(absent.is_within(&place(&top.join("in"))));
+    }
+
+    #[test]
+    fn a_line_of_the_mount_table_is_read_as_the_kernel_writes_it() {
+        let line = br"36 35 98:0 /mnt\0401 /mnt2\134x rw,noatime master:1 - ext3 /dev/root rw";
+        let mount = parse(line).unwrap();
+        assert_eq!((mount.id, mount.location.device.as_os_str()), (36, OsStr::new("98:0")));
+        assert_eq!(mount.location.path, Path::new("/mnt 1"));
+        assert_eq!(mount.point, Path::new(r"/mnt2\x"));
+        assert!(parse(b"nonsense").is_none());
+    }
+}

@@ -1,0 +1,191 @@
+//! What a sandbox is built of, each tried in a process that ends at once: namespaces, mounts, the kernel's calls.
+//!
+//! Leaves nothing behind, and says of what is refused why it is and how to get it. Decides nothing.
+
+use std::{ffi::CString, fs, os::fd::AsFd, path::Path};
+
+use nix::{errno::Errno, fcntl::AT_FDCWD, mount::MntFlags, sched::CloneFlags};
+
+use super::host::{Protection, ProtectionStatus, available, missing};
+use crate::sys::{
+    file::{self, c_path},
+    mount::{self, Attributes, FsOption, MountScope},
+    namespace::{self, IdPair},
+    probe::{self, ProbeError},
+};
+
+/// A kind of namespace: its protection, its flag, its bound in /proc/sys/user.
+struct NamespaceKind {
+    name: &'static str,
+    flag: CloneFlags,
+    bound: &'static str,
+}
+
+const KINDS: [NamespaceKind; 7] = [
+    NamespaceKind { name: "namespace-user", flag: CloneFlags::CLONE_NEWUSER, bound: "max_user_namespaces" },
+    NamespaceKind { name: "namespace-pid", flag: CloneFlags::CLONE_NEWPID, bound: "max_pid_namespaces" },
+    NamespaceKind { name: "namespace-mount", flag: CloneFlags::CLONE_NEWNS, bound: "max_mnt_namespaces" },
+    NamespaceKind { name: "namespace-ipc", flag: CloneFlags::CLONE_NEWIPC, bound: "max_ipc_namespaces" },
+    NamespaceKind { name: "namespace-uts", flag: CloneFlags::CLONE_NEWUTS, bound: "max_uts_namespaces" },
+    NamespaceKind {
+        name: "namespace-cgroup",
+        flag: CloneFlags::CLONE_NEWCGROUP,
+        bound: "max_cgroup_namespaces",
+    },
+    NamespaceKind { name: "namespace-network", flag: CloneFlags::CLONE_NEWNET, bound: "max_net_namespaces" },
+];
+
+/// Each kind of namespace, inside a user namespace, as a sandbox has them.
+pub(super) fn namespaces() -> Vec<Protection> {
+    let ids = own_ids();
+    let tried = |kind: &NamespaceKind| {
+        // Not only made: a security module may let it be made and take the privileges over it.
+        match probe::run(CloneFlags::CLONE_NEWUSER | kind.flag, None, || map_own(ids)) {
+            Ok(()) => available(kind.name, ""),
+            Err(refused) => {
+                let (why, remedy) = explain(kind, refused);
+                missing(kind.name, &why, &remedy)
+            }
+        }
+    };
+    KINDS.iter().map(tried).collect()
+}
+
+/// What the kernel's settings say about a refused namespace.
+fn explain(kind: &NamespaceKind, refused: ProbeError) -> (String, String) {
+    let sysctl = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let is_root = nix::unistd::geteuid().is_root();
+    let bound = kind.bound;
+    if sysctl(&format!("/proc/sys/user/{bound}")) == Some(0) {
+        return (format!("user.{bound} is 0"), format!("sysctl user.{bound}=10000"));
+    }
+    if !is_root && sysctl("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
+        let remedy = "sysctl kernel.unprivileged_userns_clone=1, or run the gateway as root";
+        return ("ordinary users may not make user namespaces".into(), remedy.into());
+    }
+    if !is_root && sysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
+        let remedy = "give the provost binary an AppArmor profile with `userns,`, or run the gateway as root";
+        return ("AppArmor takes the privileges from ordinary users' namespaces".into(), remedy.into());
+    }
+    let why = format!("refused when it was tried ({refused})");
+    let remedy = match refused {
+        ProbeError::Clone(Errno::ENOSPC) => format!("raise user.{bound}: all of them are in use"),
+        ProbeError::Clone(Errno::EINVAL) => "a kernel with all namespaces built in".into(),
+        ProbeError::Clone(Errno::ENOSYS) => "Linux 5.3 or later, and no filter that hides clone3".into(),
+        _ => "in a container: one whose seccomp and AppArmor profiles allow user namespaces".into(),
+    };
+    (why, remedy)
+}
+
+/// Mounts of the sandbox's view, made in a mount namespace as it would have them.
+pub(super) fn mounts() -> Vec<Protection> {
+    let ids = own_ids();
+    let spaces = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
+    let tried = |name: &'static str, call: fn() -> Result<(), Errno>, remedy: &str| {
+        let outcome = probe::run(spaces, None, || {
+            map_own(ids)?;
+            mount::make_private(c"/")?;
+            call()
+        });
+        match outcome {
+            Ok(()) => available(name, ""),
+            Err(refused) => missing(name, &format!("refused when it was tried ({refused})"), remedy),
+        }
+    };
+    vec![
+        tried(
+            "pivot-root",
+            enter_new_root,
+            "Linux 5.12 or later, a root that is not the initial ramfs, and in a container a profile that allows mounts",
+        ),
+        tried(
+            "proc",
+            || mount::make(c"proc", &[value(c"hidepid", c"invisible")], Attributes::NO_EXEC).map(drop),
+            "in a container: run it with its /proc unmasked (`--security-opt systempaths=unconfined`)",
+        ),
+        tried(
+            "devpts",
+            || mount::make(c"devpts", &[value(c"ptmxmode", c"0666")], Attributes::NO_EXEC).map(drop),
+            "a kernel with CONFIG_UNIX98_PTYS",
+        ),
+    ]
+}
+
+/// Asked for outside: inside they are unknown until they are mapped.
+fn own_ids() -> (u32, u32) {
+    (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw())
+}
+
+/// Maps the one id that everybody may map.
+fn map_own((uid, gid): (u32, u32)) -> Result<(), Errno> {
+    let process = Path::new("/proc/self");
+    file::write_once(&process.join("setgroups"), b"deny")?;
+    namespace::write_map(process, "uid_map", &[IdPair { inside: 0, outside: uid }])?;
+    namespace::write_map(process, "gid_map", &[IdPair { inside: 0, outside: gid }])
+}
+
+fn enter_new_root() -> Result<(), Errno> {
+    let root = mount::make(c"tmpfs", &[value(c"size", c"65536")], Attributes::NO_DEVICES)?;
+    mount::attach(root.as_fd(), AT_FDCWD, c"/")?;
+    nix::unistd::fchdir(&root)?;
+    nix::unistd::pivot_root(".", ".")?;
+    nix::mount::umount2(".", MntFlags::MNT_DETACH)
+}
+
+fn value(name: &'static std::ffi::CStr, value: &std::ffi::CStr) -> FsOption {
+    FsOption::Value(name, CString::from(value))
+}
+
+/// Whether the directory that one is in could be a root whose files keep their owner.
+pub(super) fn id_mapped_mounts(privileged: bool) -> Protection {
+    const NAME: &str = "id-mapped-mounts";
+    if !privileged {
+        return Protection {
+            name: NAME,
+            status: ProtectionStatus::Weaker,
+            reason: "only a gateway with the host's root can map ids; files are the user's own inside too"
+                .into(),
+            remedy: "run the gateway as root (see deploy/)".into(),
+        };
+    }
+    let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
+    match map_a_mount(&here) {
+        Ok(()) => available(NAME, &format!("tried on the file system of {}", crate::printable::path(&here))),
+        Err(errno) => missing(
+            NAME,
+            &format!("the file system of {} refused it ({errno})", crate::printable::path(&here)),
+            "Linux 5.12 or later, and roots on ext4, xfs, btrfs, tmpfs or, on later kernels, overlay, fuse or 9p",
+        ),
+    }
+}
+
+fn map_a_mount(directory: &Path) -> Result<(), Errno> {
+    let pair = [IdPair { inside: 0, outside: super::host_ids::DEFAULT_FIRST_ID }];
+    let ids = namespace::make_user_namespace(&pair, &pair)?;
+    let copy = mount::copy(AT_FDCWD, &c_path(directory)?, MountScope::Single)?;
+    mount::map_ids(copy.as_fd(), ids.as_fd())
+}
+
+/// Calls that the supervisor's work rests on, each tried.
+pub(super) fn kernel_calls() -> Vec<Protection> {
+    let seals = nix::sys::memfd::memfd_create(c"provost-trial", nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING)
+        .and_then(|file| {
+            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_ADD_SEALS(nix::fcntl::SealFlag::F_SEAL_SHRINK))
+        })
+        .is_ok();
+    let no_new_privs = probe::run(CloneFlags::empty(), None, nix::sys::prctl::set_no_new_privs).is_ok();
+    [
+        ("pidfd", namespace::can_open_pidfd(), "Linux 5.3 or later"),
+        ("memfd-seals", seals, "Linux 3.17 or later, and no filter on memfd_create"),
+        ("no-new-privs", no_new_privs, "Linux 3.5 or later"),
+    ]
+    .into_iter()
+    .map(|(name, has, remedy)| {
+        if has {
+            available(name, "")
+        } else {
+            missing(name, "the kernel refused it when it was tried", remedy)
+        }
+    })
+    .collect()
+}

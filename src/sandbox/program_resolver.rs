@@ -1,0 +1,500 @@
+//! Which files commands will find: the profile's view of this host, looked at from outside.
+//!
+//! Follows links as the sandbox shows them, never out of what it shows. What only exists inside (the private
+//! `/tmp`, the home, `/proc`, `/dev`) is unknown here, and said to be. What is executed in the end is held against
+//! the identity that is found here. It opens no file but a program in a place that commands can change, to see by its
+//! first line whether it is a script, and which file runs that.
+
+use std::{
+    collections::HashMap,
+    fs::{self, Metadata},
+    io::Read,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Component, Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::shebang;
+use crate::{
+    policy::{
+        ProfileResolvers,
+        command::program::{FileId, Interpreter, PathStability, ProgramResolver, Resolved},
+        profile::{Access, Profile},
+    },
+    sys::rights::Rights,
+};
+
+/// Links that are followed for one path: as many as the kernel follows (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+/// Names that are remembered; at more, all are forgotten.
+const MAX_NAMES: usize = 16_384;
+
+/// How long a name may mean what it meant: installing a program is seen after this.
+const CACHE_TTL: Duration = Duration::from_secs(1);
+
+/// Scripts that run one another, in a chain: as many as the kernel takes (execve(2), ELOOP).
+const MAX_INTERPRETERS: usize = 5;
+
+/// What names meant a moment ago, for all profiles of a gateway.
+#[derive(Debug, Default)]
+pub struct ProgramCache {
+    names: Mutex<HashMap<(u64, String), (Instant, Resolved)>>,
+}
+
+/// The files of one session, under each profile.
+#[derive(Debug)]
+pub struct SessionResolver<'a> {
+    roots: Vec<PathBuf>,
+    rights: Rights,
+    cache: &'a ProgramCache,
+}
+
+impl<'a> SessionResolver<'a> {
+    /// With the session's roots, and its principal's rights.
+    pub fn new(roots: Vec<PathBuf>, rights: Rights, cache: &'a ProgramCache) -> Self {
+        Self { roots, rights, cache }
+    }
+
+    /// As this process sees them.
+    pub fn as_gateway(roots: Vec<PathBuf>, remembered: &'a ProgramCache) -> Self {
+        Self::new(roots, Rights::own(), remembered)
+    }
+}
+
+impl ProfileResolvers for SessionResolver<'_> {
+    fn for_profile<'a>(&'a self, profile: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
+        Box::new(ProfileResolver::new(profile, self.roots.iter().cloned(), &self.rights, self.cache))
+    }
+}
+
+/// The files of one profile and one session.
+#[derive(Debug)]
+pub struct ProfileResolver<'a> {
+    profile: &'a Profile,
+    visible: Vec<VisibleDirectory>,
+    /// For paths that a caller names. Trusted names mean the same for everybody.
+    rights: &'a Rights,
+    cache: &'a ProgramCache,
+    /// Tells profiles apart whose names mean different files.
+    key: u64,
+}
+
+/// A directory or file of the host that the sandbox shows.
+#[derive(Debug)]
+struct VisibleDirectory {
+    path: PathBuf,
+    /// As commands see it.
+    access: Access,
+}
+
+impl<'a> ProfileResolver<'a> {
+    /// Of a profile, with the session's roots.
+    pub fn new(
+        profile: &'a Profile,
+        roots: impl IntoIterator<Item = PathBuf>,
+        rights: &'a Rights,
+        cache: &'a ProgramCache,
+    ) -> Self {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        let files = &profile.filesystem;
+        (&profile.path, &files.system, &files.read_only, &files.writable).hash(&mut hasher);
+        // Those that a profile adds are shown where they really are.
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let read_only = files.system.iter().cloned().chain(files.read_only.iter().map(real));
+        let read_only = read_only.map(|path| VisibleDirectory { path, access: Access::Read });
+        let writable =
+            files.writable.iter().map(real).map(|path| VisibleDirectory { path, access: Access::Write });
+        let roots = roots.into_iter().map(|path| VisibleDirectory { path, access: files.workspace });
+        let visible = read_only.chain(writable).chain(roots).collect();
+        Self { profile, visible, rights, cache, key: hasher.finish() }
+    }
+
+    fn visibility(&self, path: &Path) -> Visibility {
+        let depth = |directory: &Path| directory.components().count();
+        let governing = self
+            .visible
+            .iter()
+            .filter(|directory| path.starts_with(&directory.path))
+            .max_by_key(|directory| depth(&directory.path));
+        let private = [Path::new("/tmp"), Path::new("/dev"), Path::new("/proc"), Path::new("/var/tmp")];
+        let inside = private
+            .into_iter()
+            .chain([self.profile.identity.home.as_path()])
+            .filter(|directory| path.starts_with(directory))
+            .map(depth)
+            .max();
+        match governing {
+            Some(directory) if Some(depth(&directory.path)) > inside => Visibility::Host {
+                access: directory.access,
+                is_mount_point: if directory.path == path { IsMountPoint::Yes } else { IsMountPoint::No },
+            },
+            // Also in the private directories: a root may lie below the host's /tmp.
+            _ if self.visible.iter().any(|directory| directory.path.starts_with(path)) => {
+                Visibility::Ancestor
+            }
+            None if inside.is_none() => Visibility::Hidden,
+            _ => Visibility::Private,
+        }
+    }
+
+    /// The file that a path means, all links followed.
+    fn resolve(&self, path: &Path) -> Resolved {
+        let (mut links, mut way) = (0, PathStability::Fixed);
+        // Of `done` without its last part, where that was just looked at.
+        let mut above: Option<Metadata> = None;
+        let mut done = PathBuf::from("/");
+        let mut rest: Vec<PathBuf> = components(path);
+        while let Some(part) = rest.pop() {
+            if part.as_os_str() == ".." {
+                done.pop();
+                above = None;
+                continue;
+            }
+            done.push(&part);
+            match self.visibility(&done) {
+                Visibility::Ancestor => {
+                    above = None;
+                    continue;
+                }
+                Visibility::Hidden => return Resolved::Missing,
+                Visibility::Private => return Resolved::Unknown,
+                Visibility::Host { access, is_mount_point: top } => {
+                    if way == PathStability::Fixed && !is_stable(&done, access, top, above.as_ref()) {
+                        way = PathStability::Changeable;
+                    }
+                }
+            }
+            let Ok(metadata) = fs::symlink_metadata(&done) else { return Resolved::Missing };
+            if metadata.is_symlink() {
+                links += 1;
+                let Ok(target) = fs::read_link(&done) else { return Resolved::Missing };
+                if links > MAX_LINKS {
+                    return Resolved::Missing;
+                }
+                if target.is_absolute() {
+                    done = PathBuf::from("/");
+                    above = None;
+                } else {
+                    done.pop();
+                }
+                rest.extend(components(&target));
+            } else if rest.is_empty() {
+                return to_resolved(&done, &metadata, path, way);
+            } else {
+                above = Some(metadata);
+            }
+        }
+        Resolved::Missing
+    }
+
+    fn search(&self, name: &str) -> Resolved {
+        let mut not_executable = None;
+        for directory in &self.profile.path {
+            match self.resolve(&directory.join(name)) {
+                Resolved::Missing => {}
+                Resolved::File(file) if is_executable(&file) => return Resolved::File(file),
+                Resolved::File(file) => not_executable = not_executable.or(Some(Resolved::File(file))),
+                // A directory of the path that only exists inside: nobody knows what is in it.
+                Resolved::Unknown => return Resolved::Unknown,
+                Resolved::Builtin => {}
+            }
+        }
+        not_executable.unwrap_or(Resolved::Missing)
+    }
+
+    fn cached(&self, name: &str) -> Option<Resolved> {
+        let names = self.cache.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let (when, found) = names.get(&(self.key, name.to_owned()))?;
+        (when.elapsed() < CACHE_TTL).then(|| found.clone())
+    }
+
+    fn lookup(&self, name: &str) -> Resolved {
+        if let Some(found) = self.cached(name) {
+            return found;
+        }
+        let found = self.search(name);
+        let mut names = self.cache.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= MAX_NAMES {
+            names.clear();
+        }
+        names.insert((self.key, name.to_owned()), (Instant::now(), found.clone()));
+        found
+    }
+}
+
+impl ProgramResolver for ProfileResolver<'_> {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        let found = self.lookup(name);
+        // Still the same file? Then the name means what it meant.
+        match &found {
+            Resolved::File(file) if !is_unchanged(file) => {
+                let key = (self.key, name.to_owned());
+                self.cache.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                self.lookup(name)
+            }
+            _ => found,
+        }
+    }
+
+    fn is_named(&self, file: &Resolved, name: &str) -> bool {
+        !name.contains('/') && file.is_same(&self.lookup(name))
+    }
+
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        let resolved = self.rights.run_with(|| self.resolve(&Path::new(cwd).join(path)));
+        match resolved.unwrap_or(Resolved::Unknown) {
+            // Executed as it was named.
+            Resolved::File(file) => Resolved::File(FileId { lookup_path: path.to_owned(), ..file }),
+            other => other,
+        }
+    }
+
+    fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
+        let mut chain: Vec<Interpreter> = Vec::new();
+        let mut script = file.clone();
+        while script.stability == PathStability::Changeable && chain.len() < MAX_INTERPRETERS {
+            let line = self.rights.run_with(|| first_line(&script)).ok().flatten();
+            let Some(shebang::Shebang { path, argument }) = line else { break };
+            let file = self.resolve_path(&path, cwd);
+            let next = match &file {
+                Resolved::File(file) => Some(file.clone()),
+                Resolved::Builtin | Resolved::Missing | Resolved::Unknown => None,
+            };
+            chain.push(Interpreter { path, argument, file });
+            match next {
+                Some(next) => script = next,
+                None => break,
+            }
+        }
+        chain
+    }
+}
+
+/// How the sandbox has a path.
+enum Visibility {
+    /// As the host's.
+    Host {
+        /// What commands can do there.
+        access: Access,
+        /// Whether the path is the very directory that is shown.
+        is_mount_point: IsMountPoint,
+    },
+    /// As a directory on the way to something that is shown.
+    Ancestor,
+    /// As its own.
+    Private,
+    /// Not at all.
+    Hidden,
+}
+
+/// Whether a path is one of those that are shown, and not below it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IsMountPoint {
+    Yes,
+    No,
+}
+
+/// Whether neither a command nor anybody but root outside can put something else at a path.
+fn is_stable(path: &Path, access: Access, top: IsMountPoint, above: Option<&Metadata>) -> bool {
+    let is_roots = |found: &Metadata| found.uid() == 0 && found.mode() & 0o022 == 0;
+    let look = || fs::symlink_metadata(path.parent()?).ok();
+    // A mount stays where it is, whatever becomes of its name outside.
+    access == Access::Read
+        && (top == IsMountPoint::Yes
+            || above.map_or_else(|| look().is_some_and(|found| is_roots(&found)), is_roots))
+}
+
+/// The first line of a script, if that is what the file is, and still the same.
+fn first_line(file: &FileId) -> Option<shebang::Shebang> {
+    // Not waiting for the writer of a pipe that somebody may have put there; not following what is a link by now.
+    let opened = fs::File::options()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(&file.path)
+        .ok()?;
+    let metadata = opened.metadata().ok()?;
+    if !metadata.is_file() || !is_identity(file, &metadata) {
+        return None;
+    }
+    let mut beginning = Vec::with_capacity(shebang::MAX_SHEBANG_BYTES);
+    opened.take(shebang::MAX_SHEBANG_BYTES as u64).read_to_end(&mut beginning).ok()?;
+    shebang::parse(&beginning)
+}
+
+/// Last part first.
+fn components(path: &Path) -> Vec<PathBuf> {
+    let part = |component: Component<'_>| match component {
+        Component::Normal(part) => Some(PathBuf::from(part)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(part).collect()
+}
+
+fn to_resolved(path: &Path, metadata: &Metadata, found_at: &Path, way: PathStability) -> Resolved {
+    match (path.to_str(), found_at.to_str()) {
+        (Some(path), Some(found_at)) if metadata.is_file() => Resolved::File(FileId {
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed_nanos: changed_nanos(metadata),
+            lookup_path: found_at.to_owned(),
+            stability: way,
+        }),
+        // A name that is no text cannot be judged by its text.
+        _ if metadata.is_file() => Resolved::Unknown,
+        _ => Resolved::Missing,
+    }
+}
+
+fn changed_nanos(metadata: &Metadata) -> i64 {
+    metadata.ctime().wrapping_mul(1_000_000_000).wrapping_add(metadata.ctime_nsec())
+}
+
+fn is_identity(file: &FileId, metadata: &Metadata) -> bool {
+    (file.device, file.inode, file.changed_nanos) == (metadata.dev(), metadata.ino(), changed_nanos(metadata))
+}
+
+fn is_unchanged(file: &FileId) -> bool {
+    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
+}
+
+fn is_executable(file: &FileId) -> bool {
+    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn program(path: &Path) {
+        fs::write(path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A system directory with `tool` and a link to it, a workspace, and a directory that is not shown.
+    fn host() -> (tempfile::TempDir, Profile, PathBuf) {
+        let host = tempfile::Builder::new().prefix("view").tempdir_in("/var/lib").unwrap();
+        let at = |name: &str| host.path().join(name);
+        for directory in ["bin", "work", "hidden"] {
+            fs::create_dir(at(directory)).unwrap();
+        }
+        program(&at("bin/tool"));
+        program(&at("hidden/tool"));
+        symlink("tool", at("bin/alias")).unwrap();
+        symlink(at("hidden/tool"), at("bin/out")).unwrap();
+        let mut profile = Profile { path: vec![at("bin")], ..Profile::default() };
+        profile.filesystem.system = vec![at("bin")];
+        let work = at("work");
+        (host, profile, work)
+    }
+
+    #[test]
+    fn names_mean_what_the_sandbox_shows() {
+        let (host, profile, work) = host();
+        let (remembered, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let tool = view.find_in_path("tool");
+        assert!(tool.path().is_some_and(|path| path.ends_with("bin/tool")), "{tool:?}");
+        assert!(view.find_in_path("alias").is_same(&tool));
+        assert!(view.is_named(&tool, "alias"));
+        assert_eq!(view.find_in_path("out"), Resolved::Missing, "a link out of the view leads nowhere");
+        assert_eq!(view.find_in_path("nothing"), Resolved::Missing);
+        let hidden = host.path().join("hidden/tool");
+        assert_eq!(view.resolve_path(hidden.to_str().unwrap(), "/"), Resolved::Missing);
+        assert_eq!(view.resolve_path("/tmp/x", "/"), Resolved::Unknown);
+    }
+
+    #[test]
+    fn a_link_in_the_workspace_is_the_file_that_it_leads_to_and_a_copy_is_another() {
+        let (host, profile, work) = host();
+        symlink(host.path().join("bin/tool"), work.join("tool")).unwrap();
+        fs::copy(host.path().join("bin/tool"), work.join("copy")).unwrap();
+        fs::hard_link(host.path().join("bin/tool"), work.join("hard")).unwrap();
+        let (remembered, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let cwd = work.to_str().unwrap();
+        let tool = view.find_in_path("tool");
+        assert!(view.resolve_path("./tool", cwd).is_same(&tool));
+        assert!(view.resolve_path("./hard", cwd).is_same(&tool));
+        assert!(view.resolve_path("../work/./tool", cwd).is_same(&tool));
+        assert!(!view.resolve_path("copy", cwd).is_same(&tool));
+    }
+
+    #[test]
+    fn a_way_is_settled_where_nobody_but_root_can_change_it() {
+        let (host, mut profile, work) = host();
+        let file = |found: Resolved| match found {
+            Resolved::File(file) => file,
+            other => panic!("{other:?}"),
+        };
+        let way = |profile: &Profile, work: &Path, path: &str| {
+            let (remembered, rights) = (ProgramCache::default(), Rights::own());
+            file(
+                ProfileResolver::new(profile, [work.to_owned()], &rights, &remembered)
+                    .resolve_path(path, work.to_str().unwrap()),
+            )
+            .stability
+        };
+        let tool = host.path().join("bin/tool").display().to_string();
+        symlink(&tool, work.join("link")).unwrap();
+        program(&work.join("own"));
+        if !nix::unistd::geteuid().is_root() {
+            assert_eq!(way(&profile, &work, &tool), PathStability::Changeable);
+            return;
+        }
+        assert_eq!(way(&profile, &work, &tool), PathStability::Fixed);
+        assert_eq!(way(&profile, &work, "link"), PathStability::Changeable, "the link can be exchanged");
+        assert_eq!(way(&profile, &work, "own"), PathStability::Changeable);
+        profile.filesystem.workspace = Access::Read;
+        assert_eq!(way(&profile, &work, "link"), PathStability::Fixed);
+        fs::set_permissions(&work, fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(
+            way(&profile, &work, "link"),
+            PathStability::Changeable,
+            "somebody outside can exchange it"
+        );
+    }
+
+    #[test]
+    fn a_script_that_can_be_exchanged_is_known_with_what_runs_it() {
+        let (host, profile, work) = host();
+        let script = |name: &str, line: &str| {
+            fs::write(work.join(name), line).unwrap();
+            fs::set_permissions(work.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        script("inner", &format!("#!{} -x\n", host.path().join("bin/tool").display()));
+        script("outer", "#!./inner a b\n");
+        script("plain", "echo\n");
+        let (remembered, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let cwd = work.to_str().unwrap();
+        let interpreters = |name: &str| match view.resolve_path(name, cwd) {
+            Resolved::File(file) => view.interpreters(&file, cwd),
+            other => panic!("{other:?}"),
+        };
+        let chain = interpreters("./outer");
+        let words: Vec<_> = chain.iter().map(|one| one.argument.as_deref()).collect();
+        assert_eq!(words[..2], [Some("a b"), Some("-x")]);
+        assert_eq!(chain[0].path, "./inner");
+        assert!(chain[1].file.is_same(&view.find_in_path("tool")));
+        assert!(interpreters("./plain").is_empty());
+    }
+
+    #[test]
+    fn a_program_that_was_replaced_is_another_at_once() {
+        let (host, profile, work) = host();
+        let (remembered, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work], &rights, &remembered);
+        let before = view.find_in_path("tool");
+        let new = host.path().join("bin/new");
+        program(&new);
+        fs::rename(&new, host.path().join("bin/tool")).unwrap();
+        assert!(!view.find_in_path("tool").is_same(&before));
+    }
+}

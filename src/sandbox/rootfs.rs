@@ -1,0 +1,400 @@
+//! What a sandbox sees of the file system, as a list of mounts in the order in which they are to be made.
+//!
+//! Looks at the host, makes nothing but what a profile reserves ([`super::protected`]). System directories read-only, private directories for what is temporary, the session's
+//! roots and the profile's extras at their own places; no /sys, no /run, no homes, no sockets of the host.
+
+use std::{
+    io,
+    os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    protected::{self, ProtectError},
+    spec::{Owner, Root},
+};
+use crate::{
+    policy::profile::{Access, Filesystem, Network, Profile},
+    proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
+};
+
+/// The mounts, with the descriptors that some of them show.
+#[derive(Debug)]
+pub struct Rootfs {
+    /// In order.
+    pub mounts: Vec<Mount>,
+    /// For each mount with `from_descriptor`, in order.
+    pub sources: Vec<OwnedFd>,
+}
+
+/// Why there can be no such view.
+#[derive(Debug, thiserror::Error)]
+pub enum RootfsError {
+    /// A directory that the profile demands is absent, or cannot be opened.
+    #[error("open {path:?}, which the profile shows")]
+    ProfilePath {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A place that is no plain absolute path.
+    #[error("{path:?} is no place in a sandbox: it must be absolute and without \"..\"")]
+    InvalidPath {
+        /// As in the profile.
+        path: PathBuf,
+    },
+    /// A user name that would garble /etc/passwd.
+    #[error("{name:?} is no user name")]
+    UserName {
+        /// As in the profile.
+        name: String,
+    },
+    /// Commands are never root, not even in their own namespace.
+    #[error("commands cannot have the id 0")]
+    RootId,
+    /// What the profile protects in a root cannot be.
+    #[error(transparent)]
+    Protect(#[from] ProtectError),
+    /// A root could not be looked at.
+    #[error("look at root {path:?}")]
+    Root {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// Plans the view. A file that is `covered` is shown read-only in the root that holds it.
+///
+/// # Errors
+/// [`RootfsError`].
+pub fn plan(
+    profile: &Profile,
+    roots: Vec<Root>,
+    network: Network,
+    ids: &Identity,
+    owner: Owner,
+    covered: Option<&Path>,
+) -> Result<Rootfs, RootfsError> {
+    check_identity(ids)?;
+    let mut plan = RootfsPlanner { entries: Vec::new(), ids, read_only_program: covered };
+    for path in &profile.filesystem.system {
+        plan.add_system(path)?;
+    }
+    plan.add_accounts();
+    if network == Network::Host {
+        plan.add_resolv_conf();
+    }
+    plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
+    plan.add(Mount { kind: Kind::Dev.into(), target: "/dev".into(), ..Mount::default() });
+    plan.add(Mount { kind: Kind::Directory.into(), target: "/var".into(), ..Mount::default() });
+    let shown = |root: &Root| root.path.starts_with("/var/tmp");
+    if !roots.iter().any(shown)
+        && !profile.filesystem.writable.iter().any(|path| path.starts_with("/var/tmp"))
+    {
+        plan.add(Mount {
+            kind: Kind::Symlink.into(),
+            source: "../tmp".into(),
+            target: "/var/tmp".into(),
+            ..Mount::default()
+        });
+    }
+
+    let fixed = plan.entries.len();
+    let files = &profile.filesystem;
+    plan.add_tmpfs("/tmp", 0o1777, files.tmp_bytes, files.tmp_inodes);
+    plan.add_tmpfs("/dev/shm", 0o1777, files.tmp_bytes, files.tmp_inodes);
+    if !roots.iter().any(|root| root.path == Path::new(&ids.home)) {
+        plan.add_tmpfs(&ids.home, 0o700, files.tmp_bytes, files.tmp_inodes);
+    }
+    for path in &files.read_only {
+        plan.add_profile_path(path, Access::Read)?;
+    }
+    for path in &files.writable {
+        plan.add_profile_path(path, Access::Write)?;
+    }
+    for root in roots {
+        plan.add_root(root, files, owner)?;
+    }
+    // What lies inside another goes on top of it.
+    plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
+
+    let (mut mounts, mut sources) = (Vec::new(), Vec::new());
+    for entry in plan.entries {
+        mounts.push(entry.mount);
+        sources.extend(entry.source);
+    }
+    Ok(Rootfs { mounts, sources })
+}
+
+fn group_line(group: &MappedGroup, user: &str) -> String {
+    let id = group.inside_gid;
+    format!("group{id}:x:{id}:{}\n", if group.member { user } else { "" })
+}
+
+fn check_identity(ids: &Identity) -> Result<(), RootfsError> {
+    let name = &ids.command_user_name;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > 32 || !name.bytes().all(plain) {
+        return Err(RootfsError::UserName { name: name.clone() });
+    }
+    if ids.command_uid == 0 || ids.command_gid == 0 {
+        return Err(RootfsError::RootId);
+    }
+    check_path(Path::new(&ids.home)).map(drop)
+}
+
+fn check_path(path: &Path) -> Result<&str, RootfsError> {
+    let mut parts = path.components();
+    let plain = parts.next() == Some(std::path::Component::RootDir)
+        && parts.clone().next().is_some()
+        && parts.all(|part| matches!(part, std::path::Component::Normal(_)));
+    match path.to_str() {
+        Some(text) if plain => Ok(text),
+        _ => Err(RootfsError::InvalidPath { path: path.to_owned() }),
+    }
+}
+
+struct PlannedMount {
+    mount: Mount,
+    source: Option<OwnedFd>,
+}
+
+struct RootfsPlanner<'a> {
+    entries: Vec<PlannedMount>,
+    ids: &'a Identity,
+    /// A file that is shown read-only, whichever root it lies in.
+    read_only_program: Option<&'a Path>,
+}
+
+impl RootfsPlanner<'_> {
+    fn add(&mut self, mount: Mount) {
+        self.entries.push(PlannedMount { mount, source: None });
+    }
+
+    /// A directory, file or link of the host's system, shown as what it is. An absent one is left out.
+    fn add_system(&mut self, path: &Path) -> Result<(), RootfsError> {
+        let place = check_path(path)?.to_owned();
+        let Ok(found) = path.symlink_metadata() else { return Ok(()) };
+        if found.is_symlink() {
+            // A link that points into something that is not shown is as dangling inside as its target is absent.
+            if let Some(to) = std::fs::read_link(path).ok().and_then(|to| to.to_str().map(str::to_owned)) {
+                let link =
+                    Mount { kind: Kind::Symlink.into(), source: to, target: place, ..Mount::default() };
+                self.add(link);
+            }
+            return Ok(());
+        }
+        self.add(Mount {
+            kind: Kind::Bind.into(),
+            source: place.clone(),
+            target: place,
+            read_only: true,
+            optional: true,
+            recursive: true,
+            ..Mount::default()
+        });
+        Ok(())
+    }
+
+    /// Users and groups as they are inside: the namespace's root, the commands' user, nobody.
+    fn add_accounts(&mut self) {
+        let Identity { command_uid: uid, command_gid: gid, command_user_name: user, home, .. } = self.ids;
+        let passwd = format!(
+            "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+             {user}:x:{uid}:{gid}:{user}:{home}:/bin/sh\n\
+             nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        );
+        let others: String = self.ids.groups.iter().map(|group| group_line(group, user)).collect();
+        let group = format!("root:x:0:\n{user}:x:{gid}:\n{others}nogroup:x:65534:\n");
+        for (target, content) in [("/etc/passwd", passwd), ("/etc/group", group)] {
+            let host_has_none = Path::new("/etc").is_dir() && !Path::new(target).exists();
+            if host_has_none && self.has_target("/etc") {
+                continue; // Nothing to lay it over, in a directory that can only be read.
+            }
+            self.add(Mount {
+                kind: Kind::File.into(),
+                target: target.into(),
+                content: content.into_bytes().into(),
+                mode: 0o644,
+                ..Mount::default()
+            });
+        }
+    }
+
+    fn has_target(&self, target: &str) -> bool {
+        self.entries.iter().any(|entry| entry.mount.target == target)
+    }
+
+    /// Where /etc/resolv.conf is a link out of /etc, what it points to.
+    fn add_resolv_conf(&mut self) {
+        let Ok(real) = Path::new("/etc/resolv.conf").canonicalize() else { return };
+        if let (false, Ok(place)) = (real.starts_with("/etc"), check_path(&real)) {
+            let place = place.to_owned();
+            self.add(Mount {
+                kind: Kind::Bind.into(),
+                source: place.clone(),
+                target: place,
+                read_only: true,
+                optional: true,
+                recursive: true,
+                ..Mount::default()
+            });
+        }
+    }
+
+    /// A tmpfs that belongs to the commands.
+    fn add_tmpfs(&mut self, target: &str, mode: u32, size_bytes: u64, inodes: u64) {
+        // Without a mapped id of their own, commands own what the namespace's root owns.
+        let (uid, gid) =
+            if self.ids.privileged { (self.ids.command_uid, self.ids.command_gid) } else { (0, 0) };
+        self.add(Mount {
+            kind: Kind::Tmpfs.into(),
+            target: target.into(),
+            mode,
+            size_bytes,
+            inodes,
+            disk_uid: uid,
+            disk_gid: gid,
+            ..Mount::default()
+        });
+    }
+
+    /// A directory or file that the profile adds; opened here, so that it is the same to the end.
+    fn add_profile_path(&mut self, path: &Path, access: Access) -> Result<(), RootfsError> {
+        check_path(path)?;
+        let error = |cause| RootfsError::ProfilePath { path: path.to_owned(), cause };
+        let real = path.canonicalize().map_err(error)?;
+        let source = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+            .open(&real)
+            .map_err(error)?;
+        let place = check_path(&real)?.to_owned();
+        let stat = nix::sys::stat::fstat(source.as_fd()).map_err(|errno| error(errno.into()))?;
+        let writable = access == Access::Write;
+        self.entries.push(PlannedMount {
+            mount: Mount {
+                kind: Kind::Bind.into(),
+                source: place.clone(),
+                target: place,
+                read_only: !writable,
+                from_descriptor: true,
+                // What can be written is written as its owner; what can be read is read as anybody.
+                idmap: writable && self.ids.privileged,
+                disk_uid: stat.st_uid,
+                disk_gid: stat.st_gid,
+                recursive: !(writable && self.ids.privileged),
+                ..Mount::default()
+            },
+            source: Some(source.into()),
+        });
+        Ok(())
+    }
+
+    fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {
+        check_path(&root.path)?;
+        let (disk_uid, disk_gid) = if owner.uid == 0 {
+            // The host's root may name anybody's directory; commands then act as that directory's owner, not as root.
+            let stat = nix::sys::stat::fstat(&root.descriptor)
+                .map_err(|errno| RootfsError::Root { path: root.path.clone(), cause: errno.into() })?;
+            (stat.st_uid, stat.st_gid)
+        } else {
+            (owner.uid, owner.gid)
+        };
+        let covered = self.read_only_program.and_then(|file| file.strip_prefix(&root.path).ok());
+        let protected = protected::protected_mounts(&root, files, covered)?;
+        let whole = protected::ProtectedMount {
+            path: root.path,
+            descriptor: root.descriptor,
+            access: files.workspace,
+        };
+        for part in std::iter::once(whole).chain(protected) {
+            let place = check_path(&part.path)?.to_owned();
+            self.entries.push(PlannedMount {
+                mount: Mount {
+                    kind: Kind::Bind.into(),
+                    source: place.clone(),
+                    target: place,
+                    read_only: part.access == Access::Read,
+                    from_descriptor: true,
+                    idmap: self.ids.privileged,
+                    disk_uid,
+                    disk_gid,
+                    // A mount copied from outside cannot be torn from those below it without privilege.
+                    recursive: !self.ids.privileged,
+                    ..Mount::default()
+                },
+                source: Some(part.descriptor),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids() -> Identity {
+        Identity {
+            privileged: true,
+            command_uid: 1000,
+            command_gid: 1000,
+            command_user_name: "agent".into(),
+            home: "/home/agent".into(),
+            ..Identity::default()
+        }
+    }
+
+    fn root(path: &str) -> Root {
+        Root { path: path.into(), descriptor: std::fs::File::open("/").unwrap().into() }
+    }
+
+    fn targets(roots: Vec<Root>) -> Vec<String> {
+        let view =
+            plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }, None).unwrap();
+        view.mounts.into_iter().map(|mount| mount.target).collect()
+    }
+
+    #[test]
+    fn what_lies_inside_another_is_mounted_after_it() {
+        let targets = targets(vec![root("/tmp/a/b"), root("/tmp/a"), root("/home/agent/project")]);
+        let at = |path: &str| targets.iter().position(|target| target == path).unwrap();
+        assert!(at("/tmp") < at("/tmp/a") && at("/tmp/a") < at("/tmp/a/b"));
+        assert!(at("/home/agent") < at("/home/agent/project"));
+        assert!(at("/dev") < at("/dev/shm"));
+    }
+
+    #[test]
+    fn nothing_of_the_kernels_or_the_hosts_state_is_shown() {
+        for target in targets(vec![]) {
+            for hidden in ["/sys", "/run", "/root", "/var/lib", "/var/run"] {
+                assert!(!Path::new(&target).starts_with(hidden), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_at_the_home_takes_its_place() {
+        let targets = targets(vec![root("/home/agent")]);
+        assert_eq!(targets.iter().filter(|target| *target == "/home/agent").count(), 1);
+    }
+
+    #[test]
+    fn an_absent_extra_a_root_id_and_a_garbled_name_are_refused() {
+        let try_with = |profile: &Profile, ids: &Identity| {
+            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, None).unwrap_err()
+        };
+        let mut profile = Profile::default();
+        let garbled = Identity { command_user_name: "a:b\n".into(), ..ids() };
+        assert!(matches!(try_with(&profile, &garbled), RootfsError::UserName { .. }));
+        assert!(matches!(try_with(&profile, &Identity { command_uid: 0, ..ids() }), RootfsError::RootId));
+        profile.filesystem.read_only.push("/no/such".into());
+        assert!(matches!(try_with(&profile, &ids()), RootfsError::ProfilePath { .. }));
+    }
+}

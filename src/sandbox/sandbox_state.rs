@@ -1,0 +1,124 @@
+//! What is known of a sandbox besides what its supervisor says, written down before anything of it is started.
+//!
+//! Whoever finds the directory reads from it whose the sandbox is and which groups are its own. Says nothing of
+//! terminals: those their supervisor knows.
+
+use std::{io, path::Path};
+
+use prost::Message;
+
+use super::{
+    cgroup::SandboxCgroup,
+    ptys::MAX_PTYS_PER_SANDBOX,
+    spec::{SandboxAssignment, Sharing, Shortfall},
+};
+use crate::{
+    policy::{ProfileName, profile::Network},
+    proto::{
+        state::{SandboxRecord, ShortfallRecord},
+        supervisor::{Identity, SandboxPlan, mount::Kind},
+    },
+    statefile::{self, StatefileError},
+};
+
+/// The file's name in the sandbox's directory.
+const NAME: &str = "record";
+
+/// A sandbox's facts, as they were written down.
+#[derive(Debug, Clone)]
+pub struct SandboxState {
+    /// The sandbox.
+    pub id: String,
+    /// Whose it is.
+    pub assignment: SandboxAssignment,
+    /// Of its terminals.
+    pub profile: ProfileName,
+    /// Of its terminals.
+    pub network: Network,
+    /// Its ids.
+    pub identity: Identity,
+    /// What was preferred and could not be had.
+    pub shortfalls: Vec<Shortfall>,
+    /// Its groups.
+    pub cgroup: SandboxCgroup,
+    /// How many pseudo-terminals it may have.
+    pub ptys: u32,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxStateError {
+    /// The file cannot be used.
+    #[error("its record")]
+    Record(#[from] StatefileError),
+    /// It is about something else.
+    #[error("its record is about another sandbox, or lacks what every sandbox has")]
+    WrongSandbox,
+}
+
+/// Writes the facts down.
+pub(super) fn write(
+    directory: &Path,
+    profile: &str,
+    network: Network,
+    holder: &SandboxAssignment,
+    shortfalls: &[Shortfall],
+    plan: &SandboxPlan,
+) -> io::Result<()> {
+    let shortfall = |one: &Shortfall| ShortfallRecord {
+        protection: one.protection.clone().into_owned(),
+        why: one.reason.clone(),
+    };
+    let written = SandboxRecord {
+        session_id: holder.session_id.clone(),
+        profile: profile.to_owned(),
+        network: network.name().to_owned(),
+        confinement: holder.confinement,
+        sole: holder.sharing == Sharing::Exclusive,
+        shortfalls: shortfalls.iter().map(shortfall).collect(),
+        plan: plan.encode_to_vec().into(),
+    };
+    statefile::write(&directory.join(NAME), &written)
+}
+
+/// Reads the facts of the sandbox in a directory.
+///
+/// # Errors
+/// [`SandboxStateError`].
+pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
+    let written: SandboxRecord = statefile::read(&directory.join(NAME))?;
+    let plan = SandboxPlan::decode(&written.plan[..]).map_err(|_| SandboxStateError::WrongSandbox)?;
+    let is_its_own = directory.file_name().is_some_and(|name| name == &*plan.sandbox_id);
+    let (Some(identity), Some(network), true) =
+        (plan.identity.clone(), Network::from_name(&written.network), is_its_own)
+    else {
+        return Err(SandboxStateError::WrongSandbox);
+    };
+    let tenancy = if written.sole { Sharing::Exclusive } else { Sharing::Shared };
+    Ok(SandboxState {
+        cgroup: SandboxCgroup::from_plan(&plan),
+        ptys: ptys(&plan),
+        id: plan.sandbox_id,
+        assignment: SandboxAssignment {
+            session_id: written.session_id,
+            confinement: written.confinement,
+            sharing: tenancy,
+        },
+        profile: ProfileName::from_recorded(&written.profile),
+        network,
+        identity,
+        shortfalls: written.shortfalls.into_iter().map(shortfall).collect(),
+    })
+}
+
+/// Every sandbox of an older gateway may have as many as one sandbox may.
+fn ptys(plan: &SandboxPlan) -> u32 {
+    plan.mounts
+        .iter()
+        .find(|mount| mount.kind() == Kind::Dev)
+        .map_or(0, |dev| dev.ptys.unwrap_or(MAX_PTYS_PER_SANDBOX))
+}
+
+fn shortfall(written: ShortfallRecord) -> Shortfall {
+    Shortfall { protection: written.protection.into(), reason: written.why }
+}

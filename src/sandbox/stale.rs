@@ -1,0 +1,160 @@
+//! Sandboxes of a gateway that is gone: ended, and taken away once nothing of them can be alive.
+//!
+//! Kills by the cgroup that the sandbox's plan records; where there is none, asks the supervisor to end. It takes
+//! nothing over, and removes nothing of a sandbox that may live: what cannot be proven dead stays as it is. Blocks.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+
+use super::{
+    cgroup::{Killed, SandboxCgroup},
+    control, sandbox_state,
+};
+use crate::{
+    cgroup::directory::CgroupError,
+    proto::supervisor::{Shutdown, ToSupervisor, to_supervisor::Request},
+    wire,
+};
+
+/// How long one sandbox may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that one supervisor may close without ending.
+const MAX_DIALS: u32 = 16;
+
+/// Why a sandbox's directory stays.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveStaleError {
+    /// Its cgroup cannot be killed, or something is left in it.
+    #[error("end the sandbox by its cgroup")]
+    Cgroup(#[from] CgroupError),
+    /// There is no cgroup to kill it by, and its supervisor did not end when it was asked to.
+    #[error("the supervisor has not ended within {} s", END_TIMEOUT.as_secs())]
+    Alive,
+    /// It is dead; its directory cannot be removed.
+    #[error("remove the sandbox's directory")]
+    Remove(#[source] io::Error),
+}
+
+/// Ends the sandbox of a directory and removes all of it.
+///
+/// # Errors
+/// [`RemoveStaleError`]: the directory is still there.
+pub fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
+    // A record that is absent or half written was of a launch that had not begun.
+    let cgroup =
+        sandbox_state::read(directory).map_or_else(|_| SandboxCgroup::absent(), |facts| facts.cgroup);
+    match cgroup.kill()? {
+        Killed::All => {}
+        Killed::NoTree => end_by_socket(directory)?,
+    }
+    // The kernel refuses this for as long as anything is alive in it.
+    cgroup.remove_blocking(END_TIMEOUT)?;
+    fs::remove_dir_all(directory).map_err(RemoveStaleError::Remove)
+}
+
+/// Only the supervisor holds the listening socket, so one that refuses a connection belongs to nobody alive.
+fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
+    let deadline = Instant::now() + END_TIMEOUT;
+    for dialled in 0..MAX_DIALS {
+        let mut socket = match dial(directory) {
+            Ok(socket) => socket,
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(_) => return Err(RemoveStaleError::Alive),
+        };
+        // Whatever it says: what counts is that it goes. With it goes every connection, accepted or not.
+        let asked = if dialled == 0 { ask_to_end(&mut socket) } else { Ok(()) };
+        if asked.and_then(|()| wait_until_closed(&mut socket, deadline)).is_err()
+            && Instant::now() >= deadline
+        {
+            break;
+        }
+    }
+    Err(RemoveStaleError::Alive)
+}
+
+/// By the directory's descriptor, because a path may be longer than an address. Does not wait: a supervisor that hangs
+/// may have as many connections waiting as it can have.
+pub(super) fn dial(directory: &Path) -> io::Result<UnixStream> {
+    let opened = File::open(directory)?;
+    let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let dialled: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(dialled.as_raw_fd(), &UnixAddr::new(path.as_str())?)?;
+    let stream = UnixStream::from(dialled);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+fn ask_to_end(socket: &mut UnixStream) -> io::Result<()> {
+    socket.set_write_timeout(Some(END_TIMEOUT))?;
+    for (sequence, request) in
+        [(1, Request::Hello(control::hello_request())), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
+    {
+        let message = ToSupervisor { sequence, request: Some(request) };
+        let frame = wire::encode(&message, 0).map_err(io::Error::other)?;
+        socket.write_all(&frame)?;
+    }
+    Ok(())
+}
+
+fn wait_until_closed(socket: &mut UnixStream, deadline: Instant) -> io::Result<()> {
+    let mut answers = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        if socket.read(&mut answers)? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_goes_only_when_nobody_listens_in_it_any_more() {
+        let state = tempfile::tempdir().unwrap();
+        let directory = state.path().join("sbx_1");
+        fs::create_dir(&directory).unwrap();
+        let listener = UnixListener::bind(directory.join("control.sock")).unwrap();
+        assert!(matches!(remove(&directory), Err(RemoveStaleError::Alive)));
+        assert!(directory.exists(), "what may live keeps its directory");
+        drop(listener);
+        remove(&directory).unwrap();
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn a_recorded_group_of_another_name_is_never_touched() {
+        let plan = crate::proto::supervisor::SandboxPlan {
+            sandbox_id: "sbx_1".into(),
+            cgroups: vec![crate::proto::supervisor::CgroupDirectory {
+                hierarchy: crate::proto::supervisor::cgroup_directory::Hierarchy::V2.into(),
+                path: "/sys/fs/cgroup/unified".into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert_eq!(SandboxCgroup::from_plan(&plan).path(), None);
+    }
+}

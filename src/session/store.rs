@@ -1,0 +1,298 @@
+//! Sessions in files, so that they outlive the gateway: written before a session's Create answers, removed when
+//! nothing of it is left.
+//!
+//! A file holds what the caller said and what the kernel proved, and is readable by the gateway's user only. What
+//! cannot be read is left where it is and said: an older or a newer gateway may be able to.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock, mpsc::sync_channel},
+    thread,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use super::{
+    FILESYSTEM_TIMEOUT, Lifetime, Principal, Session, SessionId, sandboxes::Sandboxes, session::CloseBarrier,
+};
+use crate::{
+    policy::{
+        AbsPath, PathError,
+        environment::{EnvEntry, EnvVarError},
+    },
+    proto::state::{OwnerProcess, RootRecord, SessionRecord, Variable},
+    sandbox::{
+        governing::{Governing, GoverningError},
+        roots::{self, RootError},
+        spec::{Owner, Root},
+    },
+    statefile::{self, StatefileError, TEMP_SUFFIX},
+    sys::{
+        process::{self, ProcessIdentity},
+        rights::Rights,
+    },
+};
+
+/// Whether sessions are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// In files of the state directory.
+    InFiles,
+    /// Not at all: they end with this process.
+    InMemory,
+}
+
+/// Why a session's file does not make a session.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The file cannot be used.
+    #[error("the session's record")]
+    Record(#[from] StatefileError),
+    /// It is about another session, or lacks what every session has.
+    #[error("the session's record is about another one, or lacks what every session has")]
+    Other,
+    /// A directory in it is none.
+    #[error("a directory in the session's record")]
+    Path(#[from] PathError),
+    /// A variable in it is none.
+    #[error("a variable in the session's record")]
+    Variable(#[from] EnvVarError),
+    /// Its commands would reach what governs them now.
+    #[error(transparent)]
+    Governing(GoverningError),
+    /// The host's state cannot be read.
+    #[error("look at the host")]
+    Host(#[source] io::Error),
+}
+
+/// The directory of the sessions' files.
+pub(super) fn directory(state: &Path) -> PathBuf {
+    state.join("sessions")
+}
+
+fn file(state: &Path, id: SessionId) -> PathBuf {
+    directory(state).join(id.to_string())
+}
+
+/// Writes a session down.
+pub(super) fn write(state: &Path, record: &SessionRecord) -> io::Result<()> {
+    let path = directory(state).join(&record.id);
+    match statefile::write(&path, record) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory(state))?;
+            statefile::write(&path, record)
+        }
+        done => done,
+    }
+}
+
+/// Forgets a session.
+pub(super) fn remove(state: &Path, id: SessionId) {
+    match fs::remove_file(file(state, id)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        // It comes back with the next start, empty, and can be closed again.
+        Err(error) => tracing::error!(session.id = %id, error = %error, "cannot remove the session's file"),
+    }
+}
+
+/// The names of all sessions' files; what was not written to its end is removed.
+pub(super) fn names(state: &Path) -> io::Result<Vec<String>> {
+    let directory = directory(state);
+    let entries = match fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(TEMP_SUFFIX) {
+            // Its Create has never answered. A failure shows at the next start.
+            let _ = fs::remove_file(directory.join(&name));
+        } else {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Reads a session of that file name. Its sandboxes are not there yet.
+pub(super) fn read(
+    state: &Path,
+    name: &str,
+    governing: &Arc<Governing>,
+    hung: &mut HashSet<u32>,
+) -> Result<Session, RestoreError> {
+    let record: SessionRecord = statefile::read(&directory(state).join(name))?;
+    let id = SessionId::parse(name).filter(|_| record.id == name).ok_or(RestoreError::Other)?;
+    let owner = Owner { uid: record.principal_uid, gid: record.owner_gid };
+    let rights = Rights { uid: owner.uid, gid: owner.gid, groups: record.owner_groups.clone().into() };
+    let same_boot = record.boot_id == process::boot_id().map_err(RestoreError::Host)?;
+    let (mut roots, mut named_roots, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
+    for root in &record.roots {
+        let path = AbsPath::parse(&root.path)?;
+        match reopen_in_time(&path, root, &rights, governing, same_boot, hung)? {
+            Some(opened) => root_descriptors.push(opened),
+            None => lost_roots.push(path.clone()),
+        }
+        roots.push(path);
+        named_roots.push(AbsPath::parse(&root.named)?);
+    }
+    if roots.is_empty() {
+        return Err(RestoreError::Other);
+    }
+    let env = record.env.into_iter().map(|one| EnvEntry::new(one.name, one.value));
+    let env: Vec<EnvEntry> = env.collect::<Result<_, _>>()?;
+    let lifetime = if record.ends_with.is_some() { Lifetime::OwnerProcess } else { Lifetime::Explicit };
+    Ok(Session {
+        id,
+        principal: Principal { uid: record.principal_uid },
+        owner,
+        rights,
+        roots: roots.into(),
+        named_roots,
+        root_descriptors,
+        lost_roots,
+        cwd: AbsPath::parse(&record.cwd)?,
+        env: env.into(),
+        labels: record.labels.into_iter().collect(),
+        profile: record.profile,
+        lifetime,
+        owner_process: record.ends_with.filter(|process| process.pid > 0).map(|process| ProcessIdentity {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+            boot_id: process.boot_id,
+        }),
+        created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
+        request_id: Some(record.request_id).filter(|id| !id.is_empty()),
+        sandboxes: Sandboxes::default(),
+        descriptors: OnceLock::new(),
+        close_barrier: CloseBarrier::default(),
+    })
+}
+
+/// As [`reopen`], as long as the file system answers in time. One that does not costs its owner the roots of all sessions
+/// that are still to be read, and this gateway one wait.
+fn reopen_in_time(
+    path: &AbsPath,
+    root: &RootRecord,
+    rights: &Rights,
+    governing: &Arc<Governing>,
+    same_boot: bool,
+    hung: &mut HashSet<u32>,
+) -> Result<Option<Root>, RestoreError> {
+    let uid = rights.uid;
+    if hung.contains(&uid) {
+        return Ok(None);
+    }
+    let (answer, answered) = sync_channel(1);
+    let (its_path, its_root) = (path.clone(), root.clone());
+    let (its_rights, its_governing) = (rights.clone(), governing.clone());
+    let look = move || {
+        // Nobody waits any more: what was opened is closed again.
+        let _ = answer.send(reopen(&its_path, &its_root, &its_rights, &its_governing, same_boot));
+    };
+    if let Err(error) = thread::Builder::new().name("provost-restore".into()).spawn(look) {
+        tracing::warn!(root = %path, error = %error, "a session's root cannot be looked at");
+        return Ok(None);
+    }
+    answered.recv_timeout(FILESYSTEM_TIMEOUT).unwrap_or_else(|_| {
+        tracing::warn!(root = %path, uid, "a session's root does not answer: it is left");
+        hung.insert(uid);
+        Ok(None)
+    })
+}
+
+/// The same directory as before, if it is still there and still its owner's.
+fn reopen(
+    path: &AbsPath,
+    root: &RootRecord,
+    rights: &Rights,
+    governing: &Governing,
+    same_boot: bool,
+) -> Result<Option<Root>, RestoreError> {
+    let opened = match roots::open(path.as_path(), rights, governing) {
+        Ok(opened) => opened,
+        Err(RootError::Governing(error)) => return Err(RestoreError::Governing(error)),
+        Err(error) => {
+            tracing::warn!(root = %path, error = %error, "a session's root cannot be opened again");
+            return Ok(None);
+        }
+    };
+    let Ok((device, inode)) = device_and_inode(&opened) else { return Ok(None) };
+    // Numbers of devices are given out again at each boot.
+    let is_same =
+        opened.path == path.as_path() && (!same_boot || (device, inode) == (root.device, root.inode));
+    if !is_same {
+        tracing::warn!(root = %path, "another directory is where a session's root was");
+    }
+    Ok(is_same.then_some(opened))
+}
+
+fn device_and_inode(root: &Root) -> io::Result<(u64, u64)> {
+    let stat = nix::sys::stat::fstat(&root.descriptor)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// What is written of a session. Looks at its roots.
+pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
+    let mut roots = Vec::with_capacity(session.root_descriptors.len());
+    for (root, named) in session.root_descriptors.iter().zip(&session.named_roots) {
+        let (device, inode) = device_and_inode(root)?;
+        let path = root.path.to_string_lossy().into_owned();
+        roots.push(RootRecord { path, named: named.to_string(), device, inode });
+    }
+    let variable =
+        |entry: &EnvEntry| Variable { name: entry.name().to_owned(), value: entry.value().to_owned() };
+    let ends_with = match session.lifetime {
+        Lifetime::Explicit => None,
+        Lifetime::OwnerProcess => {
+            Some(session.owner_process.as_ref().map_or_else(OwnerProcess::default, |mark| OwnerProcess {
+                pid: mark.pid,
+                start_ticks: mark.start_ticks,
+                boot_id: mark.boot_id.clone(),
+            }))
+        }
+    };
+    let created_at = session.created_at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(SessionRecord {
+        id: session.id.to_string(),
+        principal_uid: session.principal.uid,
+        owner_gid: session.owner.gid,
+        owner_groups: session.rights.groups.to_vec(),
+        roots,
+        cwd: session.cwd.to_string(),
+        env: session.env.iter().map(variable).collect(),
+        labels: session.labels.clone().into_iter().collect(),
+        profile: session.profile.clone(),
+        ends_with,
+        created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
+        request_id: session.request_id.clone().unwrap_or_default(),
+        boot_id: process::boot_id()?,
+    })
+}
+
+impl Session {
+    /// The process that it ends with, opened again. `None`: it has ended, or could not be seen even then.
+    ///
+    /// # Errors
+    /// When the host cannot tell.
+    pub fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
+        self.owner_process.as_ref().map_or(Ok(None), ProcessIdentity::open)
+    }
+}
+
+/// What tells the owner's process from all others.
+pub(super) fn mark_owner(process: Option<&OwnedFd>) -> io::Result<Option<ProcessIdentity>> {
+    process.map_or(Ok(None), |process| ProcessIdentity::of(process.as_fd()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! What is in force, read back from the kernel after set-up, and refused when it is less than was meant.
+
+use std::{collections::HashMap, os::fd::AsFd, path::Path};
+
+use nix::{errno::Errno, fcntl::AT_FDCWD};
+
+use super::StageError;
+use crate::{
+    proto::supervisor::{Identity, SandboxPlan, SandboxPosture, Stage},
+    sys::file,
+};
+
+const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"];
+
+/// CAP_KILL, CAP_SETGID, CAP_SETUID.
+const SUPERVISOR_CAPABILITY_BITS: u64 = 1 << 5 | 1 << 6 | 1 << 7;
+
+/// Of [`Stage::Posture`], beyond the lines of status: commands could look into the supervisor's memory.
+const DUMPABLE: usize = 100;
+
+/// The supervisor's cgroup as the host names it; to be asked for before it has a cgroup namespace of its own.
+pub fn read_cgroup() -> Result<String, StageError> {
+    let text =
+        file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup")).map_err(StageError::of(Stage::Posture))?;
+    let text = String::from_utf8_lossy(&text);
+    let named = |prefix: &str| text.lines().find_map(|line| line.strip_prefix(prefix));
+    Ok(named("0::").unwrap_or_default().to_owned())
+}
+
+/// Compares the kernel's word with the plan, and says what is in force.
+pub fn read_back(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    landlock_abi: u32,
+    cgroup: String,
+) -> Result<SandboxPosture, StageError> {
+    let status =
+        file::read_at(AT_FDCWD, Path::new("/proc/self/status")).map_err(StageError::of(Stage::Posture))?;
+    let status = String::from_utf8_lossy(&status);
+    if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::Posture))? {
+        return Err(StageError::at(Stage::Posture, DUMPABLE, Errno::EPERM));
+    }
+    let kept = if ids.privileged { SUPERVISOR_CAPABILITY_BITS } else { 0 };
+    let filtered = plan.seccomp.as_ref().is_some_and(|plan| plan.enabled);
+    let expected = [
+        ("NoNewPrivs:", 10, 1),
+        ("CapBnd:", 16, 0),
+        ("CapInh:", 16, 0),
+        ("CapAmb:", 16, 0),
+        ("CapPrm:", 16, kept),
+        ("CapEff:", 16, kept),
+        ("Seccomp:", 10, if filtered { 2 } else { 0 }),
+    ];
+    for (index, (field, radix, wanted)) in expected.into_iter().enumerate() {
+        let found = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .and_then(|value| u64::from_str_radix(value.trim(), radix).ok());
+        // A host that filters the gateway itself has the field at 2 whatever the plan says.
+        let more_than_asked = field == "Seccomp:" && !filtered && found.is_some();
+        if found != Some(wanted) && !more_than_asked {
+            return Err(StageError::at(Stage::Posture, index, Errno::EPERM));
+        }
+    }
+    Ok(SandboxPosture { namespaces: read_namespaces()?, landlock_abi, cgroup })
+}
+
+fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {
+    let directory = nix::fcntl::open(
+        "/proc/self/ns",
+        nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )
+    .map_err(StageError::of(Stage::Posture))?;
+    let inode = |name: &str| {
+        nix::sys::stat::fstatat(directory.as_fd(), name, nix::fcntl::AtFlags::empty())
+            .map(|stat| (name.to_owned(), stat.st_ino))
+            .map_err(StageError::of(Stage::Posture))
+    };
+    NAMESPACES.iter().map(|name| inode(name)).collect()
+}

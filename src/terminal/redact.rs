@@ -1,0 +1,70 @@
+//! What a caller wrote for a command, taken out of the records about it: secret values, or all of it. Pure.
+
+use std::borrow::Cow;
+
+use crate::{
+    journal::Record,
+    masking::{Masker, StreamEnd, StreamStart},
+};
+
+/// Takes secret values out of a record of a command.
+pub fn redact_secrets(record: &mut Record, masker: &Masker) {
+    match record {
+        Record::Decision(decision) => {
+            mask_texts(&mut decision.command.argv, &mut decision.command.cut_bytes, masker);
+            mask_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes, masker);
+            mask_text(&mut decision.reason, masker);
+            mask_text(&mut decision.cwd, masker);
+        }
+        Record::Spawn(spawn) => mask_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes, masker),
+        // May name the program.
+        Record::SpawnFailed(failed) => mask_text(&mut failed.problem, masker),
+        // The others hold nothing that a caller wrote for a command.
+        _ => {}
+    }
+}
+
+/// What stands where a line is not written.
+pub const REDACTED: &str = "(not written: a secret that may be in it cannot be read)";
+
+/// Takes everything out of a record of a command that a caller wrote: which request it was, the digest says.
+pub fn redact_all(record: &mut Record) {
+    match record {
+        Record::Decision(decision) => {
+            redact_texts(&mut decision.command.argv, &mut decision.command.cut_bytes);
+            redact_texts(&mut decision.judged.commands, &mut decision.judged.cut_bytes);
+            decision.reason = REDACTED.to_owned();
+            decision.cwd = REDACTED.to_owned();
+        }
+        Record::Spawn(spawn) => redact_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes),
+        Record::SpawnFailed(failed) => failed.problem = REDACTED.to_owned(),
+        // The others hold nothing that a caller wrote for a command.
+        _ => {}
+    }
+}
+
+fn redact_texts(texts: &mut Vec<String>, cut_bytes: &mut u64) {
+    *cut_bytes += texts.drain(..).map(|text| text.len() as u64 + 1).sum::<u64>();
+}
+
+fn mask_texts(texts: &mut [String], cut_bytes: &mut u64, masker: &Masker) {
+    if *cut_bytes > 0
+        && let Some(last) = texts.last_mut()
+    {
+        // What was cut off may have been the rest of a secret: then its beginning goes, too.
+        let mut certain =
+            masker.mask_in_place(&mut last.clone().into_bytes(), StreamStart::Whole, StreamEnd::MayContinue);
+        while !last.is_char_boundary(certain) {
+            certain -= 1;
+        }
+        *cut_bytes += (last.len() - certain) as u64;
+        last.truncate(certain);
+    }
+    texts.iter_mut().for_each(|text| mask_text(text, masker));
+}
+
+fn mask_text(text: &mut String, masker: &Masker) {
+    if let Cow::Owned(masked) = masker.mask_text(text) {
+        *text = masked;
+    }
+}

@@ -1,0 +1,57 @@
+//! What a terminal is about: what was asked for and permitted. Never changes.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::backpressure::Backpressure;
+use crate::policy::{Digest, ProfileName, StreamMode};
+
+/// What a terminal's command is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandForm {
+    /// The program's name or path, with arguments.
+    Program,
+    /// A line for a shell, which may hold anything.
+    ShellLine,
+}
+
+/// The limits of a command in time, as policy has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// How long it may run.
+    pub limit: Option<Duration>,
+    /// How long it may write nothing.
+    pub idle: Option<Duration>,
+    /// Between TERM and KILL when nobody says another one.
+    pub grace: Duration,
+}
+
+/// What a terminal is about; never changes.
+#[derive(Debug)]
+pub struct TerminalSpec {
+    /// What `command` is.
+    pub form: CommandForm,
+    /// As the caller gave it.
+    pub command: String,
+    /// As the caller gave them.
+    pub args: Vec<String>,
+    /// Where it starts.
+    pub cwd: String,
+    /// The profile that confines it.
+    pub profile: ProfileName,
+    /// "none" or "host".
+    pub network: &'static str,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Bytes of output to retain for each stream.
+    pub output_limit_bytes: u64,
+    /// How output is kept.
+    pub streams: StreamMode,
+    /// Whom the command waits for.
+    pub backpressure: Backpressure,
+    /// Its limits of time.
+    pub time_limits: TimeLimits,
+    /// Of the request that was permitted.
+    pub digest: Digest,
+    /// Of the policy that permitted it.
+    pub generation: u64,
+}

@@ -1,0 +1,166 @@
+//! What is known of a workspace, in a file of the state directory: a gateway that is killed while commands run leaves it to
+//! the next one, which judges by it what has changed meanwhile.
+//!
+//! Holds the content of control files. Readable by the gateway's user only, bounded, and removed with the last session of
+//! the workspace.
+
+use std::{
+    fs, io,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::DirBuilderExt,
+    },
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use nix::unistd::{Gid, Uid};
+
+use super::{
+    control_files::Role, gitconfig::ConfigKind, integrity_checker::IntegrityChecker, tree::FileContent,
+};
+use crate::{
+    proto::state::{KnownFile, WorkspaceRecord, known_file},
+    statefile::{self, MESSAGE_MAX_BYTES, StatefileError},
+    sys::credentials,
+};
+
+/// The file of one workspace.
+#[derive(Debug)]
+pub(super) struct BaselineStore {
+    path: PathBuf,
+    /// It is not written any more. Held while it is written or removed.
+    is_removed: Mutex<bool>,
+}
+
+impl BaselineStore {
+    pub(super) fn new(directory: &Path, (device, inode, uid): (u64, u64, u32)) -> Self {
+        let path = directory.join(format!("{device:x}-{inode:x}-{uid}"));
+        Self { path, is_removed: Mutex::new(false) }
+    }
+
+    /// What is to be written of what is known.
+    pub(super) fn record(&self, eyes: &IntegrityChecker) -> WorkspaceRecord {
+        let mut room = MESSAGE_MAX_BYTES / 2;
+        let mut known = Vec::new();
+        for (path, role, content) in eyes.baseline() {
+            let content = match content {
+                FileContent::File { bytes, mode } => {
+                    known_file::Content::File(known_file::File { bytes: bytes.clone().into(), mode: *mode })
+                }
+                FileContent::Link(to) => known_file::Content::Link(to.as_os_str().as_bytes().to_vec().into()),
+                FileContent::Directory => known_file::Content::Directory(true),
+                FileContent::Absent | FileContent::Unsupported => continue,
+            };
+            let file = KnownFile {
+                path: path.as_os_str().as_bytes().to_vec().into(),
+                role: role_number(role),
+                content: Some(content),
+            };
+            let size = prost::Message::encoded_len(&file) + 8;
+            if size > room {
+                continue;
+            }
+            room -= size;
+            known.push(file);
+        }
+        WorkspaceRecord { known, is_whole: eyes.has_baseline }
+    }
+
+    /// Writes it, with the gateway's own rights; the thread then has the owner's again.
+    pub(super) fn write(&self, record: &WorkspaceRecord, owner: (u32, u32)) {
+        let is_forgotten = self.lock();
+        if *is_forgotten {
+            return;
+        }
+        let ours = (Uid::effective(), Gid::effective());
+        let written = credentials::restrict_file_access_to(ours.0, ours.1)
+            .map_err(io::Error::from)
+            .and_then(|()| self.write_as_gateway(record));
+        let (uid, gid) = owner;
+        if let Err(errno) = credentials::restrict_file_access_to(Uid::from_raw(uid), Gid::from_raw(gid)) {
+            // It had them before.
+            unreachable!("the rights of uid {uid} cannot be had again: {errno}");
+        }
+        if let Err(error) = written {
+            tracing::error!(file = ?self.path, %error, "what is known of a workspace is not written down");
+        }
+    }
+
+    fn write_as_gateway(&self, written: &WorkspaceRecord) -> io::Result<()> {
+        match statefile::write(&self.path, written) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = self.path.parent().unwrap_or(Path::new("/"));
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                statefile::write(&self.path, written)
+            }
+            done => done,
+        }
+    }
+
+    /// What a gateway before this one has known; nothing, where there was none.
+    pub(super) fn read(&self) -> Option<Vec<(PathBuf, Role, FileContent)>> {
+        match statefile::read::<WorkspaceRecord>(&self.path) {
+            Ok(record) if record.is_whole => Some(record.known.into_iter().filter_map(decode_file).collect()),
+            Ok(_) => None,
+            Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::error!(file = ?self.path, %error, "what was known of a workspace cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Removes it for good.
+    pub(super) fn remove(&self) {
+        let mut is_forgotten = self.lock();
+        *is_forgotten = true;
+        // A gateway that was killed while it wrote leaves the unfinished file, too.
+        let mut unfinished = self.path.clone().into_os_string();
+        unfinished.push(statefile::TEMP_SUFFIX);
+        for path in [self.path.as_path(), Path::new(&unfinished)] {
+            match fs::remove_file(path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::error!(file = ?path, %error, "what was known of a workspace is not removed");
+                }
+            }
+        }
+    }
+}
+
+impl BaselineStore {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn decode_file(file: KnownFile) -> Option<(PathBuf, Role, FileContent)> {
+    let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+    let content = match file.content? {
+        known_file::Content::File(file) => FileContent::File { bytes: file.bytes.to_vec(), mode: file.mode },
+        known_file::Content::Link(to) => FileContent::Link(path(&to)),
+        known_file::Content::Directory(_) => FileContent::Directory,
+    };
+    Some((path(&file.path), role_from_number(file.role)?, content))
+}
+
+/// Every role and its number on disk, which is never given to another one.
+const ROLES: [(Role, u32); 7] = [
+    (Role::Config(ConfigKind::Repository), 1),
+    (Role::Config(ConfigKind::Modules), 2),
+    (Role::Pointer, 3),
+    (Role::Hook, 4),
+    (Role::Hooks, 5),
+    (Role::Tool, 6),
+    (Role::RebaseTodo, 7),
+];
+
+fn role_number(role: Role) -> u32 {
+    ROLES.iter().find(|(one, _)| *one == role).map_or(0, |(_, number)| *number)
+}
+
+fn role_from_number(number: u32) -> Option<Role> {
+    ROLES.iter().find(|(_, one)| *one == number).map(|(role, _)| *role)
+}
