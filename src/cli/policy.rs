@@ -29,7 +29,7 @@ use crate::{
         suite::{Corpus, Suite},
     },
     printable,
-    sandbox::program_resolver::{ProgramCache, SessionResolver},
+    resolve::{ProgramCache, SessionResolver},
 };
 
 /// `provost policy`.

@@ -40,9 +40,9 @@ use crate::{
     },
     pool::PoolError,
     proto::v1::Outcome,
+    resolve::ProgramCache,
     sandbox::{
         handle::{CommandEnd, Sandbox},
-        program_resolver::ProgramCache,
         spawn_request::SpawnExtras,
         spec::Sharing,
     },

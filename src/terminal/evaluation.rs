@@ -8,7 +8,7 @@ use crate::{
         self, CommandSpec, Denial, Evaluation, EvaluationTrace, Permit, PolicySet, Request,
         explain::Explanation,
     },
-    sandbox::program_resolver::{ProgramCache, SessionResolver},
+    resolve::{ProgramCache, SessionResolver},
     session::{EscapesRoot, Session},
 };
 

@@ -26,7 +26,7 @@ use crate::{
     approval::ApprovalStore,
     policy::{ActivePolicy, explain::Explanation},
     pool::PoolError,
-    sandbox::program_resolver::ProgramCache,
+    resolve::ProgramCache,
     session::{FILESYSTEM_TIMEOUT, LaunchContext, Principal, SessionId},
     workspace::Workspaces,
 };

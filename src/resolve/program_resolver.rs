@@ -1,9 +1,9 @@
-//! Which files commands will find: the profile's view of this host, looked at from outside.
+//! Resolves the names in a command to files of the host, as a sandbox of the profile will show them.
 //!
-//! Follows links as the sandbox shows them, never out of what it shows. What only exists inside (the private
-//! `/tmp`, the home, `/proc`, `/dev`) is unknown here, and said to be. What is executed in the end is held against
-//! the identity that is found here. It opens no file but a program in a place that commands can change, to see by its
-//! first line whether it is a script, and which file runs that.
+//! Symbolic links are followed as the sandbox shows them, and never to a file that it hides. A path that exists only
+//! inside the sandbox (the private `/tmp`, the home, `/proc`, `/dev`) resolves to "unknown". The supervisor compares the
+//! identity of the file that it executes with the one found here. Only one kind of file is opened: a program in a
+//! directory that commands can change, to read its `#!` line.
 
 use std::{
     collections::HashMap,
@@ -25,25 +25,25 @@ use crate::{
     sys::rights::Rights,
 };
 
-/// Links that are followed for one path: as many as the kernel follows (path_resolution(7)).
+/// Symbolic links followed for one path: as many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Names that are remembered; at more, all are forgotten.
+/// Cached names. When the cache is full it is cleared.
 const MAX_NAMES: usize = 16_384;
 
-/// How long a name may mean what it meant: installing a program is seen after this.
+/// How long a cached name is valid. A newly installed program is found after this time.
 const CACHE_TTL: Duration = Duration::from_secs(1);
 
-/// Scripts that run one another, in a chain: as many as the kernel takes (execve(2), ELOOP).
+/// The longest chain of scripts that interpret one another: as many as the kernel allows (execve(2), ELOOP).
 const MAX_INTERPRETERS: usize = 5;
 
-/// What names meant a moment ago, for all profiles of a gateway.
+/// Recently resolved names, for all profiles of a gateway.
 #[derive(Debug, Default)]
 pub struct ProgramCache {
     names: Mutex<HashMap<(u64, String), (Instant, Resolved)>>,
 }
 
-/// The files of one session, under each profile.
+/// Resolves names for one session, under any profile.
 #[derive(Debug)]
 pub struct SessionResolver<'a> {
     roots: Vec<PathBuf>,
@@ -52,14 +52,14 @@ pub struct SessionResolver<'a> {
 }
 
 impl<'a> SessionResolver<'a> {
-    /// With the session's roots, and its principal's rights.
+    /// Resolves below the session's roots, with its principal's rights.
     pub fn new(roots: Vec<PathBuf>, rights: Rights, cache: &'a ProgramCache) -> Self {
         Self { roots, rights, cache }
     }
 
-    /// As this process sees them.
-    pub fn as_gateway(roots: Vec<PathBuf>, remembered: &'a ProgramCache) -> Self {
-        Self::new(roots, Rights::own(), remembered)
+    /// Resolves with the rights of this process.
+    pub fn as_gateway(roots: Vec<PathBuf>, cache: &'a ProgramCache) -> Self {
+        Self::new(roots, Rights::own(), cache)
     }
 }
 
@@ -69,15 +69,15 @@ impl ProfileResolvers for SessionResolver<'_> {
     }
 }
 
-/// The files of one profile and one session.
+/// Resolves names for one session under one profile.
 #[derive(Debug)]
 pub struct ProfileResolver<'a> {
     profile: &'a Profile,
     visible: Vec<VisibleDirectory>,
-    /// For paths that a caller names. Trusted names mean the same for everybody.
+    /// Used for paths that a caller names. A bare program name resolves the same for every caller.
     rights: &'a Rights,
     cache: &'a ProgramCache,
-    /// Tells profiles apart whose names mean different files.
+    /// Part of the cache key: profiles that show different files have different keys.
     key: u64,
 }
 
@@ -85,12 +85,12 @@ pub struct ProfileResolver<'a> {
 #[derive(Debug)]
 struct VisibleDirectory {
     path: PathBuf,
-    /// As commands see it.
+    /// What commands can do there.
     access: Access,
 }
 
 impl<'a> ProfileResolver<'a> {
-    /// Of a profile, with the session's roots.
+    /// Resolves under this profile and below the session's roots.
     pub fn new(
         profile: &'a Profile,
         roots: impl IntoIterator<Item = PathBuf>,
@@ -101,7 +101,7 @@ impl<'a> ProfileResolver<'a> {
         let mut hasher = DefaultHasher::new();
         let files = &profile.filesystem;
         (&profile.path, &files.system, &files.read_only, &files.writable).hash(&mut hasher);
-        // Those that a profile adds are shown where they really are.
+        // The sandbox shows a profile's extra directories at their real paths.
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         let read_only = files.system.iter().cloned().chain(files.read_only.iter().map(real));
         let read_only = read_only.map(|path| VisibleDirectory { path, access: Access::Read });
@@ -131,7 +131,7 @@ impl<'a> ProfileResolver<'a> {
                 access: directory.access,
                 is_mount_point: if directory.path == path { IsMountPoint::Yes } else { IsMountPoint::No },
             },
-            // Also in the private directories: a root may lie below the host's /tmp.
+            // This includes private directories: a root may lie below the host's /tmp.
             _ if self.visible.iter().any(|directory| directory.path.starts_with(path)) => {
                 Visibility::Ancestor
             }
@@ -140,10 +140,10 @@ impl<'a> ProfileResolver<'a> {
         }
     }
 
-    /// The file that a path means, all links followed.
+    /// The file at a path, all symbolic links followed.
     fn resolve(&self, path: &Path) -> Resolved {
         let (mut links, mut way) = (0, PathStability::Fixed);
-        // Of `done` without its last part, where that was just looked at.
+        // The parent directory of `done`, when it was read in the previous step.
         let mut above: Option<Metadata> = None;
         let mut done = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = components(path);
@@ -197,7 +197,7 @@ impl<'a> ProfileResolver<'a> {
                 Resolved::Missing => {}
                 Resolved::File(file) if is_executable(&file) => return Resolved::File(file),
                 Resolved::File(file) => not_executable = not_executable.or(Some(Resolved::File(file))),
-                // A directory of the path that only exists inside: nobody knows what is in it.
+                // A directory of the search path that exists only inside the sandbox: its content is unknown.
                 Resolved::Unknown => return Resolved::Unknown,
                 Resolved::Builtin => {}
             }
@@ -228,7 +228,7 @@ impl<'a> ProfileResolver<'a> {
 impl ProgramResolver for ProfileResolver<'_> {
     fn find_in_path(&self, name: &str) -> Resolved {
         let found = self.lookup(name);
-        // Still the same file? Then the name means what it meant.
+        // A cached file that was replaced or changed is resolved again.
         match &found {
             Resolved::File(file) if !is_unchanged(file) => {
                 let key = (self.key, name.to_owned());
@@ -246,7 +246,7 @@ impl ProgramResolver for ProfileResolver<'_> {
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let resolved = self.rights.run_with(|| self.resolve(&Path::new(cwd).join(path)));
         match resolved.unwrap_or(Resolved::Unknown) {
-            // Executed as it was named.
+            // The command is executed by the path that the caller named.
             Resolved::File(file) => Resolved::File(FileId { lookup_path: path.to_owned(), ..file }),
             other => other,
         }
@@ -397,8 +397,8 @@ mod tests {
     #[test]
     fn names_mean_what_the_sandbox_shows() {
         let (host, profile, work) = host();
-        let (remembered, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let (cache, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
         let tool = view.find_in_path("tool");
         assert!(tool.path().is_some_and(|path| path.ends_with("bin/tool")), "{tool:?}");
         assert!(view.find_in_path("alias").is_same(&tool));
@@ -416,8 +416,8 @@ mod tests {
         symlink(host.path().join("bin/tool"), work.join("tool")).unwrap();
         fs::copy(host.path().join("bin/tool"), work.join("copy")).unwrap();
         fs::hard_link(host.path().join("bin/tool"), work.join("hard")).unwrap();
-        let (remembered, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let (cache, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
         let cwd = work.to_str().unwrap();
         let tool = view.find_in_path("tool");
         assert!(view.resolve_path("./tool", cwd).is_same(&tool));
@@ -434,9 +434,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let way = |profile: &Profile, work: &Path, path: &str| {
-            let (remembered, rights) = (ProgramCache::default(), Rights::own());
+            let (cache, rights) = (ProgramCache::default(), Rights::own());
             file(
-                ProfileResolver::new(profile, [work.to_owned()], &rights, &remembered)
+                ProfileResolver::new(profile, [work.to_owned()], &rights, &cache)
                     .resolve_path(path, work.to_str().unwrap()),
             )
             .stability
@@ -471,8 +471,8 @@ mod tests {
         script("inner", &format!("#!{} -x\n", host.path().join("bin/tool").display()));
         script("outer", "#!./inner a b\n");
         script("plain", "echo\n");
-        let (remembered, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &remembered);
+        let (cache, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
         let cwd = work.to_str().unwrap();
         let interpreters = |name: &str| match view.resolve_path(name, cwd) {
             Resolved::File(file) => view.interpreters(&file, cwd),
@@ -489,8 +489,8 @@ mod tests {
     #[test]
     fn a_program_that_was_replaced_is_another_at_once() {
         let (host, profile, work) = host();
-        let (remembered, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work], &rights, &remembered);
+        let (cache, rights) = (ProgramCache::default(), Rights::own());
+        let view = ProfileResolver::new(&profile, [work], &rights, &cache);
         let before = view.find_in_path("tool");
         let new = host.path().join("bin/new");
         program(&new);

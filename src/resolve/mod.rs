@@ -1,0 +1,8 @@
+//! Finding the files that a command's names mean, for policy: program names, paths, and interpreters of scripts.
+//!
+//! Works from the gateway's side, with the caller's rights. Judges nothing and executes nothing.
+
+mod program_resolver;
+mod shebang;
+
+pub use program_resolver::{ProfileResolver, ProgramCache, SessionResolver};
