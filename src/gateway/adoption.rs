@@ -27,7 +27,7 @@ use super::{
 use crate::{
     sandbox::sandbox_state,
     session::{RestoreError, Session, Sessions},
-    terminal::{Terminals, UncheckedSandboxes, closing},
+    terminal::{Terminals, UncheckedSandboxes, close_session},
 };
 
 /// How often what was left is looked at again.
@@ -244,7 +244,7 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
     let owner = session.reopen_owner();
     let watch = match owner {
         Ok(Some(process)) => {
-            closing::end_with_process(terminals.clone(), sessions.clone(), session.clone(), &process)
+            close_session::end_with_process(terminals.clone(), sessions.clone(), session.clone(), &process)
         }
         Ok(None) => Err(io::ErrorKind::NotFound.into()),
         Err(error) => Err(error),
@@ -252,7 +252,14 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
     if let Err(error) = watch {
         tracing::info!(session.id = %session.id, error = %error, "the owner's process has ended: the session ends");
         tokio::spawn(async move {
-            closing::close(&terminals, &sessions, &session, closing::CloseReason::OwnerExited, None).await
+            close_session::close(
+                &terminals,
+                &sessions,
+                &session,
+                close_session::CloseReason::OwnerExited,
+                None,
+            )
+            .await
         });
     }
 }

@@ -18,8 +18,8 @@ use crate::{
     session::{OpenError, Peer, Session, SessionId, Sessions},
     terminal::{
         Terminals,
-        closing::{self, CloseReason},
-        opening, records,
+        close_session::{self, CloseReason},
+        open_session, records,
     },
 };
 
@@ -50,7 +50,7 @@ impl Service for SessionsService {
             return Err(errors::session_error(&OpenError::Draining));
         }
         let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let opened = opening::open(&self.sessions, &self.terminals, &peer, new).await;
+        let opened = open_session::open(&self.sessions, &self.terminals, &peer, new).await;
         let session = opened.map_err(|error| errors::open_session(&error))?;
         Ok(Response::new(self.render(&session)))
     }
@@ -82,7 +82,7 @@ impl Service for SessionsService {
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        closing::close(&self.terminals, &self.sessions, &session, CloseReason::Requested, None).await;
+        close_session::close(&self.terminals, &self.sessions, &session, CloseReason::Requested, None).await;
         Ok(Response::new(CloseSessionResponse {}))
     }
 

@@ -4,8 +4,8 @@
 //! the counts.
 
 use super::{
-    closing::CloseReason,
     refusal::{CreateRefusal, LimitName, SessionRefusal},
+    use_case::close_session::CloseReason,
 };
 use crate::{
     counters::{Counter, CounterVec, Histogram, Word},

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    TerminalId, Unrecorded, asking::ApprovalError, quota_tracker::QuotaReached, secrets::SecretError,
+    audit::recorder::Unrecorded, id::TerminalId, secrets::command_secrets::SecretError,
+    state::quota_tracker::QuotaReached, use_case::approve::ApprovalError,
 };
 use crate::{
     policy::Denial,

@@ -1,8 +1,10 @@
 //! Why requests came to nothing, in the few words that are counted: those of the statuses that their callers get.
 
 use super::{
-    ApprovalError, CreateError, QuotaKind, QuotaReached, QuotaScope, Unrecorded, opening::OpenSessionError,
-    records,
+    audit::{recorder::Unrecorded, records},
+    errors::CreateError,
+    state::quota_tracker::{QuotaKind, QuotaReached, QuotaScope},
+    use_case::{approve::ApprovalError, open_session::OpenSessionError},
 };
 use crate::{
     approval::ApprovalLimitReached,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::backpressure::Backpressure;
+use super::output::backpressure::Backpressure;
 use crate::policy::{Digest, ProfileName, StreamMode};
 
 /// What a terminal's command is written as.

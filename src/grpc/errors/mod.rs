@@ -23,7 +23,7 @@ use crate::{
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
         OperationError, QuotaReached, ResolveApprovalError, TerminalReleased, Unrecorded,
-        opening::OpenSessionError, reader::OutputReadError, run::RunError,
+        open_session::OpenSessionError, reader::OutputReadError, run::RunError,
     },
 };
 

@@ -1,0 +1,7 @@
+//! The audit records of terminals, sessions and approvals: what each says, and how they reach the journal.
+
+pub mod approval_records;
+pub mod record_limiter;
+pub mod recorder;
+pub mod records;
+pub mod repeat_counts_file;

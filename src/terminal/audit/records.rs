@@ -1,0 +1,439 @@
+//! From what the gateway holds to the journal's records. Pure: writes nothing, waits for nothing.
+//!
+//! No record holds a variable's value, and none holds input or output. What a caller wrote is bounded by the
+//! journal's own types.
+
+use std::time::Duration;
+
+use crate::{
+    approval::ApprovalId,
+    journal::{
+        Adopted, BypassReport, BypassReported, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord,
+        JudgedCommands, KillRequested, ObservedDecision, QuotaRefused, ReceiptRecord, Record,
+        RecordedCommand, RecordedVerdict, SessionClosed, SessionOpened, ShortfallRecord, SignalRecord,
+        SpawnFailed, SpawnRecord, StartedRecord, UsageRecord, WorkspaceChange,
+    },
+    policy::{self, CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
+    proto::v1::{self, Outcome, SpawnError, outcome},
+    sandbox::{
+        handle::{Sandbox, StartError},
+        launch::LaunchError,
+        requests::SpawnRefused,
+        spawn_error::{SpawnFault, stage_name},
+    },
+    session::{Principal, Session},
+    terminal::{
+        secrets::command_secrets::SecretError,
+        spec::CommandForm,
+        state::{quota_tracker::QuotaReached, receipt, terminal::Terminal},
+    },
+    workspace::{ChangeAction, DangerousChange, WatchError},
+};
+
+/// A request that was allowed; the terminal is for it.
+pub fn allowed(terminal: &Terminal, request: &Request, permit: &Permit, trace: &EvaluationTrace) -> Record {
+    Record::Decision(DecisionRecord {
+        terminal: Some(terminal.id.to_string()),
+        rule: permit.rule().map(str::to_owned),
+        ..decision(&terminal.session, request, RecordedVerdict::Allow, permit.generation(), trace)
+    })
+}
+
+/// A request that was refused, or that a person is to decide about.
+pub fn denied(
+    session: &Session,
+    request: &Request,
+    denial: &Denial,
+    generation: u64,
+    trace: &EvaluationTrace,
+) -> Record {
+    Record::Decision(DecisionRecord {
+        rule: Some(denial.rule()),
+        reason: denial.to_string(),
+        ..decision(session, request, verdict_of(denial.decision()), generation, trace)
+    })
+}
+
+/// Names the yes that a decision was made after, and leaves what it is about to the record of the question.
+pub fn with_approval(decision: &mut Record, approval: Option<ApprovalId>, ask_record: Option<u64>) {
+    if let (Record::Decision(decision), Some(approval)) = (decision, approval) {
+        decision.approval = Some(approval.to_string());
+        // A yes is for a request of one digest, and so for the same text.
+        if let (RecordedVerdict::Allow, Some(asked_in)) = (decision.verdict, ask_record) {
+            decision.command_in = Some(CommandLocation::Record(asked_in));
+            (decision.command, decision.judged) = Default::default();
+        }
+    }
+}
+
+/// The record that has the text of a decision which is written just before another record.
+pub fn command_in(decision: &Record) -> CommandLocation {
+    match decision {
+        Record::Decision(DecisionRecord { command_in: Some(elsewhere), .. }) => *elsewhere,
+        _ => CommandLocation::PRECEDING,
+    }
+}
+
+fn decision(
+    session: &Session,
+    request: &Request,
+    verdict: RecordedVerdict,
+    generation: u64,
+    trace: &EvaluationTrace,
+) -> DecisionRecord {
+    let observed = trace
+        .observed
+        .iter()
+        .map(|(rule, decision)| ObservedDecision { rule: rule.clone(), verdict: verdict_of(*decision) });
+    DecisionRecord {
+        principal: session.principal.to_string(),
+        session: session.id.to_string(),
+        terminal: None,
+        request_digest: trace.digest.map(|digest| digest.to_string()),
+        verdict,
+        rule: None,
+        generation,
+        reason: String::new(),
+        command: match &request.command {
+            CommandSpec::Argv { command, args } => RecordedCommand::new(std::iter::once(command).chain(args)),
+            CommandSpec::ShellLine(line) => RecordedCommand::new([line]),
+        },
+        command_in: None,
+        judged: JudgedCommands::new(&trace.commands),
+        observed: observed.collect(),
+        approval: None,
+        cwd: request.cwd.to_string(),
+    }
+}
+
+fn verdict_of(decision: rule::Decision) -> RecordedVerdict {
+    match decision {
+        rule::Decision::Allow => RecordedVerdict::Allow,
+        rule::Decision::Deny => RecordedVerdict::Deny,
+        rule::Decision::Ask => RecordedVerdict::Ask,
+    }
+}
+
+/// A request that a cap refused.
+pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: session.principal.to_string(),
+        session: Some(session.id.to_string()),
+        limit: reached.name().to_owned(),
+        bound: reached.max,
+    })
+}
+
+/// A session that a cap refused.
+pub fn session_refused(principal: Principal, limit: &str, bound: u64) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: principal.to_string(),
+        session: None,
+        limit: limit.to_owned(),
+        bound,
+    })
+}
+
+/// A session that its principal's share of the journal has no room for.
+pub fn journal_share_reached(principal: Principal, reached: &QuotaReached) -> Record {
+    Record::QuotaRefused(QuotaRefused {
+        principal: principal.to_string(),
+        session: None,
+        limit: reached.name().to_owned(),
+        bound: reached.max,
+    })
+}
+
+/// A command that is about to be started in a sandbox. What it is, its decision says.
+pub fn spawn(
+    terminal: &Terminal,
+    exec_spec: &ExecSpec,
+    sandbox: &Sandbox,
+    command_in: CommandLocation,
+) -> Record {
+    let before = match terminal.spec.form {
+        CommandForm::Program => 0,
+        CommandForm::ShellLine => exec_spec.argv().len().saturating_sub(1),
+    };
+    Record::Spawn(SpawnRecord {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        sandbox: sandbox.id().to_owned(),
+        profile: exec_spec.profile_name().to_string(),
+        request_digest: terminal.spec.digest.to_string(),
+        generation: terminal.spec.generation,
+        command: RecordedCommand::new(&exec_spec.argv()[..before]),
+        command_in: Some(command_in),
+    })
+}
+
+/// A command that runs. `None` for one that does not.
+pub fn started(terminal: &Terminal) -> Option<Record> {
+    let pid = terminal.live()?.started.pid;
+    let receipt = receipt::for_terminal(terminal)?;
+    Some(Record::Started(StartedRecord {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        pid,
+        receipt: ReceiptRecord {
+            sandbox: receipt.sandbox_id,
+            profile: receipt.profile,
+            namespaces: receipt.namespaces,
+            host_uid: receipt.host_uid,
+            host_gid: receipt.host_gid,
+            no_new_privs: receipt.no_new_privs,
+            capabilities: receipt.capabilities.into_iter().collect(),
+            seccomp_mode: receipt.seccomp_mode,
+            seccomp_filters: receipt.seccomp_filters,
+            landlock_abi: receipt.landlock_abi,
+            network: receipt.network,
+            network_reaches: receipt.network_reaches,
+            limits: receipt.limits.into_iter().collect(),
+            cgroup: receipt.cgroup,
+            shortfalls: receipt.shortfalls,
+        },
+    }))
+}
+
+/// A command that a gateway before this one has started.
+pub fn adopted(terminal: &Terminal) -> Option<Record> {
+    let live = terminal.live()?;
+    Some(Record::Adopted(Adopted {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        sandbox: live.sandbox.id().to_owned(),
+        pid: live.started.pid,
+    }))
+}
+
+/// A command that could not have its secrets.
+pub fn secret_failed(terminal: &Terminal, error: &SecretError) -> Record {
+    spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
+}
+
+/// A command whose sandbox could not be had.
+pub fn sandbox_failed(terminal: &Terminal, error: &StartError) -> Record {
+    let (stage, errno) = match error {
+        StartError::Launch(LaunchError::Stage { stage, errno, .. }) => {
+            (stage_name(*stage), Some(*errno as i32))
+        }
+        StartError::Launch(_) => ("launch".to_owned(), None),
+        StartError::Connect(_) | StartError::TimedOut => ("connect".to_owned(), None),
+        StartError::RootGone(_) => ("root".to_owned(), None),
+        StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
+    };
+    let reason = match error {
+        StartError::Descriptors(_) => SpawnError::LimitReached,
+        StartError::Launch(_) | StartError::Connect(_) | StartError::TimedOut | StartError::RootGone(_) => {
+            SpawnError::ConfinementUnavailable
+        }
+    };
+    spawn_failed(terminal, reason, stage, errno, error)
+}
+
+/// A command whose workspace nobody would watch.
+pub fn watch_failed(terminal: &Terminal, error: &WatchError) -> Record {
+    spawn_failed(terminal, SpawnError::LimitReached, "workspace".to_owned(), None, error)
+}
+
+/// A command that could not be entered on its session's roll.
+pub fn log_failed(terminal: &Terminal, error: &std::io::Error) -> Record {
+    spawn_failed(terminal, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
+}
+
+/// A command that its sandbox did not start.
+pub fn exec_failed(terminal: &Terminal, refused: &SpawnRefused) -> Record {
+    match refused {
+        SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
+            let stage = stage_name(failure.stage);
+            spawn_failed(terminal, spawn_error(failure.fault), stage, Some(failure.errno), refused)
+        }
+        SpawnRefused::Control(_) => {
+            spawn_failed(terminal, SpawnError::SandboxLost, "control".to_owned(), None, refused)
+        }
+        SpawnRefused::Ring(_) => {
+            let stage = "output_ring".to_owned();
+            spawn_failed(terminal, SpawnError::ConfinementUnavailable, stage, None, refused)
+        }
+    }
+}
+
+/// The word of the API for a fault.
+pub(in crate::terminal) fn spawn_error(fault: SpawnFault) -> SpawnError {
+    match fault {
+        SpawnFault::CommandNotFound => SpawnError::CommandNotFound,
+        SpawnFault::NotExecutable => SpawnError::NotExecutable,
+        SpawnFault::PermissionDenied => SpawnError::PermissionDenied,
+        SpawnFault::BadInterpreter => SpawnError::BadInterpreter,
+        SpawnFault::CwdGone => SpawnError::CwdGone,
+        SpawnFault::CwdNotADirectory => SpawnError::CwdNotADirectory,
+        SpawnFault::ArgumentListTooLong => SpawnError::ArgumentListTooLong,
+        SpawnFault::LimitReached => SpawnError::LimitReached,
+        SpawnFault::ProgramChanged => SpawnError::ProgramChanged,
+        SpawnFault::ConfinementUnavailable => SpawnError::ConfinementUnavailable,
+    }
+}
+
+fn spawn_failed(
+    terminal: &Terminal,
+    reason: SpawnError,
+    stage: String,
+    errno: Option<i32>,
+    error: &dyn std::error::Error,
+) -> Record {
+    Record::SpawnFailed(SpawnFailed {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        reason: reason.as_str_name().trim_start_matches("SPAWN_ERROR_").to_owned(),
+        stage,
+        errno,
+        problem: error.to_string(),
+    })
+}
+
+/// Why a command is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KillReason {
+    /// Its owner said so.
+    Kill,
+    /// Its owner releases it while it runs.
+    Release,
+    /// Its session or the gateway ends.
+    Shutdown,
+}
+
+/// The end of a command was asked for.
+pub fn kill_requested(terminal: &Terminal, reason: KillReason, grace: Option<Duration>) -> Record {
+    let principal = terminal.session.principal.to_string();
+    let (by, cause) = match reason {
+        KillReason::Kill => (Some(principal.clone()), "kill"),
+        KillReason::Release => (Some(principal.clone()), "release"),
+        KillReason::Shutdown => (None, "session_closed"),
+    };
+    Record::KillRequested(KillRequested {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal,
+        by,
+        cause: cause.to_owned(),
+        grace_ms: grace.map(|grace| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)),
+    })
+}
+
+/// A signal was asked for.
+pub fn signal(terminal: &Terminal, number: i32) -> Record {
+    Record::Signal(SignalRecord {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        signal: crate::terminal::signal::name(number),
+    })
+}
+
+/// A command has ended.
+pub fn exit(terminal: &Terminal, outcome: &Outcome) -> Record {
+    let usage = outcome.usage.as_ref();
+    let micros = |time: Option<&prost_types::Duration>| {
+        time.map_or(0, |time| {
+            time.seconds.unsigned_abs() * 1_000_000 + u64::from(time.nanos.unsigned_abs() / 1_000)
+        })
+    };
+    Record::Exit(ExitRecord {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        outcome: match &outcome.end {
+            Some(outcome::End::ExitCode(code)) => ExitOutcome::Exited { code: *code },
+            Some(outcome::End::Signal(signal)) => ExitOutcome::Signalled { signal: signal.clone() },
+            None => ExitOutcome::Lost,
+        },
+        cause: outcome.cause().as_str_name().trim_start_matches("CAUSE_").to_ascii_lowercase(),
+        usage: UsageRecord {
+            wall_us: micros(usage.and_then(|usage| usage.wall.as_ref())),
+            cpu_user_us: micros(usage.and_then(|usage| usage.cpu_user.as_ref())),
+            cpu_system_us: micros(usage.and_then(|usage| usage.cpu_system.as_ref())),
+            memory_peak_bytes: usage.map_or(0, |usage: &v1::Usage| usage.memory_peak_bytes),
+            io_read_bytes: usage.and_then(|usage| usage.io_read_bytes),
+            io_write_bytes: usage.and_then(|usage| usage.io_write_bytes),
+        },
+        survivors: outcome.survivors,
+        stragglers_killed: outcome.stragglers_killed,
+    })
+}
+
+/// A session was opened.
+pub fn session_opened(session: &Session) -> Record {
+    Record::SessionOpened(SessionOpened {
+        session: session.id.to_string(),
+        principal: session.principal.to_string(),
+        roots: session.roots.iter().map(ToString::to_string).collect(),
+        profile: session.profile.clone(),
+        labels: session.labels.clone(),
+    })
+}
+
+/// A caller says what it saw happen beside the gateway.
+pub fn bypass_reported(session: &Session, sighting: BypassReport) -> Record {
+    let (session, principal) = (session.id.to_string(), session.principal.to_string());
+    Record::BypassReported(BypassReported { session, principal, report: sighting })
+}
+
+/// Nothing is left of a session.
+pub fn session_closed(session: &Session, cause: &str) -> Record {
+    Record::SessionClosed(SessionClosed {
+        session: session.id.to_string(),
+        principal: session.principal.to_string(),
+        cause: cause.to_owned(),
+    })
+}
+
+/// Something in a workspace has changed while a command ran, and something was done about it.
+pub fn workspace_change(terminal: &Terminal, change: &DangerousChange) -> Record {
+    let (action, failure) = match &change.action {
+        ChangeAction::Restored => ("restored", None),
+        ChangeAction::Quarantined => ("quarantined", None),
+        ChangeAction::Reported => ("reported", None),
+        ChangeAction::Failed(reason) => ("failed", Some(reason.clone())),
+    };
+    Record::WorkspaceChange(WorkspaceChange {
+        terminal: terminal.id.to_string(),
+        session: terminal.session.id.to_string(),
+        principal: terminal.session.principal.to_string(),
+        path: crate::printable::path(&change.path),
+        what: change.what.clone(),
+        action: action.to_owned(),
+        failure,
+        sha256: change.sha256.clone(),
+    })
+}
+
+/// Some of a workspace was not looked at while a command ran.
+pub fn workspace_shortfall(terminal: &Terminal, reason: &str) -> Record {
+    Record::Shortfall(ShortfallRecord {
+        session: Some(terminal.session.id.to_string()),
+        principal: Some(terminal.session.principal.to_string()),
+        sandbox: terminal.live().map(|live| live.sandbox.id().to_owned()),
+        profile: Some(terminal.spec.profile.to_string()),
+        protection: "workspace".to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// What a sandbox was to have and has not.
+pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
+    let of = |shortfall: &crate::sandbox::spec::Shortfall| {
+        Record::Shortfall(ShortfallRecord {
+            session: Some(session.id.to_string()),
+            principal: Some(session.principal.to_string()),
+            sandbox: Some(sandbox.id().to_owned()),
+            profile: Some(profile.to_string()),
+            protection: shortfall.protection.clone().into_owned(),
+            reason: shortfall.reason.clone(),
+        })
+    };
+    sandbox.shortfalls().iter().map(of).collect()
+}

@@ -1,0 +1,107 @@
+//! Which reader keeps a terminal's output from being overwritten.
+//!
+//! With block-when-full the command waits for a reader, ring by ring. A ring waits for its first reader from the
+//! start. One reader of a ring holds it; others read along and may miss bytes, which are counted. When a reader
+//! that holds goes away, its ring waits for nobody; when the last one of the terminal goes, no ring does. A run's
+//! rings are its run's alone: nobody else can take a hold before it or from it.
+
+use std::sync::{Mutex, MutexGuard};
+
+use super::reader::Channel;
+use crate::terminal::state::terminal::{Claim, Terminal};
+
+/// Whom the command waits for when its ring is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backpressure {
+    /// For nobody: the oldest bytes go.
+    Never,
+    /// For the first who streams.
+    ForStream,
+    /// For the run that it was created for.
+    ForRun,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReaderKind {
+    /// Anybody who asks for the stream.
+    Stream,
+    /// The run that the terminal is created for.
+    Run,
+}
+
+/// The rings that are held: stdout's (or the merged one), stderr's.
+#[derive(Debug, Default)]
+pub(in crate::terminal) struct ReaderHolds(Mutex<[bool; 2]>);
+
+impl ReaderHolds {
+    fn lock(&self) -> MutexGuard<'_, [bool; 2]> {
+        self.0.lock().expect("no code panics while it holds a terminal's holds")
+    }
+}
+
+fn index(channel: Channel) -> usize {
+    match channel {
+        Channel::Stdout => 0,
+        Channel::Stderr => 1,
+    }
+}
+
+impl Terminal {
+    /// Takes the hold of a ring: from `offset` on nothing is overwritten.
+    pub(in crate::terminal) fn hold(&self, channel: Channel, offset: u64, reader: ReaderKind) -> Claim {
+        let may = match self.spec.backpressure {
+            Backpressure::Never => false,
+            Backpressure::ForStream => reader == ReaderKind::Stream,
+            Backpressure::ForRun => reader == ReaderKind::Run,
+        };
+        let Some(live) = self.live().filter(|_| may) else { return Claim::Taken };
+        let ring = match channel {
+            Channel::Stdout => Some(&live.stdout),
+            Channel::Stderr => live.stderr.as_ref(),
+        };
+        let Some(ring) = ring else { return Claim::Taken };
+        {
+            let mut held = self.holds.lock();
+            if std::mem::replace(&mut held[index(channel)], true) {
+                return Claim::Taken;
+            }
+            ring.set_hold(offset);
+        }
+        self.resume_stalled();
+        Claim::Granted
+    }
+
+    /// Gives the hold of a ring back, by who has it.
+    pub(in crate::terminal) fn release_hold(&self, channel: Channel) {
+        let Some(live) = self.live() else { return };
+        {
+            let mut held = self.holds.lock();
+            held[index(channel)] = false;
+            let is_unheld = *held == [false; 2];
+            // Under the lock, so that a hold taken meanwhile is not cleared.
+            if is_unheld || channel == Channel::Stdout {
+                live.stdout.clear_hold();
+            }
+            if let Some(stderr) = live.stderr.as_ref().filter(|_| is_unheld || channel == Channel::Stderr) {
+                stderr.clear_hold();
+            }
+        }
+        self.resume_stalled();
+    }
+
+    /// Tells a supervisor that waits for a reader that it has moved, without waiting for that.
+    fn resume_stalled(&self) {
+        let Some(live) = self.live() else { return };
+        let stdout = live.stdout.take_stalled();
+        let stderr = live.stderr.as_ref().is_some_and(crate::sys::ring::RingReader::take_stalled);
+        // Outside of a runtime the gateway itself is ending.
+        if (stdout || stderr)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (sandbox, id) = (live.sandbox.clone(), self.id.to_string());
+            // A sandbox that is gone has nothing more to write.
+            runtime.spawn(async move { sandbox.resume(id).await });
+        }
+    }
+}

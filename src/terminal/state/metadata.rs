@@ -1,0 +1,202 @@
+//! A terminal in the words that its supervisor keeps for the next gateway, and back.
+//!
+//! The supervisor holds them in its memory: they are there for as long as the terminal is, and nowhere else. What
+//! cannot be read makes no terminal. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::terminal::Terminal;
+use crate::{
+    masking::Masker,
+    policy::{Digest, ProfileName, StreamMode, profile::Network},
+    proto::state::{TerminalRecord, Waits},
+    terminal::{
+        output::backpressure,
+        secrets::command_secrets::Secrets,
+        spec::{CommandForm, TerminalSpec, TimeLimits},
+    },
+};
+
+/// The version of the record; a later one means something else by what is there. Fields are added without one.
+const VERSION: u32 = 1;
+
+/// Arguments beyond these bytes are not kept: after a restart they are missing from the terminal's description, as
+/// `args_cut` says. The command itself has had them all.
+const ARGUMENTS_MAX_BYTES: usize = 64 << 10;
+
+/// The longest that a caller can ask for. For a terminal of an earlier build, whose profile's grace is not known.
+const UNKNOWN_GRACE: Duration = Duration::from_secs(600);
+
+/// What the next gateway is to know of a terminal that is about to be spawned.
+pub(in crate::terminal) fn encode(terminal: &Terminal, secrets: &Secrets) -> Bytes {
+    let record = TerminalRecord { secrets: secrets.to_records(), ..record(terminal) };
+    record.encode_to_vec().into()
+}
+
+/// What may lie in a file: no argument, no line of a shell, no secret.
+pub(in crate::terminal) fn without_arguments(terminal: &Terminal) -> TerminalRecord {
+    let record = record(terminal);
+    let command = if record.names_program { record.command } else { String::new() };
+    TerminalRecord { command, args: Vec::new(), args_cut: true, ..record }
+}
+
+fn record(terminal: &Terminal) -> TerminalRecord {
+    let summary = &terminal.spec;
+    let (args, args_cut) = cut(&summary.args);
+    TerminalRecord {
+        version: VERSION,
+        session_id: terminal.session.id.to_string(),
+        request_id: terminal.request_id.clone().unwrap_or_default(),
+        command: summary.command.clone(),
+        args,
+        args_cut,
+        cwd: summary.cwd.clone(),
+        profile: summary.profile.to_string(),
+        network: summary.network.to_owned(),
+        labels: summary.labels.clone().into_iter().collect(),
+        output_limit_bytes: summary.output_limit_bytes,
+        split_output: summary.streams == StreamMode::Split,
+        waits: match summary.backpressure {
+            backpressure::Backpressure::Never => Waits::ForNobody,
+            backpressure::Backpressure::ForStream => Waits::ForStream,
+            backpressure::Backpressure::ForRun => Waits::ForRun,
+        }
+        .into(),
+        digest: Bytes::copy_from_slice(&summary.digest.bytes()),
+        generation: summary.generation,
+        created_at_ns: nanoseconds(terminal.created_at),
+        secrets: Vec::new(),
+        names_program: summary.form == CommandForm::Program,
+        time_limit_ms: summary.time_limits.limit.map(millis),
+        idle_limit_ms: summary.time_limits.idle.map(millis),
+        kill_grace_ms: Some(millis(summary.time_limits.grace)),
+    }
+}
+
+fn cut(args: &[String]) -> (Vec<String>, bool) {
+    let mut left = ARGUMENTS_MAX_BYTES;
+    let fits = |arg: &&String| {
+        let fits = arg.len() <= left;
+        left -= arg.len().min(left);
+        fits
+    };
+    let kept: Vec<String> = args.iter().take_while(fits).cloned().collect();
+    let is_cut = kept.len() < args.len();
+    (kept, is_cut)
+}
+
+/// What a keepsake says of its terminal.
+#[derive(Debug)]
+pub(in crate::terminal) struct RestoredMetadata {
+    pub(in crate::terminal) spec: TerminalSpec,
+    pub(in crate::terminal) session_id: String,
+    pub(in crate::terminal) request_id: Option<String>,
+    pub(in crate::terminal) created_at: SystemTime,
+    /// Of what is secret in its output.
+    pub(in crate::terminal) masker: Masker,
+}
+
+/// Why a keepsake says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetadataError {
+    /// It is no such record.
+    #[error("a terminal's keepsake is no record")]
+    Malformed(#[from] prost::DecodeError),
+    /// It may mean something else than is known here.
+    #[error("a terminal's keepsake is of version {0}, and this build knows none after {VERSION}")]
+    Version(u32),
+    /// What every terminal has is not in it.
+    #[error("a terminal's keepsake lacks what every terminal has")]
+    Incomplete,
+}
+
+/// Reads a keepsake. Without it there is no terminal: nobody would know what in its output is to be masked.
+pub(in crate::terminal) fn decode(metadata: &[u8]) -> Result<RestoredMetadata, MetadataError> {
+    from_record(TerminalRecord::decode(metadata)?)
+}
+
+/// What a record says of its terminal.
+pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<RestoredMetadata, MetadataError> {
+    if record.version > VERSION {
+        return Err(MetadataError::Version(record.version));
+    }
+    let (Some(network), true) = (Network::from_name(&record.network), record.version > 0) else {
+        return Err(MetadataError::Incomplete);
+    };
+    let digest: [u8; 32] = record.digest[..].try_into().map_err(|_| MetadataError::Incomplete)?;
+    let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
+    let masker = masker.map_err(|_| MetadataError::Incomplete)?;
+    let backpressure = match record.waits() {
+        Waits::Unspecified | Waits::ForNobody => backpressure::Backpressure::Never,
+        Waits::ForStream => backpressure::Backpressure::ForStream,
+        Waits::ForRun => backpressure::Backpressure::ForRun,
+    };
+    Ok(RestoredMetadata {
+        spec: TerminalSpec {
+            form: if record.names_program { CommandForm::Program } else { CommandForm::ShellLine },
+            command: record.command,
+            args: record.args,
+            cwd: record.cwd,
+            profile: ProfileName::from_recorded(&record.profile),
+            network: network.name(),
+            labels: record.labels.into_iter().collect(),
+            output_limit_bytes: record.output_limit_bytes,
+            streams: if record.split_output { StreamMode::Split } else { StreamMode::Merged },
+            backpressure,
+            time_limits: TimeLimits {
+                limit: record.time_limit_ms.map(Duration::from_millis),
+                idle: record.idle_limit_ms.map(Duration::from_millis),
+                grace: record.kill_grace_ms.map_or(UNKNOWN_GRACE, Duration::from_millis),
+            },
+            digest: Digest::from_bytes(digest),
+            generation: record.generation,
+        },
+        session_id: record.session_id,
+        request_id: Some(record.request_id).filter(|id| !id.is_empty()),
+        created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
+        masker,
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Since 1970; a clock that stands before it says 1970.
+fn nanoseconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_arguments_are_left_out_and_that_is_said() {
+        let long = "x".repeat(ARGUMENTS_MAX_BYTES);
+        let args = ["a".to_owned(), long.clone(), "b".to_owned()];
+        assert_eq!(cut(&args), (vec!["a".to_owned()], true));
+        assert_eq!(cut(std::slice::from_ref(&long)), (vec![long.clone()], false));
+        assert_eq!(cut(&[]), (Vec::new(), false));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_terminal() {
+        let whole = TerminalRecord {
+            version: VERSION,
+            network: "none".into(),
+            digest: vec![7; 32].into(),
+            ..TerminalRecord::default()
+        };
+        assert!(decode(&whole.encode_to_vec()).is_ok());
+        let newer = TerminalRecord { version: VERSION + 1, ..whole.clone() };
+        assert_eq!(decode(&newer.encode_to_vec()).unwrap_err(), MetadataError::Version(VERSION + 1));
+        let without_digest = TerminalRecord { digest: Bytes::new(), ..whole };
+        assert_eq!(decode(&without_digest.encode_to_vec()).unwrap_err(), MetadataError::Incomplete);
+        assert_eq!(decode(b"").unwrap_err(), MetadataError::Incomplete);
+        assert!(matches!(decode(b"\xff\xff\xff"), Err(MetadataError::Malformed(_))));
+    }
+}

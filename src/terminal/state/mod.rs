@@ -1,0 +1,13 @@
+//! The state of terminals: one terminal, the registry of all, and what is kept of each for the next gateway.
+
+pub mod deadlines;
+pub mod metadata;
+pub mod outcome;
+pub mod quota_tracker;
+pub mod receipt;
+pub mod registry;
+pub mod stage;
+pub mod terminal;
+pub mod terminal_log;
+pub mod waiters;
+pub mod workspace;

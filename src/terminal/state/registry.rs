@@ -1,0 +1,302 @@
+//! All terminals of the gateway, found by their ids and their requests.
+//!
+//! A terminal exists only for the principal of its session. How terminals come, what is asked of them and how they go is
+//! in [`creating`](super::creating), [`steering`](super::steering) and [`releasing`](super::releasing).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::{OnceCell, broadcast};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    quota_tracker::{QuotaTracker, QuotaUsage},
+    terminal::Terminal,
+    terminal_log::TerminalLogs,
+    waiters::Waiters,
+};
+use crate::{
+    approval::ApprovalStore,
+    policy::{ActivePolicy, explain::Explanation},
+    pool::PoolError,
+    resolve::ProgramCache,
+    session::{FILESYSTEM_TIMEOUT, LaunchContext, Principal, SessionId},
+    terminal::{
+        audit::recorder::Recorder, counters::TerminalCounters, errors::CreateError, evaluation,
+        id::TerminalId, quotas::Quotas, secrets::redactor::KnownSecrets, use_case::create::NewRequest,
+    },
+    workspace::Workspaces,
+};
+
+/// Changes that a slow watcher may be behind before it is told everything again.
+const CHANGES_BUFFERED: usize = 1_024;
+
+/// A request that is being answered, or was.
+pub(in crate::terminal) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<CreateError>>>>;
+
+/// The table of terminals.
+#[derive(Debug)]
+pub struct Terminals {
+    launch_context: LaunchContext,
+    policy: Arc<ActivePolicy>,
+    program_cache: Arc<ProgramCache>,
+    known_secrets: KnownSecrets,
+    approvals: Arc<ApprovalStore>,
+    quota_tracker: Arc<QuotaTracker>,
+    logs: TerminalLogs,
+    workspaces: Workspaces,
+    recorder: Recorder,
+    counters: Arc<TerminalCounters>,
+    changes: broadcast::Sender<Arc<Terminal>>,
+    by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
+    by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
+    /// Requests whose terminals are in sandboxes that could not be taken back: they may be running.
+    quarantined: Mutex<HashMap<(SessionId, String), TerminalId>>,
+    draining: CancellationToken,
+    waiters: Waiters,
+}
+
+impl Terminals {
+    /// An empty table. What becomes of the terminals is written down by `recorder`.
+    pub fn new(
+        launch_context: LaunchContext,
+        policy: Arc<ActivePolicy>,
+        approvals: Arc<ApprovalStore>,
+        quotas: Quotas,
+        recorder: Recorder,
+    ) -> Arc<Self> {
+        let logs = if launch_context.die_with_gateway {
+            TerminalLogs::disabled()
+        } else {
+            TerminalLogs::in_directory(&launch_context.state)
+        };
+        let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
+        Arc::new(Self {
+            workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
+            launch_context,
+            logs,
+            quarantined: Mutex::default(),
+            policy,
+            program_cache: Arc::default(),
+            known_secrets: KnownSecrets::default(),
+            approvals,
+            quota_tracker,
+            recorder,
+            counters: Arc::default(),
+            changes: broadcast::Sender::new(CHANGES_BUFFERED),
+            by_id: Mutex::default(),
+            by_request: Mutex::default(),
+            draining: CancellationToken::new(),
+            waiters: Waiters::default(),
+        })
+    }
+
+    /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
+    /// released or foreign one, without a difference.
+    pub fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
+        let id = TerminalId::parse(id)?;
+        let terminal = self.lock().get(&id).cloned()?;
+        let session_fits = session.is_empty() || SessionId::parse(session) == Some(terminal.session.id);
+        (terminal.session.principal == principal && session_fits).then_some(terminal)
+    }
+
+    /// The caller's terminals, oldest first; of one session when it is named.
+    pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
+        let of_session = |terminal: &Terminal| session.is_none_or(|session| terminal.session.id == session);
+        self.lock()
+            .values()
+            .filter(|terminal| terminal.session.principal == principal && of_session(terminal))
+            .cloned()
+            .collect()
+    }
+
+    /// As [`Self::list`], those after one that was listed before.
+    pub fn list_after(
+        &self,
+        principal: Principal,
+        session: Option<SessionId>,
+        after: Option<TerminalId>,
+    ) -> Vec<Arc<Terminal>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let listed = |terminal: &Terminal| {
+            terminal.session.principal == principal
+                && session.is_none_or(|session| terminal.session.id == session)
+        };
+        let all = self.lock();
+        all.range((from, Bound::Unbounded)).map(|(_, one)| one).filter(|one| listed(one)).cloned().collect()
+    }
+
+    /// Terminals whose state has changed, from now on.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
+        self.changes.subscribe()
+    }
+
+    /// Lets no new terminal begin.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Waits until no new one may begin.
+    pub(in crate::terminal) async fn wait_draining(&self) {
+        self.draining.cancelled().await;
+    }
+
+    /// Whether new ones may begin.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// What a session has.
+    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
+        self.quota_tracker.session_usage(session)
+    }
+
+    /// What all sessions have.
+    pub fn total_usage(&self) -> QuotaUsage {
+        self.quota_tracker.total_usage()
+    }
+
+    /// What has become of sessions, requests and terminals.
+    pub fn counters(&self) -> &Arc<TerminalCounters> {
+        &self.counters
+    }
+
+    /// What would become of a request, and why.
+    ///
+    /// # Errors
+    /// When the file systems of the caller do not answer.
+    pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
+        let (policy, program_cache) = (self.policy.current(), self.program_cache.clone());
+        let (session, request) = (new.session.clone(), new.request.clone());
+        let explain = move || evaluation::explain(&policy, &session, &request, &program_cache);
+        self.launch_context.pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
+    }
+
+    /// Where sandboxes are built, and what has become of them.
+    pub fn launch_context(&self) -> &LaunchContext {
+        &self.launch_context
+    }
+
+    /// What persons are asked.
+    pub fn approvals(&self) -> &Arc<ApprovalStore> {
+        &self.approvals
+    }
+
+    pub(in crate::terminal) fn program_cache(&self) -> &Arc<ProgramCache> {
+        &self.program_cache
+    }
+
+    pub(in crate::terminal) fn known_secrets(&self) -> &KnownSecrets {
+        &self.known_secrets
+    }
+
+    /// Writes down what happens.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// The one attempt at a request of that id, which all who send it wait for.
+    pub(in crate::terminal) fn attempt(&self, key: &(SessionId, String)) -> Attempt {
+        self.lock_requests().entry(key.clone()).or_default().clone()
+    }
+
+    /// Lets the next one with that id try again.
+    pub(in crate::terminal) fn forget_attempt(&self, key: &(SessionId, String), failed: &Attempt) {
+        let mut requests = self.lock_requests();
+        if requests.get(key).is_some_and(|current| Arc::ptr_eq(current, failed)) {
+            requests.remove(key);
+        }
+    }
+
+    /// Lets callers find a terminal that is being started.
+    pub(in crate::terminal) fn insert_starting(&self, terminal: &Arc<Terminal>) {
+        self.lock().insert(terminal.id, terminal.clone());
+    }
+
+    /// Takes away one that did not start. Its attempt is for who made it to forget.
+    pub(in crate::terminal) fn remove_starting(&self, terminal: &Terminal) {
+        self.lock().remove(&terminal.id);
+    }
+
+    /// Takes in a terminal that is there already.
+    pub(in crate::terminal) fn insert_existing(&self, terminal: &Arc<Terminal>) {
+        self.insert_starting(terminal);
+        if let Some(request_id) = terminal.request_id.clone() {
+            let attempt = Arc::new(OnceCell::new_with(Some(Ok(terminal.clone()))));
+            self.lock_requests().insert((terminal.session.id, request_id.clone()), attempt);
+            self.unquarantine(terminal.session.id, request_id);
+        }
+    }
+
+    /// Forgets a terminal of which nothing is left, and its request.
+    pub(in crate::terminal) fn remove(&self, terminal: &Terminal) {
+        self.remove_starting(terminal);
+        if let Some(request_id) = &terminal.request_id {
+            self.lock_requests().remove(&(terminal.session.id, request_id.clone()));
+        }
+    }
+
+    /// The workspaces that commands write.
+    pub(in crate::terminal) fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
+    }
+
+    pub(in crate::terminal) fn logs(&self) -> &TerminalLogs {
+        &self.logs
+    }
+
+    /// What has become of a request's terminal is known.
+    pub(in crate::terminal) fn unquarantine(&self, session: SessionId, request_id: String) {
+        self.lock_quarantined().remove(&(session, request_id));
+    }
+
+    pub(in crate::terminal) fn has(&self, id: TerminalId) -> bool {
+        self.lock().contains_key(&id)
+    }
+
+    /// Lets nothing be run for a request whose terminal may be running.
+    pub(in crate::terminal) fn quarantine(&self, session: SessionId, request_id: String, id: TerminalId) {
+        self.lock_quarantined().insert((session, request_id), id);
+    }
+
+    /// The terminal of a request for which nothing may be run.
+    pub(in crate::terminal) fn quarantined(&self, key: &(SessionId, String)) -> Option<TerminalId> {
+        self.lock_quarantined().get(key).copied()
+    }
+
+    pub(in crate::terminal) fn all(&self) -> Vec<Arc<Terminal>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(in crate::terminal) fn all_waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    pub(in crate::terminal) fn quota_tracker(&self) -> &Arc<QuotaTracker> {
+        &self.quota_tracker
+    }
+
+    pub(in crate::terminal) fn changes_sender(&self) -> &broadcast::Sender<Arc<Terminal>> {
+        &self.changes
+    }
+
+    /// The policy that judges.
+    pub fn policy(&self) -> &ActivePolicy {
+        &self.policy
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TerminalId, Arc<Terminal>>> {
+        self.by_id.lock().expect("no code panics while it holds the table of terminals")
+    }
+
+    fn lock_quarantined(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), TerminalId>> {
+        self.quarantined.lock().expect("no code panics while it holds the table of withheld requests")
+    }
+
+    fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {
+        self.by_request.lock().expect("no code panics while it holds the table of requests")
+    }
+}

@@ -1,0 +1,472 @@
+//! One terminal, as everybody holds it: its id, what it is about, its state, its output.
+//!
+//! The state is published once for each step and never goes back. What drives it from step to step is in
+//! `driver`; this file only keeps what the steps have brought.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::sync::{Notify, broadcast, watch};
+
+use super::{outcome, quota_tracker::Reservation, stage::Stage, terminal_log::TerminalLog, workspace};
+use crate::{
+    failpoint,
+    journal::Record,
+    masking::Masker,
+    proto::{
+        supervisor::{Started, StopCause},
+        v1::{Cause, Outcome},
+    },
+    sandbox::handle::{CommandEnd, Listener, Sandbox},
+    session::Session,
+    sys::ring,
+    terminal::{
+        audit::{
+            recorder::{Recorder, Unrecorded},
+            records,
+        },
+        counters::TerminalCounters,
+        id::TerminalId,
+        output::backpressure::ReaderHolds,
+        spec::TerminalSpec,
+        use_case::steps::{Exited, Running},
+    },
+};
+
+/// What is there once the command runs.
+#[derive(Debug)]
+pub struct Live {
+    /// As the supervisor saw it.
+    pub started: Started,
+    /// Of stdout, or of the merged output.
+    pub stdout: ring::RingReader,
+    /// Of stderr, when it is kept apart.
+    pub stderr: Option<ring::RingReader>,
+    /// Where it runs.
+    pub sandbox: Arc<Sandbox>,
+    /// Takes its secrets out of what leaves the gateway.
+    pub masker: Masker,
+}
+
+/// One terminal.
+#[derive(Debug)]
+pub struct Terminal {
+    /// Its id.
+    pub id: TerminalId,
+    /// Whose it is.
+    pub session: Arc<Session>,
+    /// What it is about.
+    pub spec: TerminalSpec,
+    /// When it was permitted.
+    pub created_at: SystemTime,
+    /// The request's id, where the caller gave one.
+    pub request_id: Option<String>,
+    live: OnceLock<Live>,
+    stage: watch::Sender<Stage>,
+    progress: Notify,
+    slot: Mutex<Slot>,
+    reservation: Mutex<Option<Reservation>>,
+    terminal_log: Arc<TerminalLog>,
+    finished_at: OnceLock<Instant>,
+    release_claimed: AtomicBool,
+    force_claimed: AtomicBool,
+    kill_claimed: AtomicBool,
+    /// By when it must have ended, where that was asked for.
+    deadline: Mutex<Option<Instant>>,
+    /// What it is being ended for.
+    end_cause: Mutex<Option<Cause>>,
+    pub(in crate::terminal) holds: ReaderHolds,
+    pub(in crate::terminal) recorder: Recorder,
+    pub(in crate::terminal) counters: Arc<TerminalCounters>,
+    pub(in crate::terminal) workspace: OnceLock<workspace::WatchedWorkspaces>,
+    changes: broadcast::Sender<Arc<Terminal>>,
+    weak_self: Weak<Terminal>,
+}
+
+/// The step that a terminal is at, as a value that the next step consumes.
+#[derive(Debug)]
+enum Slot {
+    /// Being started. The end may be reported before the start has been taken in.
+    Starting(Option<CommandEnd>),
+    Running(Running),
+    Exited(Exited),
+    /// Taken by the one who releases it, or never to be filled.
+    Empty,
+}
+
+/// What a new terminal is made of.
+#[derive(Debug)]
+pub(in crate::terminal) struct NewTerminal {
+    pub id: TerminalId,
+    pub created_at: SystemTime,
+    pub session: Arc<Session>,
+    pub spec: TerminalSpec,
+    pub request_id: Option<String>,
+    pub reservation: Reservation,
+    pub terminal_log: Arc<TerminalLog>,
+    pub counters: Arc<TerminalCounters>,
+    pub changes: broadcast::Sender<Arc<Terminal>>,
+    pub recorder: Recorder,
+}
+
+impl Terminal {
+    pub(in crate::terminal) fn new(new: NewTerminal) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            weak_self: this.clone(),
+            id: new.id,
+            session: new.session,
+            spec: new.spec,
+            created_at: new.created_at,
+            request_id: new.request_id,
+            live: OnceLock::new(),
+            stage: watch::Sender::new(Stage::Created),
+            progress: Notify::new(),
+            slot: Mutex::new(Slot::Starting(None)),
+            reservation: Mutex::new(Some(new.reservation)),
+            terminal_log: new.terminal_log,
+            finished_at: OnceLock::new(),
+            release_claimed: AtomicBool::new(false),
+            force_claimed: AtomicBool::new(false),
+            kill_claimed: AtomicBool::new(false),
+            deadline: Mutex::default(),
+            end_cause: Mutex::default(),
+            holds: ReaderHolds::default(),
+            recorder: new.recorder,
+            counters: new.counters,
+            workspace: OnceLock::new(),
+            changes: new.changes,
+        })
+    }
+
+    /// Itself, as everybody holds it.
+    pub(in crate::terminal) fn upgrade(&self) -> Option<Arc<Self>> {
+        self.weak_self.upgrade()
+    }
+
+    /// Where it is in its life now.
+    pub fn stage(&self) -> Stage {
+        self.stage.borrow().clone()
+    }
+
+    /// To wait for a change of the stage.
+    pub fn watch_stage(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
+    /// What is there once the command runs, and after.
+    pub fn live(&self) -> Option<&Live> {
+        self.live.get()
+    }
+
+    /// Writes down what comes before its start, and answers with the first record's number; an error forbids the start.
+    pub(in crate::terminal) async fn record_before<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a Record>,
+    ) -> Result<Option<u64>, Unrecorded> {
+        let begun = Instant::now();
+        let recorded = self.recorder.record_all(records).await;
+        self.counters.timings.record.observe(begun.elapsed());
+        recorded
+    }
+
+    /// Wakes when an armed ring has changed, and with every change of the stage.
+    pub fn progress(&self) -> &Notify {
+        &self.progress
+    }
+
+    /// Whether what it wrote is gone: its sandbox ended while no gateway was there to hold the output.
+    pub fn output_lost(&self) -> bool {
+        self.live().is_none() && matches!(*self.stage.borrow(), Stage::Finished(_))
+    }
+
+    /// Where its session's terminals are written down.
+    pub(in crate::terminal) fn terminal_log(&self) -> &TerminalLog {
+        &self.terminal_log
+    }
+
+    /// When it ended, by the gateway's clock.
+    pub fn finished_at(&self) -> Option<Instant> {
+        self.finished_at.get().copied()
+    }
+
+    /// Waits until the command runs, has ended, or will never run.
+    pub async fn wait_settled(&self) -> Stage {
+        self.wait_for(|stage| !matches!(stage, Stage::Created)).await
+    }
+
+    /// Waits until it was released, or will never run.
+    pub async fn wait_released(&self) {
+        self.wait_for(|stage| matches!(stage, Stage::Released(_))).await;
+    }
+
+    /// Waits until the command has ended, or was released.
+    pub async fn wait_over(&self) -> Stage {
+        self.wait_for(Stage::is_over).await
+    }
+
+    async fn wait_for(&self, wanted: impl Fn(&Stage) -> bool) -> Stage {
+        let mut watched = self.stage.subscribe();
+        match watched.wait_for(|stage| wanted(stage)).await {
+            Ok(stage) => stage.clone(),
+            // The sender is part of `self`: it cannot be gone.
+            Err(_) => self.stage(),
+        }
+    }
+
+    /// Claims the release. Only the first who asks gets it.
+    pub(in crate::terminal) fn claim_release(&self) -> Claim {
+        match self.release_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Granted,
+            true => Claim::Taken,
+        }
+    }
+
+    /// Claims the record of the first time that its end is asked for.
+    pub(in crate::terminal) fn claim_first_kill(&self) -> Claim {
+        match self.kill_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Granted,
+            true => Claim::Taken,
+        }
+    }
+
+    /// Claims to end it by force. Only the first who asks gets it.
+    pub(in crate::terminal) fn claim_force(&self) -> Claim {
+        match self.force_claimed.swap(true, Ordering::AcqRel) {
+            false => Claim::Granted,
+            true => Claim::Taken,
+        }
+    }
+
+    /// What it is being ended for, if it is.
+    pub(in crate::terminal) fn end_cause(&self) -> Option<Cause> {
+        *self.lock_end_cause()
+    }
+
+    /// Notes what it is being ended for. The first cause stands.
+    pub(in crate::terminal) fn set_end_cause(&self, cause: Option<Cause>) {
+        let mut end_cause = self.lock_end_cause();
+        *end_cause = end_cause.or(cause);
+    }
+
+    fn lock_end_cause(&self) -> std::sync::MutexGuard<'_, Option<Cause>> {
+        self.end_cause.lock().expect("no code panics while it holds a cause")
+    }
+
+    /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
+    pub(in crate::terminal) fn shorten_deadline(&self, at: Instant, tolerance: Duration) -> bool {
+        let mut deadline = self.deadline.lock().expect("no code panics while it holds a deadline");
+        if deadline.is_some_and(|before| before <= at + tolerance) {
+            return false;
+        }
+        *deadline = Some(at);
+        true
+    }
+
+    /// Bytes that its command has written so far.
+    pub(in crate::terminal) fn written_bytes(&self) -> u64 {
+        self.live.get().map_or(0, |live| {
+            live.stdout.head().saturating_add(live.stderr.as_ref().map_or(0, ring::RingReader::head))
+        })
+    }
+
+    /// The command runs.
+    pub(in crate::terminal) fn start(&self, running: Running, live: Live) {
+        self.set_live(live);
+        self.counters.started.inc();
+        // Before its end can be noted.
+        if let Some(started) = records::started(self) {
+            self.recorder.record_best_effort(&started);
+        }
+        self.run(running);
+    }
+
+    /// The command has run since before this gateway was there.
+    pub(in crate::terminal) fn resume(&self, running: Running, live: Live) {
+        self.set_live(live);
+        self.counters.adopted.inc();
+        if let Some(adopted) = records::adopted(self) {
+            self.recorder.record_best_effort(&adopted);
+        }
+        self.run(running);
+    }
+
+    fn set_live(&self, live: Live) {
+        if self.live.set(live).is_err() {
+            unreachable!("a terminal is started or found once, by whoever made it");
+        }
+    }
+
+    fn run(&self, running: Running) {
+        let early_end = {
+            let mut slot = self.lock_slot();
+            match std::mem::replace(&mut *slot, Slot::Running(running)) {
+                Slot::Starting(early_end) => early_end,
+                Slot::Running(_) | Slot::Exited(_) | Slot::Empty => None,
+            }
+        };
+        self.publish(Stage::Running);
+        match early_end {
+            Some(end) => self.finish(end, Instant::now(), Recording::Now),
+            None => {
+                if let Some(this) = self.weak_self.upgrade() {
+                    this.enforce_time_limits();
+                }
+            }
+        }
+    }
+
+    /// The command has ended before this gateway was there.
+    pub(in crate::terminal) fn ended_earlier(&self, end: CommandEnd, ago: Duration, recording: Recording) {
+        let now = Instant::now();
+        self.finish(end, now.checked_sub(ago).unwrap_or(now), recording);
+    }
+
+    /// The command has ended, and its sandbox is gone with all that it wrote. So much of its end is known.
+    pub(in crate::terminal) fn ended_with_sandbox(
+        &self,
+        outcome: Outcome,
+        ago: Duration,
+        recording: Recording,
+    ) {
+        self.counters.adopted.inc();
+        let exited = Exited::without_sandbox(outcome);
+        let outcome = exited.outcome().clone();
+        *self.lock_slot() = Slot::Exited(exited);
+        let now = Instant::now();
+        self.conclude(outcome, now.checked_sub(ago).unwrap_or(now), recording);
+    }
+
+    /// The command will never run.
+    pub(in crate::terminal) fn abandon(&self) {
+        workspace::withdraw(self);
+        self.terminal_log.remove(self.id);
+        *self.lock_slot() = Slot::Empty;
+        self.reservation.lock().expect("no code panics while it holds a reservation").take();
+        self.counters.failed.inc();
+        self.publish(Stage::Released(None));
+    }
+
+    fn finish(&self, end: CommandEnd, at: Instant, recording: Recording) {
+        let was_forced = matches!(&end, CommandEnd::Reported(exit) if exit.force_killed);
+        let outcome = {
+            let mut slot = self.lock_slot();
+            match std::mem::replace(&mut *slot, Slot::Empty) {
+                Slot::Starting(_) => {
+                    *slot = Slot::Starting(Some(end));
+                    return;
+                }
+                Slot::Running(running) => {
+                    let exited = running.exited(end, self);
+                    let outcome = exited.outcome().clone();
+                    *slot = Slot::Exited(exited);
+                    outcome
+                }
+                other @ (Slot::Exited(_) | Slot::Empty) => {
+                    *slot = other;
+                    return;
+                }
+            }
+        };
+        if was_forced {
+            self.counters.force_killed.inc();
+        }
+        self.conclude(outcome, at, recording);
+    }
+
+    /// What an end brings with it, once: only the end of a command that ran comes here, and only the first.
+    fn conclude(&self, outcome: Arc<Outcome>, at: Instant, recording: Recording) {
+        if let Some(reservation) =
+            self.reservation.lock().expect("no code panics while it holds a reservation").as_mut()
+        {
+            reservation.finished();
+        }
+        // What was told once is what the next gateway tells.
+        self.terminal_log.set_outcome(self.id, &outcome);
+        if recording == Recording::Now {
+            self.recorder.record_best_effort(&records::exit(self, &outcome));
+        }
+        failpoint::reach("exit.recorded");
+        let _ = self.finished_at.set(at);
+        self.count_end(&outcome);
+        self.publish(Stage::Finished(outcome));
+        failpoint::reach("exit.published");
+    }
+
+    fn count_end(&self, outcome: &Outcome) {
+        self.counters.ended.inc(outcome.cause());
+        self.counters.stragglers_killed.add(outcome.stragglers_killed.into());
+        self.counters.survivors.add(outcome.survivors.into());
+        self.counters.output_bytes.add(self.written_bytes());
+    }
+
+    /// Takes the last step's value out, to release it.
+    pub(in crate::terminal) fn take_exited(&self) -> Option<Exited> {
+        let mut slot = self.lock_slot();
+        match std::mem::replace(&mut *slot, Slot::Empty) {
+            Slot::Exited(exited) => Some(exited),
+            other @ (Slot::Starting(_) | Slot::Running(_) | Slot::Empty) => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Nothing is left of it.
+    pub(in crate::terminal) fn mark_released(&self, outcome: Arc<Outcome>) {
+        self.reservation.lock().expect("no code panics while it holds a reservation").take();
+        self.counters.released.inc();
+        self.publish(Stage::Released(Some(outcome)));
+    }
+
+    fn publish(&self, stage: Stage) {
+        stage.publish(&self.stage);
+        self.progress.notify_waiters();
+        if self.changes.receiver_count() > 0
+            && let Some(this) = self.weak_self.upgrade()
+        {
+            // The last watcher may have gone meanwhile.
+            let _ = self.changes.send(this);
+        }
+    }
+
+    fn lock_slot(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.slot.lock().expect("no code panics while it holds a terminal's slot")
+    }
+}
+
+/// When the end of a command is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::terminal) enum Recording {
+    /// By this gateway.
+    Now,
+    /// It was, by a gateway before this one.
+    AlreadyRecorded,
+}
+
+/// Who has claimed something that only one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::terminal) enum Claim {
+    Granted,
+    Taken,
+}
+
+impl Listener for Terminal {
+    fn progressed(&self) {
+        self.progress.notify_waiters();
+    }
+
+    fn given_up(&self, cause: StopCause) {
+        // The supervisor counts the limits: what it says came first.
+        *self.lock_end_cause() = outcome::cause_of_stop(cause);
+    }
+
+    fn ended(&self, end: CommandEnd) {
+        let at = Instant::now();
+        workspace::check_then(self, move |terminal| terminal.finish(end, at, Recording::Now));
+    }
+}

@@ -1,0 +1,344 @@
+//! The roll of a session: which terminals it has, in a file, for the case that their supervisor does not live to tell.
+//!
+//! A terminal is on it before its spawn is asked for, its outcome before anybody is told of it, and both are taken off
+//! when it is released. What its supervisor says goes before what stands here. Holds no argument and no secret, and is
+//! not synced: no terminal survives the crash of a host.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use prost::Message as _;
+
+use super::{metadata, terminal::Terminal};
+use crate::{
+    proto::{
+        state::{RollRecord, TerminalBegun, TerminalEnded, roll_record::Record},
+        v1::Outcome,
+    },
+    session::SessionId,
+    statefile::{
+        StatefileError, TEMP_SUFFIX,
+        append_log::{self, AppendLog, LogCondition},
+    },
+    terminal::id::TerminalId,
+};
+
+/// The directory of all rolls, in the state directory.
+const DIRECTORY: &str = "terminals";
+/// What the name of a roll ends with that was found damaged and put aside. Another one of the same session replaces it.
+const DAMAGED_SUFFIX: &str = ".damaged";
+/// A file that is shorter is not written again, however little of it still counts.
+const REWRITE_ABOVE_BYTES: u64 = 256 << 10;
+/// How often as long as after it was last written again a file may become.
+const REWRITE_AT_TIMES: u64 = 4;
+
+/// Why a roll says less than it should.
+#[derive(Debug, thiserror::Error)]
+pub enum TerminalLogError {
+    /// None of it can be read.
+    #[error("the roll of its terminals")]
+    Unreadable(#[from] StatefileError),
+    /// A part of it can be read.
+    #[error("the roll of its terminals is damaged at byte {0}")]
+    Damaged(u64),
+}
+
+/// The rolls of all sessions.
+#[derive(Debug)]
+pub(in crate::terminal) struct TerminalLogs {
+    /// None: what this gateway starts ends with it, and nothing is kept.
+    directory: Option<PathBuf>,
+    of: Mutex<HashMap<SessionId, Arc<TerminalLog>>>,
+}
+
+impl TerminalLogs {
+    /// In files of this state directory.
+    pub(in crate::terminal) fn in_directory(state: &Path) -> Self {
+        Self { directory: Some(state.join(DIRECTORY)), of: Mutex::default() }
+    }
+
+    /// Nowhere.
+    pub(in crate::terminal) fn disabled() -> Self {
+        Self { directory: None, of: Mutex::default() }
+    }
+
+    /// The roll of a session; an empty one, without a file, where there was none.
+    pub(in crate::terminal) fn of(&self, session: SessionId) -> Arc<TerminalLog> {
+        self.lock().entry(session).or_insert_with(|| Arc::new(TerminalLog::empty(self.file(session)))).clone()
+    }
+
+    /// Reads the roll that a gateway before this one has left, before anything else is done with it. What is damaged is
+    /// put aside, and what can be read of it is written again.
+    pub(in crate::terminal) fn restore(
+        &self,
+        session: SessionId,
+    ) -> (Arc<TerminalLog>, Result<(), TerminalLogError>) {
+        let Some(file) = self.file(session) else { return (self.of(session), Ok(())) };
+        let (file, read) = LogFile::restore(file);
+        let log = Arc::new(TerminalLog { file: Some(Mutex::new(file)) });
+        self.lock().insert(session, log.clone());
+        (log, read)
+    }
+
+    /// Forgets the session, which has no terminals any more.
+    pub(in crate::terminal) fn remove(&self, session: SessionId) {
+        self.lock().remove(&session);
+        let Some(file) = self.file(session) else { return };
+        if let Err(error) = remove_if_there(&file) {
+            // The next start removes it: its session is not there.
+            tracing::error!(session.id = %session, error = %error, "cannot remove the roll of its terminals");
+        }
+    }
+
+    /// Removes the files of sessions that are not among these, and the names of those that were put aside as damaged,
+    /// now or before.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(in crate::terminal) fn remove_stale(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut damaged = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(DAMAGED_SUFFIX) {
+                damaged.push(name);
+            } else if name.ends_with(TEMP_SUFFIX) || !sessions.contains(&name) {
+                // A failure shows at the next start.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        damaged.sort();
+        Ok(damaged)
+    }
+
+    fn file(&self, session: SessionId) -> Option<PathBuf> {
+        self.directory.as_ref().map(|directory| directory.join(session.to_string()))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<TerminalLog>>> {
+        self.of.lock().expect("no code panics while it holds the table of rolls")
+    }
+}
+
+/// Where a roll that was put aside lies.
+pub fn damaged_file(state: &Path, name: &str) -> PathBuf {
+    state.join(DIRECTORY).join(name)
+}
+
+/// The roll of one session.
+#[derive(Debug)]
+pub(in crate::terminal) struct TerminalLog {
+    file: Option<Mutex<LogFile>>,
+}
+
+/// What stands on a roll of one terminal.
+#[derive(Debug, Clone)]
+pub(in crate::terminal) struct LogEntry {
+    pub(in crate::terminal) begun: TerminalBegun,
+    pub(in crate::terminal) ended: Option<TerminalEnded>,
+}
+
+impl LogEntry {
+    /// How it ended, as it was told.
+    pub(in crate::terminal) fn outcome(&self) -> Option<Outcome> {
+        // What is on the roll has a checksum: it is what a gateway wrote.
+        self.ended.as_ref().and_then(|ended| Outcome::decode(&ended.outcome[..]).ok())
+    }
+}
+
+impl TerminalLog {
+    fn empty(file: Option<PathBuf>) -> Self {
+        Self { file: file.map(|file| Mutex::new(LogFile::empty(AppendLog::new(file)))) }
+    }
+
+    /// Enters a terminal that is about to be spawned in a sandbox, or that was found in it.
+    ///
+    /// # Errors
+    /// It cannot be written, and must not be spawned.
+    pub(in crate::terminal) fn add(&self, terminal: &Terminal, sandbox_id: &str) -> io::Result<()> {
+        let Some(mut file) = self.lock() else { return Ok(()) };
+        if file.entries.contains_key(&terminal.id) {
+            return Ok(());
+        }
+        let begun = TerminalBegun {
+            terminal_id: terminal.id.to_string(),
+            sandbox_id: sandbox_id.to_owned(),
+            terminal: Some(metadata::without_arguments(terminal)),
+        };
+        file.append(Record::Begun(begun.clone()))?;
+        file.entries.insert(terminal.id, LogEntry { begun, ended: None });
+        Ok(())
+    }
+
+    /// Enters how a terminal has ended, once. It has ended whether that can be written or not.
+    pub(in crate::terminal) fn set_outcome(&self, id: TerminalId, outcome: &Outcome) {
+        let Some(mut file) = self.lock() else { return };
+        let ended = TerminalEnded { terminal_id: id.to_string(), outcome: outcome.encode_to_vec().into() };
+        match file.entries.get_mut(&id) {
+            Some(entry) if entry.ended.is_none() => entry.ended = Some(ended.clone()),
+            Some(_) | None => return,
+        }
+        if let Err(error) = file.append(Record::Ended(ended)) {
+            tracing::error!(terminal.id = %id, error = %error, "the end of a command is not on its session's roll");
+        }
+    }
+
+    /// Takes a terminal off the roll that was released, or was never started.
+    pub(in crate::terminal) fn remove(&self, id: TerminalId) {
+        let Some(mut file) = self.lock() else { return };
+        if file.entries.remove(&id).is_none() {
+            return;
+        }
+        if let Err(error) = file.append(Record::Forgotten(id.to_string())) {
+            tracing::error!(terminal.id = %id, error = %error, "a released terminal is still on its session's roll");
+        }
+        file.rewrite_when_long();
+    }
+
+    /// How a terminal ended, where that was told.
+    pub(in crate::terminal) fn outcome(&self, id: TerminalId) -> Option<Outcome> {
+        self.lock()?.entries.get(&id)?.outcome()
+    }
+
+    /// All that stands on it.
+    pub(in crate::terminal) fn entries(&self) -> Vec<(TerminalId, LogEntry)> {
+        let Some(file) = self.lock() else { return Vec::new() };
+        file.entries.iter().map(|(id, entry)| (*id, entry.clone())).collect()
+    }
+
+    fn lock(&self) -> Option<std::sync::MutexGuard<'_, LogFile>> {
+        let file = self.file.as_ref()?;
+        Some(file.lock().expect("no code panics while it holds a roll"))
+    }
+}
+
+/// A roll and its file.
+#[derive(Debug)]
+struct LogFile {
+    log: AppendLog,
+    entries: HashMap<TerminalId, LogEntry>,
+    rewrite_at_bytes: u64,
+    /// Whether something is held here that could not be written.
+    has_unwritten: bool,
+}
+
+impl LogFile {
+    fn empty(log: AppendLog) -> Self {
+        Self { log, entries: HashMap::new(), rewrite_at_bytes: REWRITE_ABOVE_BYTES, has_unwritten: false }
+    }
+
+    fn restore(file: PathBuf) -> (Self, Result<(), TerminalLogError>) {
+        let error = match append_log::read::<RollRecord>(&file) {
+            Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return (Self::empty(AppendLog::new(file)), Ok(()));
+            }
+            Err(error) => TerminalLogError::from(error),
+            Ok(contents) => {
+                let entries = replay(contents.messages);
+                let damage = match contents.condition {
+                    LogCondition::Intact => match AppendLog::resume(file.clone(), contents.length) {
+                        Ok(series) => return (Self { entries, ..Self::empty(series) }, Ok(())),
+                        Err(error) => StatefileError::Read(error).into(),
+                    },
+                    LogCondition::Damaged { at } => TerminalLogError::Damaged(at),
+                };
+                return (Self::replace_damaged(file, entries), Err(damage));
+            }
+        };
+        (Self::replace_damaged(file, HashMap::new()), Err(error))
+    }
+
+    /// Puts the file aside, and begins another one with what could be read of it.
+    fn replace_damaged(file: PathBuf, entries: HashMap<TerminalId, LogEntry>) -> Self {
+        let mut aside: OsString = file.clone().into();
+        aside.push(DAMAGED_SUFFIX);
+        if let Err(error) = fs::rename(&file, &aside) {
+            tracing::error!(file = %crate::printable::path(&file), error = %error, "cannot put a damaged roll aside");
+        }
+        let mut file = Self { entries, ..Self::empty(AppendLog::new(file)) };
+        if !file.entries.is_empty() {
+            file.rewrite_or_log();
+        }
+        file
+    }
+
+    /// Adds a record. What could not be written before is written first: no end that was told is forgotten because the
+    /// disk was full for a moment.
+    fn append(&mut self, record: Record) -> io::Result<()> {
+        if self.has_unwritten {
+            self.rewrite()?;
+        }
+        let appended = self.log.append(&RollRecord { record: Some(record) });
+        self.has_unwritten = appended.is_err();
+        appended
+    }
+
+    fn rewrite_when_long(&mut self) {
+        if self.log.length() >= self.rewrite_at_bytes {
+            self.rewrite_or_log();
+        }
+    }
+
+    fn rewrite_or_log(&mut self) {
+        if let Err(error) = self.rewrite() {
+            tracing::error!(error = %error, "cannot write a session's roll again");
+        }
+    }
+
+    fn rewrite(&mut self) -> io::Result<()> {
+        let records = self.entries.values().flat_map(|entry| {
+            let begun = Some(Record::Begun(entry.begun.clone()));
+            begun.into_iter().chain(entry.ended.clone().map(Record::Ended))
+        });
+        let written = self.log.rewrite(records.map(|record| RollRecord { record: Some(record) }));
+        self.has_unwritten = written.is_err();
+        // After a failure, too: it is not tried again with each terminal.
+        self.rewrite_at_bytes = (self.log.length() * REWRITE_AT_TIMES).max(REWRITE_ABOVE_BYTES);
+        written
+    }
+}
+
+fn replay(records: Vec<RollRecord>) -> HashMap<TerminalId, LogEntry> {
+    let mut entries = HashMap::<TerminalId, LogEntry>::new();
+    for record in records {
+        match record.record {
+            Some(Record::Begun(begun)) => {
+                if let Some(id) = TerminalId::parse(&begun.terminal_id) {
+                    entries.insert(id, LogEntry { begun, ended: None });
+                }
+            }
+            Some(Record::Ended(ended)) => {
+                let entry = TerminalId::parse(&ended.terminal_id).and_then(|id| entries.get_mut(&id));
+                if let Some(entry) = entry {
+                    entry.ended = Some(ended);
+                }
+            }
+            Some(Record::Forgotten(id)) => {
+                if let Some(id) = TerminalId::parse(&id) {
+                    entries.remove(&id);
+                }
+            }
+            // Of a later version, which is about something else.
+            None => {}
+        }
+    }
+    entries
+}
+
+fn remove_if_there(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,306 @@
+//! Terminals that a gateway before this one has started, taken in as they are found.
+//!
+//! Each has the id, the owner, the output and the end that it had; nothing is judged again. What was done for a caller
+//! that cannot come back, a run, ends as when that caller goes away. What stands on a session's roll and has no sandbox
+//! any more ended with it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use super::steps::Running;
+use crate::{
+    policy::StreamMode,
+    proto::supervisor::{Exit, StopCause},
+    sandbox::{
+        adopt::AdoptableSandbox,
+        handle::{CommandEnd, Listener},
+        spec::Sharing,
+    },
+    session::Session,
+    terminal::{
+        audit::recorder::RecordedExits,
+        id::TerminalId,
+        output::backpressure::Backpressure,
+        state::{
+            metadata::{self, MetadataError, RestoredMetadata},
+            outcome,
+            registry::Terminals,
+            terminal::{Live, NewTerminal, Recording, Terminal},
+            terminal_log::{LogEntry, TerminalLogError},
+            workspace,
+        },
+    },
+};
+
+/// Between TERM and KILL of a sandbox of its own in which there is nothing.
+const EMPTY_GRACE: Duration = Duration::ZERO;
+
+/// What has become of the sandboxes of the gateway before.
+#[derive(Debug)]
+pub struct SandboxStatuses {
+    /// Taken back.
+    pub alive: HashSet<String>,
+    /// Left as they are: they may be alive.
+    pub unknown: HashSet<String>,
+    /// Ended, and nothing of them is left.
+    pub gone: HashSet<String>,
+    unchecked: UncheckedSandboxes,
+}
+
+/// What has become of sandboxes that were not looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UncheckedSandboxes {
+    /// There are none: all were looked at.
+    Gone,
+    /// They are as they were.
+    Unchanged,
+}
+
+impl SandboxStatuses {
+    /// Of none yet.
+    #[must_use]
+    pub fn new(unchecked: UncheckedSandboxes) -> Self {
+        Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), unchecked }
+    }
+
+    fn is_gone(&self, sandbox_id: &str) -> bool {
+        let is_listed = self.alive.contains(sandbox_id) || self.unknown.contains(sandbox_id);
+        self.gone.contains(sandbox_id) || (self.unchecked == UncheckedSandboxes::Gone && !is_listed)
+    }
+}
+
+/// Why a sandbox is not taken in. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// What it calls a terminal has no terminal's id.
+    #[error("{0:?} is no terminal's id")]
+    Id(String),
+    /// What is known of a terminal cannot be read.
+    #[error("what is known of {0}")]
+    Metadata(TerminalId, #[source] MetadataError),
+}
+
+/// What has become of what a terminal wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputState {
+    Held,
+    Lost,
+}
+
+impl Terminals {
+    /// Takes in a sandbox of a session, with all that it holds. How many terminals there were.
+    ///
+    /// # Errors
+    /// [`AdoptError`]: nothing was taken in.
+    pub fn adopt(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        mut found: AdoptableSandbox,
+        recorded_exits: &mut RecordedExits,
+    ) -> Result<usize, AdoptError> {
+        let mut restored = Vec::with_capacity(found.terminals.len());
+        for held in std::mem::take(&mut found.terminals) {
+            let id = TerminalId::parse(&held.id).ok_or_else(|| AdoptError::Id(held.id.clone()))?;
+            let metadata =
+                metadata::decode(&held.metadata).map_err(|error| AdoptError::Metadata(id, error))?;
+            let masker = metadata.masker.clone();
+            restored.push((self.restore(session, id, metadata, OutputState::Held), held, masker));
+        }
+        let listener =
+            |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
+        let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
+        let facts = found.facts.clone();
+        let site = self.launch_context();
+        let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.counters);
+        let count = restored.len();
+        for (terminal, held, masker) in restored {
+            if let Err(error) = terminal.terminal_log().add(&terminal, &facts.id) {
+                tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
+            }
+            self.insert_existing(&terminal);
+            let live = Live {
+                started: held.started,
+                stdout: held.stdout,
+                stderr: held.stderr,
+                sandbox: sandbox.clone(),
+                masker,
+            };
+            self.resume(&terminal, live, held.ended, facts.assignment.sharing, recorded_exits);
+        }
+        match facts.assignment.sharing {
+            Sharing::Shared => session.sandboxes.adopt(&facts, sandbox),
+            // Its terminal was never spawned, or was released.
+            Sharing::Exclusive if count == 0 => {
+                tokio::spawn(async move { sandbox.shut_down(EMPTY_GRACE).await });
+            }
+            Sharing::Exclusive => {}
+        }
+        Ok(count)
+    }
+
+    /// Reads which terminals a session had, before any of its sandboxes is taken in.
+    ///
+    /// # Errors
+    /// [`TerminalLogError`]: some may be missing. The file was put aside.
+    pub fn restore_log(&self, session: &Session) -> Result<(), TerminalLogError> {
+        self.logs().restore(session.id).1
+    }
+
+    /// Removes the rolls of sessions that are not among these. The names of those that were put aside as damaged.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+        self.logs().remove_stale(sessions)
+    }
+
+    /// Settles what stands on a session's roll and was not found in a sandbox, after all sandboxes were looked at. The
+    /// commands of those that are gone have ended with them; how many that were.
+    pub fn settle_log(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        statuses: &SandboxStatuses,
+        recorded_exits: &mut RecordedExits,
+    ) -> usize {
+        let log = self.logs().of(session.id);
+        let mut lost = 0;
+        for (id, entry) in log.entries() {
+            let sandbox_id = &entry.begun.sandbox_id;
+            if self.has(id) {
+                continue;
+            }
+            let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
+            let request_id = request_id.filter(|id| !id.is_empty());
+            if statuses.unknown.contains(sandbox_id) {
+                if let Some(request_id) = request_id {
+                    self.quarantine(session.id, request_id, id);
+                }
+            } else if statuses.alive.contains(sandbox_id) {
+                // Never spawned, or released: its supervisor would know.
+                log.remove(id);
+                if let Some(request_id) = request_id {
+                    self.unquarantine(session.id, request_id);
+                }
+            } else if statuses.is_gone(sandbox_id) {
+                match self.restore_lost(session, id, entry, recorded_exits) {
+                    Ok(()) => lost += 1,
+                    // It stays on the roll: another build may read it.
+                    Err(error) => {
+                        tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
+                    }
+                }
+            }
+        }
+        lost
+    }
+
+    /// Takes in a terminal whose sandbox is gone.
+    fn restore_lost(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        id: TerminalId,
+        entry: LogEntry,
+        recorded_exits: &mut RecordedExits,
+    ) -> Result<(), MetadataError> {
+        let outcome = entry.outcome();
+        let metadata = metadata::from_record(entry.begun.terminal.unwrap_or_default())?;
+        let terminal = self.restore(session, id, metadata, OutputState::Lost);
+        let now = SystemTime::now();
+        let since = |at| now.duration_since(at).unwrap_or_default();
+        let ended_at = outcome.as_ref().and_then(|outcome| SystemTime::try_from(outcome.ended_at?).ok());
+        let recording =
+            match recorded_exits.contains(&id.to_string(), since(ended_at.unwrap_or(terminal.created_at))) {
+                true => Recording::AlreadyRecorded,
+                false => Recording::Now,
+            };
+        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
+        self.insert_existing(&terminal);
+        terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
+        if terminal.spec.backpressure == Backpressure::ForRun {
+            self.release_run(&terminal);
+        }
+        Ok(())
+    }
+
+    /// Makes the terminal, which does not know yet where it runs.
+    fn restore(
+        &self,
+        session: &Arc<Session>,
+        id: TerminalId,
+        metadata: RestoredMetadata,
+        output: OutputState,
+    ) -> Arc<Terminal> {
+        let RestoredMetadata { spec: summary, session_id, request_id, created_at, .. } = metadata;
+        if session_id != session.id.to_string() {
+            // Whose a sandbox is, its record says: a terminal cannot be somebody else's.
+            tracing::error!(terminal.id = %id, session.id = %session.id, "the terminal's keepsake names another session");
+        }
+        let streams = if summary.streams == StreamMode::Split { 2 } else { 1 };
+        let bytes = match output {
+            OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
+            OutputState::Lost => 0,
+        };
+        Terminal::new(NewTerminal {
+            id,
+            created_at,
+            session: session.clone(),
+            spec: summary,
+            request_id,
+            reservation: self.quota_tracker().restore(session, bytes),
+            terminal_log: self.logs().of(session.id),
+            counters: self.counters().clone(),
+            recorder: self.recorder().clone(),
+            changes: self.changes_sender().clone(),
+        })
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        live: Live,
+        ended: Option<(Box<Exit>, Duration)>,
+        tenancy: Sharing,
+        recorded_exits: &mut RecordedExits,
+    ) {
+        let sandbox = live.sandbox.clone();
+        let reported = terminal.terminal_log().outcome(terminal.id);
+        let policy = self.policy().current();
+        // One that has gone from the policy: as a new profile would be.
+        let profile = policy.profile(Some(terminal.spec.profile.as_str()));
+        let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
+        workspace::resume_watching(terminal, &profile, self.workspaces(), reported);
+        terminal.resume(Running::adopted(sandbox.clone(), tenancy), live);
+        if let Some((exit, ago)) = ended {
+            let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
+                true => Recording::AlreadyRecorded,
+                false => Recording::Now,
+            };
+            workspace::check_then(terminal, move |terminal| {
+                terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+            });
+        }
+        match terminal.spec.backpressure {
+            Backpressure::Never => {}
+            // The gateway before may have taken the word that its reader has moved, and not passed it on.
+            Backpressure::ForStream => {
+                let id = terminal.id.to_string();
+                // A sandbox that is gone has nothing more to write.
+                tokio::spawn(async move { sandbox.resume(id).await });
+            }
+            Backpressure::ForRun => self.release_run(terminal),
+        }
+    }
+
+    fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        let (this, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
+            // Somebody else's release of it is as good.
+            let _ = this.release(&terminal, None, StopCause::Killed).await;
+        });
+    }
+}

@@ -1,0 +1,331 @@
+//! Asking a person: how a request whose rule asks comes by a yes, or ends without one.
+//!
+//! A request that waits holds no place in the books of terminals and no id; it ends with its answer, its time, its
+//! caller or its session, whichever is first. What a yes allows is not decided here: the request is judged again.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::steps::Requested;
+use crate::{
+    approval::{
+        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest,
+        ApprovalResolveError, ApprovalWait, ApproverDecision, RequestMode, Resolution,
+    },
+    policy::{self, ApprovalQuestion, Denial, Permit, command::rule::Decision},
+    session::Session,
+    terminal::{
+        audit::{
+            approval_records,
+            recorder::{CountedOnly, Recorder, Unrecorded},
+            records,
+        },
+        errors::CreateError,
+        run_to_completion::run_to_completion,
+        state::registry::Terminals,
+    },
+};
+
+/// What becomes of a request that a rule asks a person about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnAsk {
+    /// It waits for the answer.
+    Wait,
+    /// It is refused, and the question stays.
+    Refuse,
+}
+
+/// Why there was no yes.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    /// A person must say yes first, and the caller does not wait.
+    #[error("{0}: a person must approve it first, by the id {1}")]
+    Required(Box<ApprovalQuestion>, ApprovalId),
+    /// A person said no.
+    #[error("{0}: {name} has denied it{comment}", name = approver(.2), comment = comment(.2))]
+    Denied(Box<ApprovalQuestion>, ApprovalId, Arc<Answer>),
+    /// Nobody answered in time.
+    #[error("{0}: nobody approved it in time")]
+    Expired(Box<ApprovalQuestion>, ApprovalId),
+    /// The policy that asked is not in force any more.
+    #[error("{0}: the policy was replaced while this waited for a person; ask again")]
+    Superseded(Box<ApprovalQuestion>, ApprovalId),
+    /// The request means something else than what was approved.
+    #[error("{0}: what it would run has changed since a person approved it; ask again")]
+    Changed(Box<ApprovalQuestion>),
+    /// The caller's deadline came first.
+    #[error("{0}: nobody approved it before the deadline")]
+    DeadlineExceeded(Box<ApprovalQuestion>, ApprovalId),
+    /// The caller has gone.
+    #[error("{0}: the caller has gone")]
+    CallerDisconnected(Box<ApprovalQuestion>, ApprovalId),
+    /// Too many wait already.
+    #[error(transparent)]
+    LimitReached(#[from] ApprovalLimitReached),
+}
+
+fn approver(answer: &Answer) -> String {
+    match answer.on_behalf_of.as_str() {
+        "" => answer.approver.to_string(),
+        person => format!("{} (for {person})", answer.approver),
+    }
+}
+
+fn comment(answer: &Answer) -> String {
+    match answer.comment.as_str() {
+        "" => String::new(),
+        comment => format!(": {comment}"),
+    }
+}
+
+/// The caller of a request, as far as a wait must know: whether it is still there, and until when.
+#[derive(Debug, Clone)]
+pub(in crate::terminal) struct CallerGuard {
+    disconnected: CancellationToken,
+    deadline: Option<Instant>,
+}
+
+impl CallerGuard {
+    /// The caller is there for as long as the guard is.
+    pub(in crate::terminal) fn begin(time_limit: Option<Duration>) -> (Self, DropGuard) {
+        let gone = CancellationToken::new();
+        // A time that the clock cannot hold is no deadline.
+        let deadline = time_limit.and_then(|time_limit| Instant::now().checked_add(time_limit));
+        (Self { disconnected: gone.clone(), deadline }, gone.drop_guard())
+    }
+
+    /// Whether the caller still waits.
+    pub(in crate::terminal) fn is_waiting(&self) -> bool {
+        !self.disconnected.is_cancelled() && self.deadline.is_none_or(|deadline| deadline > Instant::now())
+    }
+
+    async fn deadline(&self) {
+        match self.deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What judging came to, where it is not a refusal.
+enum Judged {
+    Permitted(Box<Permit>),
+    Asks(Box<ApprovalQuestion>),
+}
+
+impl Terminals {
+    /// Judges a request; where a rule asks, with a person's yes, and then by what is so by then.
+    pub(in crate::terminal) async fn permit(
+        &self,
+        requested: &mut Requested,
+        caller: &CallerGuard,
+    ) -> Result<Permit, CreateError> {
+        let question = match self.judge(requested, None).await? {
+            Judged::Permitted(permit) => return Ok(*permit),
+            Judged::Asks(question) => question,
+        };
+        let grant = self.ask(requested, question, caller).await?;
+        // Files, links and the policy may be others by now.
+        match self.judge(requested, Some(grant)).await? {
+            Judged::Permitted(permit) => Ok(*permit),
+            Judged::Asks(question) => Err(ApprovalError::Changed(question).into()),
+        }
+    }
+
+    /// Judges, and writes down what does not allow the request: a yes is written with the command's start.
+    async fn judge(
+        &self,
+        requested: &mut Requested,
+        grant: Option<policy::ApprovalGrant>,
+    ) -> Result<Judged, CreateError> {
+        let policy = self.policy().current();
+        let begun = Instant::now();
+        let judged = requested.judge(&policy, self.program_cache(), self.launch_context(), grant).await?;
+        self.counters().timings.judge.observe(begun.elapsed());
+        self.counters().decisions.inc(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
+        let denial = match judged {
+            Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
+            Err(denial) => denial,
+        };
+        let Requested { session, request, trace: minutes, approval_id: approval, .. } = requested;
+        let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
+        records::with_approval(&mut record, *approval, None);
+        self.known_secrets().redactor(&policy).redact(&mut record);
+        let recorded = self.recorder().record_refusal(&record).await;
+        match denial {
+            // Nobody is asked about what could not be written down.
+            Denial::NeedsApproval(question) => match recorded? {
+                Ok(asked_in) => {
+                    requested.ask_record = asked_in;
+                    Ok(Judged::Asks(question))
+                }
+                Err(CountedOnly) => Err(CreateError::RefusalRateExceeded),
+            },
+            denial => Err(CreateError::Denied(denial)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        requested: &mut Requested,
+        question: Box<ApprovalQuestion>,
+        caller: &CallerGuard,
+    ) -> Result<policy::ApprovalGrant, CreateError> {
+        let approvals = self.approvals();
+        let (principal, digest, generation) =
+            (requested.session.principal, question.digest, question.generation);
+        match approvals.take_answer(principal, digest, generation) {
+            Some((id, Resolution::Approved(yes))) => {
+                requested.approval_id = Some(id);
+                return Ok(yes);
+            }
+            Some((id, Resolution::Denied(answer))) => {
+                return Err(ApprovalError::Denied(question, id, answer).into());
+            }
+            Some((_, Resolution::Expired | Resolution::Superseded | Resolution::Withdrawn)) | None => {}
+        }
+        match requested.on_ask {
+            OnAsk::Refuse => {
+                let id = match approvals.find_deferred(principal, digest, generation) {
+                    Some(before) => before.id(),
+                    None => {
+                        let request =
+                            self.record_request(requested, &question, RequestMode::Deferred).await?;
+                        let (session, id) = (&requested.session, request.id);
+                        approvals
+                            .submit_deferred(request)
+                            .map_err(|reached| self.limit_reached_late(session, id, reached))?
+                            .id()
+                    }
+                };
+                self.supersede_older_policies();
+                Err(ApprovalError::Required(question, id).into())
+            }
+            OnAsk::Wait => {
+                let request = self.record_request(requested, &question, RequestMode::Waiting).await?;
+                let (session, id) = (&requested.session, request.id);
+                let waiting = approvals
+                    .submit(request)
+                    .map_err(|reached| self.limit_reached_late(session, id, reached))?;
+                self.supersede_older_policies();
+                self.wait(requested, question, waiting, caller).await
+            }
+        }
+    }
+
+    /// A question that is in the journal and may be put. Where there is no room for it by then, nobody sees it.
+    async fn record_request(
+        &self,
+        requested: &Requested,
+        question: &ApprovalQuestion,
+        asking: RequestMode,
+    ) -> Result<ApprovalRequest, CreateError> {
+        if let Err(reached) = self.approvals().check_capacity(requested.session.principal) {
+            // What cannot be written is refused all the same.
+            let _ = self
+                .recorder()
+                .record_refusal(&approval_records::limit_reached(&requested.session, &reached))
+                .await;
+            return Err(ApprovalError::LimitReached(reached).into());
+        }
+        let veil = self.known_secrets().redactor(&self.policy().current());
+        let request = ApprovalRequest::new(requested.approval_request(question.clone(), &veil), asking);
+        let record = approval_records::requested(&request, self.approvals().expiry());
+        self.recorder().record(&record).await?;
+        Ok(request)
+    }
+
+    /// Another one was put while the question was written: it was never put, and that is written, too.
+    fn limit_reached_late(
+        &self,
+        session: &Session,
+        id: ApprovalId,
+        reached: ApprovalLimitReached,
+    ) -> ApprovalError {
+        self.recorder().record_best_effort(&approval_records::limit_reached(session, &reached));
+        self.recorder().record_best_effort(&approval_records::not_submitted(session, id));
+        ApprovalError::LimitReached(reached)
+    }
+
+    async fn wait(
+        &self,
+        requested: &mut Requested,
+        question: Box<ApprovalQuestion>,
+        waiting: ApprovalWait,
+        caller: &CallerGuard,
+    ) -> Result<policy::ApprovalGrant, CreateError> {
+        let id = waiting.approval().id();
+        tokio::select! {
+            // An answer counts before the end of what waited for it; and the gateway's end explains its sessions'.
+            biased;
+            end = waiting.end() => match end {
+                Resolution::Approved(yes) => {
+                    requested.approval_id = Some(id);
+                    Ok(yes)
+                }
+                Resolution::Denied(answer) => Err(ApprovalError::Denied(question, id, answer).into()),
+                Resolution::Expired => Err(ApprovalError::Expired(question, id).into()),
+                Resolution::Superseded => Err(ApprovalError::Superseded(question, id).into()),
+                Resolution::Withdrawn => Err(ApprovalError::CallerDisconnected(question, id).into()),
+            },
+            () = self.wait_draining() => Err(CreateError::Draining),
+            () = requested.session.wait_closing() => Err(CreateError::SessionClosing),
+            () = caller.deadline() => Err(ApprovalError::DeadlineExceeded(question, id).into()),
+            () = caller.disconnected.cancelled() => Err(ApprovalError::CallerDisconnected(question, id).into()),
+        }
+    }
+
+    /// A policy may have come into force between the judging and the question.
+    fn supersede_older_policies(&self) {
+        self.approvals().supersede(self.policy().current().generation());
+    }
+
+    /// Answers a question. Of many who answer, one succeeds. A yes counts when it is in the journal; a no counts in
+    /// any case. Once begun, it is done even when the caller goes away.
+    pub async fn resolve(
+        self: &Arc<Self>,
+        id: ApprovalId,
+        answer: Answer,
+    ) -> Result<Approval, ResolveApprovalError> {
+        let this = self.clone();
+        run_to_completion(async move { this.resolve_exclusively(id, answer).await }, |_| async {}).await
+    }
+
+    async fn resolve_exclusively(
+        &self,
+        id: ApprovalId,
+        answer: Answer,
+    ) -> Result<Approval, ResolveApprovalError> {
+        let approvals = self.approvals();
+        let _resolve_lock = approvals.lock_resolving().await;
+        let pending = approvals.check_resolvable(answer.approver, id)?;
+        let record = approval_records::resolved(&pending.request, &answer);
+        match answer.decision {
+            ApproverDecision::Approve => self.recorder().record(&record).await?,
+            ApproverDecision::Deny => self.recorder().record_best_effort(&record),
+        }
+        Ok(approvals.resolve(id, answer)?)
+    }
+}
+
+/// Writes down how questions end that nobody's answer ends.
+pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
+    ApprovalObserver(Box::new(move |approval| {
+        if let Some(record) = approval_records::ended(approval) {
+            recorder.record_best_effort(&record);
+        }
+    }))
+}
+
+/// Why an answer was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveApprovalError {
+    /// There is nothing to answer, or not for this caller.
+    #[error(transparent)]
+    Resolve(#[from] ApprovalResolveError),
+    /// The journal did not take it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
+}

@@ -1,0 +1,96 @@
+//! How sessions end: by their caller, with their owner's process, with the gateway.
+//!
+//! One order for all: nobody comes in any more, the terminals are stopped and released, the sandboxes are shut
+//! down, the id is forgotten.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::io::Interest;
+
+use crate::{
+    counters::{Word as _, words},
+    failpoint,
+    session::{Closing, Session, Sessions},
+    sys::async_fd,
+    terminal::{
+        audit::records,
+        run_to_completion::run_to_completion,
+        state::{registry::Terminals, workspace},
+    },
+};
+
+/// How long the sandbox of a session may take to stop what is left in it.
+const SANDBOX_GRACE: Duration = Duration::from_secs(1);
+
+words! {
+    /// Why a session ends.
+    pub enum CloseReason {
+        /// Its owner asked for it.
+        Requested = "asked",
+        /// The process that it was to end with has ended.
+        OwnerExited = "owner_gone",
+        /// Its caller went away before it had its id.
+        CallerDisconnected = "caller_gone",
+        /// The gateway ends.
+        Shutdown = "shutdown",
+    }
+}
+
+/// Closes a session. Answers when nothing of it is left, and goes on when nobody waits for the answer any more.
+/// `grace`: between TERM and KILL; absent: each terminal's own.
+pub async fn close(
+    terminals: &Arc<Terminals>,
+    sessions: &Arc<Sessions>,
+    session: &Arc<Session>,
+    reason: CloseReason,
+    grace: Option<Duration>,
+) {
+    let (terminals, sessions, session) = (terminals.clone(), sessions.clone(), session.clone());
+    let closing = async move {
+        match session.begin_close().await {
+            Closing::AlreadyUnderWay => session.wait_closed().await,
+            Closing::Yours => {
+                failpoint::reach("close.begun");
+                terminals.release_all(&session, grace).await;
+                failpoint::reach("close.released");
+                session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
+                failpoint::reach("close.shut_down");
+                workspace::finish(&session, terminals.workspaces()).await;
+                terminals.logs().remove(session.id);
+                workspace::forget(&session, terminals.workspaces());
+                sessions.remove(&session);
+                failpoint::reach("close.forgotten");
+                terminals.counters().sessions_closed.inc(reason);
+                terminals.recorder().record_best_effort(&records::session_closed(&session, reason.word()));
+                session.mark_closed();
+            }
+        }
+    };
+    run_to_completion(closing, |()| async {}).await;
+}
+
+/// Closes a session when the process that opened it has ended.
+pub fn end_with_process(
+    terminals: Arc<Terminals>,
+    sessions: Arc<Sessions>,
+    session: Arc<Session>,
+    process: &OwnedFd,
+) -> io::Result<()> {
+    let process = async_fd::register(process.as_fd().try_clone_to_owned()?, Interest::READABLE)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            // A pidfd is readable when its process has ended: pidfd_open(2).
+            _ = process.readable() => {
+                tracing::info!(session.id = %session.id, "owner's process has ended");
+                close(&terminals, &sessions, &session, CloseReason::OwnerExited, None).await;
+            }
+            () = session.wait_closed() => {}
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Creating a terminal: the way of a request from its caller to a command that runs, and what is undone when it fails.
+//!
+//! What was begun on a caller's behalf is completed or undone when the caller goes away. The steps themselves are in
+//! `driver`; here is their order, and that requests with one id are one.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    approve::{CallerGuard, OnAsk},
+    steps::{Authorized, Requested},
+};
+use crate::{
+    policy::{EvaluationTrace, Request},
+    proto::supervisor::StopCause,
+    session::{Session, SessionId},
+    terminal::{
+        errors::CreateError,
+        output::backpressure::ReaderKind,
+        refusal::{CreateRefusal, LimitName},
+        run_to_completion::run_to_completion,
+        state::{registry::Terminals, terminal::Terminal},
+    },
+};
+
+/// What a create is made of: the session, and the request within it.
+#[derive(Debug)]
+pub struct NewRequest {
+    /// The caller's session.
+    pub session: Arc<Session>,
+    /// What policy judges.
+    pub request: Request,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Makes a repeated request answer with the first terminal.
+    pub request_id: Option<String>,
+    /// For whom the output is.
+    pub reader: ReaderKind,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub time_limit: Option<Duration>,
+}
+
+impl Terminals {
+    /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
+    /// either the one terminal of its request id, or none.
+    pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        let this = self.clone();
+        let (caller, _guard) = CallerGuard::begin(new.time_limit);
+        match new.request_id.clone() {
+            Some(request_id) => {
+                let key = (new.session.id, request_id);
+                run_to_completion(async move { this.create_once(key, new, caller).await }, |_| async {}).await
+            }
+            None => {
+                let undo = self.clone();
+                let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
+                run_to_completion(work, |created| async move {
+                    if let Ok(terminal) = created {
+                        // Somebody else's release of it is as good.
+                        let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
+                    }
+                })
+                .await
+            }
+        }
+    }
+
+    async fn create_once(
+        self: Arc<Self>,
+        key: (SessionId, String),
+        new: NewRequest,
+        caller: CallerGuard,
+    ) -> Result<Arc<Terminal>, Arc<CreateError>> {
+        if let Some(id) = self.quarantined(&key) {
+            let error = CreateError::Quarantined(id);
+            self.counters().create_refusals.inc(CreateRefusal::from(&error));
+            return Err(Arc::new(error));
+        }
+        loop {
+            let attempt = self.attempt(&key);
+            let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
+            let result = attempt.get_or_init(|| driven).await.clone();
+            let Err(error) = &result else { return result };
+            // The next one with this id may try again.
+            self.forget_attempt(&key, &attempt);
+            // The one who asked a person for all of us has gone: who is still here asks.
+            if !(error.is_caller_gone() && caller.is_waiting()) {
+                return result;
+            }
+        }
+    }
+
+    /// The way of a command up to its start, counted.
+    async fn drive(&self, new: &NewRequest, caller: &CallerGuard) -> Result<Arc<Terminal>, CreateError> {
+        let driven = self.drive_to_start(new, caller).await;
+        if let Err(error) = &driven {
+            self.counters().create_refusals.inc(CreateRefusal::from(error));
+            if let Some(limit) = LimitName::of(error) {
+                self.counters().limits_reached.inc(limit);
+            }
+        }
+        driven
+    }
+
+    async fn drive_to_start(
+        &self,
+        new: &NewRequest,
+        caller: &CallerGuard,
+    ) -> Result<Arc<Terminal>, CreateError> {
+        if self.is_draining() {
+            return Err(CreateError::Draining);
+        }
+        let begun = Instant::now();
+        let entered = new.session.enter().ok_or(CreateError::SessionClosing)?;
+        let mut requested = Requested {
+            session: new.session.clone(),
+            session_guard: entered,
+            request: new.request.clone(),
+            labels: new.labels.clone(),
+            request_id: new.request_id.clone(),
+            reader: new.reader,
+            on_ask: new.on_ask,
+            trace: EvaluationTrace::default(),
+            approval_id: None,
+            ask_record: None,
+        };
+        let permit =
+            self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.inc())?;
+        let was_asked = requested.approval_id.is_some();
+        let roll = self.logs().of(new.session.id);
+        let authorized = requested
+            .authorize(
+                permit,
+                self.quota_tracker(),
+                self.counters(),
+                self.changes_sender(),
+                self.recorder(),
+                roll,
+            )
+            .await
+            .inspect_err(|_| self.counters().refused.inc())?;
+        let terminal = authorized.terminal.clone();
+        self.insert_starting(&terminal);
+        match self.start(authorized).await {
+            Ok(terminal) => {
+                if !was_asked {
+                    self.counters().timings.whole.observe(begun.elapsed());
+                }
+                Ok(terminal)
+            }
+            Err(error) => {
+                self.remove_starting(&terminal);
+                Err(error)
+            }
+        }
+    }
+
+    async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
+        authorized
+            .with_secrets(self.known_secrets().redactor(&self.policy().current()))?
+            .prepare(self.launch_context(), self.workspaces())
+            .await?
+            .spawn()
+            .await
+    }
+}

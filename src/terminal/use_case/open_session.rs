@@ -1,0 +1,139 @@
+//! How sessions begin: judged, entered in the table, and written down before anybody is told of them.
+
+use std::sync::Arc;
+
+use super::close_session::{self, CloseReason};
+use crate::{
+    session::{DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions},
+    terminal::{
+        audit::{recorder::Unrecorded, records},
+        counters::TerminalCounters,
+        refusal::{LimitName, SessionRefusal},
+        run_to_completion::run_to_completion,
+        state::{quota_tracker::QuotaReached, registry::Terminals},
+    },
+};
+
+/// Why no session was opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenSessionError {
+    /// It may not be, or cannot be.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal did not take the record of it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
+    /// The principal's share of the journal is full.
+    #[error(transparent)]
+    JournalShare(#[from] QuotaReached),
+}
+
+/// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
+/// even when the caller goes away: it is then open for who sends the same request again, or closed.
+pub async fn open(
+    sessions: &Arc<Sessions>,
+    terminals: &Arc<Terminals>,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Arc<Session>, OpenSessionError> {
+    let can_come_again = new.request_id.is_some();
+    let (undo_in, undo) = (sessions.clone(), terminals.clone());
+    let (sessions, terminals, peer) = (sessions.clone(), terminals.clone(), peer.clone());
+    let work = async move {
+        let opened = open_watched(&sessions, &terminals, &peer, new).await;
+        count(terminals.counters(), &opened);
+        opened
+    };
+    let opened = run_to_completion(work, move |opened| async move {
+        if let Ok(Opened::New(session)) = opened
+            && !can_come_again
+        {
+            close_session::close(&undo, &undo_in, &session, CloseReason::CallerDisconnected, None).await;
+        }
+    });
+    match opened.await? {
+        Opened::New(session) | Opened::Existing(session) => Ok(session),
+    }
+}
+
+fn count(counters: &TerminalCounters, opened: &Result<Opened, OpenSessionError>) {
+    match opened {
+        Ok(Opened::New(_)) => counters.sessions_opened.inc(),
+        Ok(Opened::Existing(_)) => {}
+        Err(error) => {
+            counters.session_refusals.inc(SessionRefusal::from(error));
+            match error {
+                OpenSessionError::Open(OpenError::TooMany(_)) => {
+                    counters.limits_reached.inc(LimitName::Sessions)
+                }
+                OpenSessionError::Open(OpenError::Descriptors(_)) => {
+                    counters.limits_reached.inc(LimitName::Descriptors)
+                }
+                OpenSessionError::JournalShare(_) => counters.limits_reached.inc(LimitName::Journal),
+                OpenSessionError::Open(_) | OpenSessionError::Unrecorded(_) => {}
+            }
+        }
+    }
+}
+
+/// A session that is to end with its owner's process is watched before anybody has it.
+async fn open_watched(
+    sessions: &Arc<Sessions>,
+    terminals: &Arc<Terminals>,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Opened, OpenSessionError> {
+    let opened = open_recorded(sessions, terminals, peer, new).await?;
+    if let Opened::New(session) = &opened
+        && let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process)
+    {
+        let (terminals_too, sessions_too) = (terminals.clone(), sessions.clone());
+        let watched = close_session::end_with_process(terminals_too, sessions_too, session.clone(), process);
+        if let Err(error) = watched {
+            tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
+            close_session::close(terminals, sessions, session, CloseReason::OwnerExited, None).await;
+            return Err(OpenError::NoOwnerProcess.into());
+        }
+    }
+    Ok(opened)
+}
+
+async fn open_recorded(
+    sessions: &Arc<Sessions>,
+    terminals: &Terminals,
+    peer: &Peer,
+    new: NewSession,
+) -> Result<Opened, OpenSessionError> {
+    let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
+    if let Err(reached) = recorder.check_share(peer.principal, 1) {
+        // What cannot be written is refused all the same.
+        let _ = recorder.record_refusal(&records::journal_share_reached(peer.principal, &reached)).await;
+        return Err(reached.into());
+    }
+    // Of requests with one id, the next one finds a session that is written down, or none.
+    let _creation_lock = match &new.request_id {
+        Some(_) => Some(sessions.creation_lock(peer.principal).await),
+        None => None,
+    };
+    let opened = match sessions.open(&policy, peer, new).await {
+        Err(OpenError::TooMany(most)) => {
+            // What cannot be written is refused all the same.
+            let refused = records::session_refused(peer.principal, "sessions_per_principal", most.into());
+            let _ = recorder.record_refusal(&refused).await;
+            return Err(OpenError::TooMany(most).into());
+        }
+        Err(OpenError::Descriptors(DescriptorQuotaReached(most))) => {
+            let refused = records::session_refused(peer.principal, "descriptors_per_principal", most);
+            let _ = recorder.record_refusal(&refused).await;
+            return Err(OpenError::Descriptors(DescriptorQuotaReached(most)).into());
+        }
+        opened => opened?,
+    };
+    if let Opened::New(session) = &opened
+        && let Err(unrecorded) = recorder.record(&records::session_opened(session)).await
+    {
+        sessions.remove(session);
+        return Err(unrecorded.into());
+    }
+    Ok(opened)
+}

@@ -1,0 +1,155 @@
+//! One command in one call: created, streamed without loss, waited for, released.
+//!
+//! When the caller goes away, the command is stopped and released.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use crate::{
+    proto::supervisor::StopCause,
+    terminal::{
+        errors::OperationError,
+        output::reader::{Channel, Cursor, OutputPiece, OutputReadError},
+        state::{registry::Terminals, stage::Stage, terminal::Terminal},
+    },
+};
+
+/// What happens in a run, in order.
+#[derive(Debug)]
+pub enum RunProgress {
+    /// Exec has succeeded.
+    Started(Arc<Terminal>),
+    /// Output.
+    Output {
+        /// Of which stream.
+        channel: Channel,
+        /// Of the first byte.
+        offset: u64,
+        /// At least one byte.
+        data: Bytes,
+    },
+    /// Ended, and released.
+    Finished(Arc<Terminal>),
+}
+
+/// Why a run broke off.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its output cannot be read.
+    #[error(transparent)]
+    Read(#[from] OutputReadError),
+    /// Bytes were overwritten before they were read, although the command waits for this run.
+    #[error("output was lost: bytes {from} to {to}")]
+    Lost {
+        /// The first one.
+        from: u64,
+        /// The one after the last.
+        to: u64,
+    },
+    /// It could not be released.
+    #[error(transparent)]
+    Release(#[from] OperationError),
+}
+
+/// A run under way. Dropped before its end, it stops and releases its command.
+#[derive(Debug)]
+pub struct Run {
+    terminals: Arc<Terminals>,
+    terminal: Arc<Terminal>,
+    cursors: Vec<Cursor>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Streaming,
+    Done,
+}
+
+impl Run {
+    /// Of a terminal that was just created for it.
+    pub fn new(terminals: Arc<Terminals>, terminal: Arc<Terminal>) -> Self {
+        let cursors = Cursor::for_run(&terminal);
+        Self { terminals, terminal, cursors, phase: Phase::Starting }
+    }
+
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<RunProgress>, RunError> {
+        match self.phase {
+            Phase::Starting => {
+                self.phase = Phase::Streaming;
+                Ok(Some(RunProgress::Started(self.terminal.clone())))
+            }
+            Phase::Streaming => match self.next_output().await? {
+                Some((channel, OutputPiece::Data { offset, data })) => {
+                    Ok(Some(RunProgress::Output { channel, offset, data }))
+                }
+                Some((_, OutputPiece::Gap { from, to })) => Err(RunError::Lost { from, to }),
+                None => {
+                    self.release().await?;
+                    Ok(Some(RunProgress::Finished(self.terminal.clone())))
+                }
+            },
+            Phase::Done => Ok(None),
+        }
+    }
+
+    /// Output of whichever stream has some; `None` when the command has ended and all of it was read.
+    async fn next_output(&mut self) -> Result<Option<(Channel, OutputPiece)>, OutputReadError> {
+        let terminal = self.terminal.clone();
+        loop {
+            let changed = terminal.progress().notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            // The stage before the rings: of a finished terminal everything is there.
+            let over = terminal.stage().is_over();
+            for cursor in &mut self.cursors {
+                if let Some(piece) = cursor.try_next().await? {
+                    return Ok(Some((cursor.channel(), piece)));
+                }
+            }
+            if over {
+                return Ok(None);
+            }
+            let mut ready = false;
+            for cursor in &self.cursors {
+                ready |= cursor.arm();
+            }
+            if !ready {
+                changed.await;
+            }
+        }
+    }
+
+    async fn release(&mut self) -> Result<(), OperationError> {
+        self.phase = Phase::Done;
+        if matches!(self.terminal.stage(), Stage::Released(_)) {
+            return Ok(());
+        }
+        match self.terminals.release(&self.terminal, None, StopCause::Killed).await {
+            // Somebody else does it: with the session, by id.
+            Ok(()) | Err(OperationError::Released(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.phase == Phase::Done {
+            return;
+        }
+        let (terminals, terminal) = (self.terminals.clone(), self.terminal.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // The terminal's own grace: the caller has gone, the command may still clean up.
+                let grace: Option<Duration> = None;
+                if let Err(error) = terminals.release(&terminal, grace, StopCause::Killed).await {
+                    tracing::debug!(terminal.id = %terminal.id, error = %error, "abandoned run already released");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The way of a command, step by step. Each step is a type of its own and consumes the one before, so that the
+//! order cannot be got wrong:
+//!
+//! ```text
+//! Requested ──► Authorized ──► Prepared ──► Running ──► Exited ──► Released
+//!    policy        sandbox        exec       the end     nothing left
+//! ```
+//!
+//! Whatever fails on the way gives back what the steps before it took: a sandbox of its own is shut down, the
+//! place in the books is free again, the id is one that never was.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use tokio::sync::broadcast;
+
+use super::approve::OnAsk;
+use crate::{
+    approval::{ApprovalId, RequestedAction},
+    failpoint,
+    journal::{CommandLocation, Record},
+    policy::{
+        self, ApprovalQuestion, CommandSpec, Denial, EvaluationTrace, OverflowMode, Permit, PolicySet,
+        Request,
+    },
+    pool::PoolError,
+    proto::v1::Outcome,
+    resolve::ProgramCache,
+    sandbox::{
+        handle::{CommandEnd, Sandbox},
+        spawn_request::SpawnExtras,
+        spec::Sharing,
+    },
+    session::{FILESYSTEM_TIMEOUT, LaunchContext, SandboxOrigin, Session, SessionGuard},
+    sys::allocator,
+    terminal::{
+        audit::{recorder::Recorder, records},
+        counters::TerminalCounters,
+        errors::CreateError,
+        evaluation,
+        id::TerminalId,
+        output::backpressure::{Backpressure, ReaderKind},
+        secrets::{
+            command_secrets::{SecretError, Secrets},
+            redact,
+            redactor::Redactor,
+        },
+        spec::{CommandForm, TerminalSpec, TimeLimits},
+        state::{
+            metadata, outcome,
+            quota_tracker::{OwnSandbox, QuotaReached, QuotaTracker},
+            terminal::{Live, NewTerminal, Terminal},
+            terminal_log::TerminalLog,
+            workspace,
+        },
+    },
+    workspace::Workspaces,
+};
+
+/// How long a large request may be judged.
+const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A complete request of a session's caller. The session waits with its closing for as long as this lives.
+#[derive(Debug)]
+pub(in crate::terminal) struct Requested {
+    pub session: Arc<Session>,
+    pub session_guard: SessionGuard,
+    pub request: Request,
+    pub labels: std::collections::BTreeMap<String, String>,
+    pub reader: ReaderKind,
+    pub request_id: Option<String>,
+    pub on_ask: OnAsk,
+    /// Of its last judging, for the journal.
+    pub trace: EvaluationTrace,
+    /// The yes that it was given.
+    pub approval_id: Option<ApprovalId>,
+    /// The record of the decision to ask.
+    pub ask_record: Option<u64>,
+}
+
+impl Requested {
+    /// Policy judges; with a person's yes, where there is one.
+    ///
+    /// # Errors
+    /// When the file systems of the caller do not answer: policy has then not judged.
+    pub(in crate::terminal) async fn judge(
+        &mut self,
+        policy: &Arc<PolicySet>,
+        program_cache: &Arc<ProgramCache>,
+        launch_context: &LaunchContext,
+        grant: Option<policy::ApprovalGrant>,
+    ) -> Result<Result<Permit, Denial>, PoolError> {
+        if evaluation::can_evaluate_inline(&self.session, &self.request) {
+            let Self { session, request, trace: minutes, .. } = self;
+            return Ok(evaluation::evaluate(policy, session, request, program_cache, grant, minutes));
+        }
+        let (session, mut request) = (self.session.clone(), self.request.clone());
+        let (policy, remembered) = (policy.clone(), program_cache.clone());
+        let is_large = evaluation::is_large(&request);
+        let judge = move || {
+            let mut minutes = EvaluationTrace::default();
+            let judged =
+                evaluation::evaluate(&policy, &session, &mut request, &remembered, grant, &mut minutes);
+            if is_large {
+                allocator::trim();
+            }
+            (judged, request, minutes)
+        };
+        let uid = self.session.principal.uid;
+        let (judged, request, minutes) = match is_large {
+            true => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, judge).await?,
+            false => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, judge).await?,
+        };
+        (self.request, self.trace) = (request, minutes);
+        Ok(judged)
+    }
+
+    /// What a person is to be asked, and is shown of it.
+    pub(in crate::terminal) fn approval_request(
+        &self,
+        mut question: ApprovalQuestion,
+        redactor: &Redactor,
+    ) -> RequestedAction {
+        question.command = redactor.redact_text(&question.command);
+        let program = match &self.request.command {
+            CommandSpec::ShellLine(line) => CommandSpec::ShellLine(redactor.redact_text(line)),
+            CommandSpec::Argv { command, args } => CommandSpec::Argv {
+                command: redactor.redact_text(command),
+                args: args.iter().map(|argument| redactor.redact_text(argument)).collect(),
+            },
+        };
+        RequestedAction {
+            principal: self.session.principal,
+            session: self.session.id,
+            question,
+            program,
+            cwd: redactor.redact_text(self.request.cwd.as_str()),
+            profile: self.request.profile.clone().unwrap_or_default(),
+            env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
+            request_id: self.request_id.clone(),
+        }
+    }
+
+    /// The books give a place to what policy permits.
+    pub(in crate::terminal) async fn authorize(
+        self,
+        permit: Permit,
+        quota_tracker: &Arc<QuotaTracker>,
+        counters: &Arc<TerminalCounters>,
+        changes: &broadcast::Sender<Arc<Terminal>>,
+        recorder: &Recorder,
+        terminal_log: Arc<TerminalLog>,
+    ) -> Result<Authorized, QuotaReached> {
+        let exec_spec = permit.spec();
+        let streams = if exec_spec.streams() == policy::StreamMode::Split { 2 } else { 1 };
+        let reserved_bytes = exec_spec.output_limit_bytes().saturating_mul(streams);
+        let share = recorder.check_share(self.session.principal, evaluation::command_bytes(&self.request));
+        let sandbox = if exec_spec.secrets().is_empty() { OwnSandbox::No } else { OwnSandbox::Yes };
+        let reserved = share.and_then(|()| quota_tracker.reserve(&self.session, reserved_bytes, sandbox));
+        let reservation = match reserved {
+            Ok(reservation) => reservation,
+            Err(reached) => {
+                // What cannot be written is refused all the same.
+                let _ = recorder.record_refusal(&records::quota_refused(&self.session, &reached)).await;
+                return Err(reached);
+            }
+        };
+        let summary = spec_of(&self, &permit);
+        counters.created.inc();
+        let terminal = Terminal::new(NewTerminal {
+            id: TerminalId::generate(),
+            created_at: SystemTime::now(),
+            session: self.session,
+            spec: summary,
+            request_id: self.request_id,
+            reservation,
+            terminal_log,
+            counters: counters.clone(),
+            changes: changes.clone(),
+            recorder: recorder.clone(),
+        });
+        failpoint::reach("create.authorized");
+        let (secrets, redactor) = (Secrets::default(), Redactor::default());
+        let mut decision = records::allowed(&terminal, &self.request, &permit, &self.trace);
+        records::with_approval(&mut decision, self.approval_id, self.ask_record);
+        let command_in = records::command_in(&decision);
+        let decision_record = Some(decision);
+        Ok(Authorized {
+            terminal,
+            permit,
+            secrets,
+            veil: redactor,
+            entered: self.session_guard,
+            unwritten: decision_record,
+            command_in,
+        })
+    }
+}
+
+fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
+    let exec_spec = permit.spec();
+    let (form, command, args) = match &requested.request.command {
+        CommandSpec::Argv { command, args } => (CommandForm::Program, command.clone(), args.clone()),
+        CommandSpec::ShellLine(line) => (CommandForm::ShellLine, line.clone(), Vec::new()),
+    };
+    TerminalSpec {
+        form,
+        command,
+        args,
+        cwd: exec_spec.cwd().to_string(),
+        profile: exec_spec.profile_name().clone(),
+        network: exec_spec.network().name(),
+        labels: requested.labels.clone(),
+        output_limit_bytes: exec_spec.output_limit_bytes(),
+        streams: exec_spec.streams(),
+        backpressure: match (exec_spec.overflow(), requested.reader) {
+            (OverflowMode::DropOldest, _) => Backpressure::Never,
+            (OverflowMode::Block, ReaderKind::Stream) => Backpressure::ForStream,
+            (OverflowMode::Block, ReaderKind::Run) => Backpressure::ForRun,
+        },
+        time_limits: TimeLimits {
+            limit: exec_spec.time_limit(),
+            idle: exec_spec.idle_limit(),
+            grace: exec_spec.kill_grace(),
+        },
+        digest: permit.digest(),
+        generation: permit.generation(),
+    }
+}
+
+/// Permitted, with an id and a place in the books. Nothing has been started.
+#[derive(Debug)]
+pub(in crate::terminal) struct Authorized {
+    pub terminal: Arc<Terminal>,
+    permit: Permit,
+    secrets: Secrets,
+    veil: Redactor,
+    entered: SessionGuard,
+    /// The decision, until it is in the journal: with the spawn where that comes at once.
+    unwritten: Option<Record>,
+    /// Where the command's text is, for the records behind it.
+    command_in: CommandLocation,
+}
+
+impl Authorized {
+    /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
+    /// brought up, which may be for nothing.
+    pub(in crate::terminal) fn with_secrets(mut self, redactor: Redactor) -> Result<Self, SecretError> {
+        self.unwritten.iter_mut().for_each(|record| redactor.redact(record));
+        match Secrets::read(self.permit.spec().secrets()) {
+            Ok(secrets) => {
+                self.unwritten.iter_mut().for_each(|record| redact::redact_secrets(record, secrets.masker()));
+                Ok(Self { secrets, veil: redactor, ..self })
+            }
+            Err(error) => {
+                self.unwritten
+                    .iter()
+                    .for_each(|decision| self.terminal.recorder.record_best_effort(decision));
+                self.terminal.recorder.record_best_effort(&records::secret_failed(&self.terminal, &error));
+                self.terminal.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// The sandbox is up, or is brought up. What is brought up is brought up for a decision that is written.
+    pub(in crate::terminal) async fn prepare(
+        self,
+        launch_context: &LaunchContext,
+        workspaces: &Workspaces,
+    ) -> Result<Prepared, CreateError> {
+        let Self { terminal, permit, secrets, veil, entered, mut unwritten, mut command_in } = self;
+        if !terminal.session.has_sandbox_for(launch_context, permit.spec()) {
+            match terminal.record_before(&unwritten.take()).await {
+                Ok(Some(decision)) if command_in == CommandLocation::PRECEDING => {
+                    command_in = CommandLocation::Record(decision);
+                }
+                Ok(_) => {}
+                Err(unrecorded) => {
+                    terminal.abandon();
+                    return Err(unrecorded.into());
+                }
+            }
+        }
+        let settling = match workspace::attach(&terminal, permit.spec().profile(), workspaces) {
+            Ok(settling) => settling,
+            Err(error) => {
+                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::watch_failed(&terminal, &error));
+                terminal.abandon();
+                return Err(error.into());
+            }
+        };
+        let begun = Instant::now();
+        match terminal.session.sandbox_for(launch_context, permit.spec()).await {
+            Ok((sandbox, tenancy, origin)) => {
+                if origin == SandboxOrigin::Started {
+                    terminal.counters.timings.sandbox.observe(begun.elapsed());
+                    let profile = permit.spec().profile_name();
+                    let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
+                    shortfalls.iter().for_each(|one| terminal.recorder.record_best_effort(one));
+                }
+                let place = SandboxLease { sandbox, tenancy };
+                workspace::start_watching(&terminal, settling).await;
+                let _entered = entered;
+                Ok(Prepared { terminal, permit, secrets, veil, place, _entered, unwritten, command_in })
+            }
+            Err(error) => {
+                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::sandbox_failed(&terminal, &error));
+                terminal.abandon();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// Where a command runs, and whether the place ends with it.
+#[derive(Debug)]
+struct SandboxLease {
+    sandbox: Arc<Sandbox>,
+    tenancy: Sharing,
+}
+
+impl SandboxLease {
+    /// Leaves nothing of a sandbox that was the terminal's own.
+    async fn shut_down_if_sole(self, grace: Duration) {
+        match self.tenancy {
+            Sharing::Shared => {}
+            Sharing::Exclusive => self.sandbox.shut_down(grace).await,
+        }
+    }
+}
+
+/// Permitted, and the sandbox answers.
+#[derive(Debug)]
+pub(in crate::terminal) struct Prepared {
+    terminal: Arc<Terminal>,
+    permit: Permit,
+    secrets: Secrets,
+    veil: Redactor,
+    place: SandboxLease,
+    _entered: SessionGuard,
+    unwritten: Option<Record>,
+    command_in: CommandLocation,
+}
+
+impl Prepared {
+    /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
+    /// sandbox before the journal says that it will be.
+    pub(in crate::terminal) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
+        let Self { terminal, permit, secrets, veil, place, _entered, unwritten, command_in } = self;
+        // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
+        if let Err(error) = terminal.terminal_log().add(&terminal, place.sandbox.id()) {
+            unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+            terminal.recorder.record_best_effort(&records::log_failed(&terminal, &error));
+            terminal.abandon();
+            place.shut_down_if_sole(Duration::ZERO).await;
+            return Err(CreateError::LogUnwritable(error));
+        }
+        failpoint::reach("create.enrolled");
+        let mut spawn = records::spawn(&terminal, permit.spec(), &place.sandbox, command_in);
+        veil.redact(&mut spawn);
+        redact::redact_secrets(&mut spawn, secrets.masker());
+        if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
+            terminal.abandon();
+            place.shut_down_if_sole(Duration::ZERO).await;
+            return Err(unrecorded.into());
+        }
+        let id = terminal.id.to_string();
+        let provisions = SpawnExtras {
+            metadata: metadata::encode(&terminal, &secrets),
+            secrets: secrets.environment(),
+            margin_bytes: secrets.masker().context_bytes() as u64,
+        };
+        failpoint::reach("create.recorded");
+        let begun = Instant::now();
+        match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
+            Ok(spawned) => {
+                terminal.counters.timings.spawn.observe(begun.elapsed());
+                let live = Live {
+                    started: spawned.started,
+                    stdout: spawned.stdout,
+                    stderr: spawned.stderr,
+                    sandbox: place.sandbox.clone(),
+                    masker: secrets.masker().clone(),
+                };
+                terminal.start(Running { place }, live);
+                failpoint::reach("create.started");
+                Ok(terminal)
+            }
+            Err(refused) => {
+                let mut not_spawned = records::exec_failed(&terminal, &refused);
+                veil.redact(&mut not_spawned);
+                terminal.recorder.record_best_effort(&not_spawned);
+                terminal.abandon();
+                place.shut_down_if_sole(Duration::ZERO).await;
+                Err(refused.into())
+            }
+        }
+    }
+}
+
+/// Exec has succeeded: the supervisor holds the process.
+#[derive(Debug)]
+pub(in crate::terminal) struct Running {
+    place: SandboxLease,
+}
+
+impl Running {
+    /// A command that a gateway before this one has started: that one held the permit.
+    pub(in crate::terminal) fn adopted(sandbox: Arc<Sandbox>, tenancy: Sharing) -> Self {
+        Self { place: SandboxLease { sandbox, tenancy } }
+    }
+
+    /// The end, as it came to be known.
+    pub(in crate::terminal) fn exited(self, end: CommandEnd, terminal: &Terminal) -> Exited {
+        let started = terminal.live().map(|live| &live.started);
+        let mut outcome = match end {
+            CommandEnd::Reported(exit) => outcome::reported(&exit),
+            CommandEnd::SandboxLost { survivors } => {
+                outcome::lost(started, terminal.end_cause(), survivors, SystemTime::now())
+            }
+        };
+        workspace::report_changes(terminal, &mut outcome);
+        Exited { lease: Some(self.place), outcome: Arc::new(outcome) }
+    }
+}
+
+/// Ended, with its outcome. The output is still here, unless its sandbox ended while no gateway was there.
+#[derive(Debug)]
+pub(in crate::terminal) struct Exited {
+    lease: Option<SandboxLease>,
+    outcome: Arc<Outcome>,
+}
+
+impl Exited {
+    /// The end of a command whose sandbox was gone before this gateway came.
+    pub(in crate::terminal) fn without_sandbox(outcome: Outcome) -> Self {
+        Self { lease: None, outcome: Arc::new(outcome) }
+    }
+
+    /// What every waiter gets.
+    pub(in crate::terminal) fn outcome(&self) -> &Arc<Outcome> {
+        &self.outcome
+    }
+
+    /// Frees what the supervisor keeps, and the sandbox when it was the terminal's own.
+    pub(in crate::terminal) async fn release(self, terminal: &Terminal) -> Released {
+        match self.lease {
+            None => {}
+            Some(place) if place.tenancy == Sharing::Exclusive => {
+                place.shut_down_if_sole(Duration::ZERO).await
+            }
+            // A sandbox that has gone has nothing to forget.
+            Some(place) => drop(place.sandbox.release(terminal.id.to_string()).await),
+        }
+        terminal.terminal_log().remove(terminal.id);
+        Released { outcome: self.outcome }
+    }
+}
+
+/// Nothing is left but how it ended.
+#[derive(Debug)]
+pub(in crate::terminal) struct Released {
+    pub outcome: Arc<Outcome>,
+}
