@@ -13,7 +13,7 @@ use std::{
 };
 
 use provost::journal::{
-    AppendFuture, Journal, JournalDirectory, JournalOptions, KillRequested, Record, Retention, SyncRule,
+    AppendResult, Journal, JournalDirectory, JournalOptions, KillRequested, Record, Retention, SyncRule,
     verify,
 };
 
@@ -96,7 +96,7 @@ fn options(directory: &Path, sync: SyncRule) -> JournalOptions {
 }
 
 /// Waits for an append on this thread, as a task would.
-fn wait(append: AppendFuture) -> provost::journal::AppendResult {
+fn wait(append: impl Future<Output = AppendResult>) -> AppendResult {
     struct Unpark(Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: std::sync::Arc<Self>) {

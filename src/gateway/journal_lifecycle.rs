@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use tokio::sync::watch;
 use tonic_health::server::HealthReporter;
 
 use crate::{
@@ -273,7 +274,7 @@ pub(super) async fn report_health(recorder: &Recorder, health: &HealthReporter) 
     let mut now = journal.health();
     // Only a change is said of a journal that is well from the start.
     if matches!(now, journal::Health::Writable) {
-        now = changes.next().await;
+        now = next_health(&mut changes).await;
     }
     loop {
         match &now {
@@ -294,7 +295,15 @@ pub(super) async fn report_health(recorder: &Recorder, health: &HealthReporter) 
                 health.set_not_serving::<SessionsServer<SessionsService>>().await;
             }
         }
-        now = changes.next().await;
+        now = next_health(&mut changes).await;
+    }
+}
+
+/// The health after its next change. Waits for ever once the journal is closed.
+async fn next_health(changes: &mut watch::Receiver<journal::Health>) -> journal::Health {
+    match changes.changed().await {
+        Ok(()) => changes.borrow_and_update().clone(),
+        Err(_) => pending().await,
     }
 }
 

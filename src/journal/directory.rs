@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     SyncRule,
-    line::{ChainHead, FORMAT_VERSION, Hash, MAX_SEQUENCE, MIN_FORMAT_VERSION},
+    chain::{ChainHead, FORMAT_VERSION, Hash},
+    line::{MAX_SEQUENCE, MIN_FORMAT_VERSION},
 };
 
 /// One file of the journal, by its name.

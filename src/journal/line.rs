@@ -1,18 +1,15 @@
-//! One record as one line: the envelope, the hash, and the chain.
+//! One record as one line: its envelope, and how it is read.
 //!
-//! A line is `{"v":2,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline.
-//! The hash is SHA-256 over the line's bytes up to `,"hash":`, which contain the hash of the line before: so every
-//! byte of the line is either hashed or has only one value that it can have. Pure: no I/O.
+//! A line is `{"v":2,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline. The
+//! hash is checked when the line is parsed. Pure: no I/O.
 
-use std::fmt;
+use serde::Deserialize;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use sha2::{Digest as _, Sha256};
+use super::{
+    chain::{ChainHead, FORMAT_VERSION, Hash, split},
+    record::Record,
+};
 
-use super::{clock::Moment, record::Record};
-
-/// The version that is written. Version 1 wrote a command's text in each of its records.
-pub const FORMAT_VERSION: u32 = 2;
 /// The earliest version that is read.
 pub(super) const MIN_FORMAT_VERSION: u32 = 1;
 /// The longest line, newline included. A longer record is refused.
@@ -23,116 +20,6 @@ pub(super) const MAX_SEQUENCE: u64 = u64::MAX / 2;
 const MAX_ENVELOPE_BYTES: usize = 512;
 /// The longest record in JSON.
 pub const MAX_RECORD_BYTES: usize = MAX_LINE_BYTES - MAX_ENVELOPE_BYTES;
-
-const HASH_KEY: &[u8] = b",\"hash\":\"";
-const LINE_END: &[u8] = b"\"}";
-const SUFFIX_BYTES: usize = HASH_KEY.len() + 64 + LINE_END.len();
-
-/// SHA-256 of a line.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Hash(pub [u8; 32]);
-
-impl Hash {
-    /// What the first record of a journal continues.
-    pub const ZERO: Self = Self([0; 32]);
-
-    fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    fn parse(hex: &[u8]) -> Option<Self> {
-        let mut bytes = [0; 32];
-        parse_hex(hex, &mut bytes).then_some(Self(bytes))
-    }
-}
-
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Hash({self})")
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let hex = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        Self::parse(hex.as_bytes()).ok_or_else(|| D::Error::custom("not 64 lower-case hexadecimal digits"))
-    }
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
-}
-
-/// Fills `bytes` from exactly as many lower-case digits.
-pub(super) fn parse_hex(hex: &[u8], bytes: &mut [u8]) -> bool {
-    let digit = |c: u8| match c {
-        b'0'..=b'9' => Some(c - b'0'),
-        b'a'..=b'f' => Some(c - b'a' + 10),
-        _ => None,
-    };
-    if hex.len() != bytes.len() * 2 {
-        return false;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return false };
-        *byte = high << 4 | low;
-    }
-    true
-}
-
-/// Where a chain stands: its last record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChainHead {
-    /// The last record's number; 0 before the first.
-    pub sequence: u64,
-    /// Its hash.
-    pub hash: Hash,
-}
-
-impl ChainHead {
-    /// Before the first record.
-    pub const START: Self = Self { sequence: 0, hash: Hash::ZERO };
-
-    /// Appends the line of the next record to `lines`, and moves on to it.
-    pub(super) fn extend(&mut self, lines: &mut Vec<u8>, moment: &Moment, boot_id: &str, body: &[u8]) {
-        let start = lines.len();
-        let sequence = self.sequence + 1;
-        let Moment { boot_ns, .. } = moment;
-        let envelope = format!(
-            "{{\"v\":{FORMAT_VERSION},\"seq\":{sequence},\"time\":\"{}\",\"boot\":\"{boot_id}\",\"mono_ns\":{boot_ns},\
-             \"prev\":\"{}\",\"record\":",
-            moment.rfc3339(),
-            self.hash,
-        );
-        lines.extend_from_slice(envelope.as_bytes());
-        lines.extend_from_slice(body);
-        let hash = Hash::of(&lines[start..]);
-        lines.extend_from_slice(HASH_KEY);
-        lines.extend_from_slice(hex(&hash.0).as_bytes());
-        lines.extend_from_slice(LINE_END);
-        lines.push(b'\n');
-        *self = Self { sequence, hash };
-    }
-}
 
 /// A line that was read, and whose hash is that of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,7 +48,7 @@ impl JournalLine {
 
     /// Reads a line without its newline.
     pub fn parse(bytes: &[u8]) -> Result<Self, LineError> {
-        let (hashed, stated) = split(bytes)?;
+        let (hashed, stated) = split(bytes).ok_or(LineError::NotARecord)?;
         if Hash::of(hashed) != stated {
             return Err(LineError::WrongHash);
         }
@@ -182,20 +69,6 @@ impl JournalLine {
             record: envelope.record,
         })
     }
-}
-
-/// The hash that a line says it has, whatever its bytes are: how reading goes on behind a changed line.
-pub(super) fn stated_hash(bytes: &[u8]) -> Option<Hash> {
-    split(bytes).ok().map(|(_, stated)| stated)
-}
-
-/// Into what is hashed, and the hash that the line says it has.
-fn split(bytes: &[u8]) -> Result<(&[u8], Hash), LineError> {
-    let at = bytes.len().checked_sub(SUFFIX_BYTES).ok_or(LineError::NotARecord)?;
-    let (hashed, suffix) = bytes.split_at(at);
-    let hex = suffix.strip_prefix(HASH_KEY).and_then(|rest| rest.strip_suffix(LINE_END));
-    let stated = hex.and_then(Hash::parse).ok_or(LineError::NotARecord)?;
-    Ok((hashed, stated))
 }
 
 #[derive(Deserialize)]
@@ -230,6 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::journal::clock::Moment;
     use crate::journal::record::{GatewayStopped, SessionClosed};
 
     fn line(record: &Record) -> Vec<u8> {

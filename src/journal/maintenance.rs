@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::line::Hash;
+use super::chain::Hash;
 
 /// First record of every file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,170 +1,117 @@
-//! The bounded queue in front of the file, and the tickets by which appends are answered.
+//! The bounded queue between the callers that append records and the writer.
 //!
-//! At the bound, whoever appends waits: a thread on a condition, a task by its waker. Notes never wait: they have a
-//! bound of their own, and beyond it are counted and dropped; they wake nobody either who looks soon by itself. Knows
-//! nothing of files, nor who writes.
+//! When the queue is full, callers wait for room: a thread on a condition variable, a task on a `Notify`. Best-effort
+//! records never wait. They have limits of their own, beyond which they are counted and dropped, and they do not wake a
+//! writer that will look at the queue soon anyway. The queue knows nothing of files, and not which thread writes.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    collections::VecDeque,
+    sync::{Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::AppendError;
+use tokio::sync::{Notify, oneshot};
 
-/// The most records that wait for the writer.
+use super::{AppendError, mutex::lock};
+
+/// The maximum number of records that wait for the writer.
 pub const MAX_QUEUE_RECORDS: usize = 1024;
-/// The most bytes that wait for the writer, when more than one record does.
+/// The maximum bytes that wait for the writer. One longer record is accepted into an empty queue.
 pub const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
-/// The most records that wait for the writer when one more is noted; beyond, notes are counted and dropped.
+/// A best-effort record is dropped when this many records wait for the writer.
 pub const MAX_BEST_EFFORT_RECORDS: usize = 16 * 1024;
-/// The most bytes that wait for the writer when one more is noted.
+/// A best-effort record is dropped when more bytes than this would wait for the writer.
 pub const MAX_BEST_EFFORT_BYTES: usize = 32 * 1024 * 1024;
-/// How long a note may lie in the queue where nobody appends: so long several may share one write.
+/// How long a best-effort record stays in the queue when nobody appends, so that several can share one write.
 pub const BEST_EFFORT_DELAY: Duration = Duration::from_millis(5);
-/// The most bytes of records that are taken at once, when more than one is.
+/// The maximum bytes of one batch. A batch of one append can be longer.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
-/// What an append ends with: the sequence number of its first record.
+/// The result of an append: the sequence number of its first record.
 pub type AppendResult = Result<u64, AppendError>;
 
-/// Records on their way: all of them are written, or none.
+/// Records that are written together or not at all.
 #[derive(Debug)]
 pub(super) struct Append {
-    /// Each in JSON.
+    /// The records, each encoded as JSON.
     pub bodies: Vec<Vec<u8>>,
-    ack: Arc<Ack>,
-}
-
-/// What is written in one go.
-#[derive(Debug)]
-pub(super) struct Batch {
-    /// In order.
-    pub appends: Vec<Append>,
-    /// Notes that were dropped before them.
-    pub dropped: u64,
+    /// Where the result goes; absent for a best-effort record.
+    result: Option<oneshot::Sender<AppendResult>>,
 }
 
 impl Append {
-    /// Answers whoever waits.
-    pub fn complete(self, answer: AppendResult) {
-        self.ack.complete(answer);
+    /// Sends the result to the caller. An append that is dropped without one has failed with
+    /// [`AppendError::Stopped`].
+    pub fn complete(self, result: AppendResult) {
+        if let Some(sender) = self.result {
+            // The caller may have stopped waiting.
+            let _ = sender.send(result);
+        }
     }
 }
 
-impl Drop for Append {
-    /// Nobody waits for ever: what was never answered was never written. The first answer stands.
-    fn drop(&mut self) {
-        self.ack.complete(Err(AppendError::Stopped));
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Ack {
-    state: Mutex<AckState>,
-    completed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct AckState {
-    result: Option<AppendResult>,
-    waker: Option<Waker>,
-    /// A thread waits. Waking nobody is a system call, too.
-    has_waiting_thread: bool,
-}
+/// Receives the result of an append in the queue.
+#[derive(Debug)]
+pub(super) struct Ack(oneshot::Receiver<AppendResult>);
 
 impl Ack {
-    fn complete(&self, answer: AppendResult) {
-        let mut state = lock(&self.state);
-        if state.result.is_some() {
-            return;
-        }
-        state.result = Some(answer);
-        let waker = state.waker.take();
-        let has_thread = state.has_waiting_thread;
-        drop(state);
-        if has_thread {
-            self.completed.notify_all();
-        }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    /// Blocks the thread until the append is written or has failed.
+    pub fn wait(self) -> AppendResult {
+        self.0.blocking_recv().unwrap_or(Err(AppendError::Stopped))
     }
 
-    /// Waits for the answer.
-    pub fn wait(&self) -> AppendResult {
-        let mut state = lock(&self.state);
-        loop {
-            if let Some(answer) = &state.result {
-                return answer.clone();
-            }
-            state.has_waiting_thread = true;
-            state = self.completed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Waits until the append is written or has failed.
+    pub async fn received(self) -> AppendResult {
+        self.0.await.unwrap_or(Err(AppendError::Stopped))
     }
+}
 
-    /// The answer, or the task is woken by it.
-    pub fn poll(&self, context: &Context<'_>) -> Poll<AppendResult> {
-        let mut state = lock(&self.state);
-        if let Some(answer) = &state.result {
-            return Poll::Ready(answer.clone());
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
+/// The appends of one write.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// In the order in which they were queued.
+    pub appends: Vec<Append>,
+    /// Best-effort records that were dropped since the last batch.
+    pub dropped: u64,
 }
 
 /// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<QueueState>,
+    /// Wakes the writer's thread.
     not_empty: Condvar,
+    /// Wakes threads that wait for room.
     not_full: Condvar,
+    /// Wakes tasks that wait for room.
+    has_room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
     appends: VecDeque<Append>,
     bytes: usize,
-    closed: bool,
-    /// Somebody waits for what is queued, or for another look at the disk.
-    wake_requested: bool,
-    /// When the oldest note in the queue has lain long enough, or something before it.
+    is_closed: bool,
+    /// A caller waits for what is queued, or for another attempt on the disk.
+    is_wake_requested: bool,
+    /// When the best-effort records in the queue are to be written.
     best_effort_deadline: Option<Instant>,
     writer_state: WriterState,
-    /// Tasks that wait for room: one entry for each, which takes it out when it waits no more.
-    waiting_tasks: BTreeMap<u64, Waker>,
-    next_slot: u64,
-    /// Threads that do.
     waiting_threads: usize,
-    /// Notes that found no room, since the last group.
+    /// Best-effort records that were dropped since the last batch.
     dropped: u64,
 }
 
-/// How the writer's thread waits.
+/// What the writer's thread is doing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum WriterState {
-    /// Not at all: it looks at the queue before it waits again.
+    /// It looks at the queue before it waits again.
     #[default]
     Running,
-    /// It looks again by itself.
+    /// It wakes by itself at this moment.
     SleepingUntil(Instant),
-    /// Until it is woken.
+    /// It sleeps until it is woken.
     Parked,
-}
-
-/// A task's place among those that wait for room.
-#[derive(Debug, Default)]
-pub(super) struct WaiterSlot(Option<u64>);
-
-/// What became of an append that wanted in.
-#[derive(Debug)]
-pub(super) enum EnqueueOutcome {
-    /// It is in the queue.
-    Queued(Arc<Ack>),
-    /// There is no room; who waits is woken when there is.
-    Full,
 }
 
 impl QueueState {
@@ -173,11 +120,15 @@ impl QueueState {
             || self.appends.len() < MAX_QUEUE_RECORDS && self.bytes + bytes <= MAX_QUEUE_BYTES
     }
 
-    fn push(&mut self, bodies: Vec<Vec<u8>>) -> Arc<Ack> {
-        let ticket = Arc::<Ack>::default();
-        self.bytes += total_bytes(&bodies);
-        self.appends.push_back(Append { bodies, ack: Arc::clone(&ticket) });
-        ticket
+    fn push(&mut self, bodies: Vec<Vec<u8>>) -> Ack {
+        let (sender, receiver) = oneshot::channel();
+        self.push_append(Append { bodies, result: Some(sender) });
+        Ack(receiver)
+    }
+
+    fn push_append(&mut self, append: Append) {
+        self.bytes += total_bytes(&append.bodies);
+        self.appends.push_back(append);
     }
 }
 
@@ -186,115 +137,104 @@ fn total_bytes(bodies: &[Vec<u8>]) -> usize {
 }
 
 impl Queue {
-    /// Takes an append in, when there is room, and wakes nobody.
+    /// Queues an append; blocks the thread while there is no room. Does not wake the writer.
     ///
     /// # Errors
-    /// [`AppendError::Stopped`]: closed.
-    pub fn enqueue(&self, bodies: Vec<Vec<u8>>) -> Result<Arc<Ack>, AppendError> {
+    /// [`AppendError::Stopped`] when the queue is closed.
+    pub fn enqueue(&self, bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
         let mut state = lock(&self.state);
         let bytes = total_bytes(&bodies);
-        while !state.closed && !state.has_room_for(bytes) {
+        while !state.is_closed && !state.has_room_for(bytes) {
             self.wake_writer_locked(&mut state);
             state.waiting_threads += 1;
             state = self.not_full.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.waiting_threads -= 1;
         }
-        if state.closed { Err(AppendError::Stopped) } else { Ok(state.push(bodies)) }
+        if state.is_closed { Err(AppendError::Stopped) } else { Ok(state.push(bodies)) }
     }
 
-    /// The same for a task, whose `bodies` stay its own and whose `place` is kept while there is no room.
-    pub fn poll_enqueue(
-        &self,
-        bodies: &mut Vec<Vec<u8>>,
-        place: &mut WaiterSlot,
-        context: &Context<'_>,
-    ) -> Result<EnqueueOutcome, AppendError> {
-        let mut state = lock(&self.state);
-        if let Some(place) = place.0.take() {
-            state.waiting_tasks.remove(&place);
+    /// As [`Queue::enqueue`], for a task. Nothing is queued when it is dropped while it waits.
+    pub async fn enqueue_async(&self, mut bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
+        loop {
+            // Created before the check: room that is made in between wakes it.
+            let has_room = self.has_room.notified();
+            if let Some(ack) = self.try_enqueue(&mut bodies)? {
+                return Ok(ack);
+            }
+            has_room.await;
         }
-        if state.closed {
+    }
+
+    /// Takes the bodies when there is room, and asks the writer to make some when there is none.
+    fn try_enqueue(&self, bodies: &mut Vec<Vec<u8>>) -> Result<Option<Ack>, AppendError> {
+        let mut state = lock(&self.state);
+        if state.is_closed {
             return Err(AppendError::Stopped);
         }
         if state.has_room_for(total_bytes(bodies)) {
-            return Ok(EnqueueOutcome::Queued(state.push(std::mem::take(bodies))));
+            return Ok(Some(state.push(std::mem::take(bodies))));
         }
-        let number = state.next_slot;
-        state.next_slot += 1;
-        state.waiting_tasks.insert(number, context.waker().clone());
-        *place = WaiterSlot(Some(number));
         self.wake_writer_locked(&mut state);
-        Ok(EnqueueOutcome::Full)
+        Ok(None)
     }
 
-    /// A task waits for room no more.
-    pub fn cancel_wait(&self, place: &mut WaiterSlot) {
-        if let Some(place) = place.0.take() {
-            lock(&self.state).waiting_tasks.remove(&place);
-        }
-    }
-
-    /// Appends without waiting for room or for an answer; what finds no room is counted. False: not taken in.
+    /// Queues a record without waiting for room or for a result. Returns false, and counts the record as dropped, when
+    /// there is no room.
     pub fn push_best_effort(&self, body: Vec<u8>) -> bool {
         let mut state = lock(&self.state);
         let has_room = state.appends.len() < MAX_BEST_EFFORT_RECORDS
             && state.bytes + body.len() <= MAX_BEST_EFFORT_BYTES;
-        if state.closed || !has_room {
+        if state.is_closed || !has_room {
             state.dropped += 1;
             return false;
         }
-        state.push(vec![body]);
-        let due = *state.best_effort_deadline.get_or_insert_with(|| Instant::now() + BEST_EFFORT_DELAY);
-        let is_late = match state.writer_state {
+        state.push_append(Append { bodies: vec![body], result: None });
+        let deadline = *state.best_effort_deadline.get_or_insert_with(|| Instant::now() + BEST_EFFORT_DELAY);
+        let must_wake = match state.writer_state {
             WriterState::Running => false,
-            WriterState::SleepingUntil(wake) => wake > due,
+            WriterState::SleepingUntil(wake) => wake > deadline,
             WriterState::Parked => true,
         };
         drop(state);
-        if is_late {
+        if must_wake {
             self.not_empty.notify_one();
         }
         true
     }
 
-    /// Counts a note that has no form.
+    /// Counts a best-effort record that could not be encoded.
     pub fn count_dropped(&self) {
         lock(&self.state).dropped += 1;
     }
 
-    /// The bytes that wait.
+    /// The bytes in the queue.
     pub fn bytes(&self) -> usize {
         lock(&self.state).bytes
     }
 
-    /// Tasks that wait for room.
-    #[cfg(test)]
-    pub fn waiting_task_count(&self) -> usize {
-        lock(&self.state).waiting_tasks.len()
-    }
-
-    /// Has the writer's thread look now.
+    /// Makes the writer's thread look at the queue now.
     pub fn wake_writer(&self) {
         self.wake_writer_locked(&mut lock(&self.state));
     }
 
     fn wake_writer_locked(&self, state: &mut QueueState) {
-        state.wake_requested = true;
+        state.is_wake_requested = true;
         if state.writer_state != WriterState::Running {
             self.not_empty.notify_one();
         }
     }
 
-    /// Waits until something is to be written, at most so long. False: closed, and all of it was taken.
+    /// Blocks the writer's thread until something is to be written, for `max_wait` at most. Returns false when the queue
+    /// is closed and empty.
     pub fn wait_for_work(&self, max_wait: Option<Duration>) -> bool {
         let last = max_wait.map(|wait| Instant::now() + wait);
         let mut state = lock(&self.state);
         loop {
             state.writer_state = WriterState::Running;
-            if state.closed {
+            if state.is_closed {
                 return !state.appends.is_empty();
             }
-            if state.wake_requested {
+            if state.is_wake_requested {
                 return true;
             }
             let Some(until) = [last, state.best_effort_deadline].into_iter().flatten().min() else {
@@ -311,55 +251,47 @@ impl Queue {
         }
     }
 
-    /// What is to be written next, in order. Who takes it writes it before anybody takes more.
+    /// Takes the next batch out of the queue. The caller must write it before another batch is taken.
     pub fn next_batch(&self) -> Batch {
         let mut state = lock(&self.state);
-        let mut jobs = Vec::new();
+        let mut appends = Vec::new();
         let mut bytes = 0;
-        while let Some(job) = state.appends.pop_front() {
-            if !jobs.is_empty() && bytes + total_bytes(&job.bodies) > MAX_BATCH_BYTES {
-                state.appends.push_front(job);
+        while let Some(append) = state.appends.pop_front() {
+            if !appends.is_empty() && bytes + total_bytes(&append.bodies) > MAX_BATCH_BYTES {
+                state.appends.push_front(append);
                 break;
             }
-            bytes += total_bytes(&job.bodies);
-            jobs.push(job);
+            bytes += total_bytes(&append.bodies);
+            appends.push(append);
         }
         state.bytes -= bytes;
-        state.wake_requested = !state.appends.is_empty();
+        state.is_wake_requested = !state.appends.is_empty();
         state.best_effort_deadline = None;
         let dropped = std::mem::take(&mut state.dropped);
-        let waiting = std::mem::take(&mut state.waiting_tasks);
-        let threads_waiting = state.waiting_threads;
+        let waiting_threads = state.waiting_threads;
         drop(state);
-        if threads_waiting > 0 {
+        // Waking a condition variable is a system call even when no thread waits.
+        if waiting_threads > 0 {
             self.not_full.notify_all();
         }
-        waiting.into_values().for_each(Waker::wake);
-        Batch { appends: jobs, dropped }
+        self.has_room.notify_waiters();
+        Batch { appends, dropped }
     }
 
-    /// Nothing more is taken in; what is in the queue is still written.
+    /// Refuses further appends. What is in the queue is still written.
     pub fn close(&self) {
-        let mut state = lock(&self.state);
-        state.closed = true;
-        let waiting = std::mem::take(&mut state.waiting_tasks);
-        drop(state);
+        lock(&self.state).is_closed = true;
         self.not_empty.notify_all();
         self.not_full.notify_all();
-        waiting.into_values().for_each(Waker::wake);
+        self.has_room.notify_waiters();
     }
 
-    /// Closes, and answers all that waits with [`AppendError::Stopped`].
+    /// Closes the queue, and fails what is in it with [`AppendError::Stopped`].
     pub fn abandon(&self) {
         self.close();
-        let jobs = std::mem::take(&mut lock(&self.state).appends);
-        drop(jobs);
+        let appends = std::mem::take(&mut lock(&self.state).appends);
+        drop(appends);
     }
-}
-
-/// A panic elsewhere leaves these states whole: every change of them is one assignment or one push.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -378,9 +310,9 @@ mod tests {
     #[test]
     fn a_best_effort_record_never_waits_and_is_counted_when_dropped() {
         let queue = Queue::default();
-        let taken_in =
+        let queued =
             (0..MAX_BEST_EFFORT_RECORDS + 3).filter(|_| queue.push_best_effort(b"{}".to_vec())).count();
-        assert_eq!(taken_in, MAX_BEST_EFFORT_RECORDS);
+        assert_eq!(queued, MAX_BEST_EFFORT_RECORDS);
         assert_eq!(queue.next_batch().dropped, 3);
         assert_eq!(queue.next_batch().dropped, 0);
     }
@@ -389,15 +321,18 @@ mod tests {
     fn a_best_effort_record_is_delayed_and_an_awaited_append_is_not() {
         let queue = Queue::default();
         queue.push_best_effort(b"{}".to_vec());
-        let noted = Instant::now();
+        let queued_at = Instant::now();
         assert!(queue.wait_for_work(None));
-        assert!(noted.elapsed() + Duration::from_millis(1) >= BEST_EFFORT_DELAY, "it was not left to lie");
+        assert!(
+            queued_at.elapsed() + Duration::from_millis(1) >= BEST_EFFORT_DELAY,
+            "it was written too early"
+        );
         assert_eq!(queue.next_batch().appends.len(), 1);
         queue.wake_writer();
-        // It would wait for ever.
+        // Without the wake it would block for ever.
         assert!(queue.wait_for_work(None));
         queue.next_batch();
-        assert!(queue.wait_for_work(Some(Duration::ZERO)), "another look at the disk");
+        assert!(queue.wait_for_work(Some(Duration::ZERO)), "another attempt on the disk");
         queue.close();
         assert!(!queue.wait_for_work(None));
     }

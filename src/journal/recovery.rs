@@ -7,8 +7,9 @@ use std::{fs::File, io, io::Seek as _, io::SeekFrom};
 
 use super::{
     SyncRule,
+    chain::{ChainHead, Hash},
     directory::{JournalFile, LockedDirectory},
-    line::{ChainHead, Hash, JournalLine},
+    line::JournalLine,
     line_reader::{LineEnd, LineReader},
     maintenance::{FileOpened, Finding},
     record::Record,

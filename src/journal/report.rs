@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::{line::ChainHead, record::Record};
+use super::{chain::ChainHead, record::Record};
 
 /// The most faults that a report holds; the rest are counted.
 pub const MAX_FAULTS: usize = 100;

@@ -5,9 +5,10 @@ use std::{io, time::UNIX_EPOCH};
 
 use super::{
     SyncRule, WriteFailure,
+    chain::ChainHead,
     clock::Clock,
     directory::{JournalFile, LockedDirectory},
-    line::{ChainHead, JournalLine},
+    line::JournalLine,
     line_reader::LineReader,
     maintenance::FilesRemoved,
     record::Record,

@@ -12,7 +12,7 @@ use std::{
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 
 use super::{
-    line::{ChainHead, hex, parse_hex},
+    chain::{ChainHead, hex, parse_hex},
     maintenance::Checkpoint,
 };
 use crate::sys::text_file;
@@ -177,7 +177,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::journal::line::Hash;
+    use crate::journal::chain::Hash;
 
     // Test 1 of RFC 8032 in the forms of RFC 8410.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n";

@@ -1,7 +1,6 @@
-//! The current file, as the writer sees it: a group of records is in it whole, or not at all.
+//! The log files that are being written: a batch is in the current file whole or not at all.
 //!
-//! Also ends files and begins new ones, and signs. Answers nobody; keeps no
-//! thread but the one that syncs.
+//! Also rotates and signs files. Starts the syncer's thread; knows nothing of callers.
 
 use std::{
     fs::File,
@@ -12,10 +11,10 @@ use std::{
 
 use super::{
     JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
+    chain::ChainHead,
     clock::{Clock, random_uuid},
     counters::Counters,
     directory::{JournalFile, LockedDirectory},
-    line::ChainHead,
     maintenance::{FileClosed, FileOpened, Finding, Unwritten},
     record::Record,
     recovery::{CurrentFile, recover_directory},
@@ -24,34 +23,34 @@ use super::{
     write_quota::WriteQuota,
 };
 
-/// How many numbers are passed over at most to find a file name that is free.
+/// How many sequence numbers are skipped at most to find a free file name.
 const MAX_SKIPPED_SEQUENCES: u64 = 1000;
 
-/// The journal, ready to be written.
+/// The current file and the state of the chain at its end.
 pub(super) struct LogStore {
     pub locked: Arc<LockedDirectory>,
     pub options: JournalOptions,
     pub boot_id: String,
-    /// The journal's own name.
+    /// The journal's id, the same in all of its files.
     journal: String,
     syncer: Syncer,
     pub file: JournalFile,
     handle: Arc<File>,
-    /// Length of what is whole in the file.
+    /// The length of the whole lines in the file.
     len: u64,
     records: u64,
     opened_boot_ns: u64,
     pub chain_head: ChainHead,
-    /// Records about the journal itself, to be written before anything else.
+    /// Records about the journal itself, to be written before the next batch.
     pub pending: Vec<Record>,
-    /// Files to delete once the record of it is written.
+    /// Files to delete once the record of their deletion is written.
     pub files_to_remove: Vec<JournalFile>,
     unsigned_records: u64,
     has_partial_write: bool,
-    /// The disk has failed to make the file durable: it is not gone on with.
+    /// The current file could not be synced: the next batch begins a new file with this record.
     sync_failed: Option<Finding>,
-    /// It has, and has not shown since that it can: what is appended is made durable before it is answered, whatever
-    /// the rule.
+    /// Set after a failed sync until the next successful one: each batch is synced before it is acknowledged, whatever
+    /// the sync rule.
     force_sync: bool,
     lines: Vec<u8>,
     counters: Arc<Counters>,
@@ -59,51 +58,51 @@ pub(super) struct LogStore {
 }
 
 impl LogStore {
-    /// Takes up what there is.
+    /// Recovers what is in the directory and opens the file to append to.
     pub fn open(
-        held: &Arc<LockedDirectory>,
+        locked: &Arc<LockedDirectory>,
         options: &JournalOptions,
         boot_id: &str,
         clock: &mut dyn Clock,
         counters: &Arc<Counters>,
-        shares: &Arc<WriteQuota>,
+        quota: &Arc<WriteQuota>,
     ) -> Result<Self, WriteFailure> {
         let recover = WriteStep::Recover;
-        let resumption = recover_directory(held, options.sync).map_err(recover.failed())?;
-        if !shares.is_unbounded() {
-            usage_restore::restore_usage(held.directory(), boot_id, clock.now(), shares)
+        let recovered = recover_directory(locked, options.sync).map_err(recover.failed())?;
+        if !quota.is_unbounded() {
+            usage_restore::restore_usage(locked.directory(), boot_id, clock.now(), quota)
                 .map_err(recover.failed())?;
         }
-        let journal = match resumption.journal {
+        let journal = match recovered.journal {
             Some(journal) => journal,
             None => random_uuid().map_err(recover.failed())?,
         };
-        let mut link = resumption.chain_head;
-        let mut owed: Vec<Record> = Vec::new();
-        let current = match resumption.current {
+        let mut chain_head = recovered.chain_head;
+        let mut pending: Vec<Record> = Vec::new();
+        let current = match recovered.current {
             Some(current) => current,
             None => {
-                owed.push(file_opened(&journal, resumption.previous));
-                create_next_file(held, &mut link).map_err(WriteStep::CreateFile.failed())?
+                pending.push(file_opened(&journal, recovered.previous));
+                create_next_file(locked, &mut chain_head).map_err(WriteStep::CreateFile.failed())?
             }
         };
-        owed.extend(resumption.findings.into_iter().map(Record::Recovery));
+        pending.extend(recovered.findings.into_iter().map(Record::Recovery));
         let CurrentFile { file, handle, len, records } = current;
-        let flusher = Syncer::start(held.directory().path().to_owned(), options.sync, link)
+        let syncer = Syncer::start(locked.directory().path().to_owned(), options.sync, chain_head)
             .map_err(recover.failed())?;
         let mut store = Self {
-            locked: Arc::clone(held),
+            locked: Arc::clone(locked),
             options: options.clone(),
             boot_id: boot_id.to_owned(),
             journal,
-            syncer: flusher,
+            syncer,
             file,
             handle: Arc::new(handle),
             len,
             records,
             opened_boot_ns: clock.now().boot_ns,
-            chain_head: link,
-            pending: owed,
+            chain_head,
+            pending,
             files_to_remove: Vec::new(),
             unsigned_records: u64::MAX,
             has_partial_write: false,
@@ -111,16 +110,16 @@ impl LogStore {
             force_sync: false,
             lines: Vec::new(),
             counters: Arc::clone(counters),
-            write_quota: Arc::clone(shares),
+            write_quota: Arc::clone(quota),
         };
         store.write(&[], None, clock)?;
         Ok(store)
     }
 
-    /// Appends a group and answers with the number of its first record.
+    /// Appends a batch and returns the sequence number of its first record.
     ///
-    /// After an error in appending none of it is in the file. After one in syncing all of it is in the file and none
-    /// of it is to be relied on; the next group begins a new file that says so.
+    /// After a failed append nothing of the batch is in the file. After a failed sync all of it is in the file, but may not
+    /// be durable; the next batch begins a new file that says so.
     pub fn write(
         &mut self,
         bodies: &[&[u8]],
@@ -130,16 +129,16 @@ impl LogStore {
         self.prepare_append(clock)?;
         let mut lines = std::mem::take(&mut self.lines);
         lines.clear();
-        let mut link = self.chain_head;
+        let mut chain_head = self.chain_head;
         let own = self.pending.iter().cloned().chain(unwritten.cloned().map(Record::Unwritten));
         for record in own {
-            self.push_own_record(&mut lines, &mut link, &record, clock)?;
+            self.push_own_record(&mut lines, &mut chain_head, &record, clock)?;
         }
-        let first = link.sequence + 1;
+        let first = chain_head.sequence + 1;
         for body in bodies {
-            link.extend(&mut lines, &clock.now(), &self.boot_id, body);
+            chain_head.extend(&mut lines, &clock.now(), &self.boot_id, body);
         }
-        let count = link.sequence - self.chain_head.sequence;
+        let count = chain_head.sequence - self.chain_head.sequence;
         let is_signed = match &self.options.signing {
             Some(signing) if count > 0 => {
                 self.unsigned_records.saturating_add(count) >= signing.every_records.get()
@@ -147,9 +146,9 @@ impl LogStore {
             Some(_) | None => false,
         };
         if is_signed {
-            self.sign(&mut lines, &mut link, clock)?;
+            self.sign(&mut lines, &mut chain_head, clock)?;
         }
-        let appended = self.append(&lines, link);
+        let appended = self.append(&lines, chain_head);
         self.lines = lines;
         appended?;
         self.unsigned_records = if is_signed { 0 } else { self.unsigned_records.saturating_add(count) };
@@ -163,7 +162,7 @@ impl LogStore {
         Ok(first)
     }
 
-    /// Whether the next group is appended, and nothing else is done that may wait for the disk.
+    /// Whether writing the next batch is a plain append, without a sync, a rotation or another wait for the disk.
     pub fn can_append_without_blocking(&self, clock: &mut dyn Clock) -> bool {
         self.options.sync != SyncRule::Always
             && !self.force_sync
@@ -175,30 +174,30 @@ impl LogStore {
             && !self.rotation_is_due(clock)
     }
 
-    /// The number of the last record in it.
+    /// The sequence number of the last record.
     pub fn last_sequence(&self) -> u64 {
         self.chain_head.sequence
     }
 
-    /// Signs and makes durable what is left, and says so in `head`.
+    /// Signs and syncs what is left, and updates `head`.
     pub fn finish(mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
-        // What is still owed, and what settling adds to it.
+        // Pending records, and those that preparing the append adds to them.
         self.write(&[], None, clock)?;
         if self.options.signing.is_some() && self.unsigned_records > 0 {
             let mut lines = Vec::new();
-            let mut link = self.chain_head;
-            self.sign(&mut lines, &mut link, clock)?;
-            self.append(&lines, link)?;
+            let mut chain_head = self.chain_head;
+            self.sign(&mut lines, &mut chain_head, clock)?;
+            self.append(&lines, chain_head)?;
         }
         if self.options.sync != SyncRule::Off {
             self.sync()?;
         }
-        // Its head must not come after ours.
+        // The syncer must not overwrite `head` afterwards.
         drop(self.syncer);
         self.locked.write_head(self.chain_head, self.options.sync).map_err(WriteStep::Sync.failed())
     }
 
-    /// Makes the file such that a group can be appended to it.
+    /// Makes sure that a batch can be appended to the current file; begins a new file where it cannot.
     fn prepare_append(&mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
         if self.has_partial_write {
             self.handle.set_len(self.len).map_err(WriteStep::Truncate.failed())?;
@@ -233,23 +232,23 @@ impl LogStore {
                 || self.options.rotate_after.is_some_and(|bound| age_ns() >= bound.as_nanos()))
     }
 
-    /// Ends the file and begins the next one.
+    /// Closes the current file and begins the next one.
     fn rotate(&mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
         let mut lines = Vec::new();
-        let mut link = self.chain_head;
+        let mut chain_head = self.chain_head;
         let own_records = if self.options.signing.is_some() { 2 } else { 1 };
-        let next = JournalFile::starting_at(link.sequence + own_records + 1);
-        self.sign(&mut lines, &mut link, clock)?;
+        let next = JournalFile::starting_at(chain_head.sequence + own_records + 1);
+        self.sign(&mut lines, &mut chain_head, clock)?;
         let closed = FileClosed {
             records: self.records + own_records,
             next: next.name.clone(),
             written: self.write_quota.current_file_usage(),
         };
-        self.push_own_record(&mut lines, &mut link, &Record::FileClosed(closed), clock)?;
-        // Made before the old one is ended: a file that ends has another one to go on in.
+        self.push_own_record(&mut lines, &mut chain_head, &Record::FileClosed(closed), clock)?;
+        // Created before the old file is closed, so that a closed file always has a successor.
         let handle = create_or_reuse(&self.locked, &next).map_err(WriteStep::CreateFile.failed())?;
-        if let Err(failure) = self.append(&lines, link) {
-            // The old one goes on. One that stays all the same is empty, and taken by the next attempt.
+        if let Err(failure) = self.append(&lines, chain_head) {
+            // The old file stays the current one. A new file that cannot be removed is empty, and used by the next attempt.
             let _ = self.locked.remove(&next);
             return Err(failure);
         }
@@ -260,14 +259,14 @@ impl LogStore {
         self.plan_removals(clock).map_err(WriteStep::Inspect.failed())
     }
 
-    /// Leaves the file as it is and begins a new one, because of `finding`.
+    /// Leaves the current file as it is and begins a new one, which records `finding`.
     fn abandon_file(&mut self, finding: Finding, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
-        let mut link = self.chain_head;
+        let mut chain_head = self.chain_head;
         let CurrentFile { file, handle, .. } =
-            create_next_file(&self.locked, &mut link).map_err(WriteStep::CreateFile.failed())?;
-        // What can be made durable of it is, but it is left in any case.
+            create_next_file(&self.locked, &mut chain_head).map_err(WriteStep::CreateFile.failed())?;
+        // Best effort: the file is left in any case.
         let _ = self.handle.sync_data();
-        self.chain_head = link;
+        self.chain_head = chain_head;
         self.switch_to_file(file, handle, clock);
         self.pending.push(Record::Recovery(finding));
         Ok(())
@@ -276,7 +275,7 @@ impl LogStore {
     fn switch_to_file(&mut self, file: JournalFile, handle: File, clock: &mut dyn Clock) {
         self.counters.rotations.inc();
         self.write_quota.begin_file();
-        // What was owed to the file before is owed to this one, behind its first record.
+        // Records that were pending for the old file follow the first record of this one.
         self.pending.retain(|record| !matches!(record, Record::FileOpened(_)));
         self.pending.insert(0, file_opened(&self.journal, Some(self.file.name.clone())));
         self.file = file;
@@ -289,13 +288,13 @@ impl LogStore {
     fn sign(
         &self,
         lines: &mut Vec<u8>,
-        link: &mut ChainHead,
+        chain_head: &mut ChainHead,
         clock: &mut dyn Clock,
     ) -> Result<(), WriteFailure> {
         match &self.options.signing {
             Some(Signing { key, .. }) => {
-                let checkpoint = Record::Checkpoint(key.sign(*link));
-                self.push_own_record(lines, link, &checkpoint, clock)
+                let checkpoint = Record::Checkpoint(key.sign(*chain_head));
+                self.push_own_record(lines, chain_head, &checkpoint, clock)
             }
             None => Ok(()),
         }
@@ -304,32 +303,32 @@ impl LogStore {
     fn push_own_record(
         &self,
         lines: &mut Vec<u8>,
-        link: &mut ChainHead,
+        chain_head: &mut ChainHead,
         record: &Record,
         clock: &mut dyn Clock,
     ) -> Result<(), WriteFailure> {
         let encoded = serde_json::to_vec(record).map_err(io::Error::from);
         let body = crate::printable::json_bytes(encoded.map_err(WriteStep::Append.failed())?);
-        link.extend(lines, &clock.now(), &self.boot_id, &body);
+        chain_head.extend(lines, &clock.now(), &self.boot_id, &body);
         Ok(())
     }
 
-    /// Writes whole lines up to `link`, or takes back what it wrote of them.
-    fn append(&mut self, lines: &[u8], link: ChainHead) -> Result<(), WriteFailure> {
+    /// Appends whole lines up to `chain_head`. After an error it truncates what was written of them.
+    fn append(&mut self, lines: &[u8], chain_head: ChainHead) -> Result<(), WriteFailure> {
         if let Err(error) = (&*self.handle).write_all(lines) {
             self.has_partial_write = self.handle.set_len(self.len).is_err();
             return Err(WriteStep::Append.failed()(error));
         }
-        let records = link.sequence - self.chain_head.sequence;
+        let records = chain_head.sequence - self.chain_head.sequence;
         self.counters.records.add(records);
         self.counters.bytes.add(lines.len() as u64);
         self.len += lines.len() as u64;
         self.records += records;
-        self.chain_head = link;
+        self.chain_head = chain_head;
         Ok(())
     }
 
-    /// Makes the file durable now. When the disk fails in it, the next group begins a new file.
+    /// Syncs the current file. After an error the next batch begins a new file.
     pub fn sync(&mut self) -> Result<(), WriteFailure> {
         self.handle.sync_data().map_err(|error| {
             self.counters.sync_failures.inc();
@@ -351,28 +350,28 @@ fn file_opened(journal: &str, previous: Option<String>) -> Record {
     Record::FileOpened(FileOpened { journal: journal.to_owned(), previous })
 }
 
-/// Begins the file of the record after `link`. Where a damaged file has that name, numbers are passed over.
-fn create_next_file(held: &LockedDirectory, link: &mut ChainHead) -> io::Result<CurrentFile> {
-    let last = link.sequence + MAX_SKIPPED_SEQUENCES;
+/// Creates the file whose first record follows `chain_head`. Skips sequence numbers when a damaged file has the name.
+fn create_next_file(locked: &LockedDirectory, chain_head: &mut ChainHead) -> io::Result<CurrentFile> {
+    let last = chain_head.sequence + MAX_SKIPPED_SEQUENCES;
     loop {
-        let file = JournalFile::starting_at(link.sequence + 1);
-        match create_or_reuse(held, &file) {
+        let file = JournalFile::starting_at(chain_head.sequence + 1);
+        match create_or_reuse(locked, &file) {
             Ok(handle) => return Ok(CurrentFile { file, handle, len: 0, records: 0 }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && link.sequence < last => {
-                link.sequence += 1;
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && chain_head.sequence < last => {
+                chain_head.sequence += 1;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Makes a file, or takes one that an interrupted attempt left empty.
-fn create_or_reuse(held: &LockedDirectory, file: &JournalFile) -> io::Result<File> {
-    match held.create(file) {
+/// Creates a file, or opens the empty file of an interrupted attempt.
+fn create_or_reuse(locked: &LockedDirectory, file: &JournalFile) -> io::Result<File> {
+    match locked.create(file) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let left = held.open_to_append(file)?;
-            if left.metadata()?.len() == 0 { Ok(left) } else { Err(error) }
+            let existing = locked.open_to_append(file)?;
+            if existing.metadata()?.len() == 0 { Ok(existing) } else { Err(error) }
         }
-        made => made,
+        created => created,
     }
 }

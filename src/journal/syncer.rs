@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{SyncRule, directory::write_head, line::ChainHead, queue::lock};
+use super::{SyncRule, chain::ChainHead, directory::write_head, mutex::lock};
 
 /// How far `head` may be behind where nothing is synced by this thread.
 const HEAD_DELAY: Duration = Duration::from_millis(50);

@@ -6,8 +6,9 @@
 use std::io;
 
 use super::{
+    chain::{ChainHead, Hash, stated_hash},
     directory::{JournalDirectory, JournalFile},
-    line::{ChainHead, Hash, JournalLine, LineError, stated_hash},
+    line::{JournalLine, LineError},
     line_reader::{LineEnd, LineReader, RawLine},
     record::Record,
     report::{FaultKind, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport},

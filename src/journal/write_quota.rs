@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     clock::{Clock as _, SystemClock},
-    queue::lock,
+    mutex::lock,
 };
 
 /// Parts of the time that are counted apart.

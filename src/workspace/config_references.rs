@@ -9,9 +9,8 @@ use std::{
 };
 
 use super::{
-    control_files::{self, Role},
+    control_files::{self, MAX_CONTROL_FILES, Role},
     gitconfig::{self, ConfigKind},
-    scanner::MAX_CONTROL_FILES,
     tree::{FileContent, Tree},
 };
 

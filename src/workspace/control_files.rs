@@ -15,6 +15,8 @@ use super::{
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
 };
 
+/// The maximum number of control files of a workspace in the baseline, and of files that its configurations name.
+pub const MAX_CONTROL_FILES: usize = 4_096;
 /// Directories of a repository that hold objects and names, and no configuration. They are not looked at, and nothing
 /// may point into them.
 pub const SKIPPED_DIRECTORIES: [&str; 3] = ["objects", "refs", "logs"];

@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     budget::InotifyLease,
-    control_files::{self, ControlFile, Role},
+    control_files::{self, ControlFile, MAX_CONTROL_FILES, Role},
     rebase_todo,
-    scanner::{MAX_CONTROL_FILES, Scanner},
+    scanner::Scanner,
     tree::{FileContent, Tree},
 };
 use crate::policy::profile::OnChange;

@@ -24,8 +24,6 @@ use super::{
 
 /// The most directories of a root that are looked at and watched.
 pub const MAX_DIRECTORIES: usize = 16_384;
-/// The most control files of a root that are known.
-pub const MAX_CONTROL_FILES: usize = 4_096;
 /// The most directories that are waiting to be readable.
 const MAX_UNREADABLE: usize = 1_024;
 

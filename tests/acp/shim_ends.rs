@@ -86,10 +86,10 @@ fn an_agent_that_runs_commands_itself_is_noticed_once() {
     let reported: Vec<serde_json::Value> = records
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a record")["record"].clone())
-        .filter(|record| record["kind"] == "reported")
+        .filter(|record| record["kind"] == "bypass_reported")
         .collect();
     assert_eq!(reported.len(), 1, "{records}");
-    assert_eq!(reported[0]["sighting"], "ran_beside");
+    assert_eq!(reported[0]["report"], "bypassed");
 }
 
 #[test]

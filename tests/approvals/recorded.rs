@@ -44,14 +44,14 @@ async fn the_journal_says_who_asked_who_answered_and_what_ran_by_it() {
         let mut changes = desk.watch().await;
         let begun = begin(touch(session, "made"));
         let pending = changes.must_be(ApprovalState::Pending).await;
-        let kinds = ["decision", "approval_asked", "approval_resolved", "approval_expired", "spawn"];
+        let kinds = ["decision", "approval_requested", "approval_resolved", "approval_expired", "spawn"];
         // That somebody is asked is written before anybody can see it.
         let asked = records(&gateway, &kinds, 2).await;
         assert_eq!(
             (asked[0]["kind"].as_str(), asked[0]["decision"].as_str()),
             (Some("decision"), Some("ask"))
         );
-        assert_eq!(asked[1]["kind"], "approval_asked");
+        assert_eq!(asked[1]["kind"], "approval_requested");
         assert_eq!(asked[1]["approval"], pending.id.as_str());
         assert_eq!(asked[1]["request_digest"], pending.request_digest.as_str());
         assert_eq!(
@@ -70,7 +70,7 @@ async fn the_journal_says_who_asked_who_answered_and_what_ran_by_it() {
         outcome(begun).await.expect("it runs").release().await;
         let all = records(&gateway, &kinds, 5).await;
         let kinds_seen: Vec<&str> = all.iter().filter_map(|record| record["kind"].as_str()).collect();
-        assert_eq!(kinds_seen, ["decision", "approval_asked", "approval_resolved", "decision", "spawn"]);
+        assert_eq!(kinds_seen, ["decision", "approval_requested", "approval_resolved", "decision", "spawn"]);
         let resolved = &all[2];
         assert_eq!(
             (resolved["approval"].as_str(), resolved["decision"].as_str()),

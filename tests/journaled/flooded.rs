@@ -185,12 +185,12 @@ async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() 
     assert_eq!(of_the_victim(&journal), 2);
     let all = records(&journal, &[]);
     let times = |of: &str| -> u64 {
-        let counted = all.iter().filter(|record| record["kind"] == "repeated" && record["of"] == of);
+        let counted = all.iter().filter(|record| record["kind"] == "records_repeated" && record["of"] == of);
         counted.filter_map(|record| record["times"].as_u64()).sum()
     };
     assert_eq!(times("signal"), TIMES, "counted, and not lost by the kill of the gateway");
     let of_kind = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count() as u64;
-    assert_eq!(times("kill_asked") + of_kind("kill_asked"), TIMES + 1);
+    assert_eq!(times("kill_requested") + of_kind("kill_requested"), TIMES + 1);
     let denied = all.iter().filter(|record| record["decision"] == "deny");
     let denied: u64 = denied.map(|record| record["times"].as_u64().unwrap_or(1)).sum();
     let quota = all.iter().filter(|record| record["kind"] == "quota_refused").count() as u64;

@@ -88,9 +88,9 @@ async fn what_ends_a_command_is_written_before_its_end_with_who_asked() {
             kinds(&life).contains(&"exit").then_some(life)
         })
         .await;
-        assert_eq!(kinds(&life), ["decision", "spawn", "started", "signal", "kill_asked", "exit"]);
+        assert_eq!(kinds(&life), ["decision", "spawn", "started", "signal", "kill_requested", "exit"]);
         assert_eq!(of(&life, "signal")["signal"], "SIGURG");
-        let asked = of(&life, "kill_asked");
+        let asked = of(&life, "kill_requested");
         assert_eq!((&asked["cause"], &asked["grace_ms"]), (&"kill".into(), &1500.into()));
         assert_eq!(asked["by"], asked["principal"]);
         assert_eq!(of(&life, "exit")["cause"], "killed");
@@ -116,7 +116,7 @@ async fn a_command_that_is_released_or_closed_with_its_session_ends_once_and_it_
             kinds(&life).contains(&"exit").then_some(life)
         })
         .await;
-        let asked = of(&life, "kill_asked");
+        let asked = of(&life, "kill_requested");
         assert_eq!((&asked["cause"], asked["by"].is_string()), (&cause.into(), by), "{asked}");
         assert_eq!(kinds(&life).iter().filter(|kind| **kind == "exit").count(), 1);
     }

@@ -132,16 +132,17 @@ impl Service for AuditService {
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
         journal.flush().await;
-        let (directory, written) = (journal.directory().clone(), journal.subscribe());
+        let (directory, mut written) = (journal.directory().clone(), journal.subscribe());
+        let last_written = *written.borrow_and_update();
         let reader = RecordReader::new(self.readers.acquire(peer.principal)?, self.read_permits.clone());
         let after = match (after_sequence, parse_last(last)?) {
             (Some(_), Some(_)) => {
                 let problem = "is not for a request with after_sequence".to_owned();
                 return Err(errors::bad_field(FieldError { field: "last".into(), problem }));
             }
-            (after, None) => after.unwrap_or(written.last()),
+            (after, None) => after.unwrap_or(last_written),
             (None, Some(last)) => {
-                before_last(&reader, &directory, &filter, last).await?.unwrap_or(written.last())
+                before_last(&reader, &directory, &filter, last).await?.unwrap_or(last_written)
             }
         };
         let follower = reader.read(move || follow_after(&directory, filter, after)).await?;

@@ -4,21 +4,20 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    future::pending,
     io,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use futures_util::stream::unfold;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::super::errors;
 use crate::{
-    journal::{
-        Entries, Follower, JournalDirectory, JournalReadError, ProgressReceiver, ReadStep, RecordFilter,
-    },
+    journal::{Entries, Follower, JournalDirectory, JournalReadError, ReadStep, RecordFilter},
     proto::v1::AuditRecord,
     session::Principal,
 };
@@ -136,7 +135,7 @@ pub(super) fn follow_after(
 struct StreamState {
     source: RecordSource,
     /// Absent: what is there is all.
-    written: Option<ProgressReceiver>,
+    written: Option<watch::Receiver<u64>>,
     read: std::vec::IntoIter<AuditRecord>,
     is_at_end: bool,
     reader: RecordReader,
@@ -144,7 +143,7 @@ struct StreamState {
 
 pub(super) fn records(
     source: RecordSource,
-    written: Option<ProgressReceiver>,
+    written: Option<watch::Receiver<u64>>,
     reader: RecordReader,
 ) -> RecordStream {
     let reading = StreamState { source, written, read: Vec::new().into_iter(), is_at_end: false, reader };
@@ -156,7 +155,10 @@ pub(super) fn records(
             }
             if reading.is_at_end {
                 // Records that came since the look are told of at once.
-                reading.written.as_mut()?.changed().await;
+                if reading.written.as_mut()?.changed().await.is_err() {
+                    // The journal is closed: the gateway is about to end.
+                    pending::<()>().await;
+                }
             }
             let mut source = reading.source;
             let batch = reading.reader.read(move || (source.batch(), source)).await;

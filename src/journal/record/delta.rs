@@ -102,7 +102,7 @@ impl<'a> DeltaEncoder<'a> {
         while at + MIN_COPY_BYTES <= bytes.len() {
             let found =
                 text.is_char_boundary(at).then(|| places.get(&bytes[at..at + MIN_COPY_BYTES])).flatten();
-            let mut length = found.map_or(0, |place| common_prefix_bytes(&of[*place..], &bytes[at..]));
+            let mut length = found.map_or(0, |place| shared_prefix_bytes(&of[*place..], &bytes[at..]));
             while length > 0 && !text.is_char_boundary(at + length) {
                 length -= 1;
             }
@@ -126,7 +126,7 @@ impl<'a> DeltaEncoder<'a> {
 }
 
 /// How many bytes two texts have in common at their beginning.
-fn common_prefix_bytes(one: &[u8], other: &[u8]) -> usize {
+fn shared_prefix_bytes(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 

@@ -137,7 +137,7 @@ pub struct RecordsRepeated {
     /// In which session; absent: in several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Their kind: `signal`, `kill_asked` or `workspace_change`.
+    /// Their kind: `signal`, `kill_requested` or `workspace_change`.
     pub of: String,
     /// How many there were. What they say has happened.
     pub times: u64,

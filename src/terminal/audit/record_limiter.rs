@@ -250,7 +250,7 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
             Some((&it.principal, RepeatKind::of("signal", &it.session), RECORD_OVERHEAD_BYTES))
         }
         Record::KillRequested(it) => {
-            Some((&it.principal, RepeatKind::of("kill_asked", &it.session), RECORD_OVERHEAD_BYTES))
+            Some((&it.principal, RepeatKind::of("kill_requested", &it.session), RECORD_OVERHEAD_BYTES))
         }
         Record::WorkspaceChange(it) => {
             let bytes = RECORD_OVERHEAD_BYTES + (it.path.len() + it.what.len()) as u64;
