@@ -23,7 +23,6 @@ use crate::{
     policy::{
         AbsPath, CommandSpec, OverflowMode, PolicySet, Request, StdinSource, StreamMode,
         environment::EnvEntry,
-        evaluate,
         explain::Explanation,
         schema,
         suite::{Corpus, Suite},
@@ -218,7 +217,7 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let remembered = ProgramCache::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
     let views = SessionResolver::as_gateway(roots, &remembered);
-    let explanation = Explanation::new(&policy, &evaluate(&policy, &request, &views));
+    let explanation = Explanation::new(&policy.evaluate(&request, &views));
     if arguments.json {
         let json =
             serde_json::to_string_pretty(&explanation).map_err(|e| CliError::caused_by("explanation", e))?;

@@ -6,12 +6,16 @@
 use std::fmt;
 
 use super::{
-    Digest, PolicySet,
     command::{
         shell,
         verdict::{DecisionReason, RuleVerdict},
     },
+    digest::Digest,
+    set::PolicySet,
 };
+
+/// The longest part of a command that an error text repeats.
+pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
 
 /// What a person is to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +60,7 @@ impl ApprovalQuestion {
 impl fmt::Display for ApprovalQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rule, command, reason, .. } = self;
-        let command = crate::printable::bounded(command, super::denial::COMMAND_SHOWN_BYTES);
+        let command = crate::printable::bounded(command, COMMAND_SHOWN_BYTES);
         match reason {
             Some(reason) => write!(f, "{reason} (rule {rule:?} asks about: {command})"),
             None => write!(f, "rule {rule:?} asks about: {command}"),

@@ -1,13 +1,15 @@
 //! Refusals: why a request may not run, with the rule that says so.
 
 use super::{
-    AbsPath, ApprovalQuestion, PolicySet, ProfileName,
+    approval::{ApprovalQuestion, COMMAND_SHOWN_BYTES},
     command::{
         rule::Decision,
         shell,
         verdict::{DecisionReason, RuleVerdict},
     },
-    profile::Network,
+    path::AbsPath,
+    profile::{Network, ProfileName},
+    set::PolicySet,
 };
 
 /// A refusal, with the rule that made it.
@@ -142,9 +144,6 @@ impl Denial {
 fn reason_suffix(reason: Option<&'static str>) -> String {
     reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
 }
-
-/// How much of a command is said again in a refusal.
-pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
 
 fn command_message(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {
     let command = crate::printable::bounded(command, COMMAND_SHOWN_BYTES);

@@ -1,13 +1,12 @@
 //! Why a command may run or not, in full: for people, and as JSON for programs.
 //!
-//! Copies out of a hearing what it found; it decides nothing.
+//! Copies what an evaluation has found; it decides nothing.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::{
-    Denial, Evaluation, PolicySet, ProfileName,
     command::{
         pattern::Match,
         program::Resolved,
@@ -15,6 +14,10 @@ use super::{
         shell,
         verdict::{DecisionReason, Unit},
     },
+    denial::Denial,
+    evaluate::{Evaluated, Evaluation},
+    profile::ProfileName,
+    set::PolicySet,
 };
 
 /// Stands for a secret.
@@ -102,21 +105,23 @@ pub struct PlannedRun {
 }
 
 impl Explanation {
-    /// Of what was heard.
-    pub fn new(policy: &PolicySet, evaluation: &Result<Evaluation, Denial>) -> Self {
-        let Evaluation { profile_name, verdict, spec: order } = match evaluation {
-            Ok(hearing) => hearing,
-            Err(denial) => return Self::refused(policy, denial),
+    /// Explains an evaluation.
+    pub fn new(evaluation: &Evaluation<'_>) -> Self {
+        let policy = evaluation.policy;
+        let (verdict, spec) = match &evaluation.result {
+            Ok(Evaluated { verdict, spec, .. }) => (verdict, spec),
+            Err(denial) => return Self::denied(policy, denial),
         };
+        let profile_name = spec.profile_name();
         let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
         let millis =
             |time: Option<std::time::Duration>| time.and_then(|time| u64::try_from(time.as_millis()).ok());
-        let environment = order.env().iter().filter_map(|entry| {
+        let environment = spec.env().iter().filter_map(|entry| {
             let entry = text(entry);
             entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
         });
         // Nobody reads the values for an explanation.
-        let secrets = order.secrets().iter().map(|secret| (secret.name.clone(), HIDDEN.to_owned()));
+        let secrets = spec.secrets().iter().map(|secret| (secret.name.clone(), HIDDEN.to_owned()));
         Self {
             decision: verdict.decision.to_string(),
             rule: verdict.cause_rule.clone(),
@@ -134,18 +139,18 @@ impl Explanation {
                 .collect(),
             run: (verdict.decision != Decision::Deny).then(|| PlannedRun {
                 profile: profile_name.to_string(),
-                argv: order.argv().iter().map(text).collect(),
-                file: order.resolved_file().map(|file| file.path.clone()),
-                cwd: order.cwd().to_string(),
-                network: format!("{:?}", order.network()).to_lowercase(),
+                argv: spec.argv().iter().map(text).collect(),
+                file: spec.resolved_file().map(|file| file.path.clone()),
+                cwd: spec.cwd().to_string(),
+                network: format!("{:?}", spec.network()).to_lowercase(),
                 environment: environment.chain(secrets).collect(),
-                time_limit_ms: millis(order.time_limit()),
-                idle_limit_ms: millis(order.idle_limit()),
+                time_limit_ms: millis(spec.time_limit()),
+                idle_limit_ms: millis(spec.idle_limit()),
             }),
         }
     }
 
-    fn refused(policy: &PolicySet, denial: &Denial) -> Self {
+    fn denied(policy: &PolicySet, denial: &Denial) -> Self {
         Self {
             decision: Decision::Deny.to_string(),
             rule: Some(denial.rule()),

@@ -9,15 +9,16 @@ use sha2::Digest as _;
 use toml::{Spanned, Table, Value};
 
 use super::{
-    Digest, PolicyFileError,
     check::{InvalidValue, check_profile},
     command::{
         examples,
         rule::{ClaimedField, Rule, RuleError, RuleMode, RuleSource},
     },
-    profile::Profile,
+    digest::Digest,
+    file_error::PolicyFileError,
+    profile::{Profile, ProfileName},
     secret::{self, SecretSource},
-    set::{PolicySet, ProfileName, RuleLocation},
+    set::{PolicySet, RuleLocation},
 };
 
 /// Rules that a policy may hold. More is refused.
@@ -58,7 +59,25 @@ impl ParsedFile<'_> {
     }
 }
 
-pub(super) fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
+impl PolicySet {
+    /// The policy that is compiled in: `policies/default.toml`.
+    pub fn compiled_in() -> Self {
+        Self::parse("policies/default.toml", include_str!("../../policies/default.toml"))
+            .expect("the policy that is compiled in is valid: a unit test loads it")
+    }
+
+    /// Reads a policy from the text of one file.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyFileError> {
+        Self::load(&[(file, text)])
+    }
+
+    /// Reads a policy from the names and texts of its files, as one whole. Their order means nothing.
+    pub fn load(files: &[(&str, &str)]) -> Result<Self, PolicyFileError> {
+        load(files)
+    }
+}
+
+fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
     let mut files: Vec<ParsedFile<'_>> =
         files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
     files.sort_by(|a, b| a.name.cmp(b.name));

@@ -1,26 +1,33 @@
 //! Policy: what may run, where, as whom and with what. Pure: no input or output, no clock, no unsafe code.
 //!
-//! [`PolicySet`] is what the policy files say; [`judge`] holds a complete [`Request`] against it and mints the
-//! [`Permit`] without which nothing can be spawned. This module refuses to read files and to ask the kernel.
+//! [`PolicySet`] is what the policy files say. [`PolicySet::evaluate`] holds a complete [`Request`] against it, and
+//! [`Evaluation::decide`] makes the [`Permit`] without which nothing is started, or a [`Denial`]. This module never reads
+//! files and never asks the kernel.
 
 #![forbid(unsafe_code)]
 
 mod active;
+mod apply_rules;
 mod approval;
+mod build_spec;
+mod caller_checks;
 mod check;
 pub mod command;
 mod denial;
+mod digest;
 pub mod duration;
 pub mod environment;
+mod evaluate;
+mod exec_spec;
 pub mod explain;
 mod file_error;
-mod judge;
 mod load;
 mod path;
 mod permit;
 pub mod profile;
 mod protection_lists;
 mod request;
+mod request_digest;
 pub mod schema;
 mod secret;
 mod set;
@@ -30,14 +37,16 @@ pub mod workspace_files;
 
 pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
 pub use approval::{ApprovalGrant, ApprovalQuestion};
+pub use caller_checks::check_session;
 pub use denial::Denial;
+pub use digest::Digest;
+pub use evaluate::{Evaluation, EvaluationTrace, ProfileResolvers};
+pub use exec_spec::ExecSpec;
 pub use file_error::PolicyFileError;
-pub use judge::{
-    Evaluation, EvaluationTrace, ProfileResolvers, check_session, evaluate, judge, judge_with_minutes,
-};
 pub use load::MAX_RULES;
 pub use path::{AbsPath, PathError};
-pub use permit::{Digest, ExecSpec, Permit};
+pub use permit::Permit;
+pub use profile::ProfileName;
 pub use request::{CommandSpec, OverflowMode, Request, StdinSource, StreamMode};
 pub use secret::{SecretGrant, SecretSource};
-pub use set::{PolicySet, ProfileName, RuleLocation};
+pub use set::{PolicySet, RuleLocation};

@@ -3,7 +3,7 @@
 //! Pure data and its validation. This file reads no files, asks the kernel nothing, and decides about
 //! no command; it refuses what cannot mean anything (a relative path, a zero limit).
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,35 @@ pub enum Requirement {
     Require,
     /// Without it the command runs and the shortfall is said and recorded.
     Prefer,
+}
+
+/// A profile's name: letters, digits, `-` and `_`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProfileName(pub(super) Arc<str>);
+
+impl ProfileName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A name that was read back from a file. The profile may not exist any more.
+    pub fn from_recorded(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+/// In quotes, as error texts show it.
+impl fmt::Debug for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ProfileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// A named description of confinement.

@@ -1,45 +1,15 @@
 //! A policy as loaded: its generation, its profiles and which one is the default, its rules.
 //!
-//! Made from the texts of files, never from files: see [`super::load`]. A set is valid as a whole or does not exist.
+//! `load` makes one from the texts of files. A set is valid as a whole or does not exist.
 
-use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{
-    Digest, PolicyFileError,
     command::rule::Rule,
-    load,
-    profile::{Profile, Requirement},
+    digest::Digest,
+    profile::{Profile, ProfileName, Requirement},
     secret::SecretSource,
 };
-
-/// A profile's name: letters, digits, `-` and `_`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProfileName(pub(super) Arc<str>);
-
-impl ProfileName {
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// One that was written down. There need be no such profile any more.
-    pub fn from_recorded(name: &str) -> Self {
-        Self(name.into())
-    }
-}
-
-/// In quotes, as refusals show it to callers.
-impl fmt::Debug for ProfileName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for ProfileName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// A whole policy.
 #[derive(Debug, Clone)]
@@ -65,22 +35,6 @@ pub struct RuleLocation {
 }
 
 impl PolicySet {
-    /// The policy that is compiled in: `policies/default.toml`.
-    pub fn compiled_in() -> Self {
-        Self::parse("policies/default.toml", include_str!("../../policies/default.toml"))
-            .expect("the policy that is compiled in is valid: a unit test loads it")
-    }
-
-    /// Reads a policy from the text of one file.
-    pub fn parse(file: &str, text: &str) -> Result<Self, PolicyFileError> {
-        Self::load(&[(file, text)])
-    }
-
-    /// Reads a policy from the names and texts of its files, as one whole. Their order means nothing.
-    pub fn load(files: &[(&str, &str)]) -> Result<Self, PolicyFileError> {
-        load::load(files)
-    }
-
     /// The same policy with resource limits preferred instead of required: for a gateway of one caller, who may
     /// have no delegated cgroup.
     #[must_use]

@@ -9,16 +9,19 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    Denial, PolicyFileError, PolicySet,
+    apply_rules::{apply_rules, dialect},
+    caller_checks::check_variables,
     command::{
         pattern::Match,
         program::{NominalResolver, ProgramResolver, Resolved},
         rule::{Decision, RequestContext},
         shell::{self, Dialect},
-        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, evaluate_rules},
+        verdict::{CommandInput, RuleVerdict},
     },
+    denial::Denial,
     environment::{self, EnvEntry},
-    judge::{assignment_verdict, check_variables, lookup},
+    file_error::PolicyFileError,
+    set::PolicySet,
 };
 
 /// A test file.
@@ -152,21 +155,12 @@ impl Suite {
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
             env,
         };
-        let shell = profile.shell.file_name().and_then(|name| name.to_str()).unwrap_or("sh");
-        let form = match (&case.line, &case.command) {
-            (Some(line), _) => CommandInput::ShellLine(line, Dialect::of(shell)),
+        let command = match (&case.line, &case.command) {
+            (Some(line), _) => CommandInput::ShellLine(line, dialect(profile)),
             (None, words) => CommandInput::Argv(words.as_deref().unwrap_or_default()),
         };
-        Ok(Ok(evaluate_rules(
-            form,
-            EvalContext {
-                rules: policy.rules(),
-                resolver: &LinkedResolver { links: &self.links },
-                request: &context,
-                lookup: lookup(profile, &context.env),
-                assignment_verdict: &|name, value| assignment_verdict(policy, profile, name, value),
-            },
-        )))
+        let resolver = LinkedResolver { links: &self.links };
+        Ok(Ok(apply_rules(policy, profile, &resolver, &context, command)))
     }
 }
 
@@ -301,23 +295,12 @@ impl Corpus {
     }
 }
 
+/// Asks the rules about a line under the default profile, in an empty environment.
 fn evaluate_line(policy: &PolicySet, line: &str) -> RuleVerdict {
-    let profile = policy.profile(None).map(|(_, profile)| profile.clone());
     let context = RequestContext { cwd: "/workspace".to_owned(), ..RequestContext::default() };
-    evaluate_rules(
-        CommandInput::ShellLine(line, Dialect::Posix),
-        EvalContext {
-            rules: policy.rules(),
-            resolver: &NominalResolver,
-            request: &context,
-            lookup: Lookup::Trusted,
-            assignment_verdict: &|name, value| {
-                profile.as_ref().map_or(AssignmentVerdict::Allowed, |profile| {
-                    assignment_verdict(policy, profile, name, value)
-                })
-            },
-        },
-    )
+    let command = CommandInput::ShellLine(line, Dialect::Posix);
+    let profile = policy.profile(None).map_or_else(Default::default, |(_, profile)| profile.clone());
+    apply_rules(policy, &profile, &NominalResolver, &context, command)
 }
 
 impl LineTemplate {

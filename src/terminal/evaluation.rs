@@ -1,24 +1,31 @@
-//! Judging a request where its session is: directories by where they really are, names by the files that the sandbox of
-//! the profile will show.
+//! Evaluates a request on this host: its working directory after all links, its program names by the files that the
+//! sandbox of the profile shows.
 //!
-//! Looks at the host and asks policy; nothing is taken, started or remembered.
+//! Looks at the host and asks policy. Starts nothing, reserves nothing and records nothing.
+
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     policy::{
-        self, CommandSpec, Denial, Evaluation, EvaluationTrace, Permit, PolicySet, Request,
+        ApprovalGrant, CommandSpec, Denial, Evaluation, EvaluationTrace, Permit, PolicySet, Request,
         explain::Explanation,
     },
+    pool::PoolError,
     resolve::{ProgramCache, SessionResolver},
-    session::{EscapesRoot, Session},
+    session::{EscapesRoot, FILESYSTEM_TIMEOUT, LaunchContext, Session},
+    sys::allocator,
 };
 
-/// Requests of so many bytes at most are judged where they come in.
+/// How long the evaluation of a large request may take.
+const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Requests of at most this size are evaluated on the thread that received them.
 const INLINE_MAX_BYTES: usize = 4 << 10;
 
-/// Whether judging looks at no file system that the caller has chosen, and takes no time: a short command whose words
-/// name no path but a program's of the host, in one of the session's roots itself. All others are judged on a thread of
-/// the pool.
-pub(super) fn can_evaluate_inline(session: &Session, request: &Request) -> bool {
+/// Whether an evaluation is quick and looks at no file system that the caller has chosen: a short command whose words
+/// name no path except that of a host's program, in one of the session's roots itself. All others are evaluated on a
+/// thread of the pool.
+fn can_evaluate_inline(session: &Session, request: &Request) -> bool {
     let plain = |word: &String| !word.contains('/');
     let is_plain = match &request.command {
         CommandSpec::ShellLine(line) => plain(line),
@@ -30,15 +37,15 @@ pub(super) fn can_evaluate_inline(session: &Session, request: &Request) -> bool 
     is_plain && command_bytes(request) <= INLINE_MAX_BYTES && session.roots.contains(&request.cwd)
 }
 
-/// Requests of more bytes are judged one at a time for each user.
+/// Larger requests are evaluated one at a time for each user.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Whether judging takes much time and memory.
-pub(super) fn is_large(request: &Request) -> bool {
+/// Whether an evaluation takes much time and memory.
+fn is_large(request: &Request) -> bool {
     command_bytes(request) > LARGE_BYTES
 }
 
-/// Of the command, as its caller wrote it.
+/// The size of the command, as its caller wrote it.
 pub(super) fn command_bytes(request: &Request) -> usize {
     match &request.command {
         CommandSpec::ShellLine(line) => line.len(),
@@ -48,58 +55,93 @@ pub(super) fn command_bytes(request: &Request) -> usize {
     }
 }
 
-/// Where the host has its programs: no caller's file system is there.
+/// Where the host has its programs. No caller's file system is mounted there.
 const HOST_PROGRAMS: [&str; 4] = ["/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/"];
 
-/// Judges, with a person's yes where there is one. The working directory is then the one that was judged. What the
-/// journal is to say of it is in the minutes.
-pub(super) fn evaluate(
+/// What policy has decided about a request.
+#[derive(Debug)]
+pub(super) struct Decided {
+    /// The permit, or why there is none.
+    pub result: Result<Permit, Denial>,
+    /// What the journal keeps of the evaluation.
+    pub trace: EvaluationTrace,
+}
+
+/// Evaluates a request and decides, with an approval where there is one: at once, or on a thread of the pool. The
+/// request's working directory is then the resolved one.
+///
+/// # Errors
+/// When the file systems of the caller do not answer: policy has then not decided.
+pub(super) async fn decide(
+    policy: &Arc<PolicySet>,
+    session: &Arc<Session>,
+    request: &mut Request,
+    program_cache: &Arc<ProgramCache>,
+    launch_context: &LaunchContext,
+    approval: Option<ApprovalGrant>,
+) -> Result<Decided, PoolError> {
+    if can_evaluate_inline(session, request) {
+        return Ok(decide_now(policy, session, request, program_cache, approval));
+    }
+    let (policy, session, program_cache) = (policy.clone(), session.clone(), program_cache.clone());
+    let uid = session.principal.uid;
+    let is_large = is_large(request);
+    let mut resolved = request.clone();
+    let work = move || {
+        let decided = decide_now(&policy, &session, &mut resolved, &program_cache, approval);
+        if is_large {
+            allocator::trim();
+        }
+        (decided, resolved)
+    };
+    let (decided, resolved) = match is_large {
+        true => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, work).await?,
+        false => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, work).await?,
+    };
+    *request = resolved;
+    Ok(decided)
+}
+
+fn decide_now(
     policy: &PolicySet,
     session: &Session,
     request: &mut Request,
     program_cache: &ProgramCache,
-    approval: Option<policy::ApprovalGrant>,
-    trace: &mut EvaluationTrace,
-) -> Result<Permit, Denial> {
-    *trace = EvaluationTrace::default();
-    resolve_cwd(session, request)?;
-    let judged = policy::judge_with_minutes(
-        policy,
-        request,
-        &resolvers(session, request, program_cache),
-        approval,
-        trace,
-    );
+    approval: Option<ApprovalGrant>,
+) -> Decided {
+    let evaluation = evaluate(policy, session, request, program_cache);
+    let trace = evaluation.trace();
     for (rule, decision) in &trace.observed {
-        tracing::info!(rule, %decision, principal = request.principal, "a rule that observes would have decided");
+        tracing::info!(rule, %decision, principal = request.principal, "a rule in mode observe would have decided");
     }
-    judged
+    Decided { result: evaluation.decide(approval), trace }
 }
 
-/// Says what judging would come to, and why.
+/// Explains what policy would decide about a request.
 pub(super) fn explain(
     policy: &PolicySet,
     session: &Session,
     request: &Request,
     program_cache: &ProgramCache,
 ) -> Explanation {
-    let mut request = request.clone();
-    let heard =
-        resolve_cwd(session, &mut request).and_then(|()| hear(policy, session, &request, program_cache));
-    Explanation::new(policy, &heard)
+    Explanation::new(&evaluate(policy, session, &mut request.clone(), program_cache))
 }
 
-fn hear(
-    policy: &PolicySet,
+/// Evaluates a request in the resolved working directory, with the files that the sandbox of the profile shows.
+fn evaluate<'p>(
+    policy: &'p PolicySet,
     session: &Session,
-    request: &Request,
+    request: &mut Request,
     program_cache: &ProgramCache,
-) -> Result<Evaluation, Denial> {
-    policy::evaluate(policy, request, &resolvers(session, request, program_cache))
+) -> Evaluation<'p> {
+    match resolve_cwd(session, request) {
+        Ok(()) => policy.evaluate(request, &resolvers(session, request, program_cache)),
+        Err(denial) => policy.deny(denial),
+    }
 }
 
-/// A working directory is judged by where it really is. What changes after this leads nowhere: the command enters
-/// the directory without following a link. One that is not there is refused by who enters it.
+/// Replaces the working directory by the one that it leads to. A link that is made later leads nowhere, because the
+/// command enters the directory without following links. A directory that does not exist is refused at that point.
 fn resolve_cwd(session: &Session, request: &mut Request) -> Result<(), Denial> {
     match session.locate(&request.cwd) {
         Ok(real) => {

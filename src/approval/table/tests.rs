@@ -48,7 +48,7 @@ fn action(uid: u32, command: &str) -> RequestedAction {
             Box::new(policy::command::program::NominalResolver)
         }
     }
-    let Err(Denial::NeedsApproval(question)) = policy::judge(&policy, &request, &Nothing, None) else {
+    let Err(Denial::NeedsApproval(question)) = policy.evaluate(&request, &Nothing).decide(None) else {
         panic!("the rule asks")
     };
     RequestedAction {

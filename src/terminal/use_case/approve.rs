@@ -14,7 +14,7 @@ use crate::{
         Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest,
         ApprovalResolveError, ApprovalWait, ApproverDecision, RequestMode, Resolution,
     },
-    policy::{self, ApprovalQuestion, Denial, Permit, command::rule::Decision},
+    policy::{self, ApprovalQuestion, Denial, Permit, PolicySet, command::rule::Decision},
     session::Session,
     terminal::{
         audit::{
@@ -23,6 +23,7 @@ use crate::{
             records,
         },
         errors::CreateError,
+        evaluation,
         run_to_completion::run_to_completion,
         state::registry::Terminals,
     },
@@ -109,62 +110,53 @@ impl CallerGuard {
     }
 }
 
-/// What judging came to, where it is not a refusal.
-enum Judged {
-    Permitted(Box<Permit>),
-    Asks(Box<ApprovalQuestion>),
-}
-
 impl Terminals {
-    /// Judges a request; where a rule asks, with a person's yes, and then by what is so by then.
+    /// Asks policy for a permit, and a person where a rule says so. After the answer policy decides again, because
+    /// files, links and the policy may have changed meanwhile.
     pub(in crate::terminal) async fn permit(
         &self,
         requested: &mut Requested,
         caller: &CallerGuard,
     ) -> Result<Permit, CreateError> {
-        let question = match self.judge(requested, None).await? {
-            Judged::Permitted(permit) => return Ok(*permit),
-            Judged::Asks(question) => question,
-        };
-        let grant = self.ask(requested, question, caller).await?;
-        // Files, links and the policy may be others by now.
-        match self.judge(requested, Some(grant)).await? {
-            Judged::Permitted(permit) => Ok(*permit),
-            Judged::Asks(question) => Err(ApprovalError::Changed(question).into()),
+        let mut grant: Option<policy::ApprovalGrant> = None;
+        loop {
+            let is_approved = grant.is_some();
+            let (policy, begun) = (self.policy().current(), Instant::now());
+            let Requested { session, request, .. } = requested;
+            let (cache, launch_context) = (self.program_cache(), self.launch_context());
+            let decided =
+                evaluation::decide(&policy, session, request, cache, launch_context, grant.take()).await?;
+            requested.trace = decided.trace;
+            self.counters().timings.judge.observe(begun.elapsed());
+            let decision = decided.result.as_ref().map_or_else(Denial::decision, |_| Decision::Allow);
+            self.counters().decisions.inc(decision);
+            let denial = match decided.result {
+                Ok(permit) => return Ok(permit),
+                Err(denial) => denial,
+            };
+            let recorded = self.record_denial(requested, &denial, &policy).await;
+            let Denial::NeedsApproval(question) = denial else { return Err(CreateError::Denied(denial)) };
+            // Nobody is asked about a decision that is not in the journal.
+            requested.ask_record = recorded?.map_err(|CountedOnly| CreateError::RefusalRateExceeded)?;
+            if is_approved {
+                return Err(ApprovalError::Changed(question).into());
+            }
+            grant = Some(self.ask(requested, question, caller).await?);
         }
     }
 
-    /// Judges, and writes down what does not allow the request: a yes is written with the command's start.
-    async fn judge(
+    /// Records a decision that does not allow the request. One that does is recorded with the command's start.
+    async fn record_denial(
         &self,
-        requested: &mut Requested,
-        grant: Option<policy::ApprovalGrant>,
-    ) -> Result<Judged, CreateError> {
-        let policy = self.policy().current();
-        let begun = Instant::now();
-        let judged = requested.judge(&policy, self.program_cache(), self.launch_context(), grant).await?;
-        self.counters().timings.judge.observe(begun.elapsed());
-        self.counters().decisions.inc(judged.as_ref().map_or_else(Denial::decision, |_| Decision::Allow));
-        let denial = match judged {
-            Ok(permit) => return Ok(Judged::Permitted(Box::new(permit))),
-            Err(denial) => denial,
-        };
-        let Requested { session, request, trace: minutes, approval_id: approval, .. } = requested;
-        let mut record = records::denied(session, request, &denial, policy.generation(), minutes);
-        records::with_approval(&mut record, *approval, None);
-        self.known_secrets().redactor(&policy).redact(&mut record);
-        let recorded = self.recorder().record_refusal(&record).await;
-        match denial {
-            // Nobody is asked about what could not be written down.
-            Denial::NeedsApproval(question) => match recorded? {
-                Ok(asked_in) => {
-                    requested.ask_record = asked_in;
-                    Ok(Judged::Asks(question))
-                }
-                Err(CountedOnly) => Err(CreateError::RefusalRateExceeded),
-            },
-            denial => Err(CreateError::Denied(denial)),
-        }
+        requested: &Requested,
+        denial: &Denial,
+        policy: &PolicySet,
+    ) -> Result<Result<Option<u64>, CountedOnly>, Unrecorded> {
+        let Requested { session, request, trace, approval_id, .. } = requested;
+        let mut record = records::denied(session, request, denial, policy.generation(), trace);
+        records::with_approval(&mut record, *approval_id, None);
+        self.known_secrets().redactor(policy).redact(&mut record);
+        self.recorder().record_refusal(&record).await
     }
 
     async fn ask(

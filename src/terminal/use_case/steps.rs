@@ -21,20 +21,14 @@ use crate::{
     approval::{ApprovalId, RequestedAction},
     failpoint,
     journal::{CommandLocation, Record},
-    policy::{
-        self, ApprovalQuestion, CommandSpec, Denial, EvaluationTrace, OverflowMode, Permit, PolicySet,
-        Request,
-    },
-    pool::PoolError,
+    policy::{self, ApprovalQuestion, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request},
     proto::v1::Outcome,
-    resolve::ProgramCache,
     sandbox::{
         handle::{CommandEnd, Sandbox},
         spawn_request::SpawnExtras,
         spec::Sharing,
     },
-    session::{FILESYSTEM_TIMEOUT, LaunchContext, SandboxOrigin, Session, SessionGuard},
-    sys::allocator,
+    session::{LaunchContext, SandboxOrigin, Session, SessionGuard},
     terminal::{
         audit::{recorder::Recorder, records},
         counters::TerminalCounters,
@@ -59,9 +53,6 @@ use crate::{
     workspace::Workspaces,
 };
 
-/// How long a large request may be judged.
-const LARGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// A complete request of a session's caller. The session waits with its closing for as long as this lives.
 #[derive(Debug)]
 pub(in crate::terminal) struct Requested {
@@ -81,42 +72,6 @@ pub(in crate::terminal) struct Requested {
 }
 
 impl Requested {
-    /// Policy judges; with a person's yes, where there is one.
-    ///
-    /// # Errors
-    /// When the file systems of the caller do not answer: policy has then not judged.
-    pub(in crate::terminal) async fn judge(
-        &mut self,
-        policy: &Arc<PolicySet>,
-        program_cache: &Arc<ProgramCache>,
-        launch_context: &LaunchContext,
-        grant: Option<policy::ApprovalGrant>,
-    ) -> Result<Result<Permit, Denial>, PoolError> {
-        if evaluation::can_evaluate_inline(&self.session, &self.request) {
-            let Self { session, request, trace: minutes, .. } = self;
-            return Ok(evaluation::evaluate(policy, session, request, program_cache, grant, minutes));
-        }
-        let (session, mut request) = (self.session.clone(), self.request.clone());
-        let (policy, remembered) = (policy.clone(), program_cache.clone());
-        let is_large = evaluation::is_large(&request);
-        let judge = move || {
-            let mut minutes = EvaluationTrace::default();
-            let judged =
-                evaluation::evaluate(&policy, &session, &mut request, &remembered, grant, &mut minutes);
-            if is_large {
-                allocator::trim();
-            }
-            (judged, request, minutes)
-        };
-        let uid = self.session.principal.uid;
-        let (judged, request, minutes) = match is_large {
-            true => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, judge).await?,
-            false => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, judge).await?,
-        };
-        (self.request, self.trace) = (request, minutes);
-        Ok(judged)
-    }
-
     /// What a person is to be asked, and is shown of it.
     pub(in crate::terminal) fn approval_request(
         &self,

@@ -102,25 +102,24 @@ fn a_rule_moves_a_command_to_one_other_profile_and_not_on_to_a_third() {
          [[rule]]\nid = 'further'\ndecision = 'allow'\nargv = ['/second/tool']\neffects = { profile = 'third' }\n",
     )
     .unwrap();
-    let denial =
-        super::super::judge(&policy, &command("tool", &[]), &OnPaths { version: 1 }, None).unwrap_err();
+    let denial = policy.evaluate(&command("tool", &[]), &OnPaths { version: 1 }).decide(None).unwrap_err();
     assert!(matches!(denial, Denial::ProfileChain(..)), "{denial:?}");
 }
 
 #[test]
-fn a_session_is_judged_by_its_profile_its_variables_and_its_directory() {
+fn a_session_is_checked_by_its_profile_its_variables_and_its_directory() {
     let roots = [AbsPath::parse("/work").unwrap()];
     let inside = AbsPath::parse("/work/deep").unwrap();
-    let judge = |profile: Option<&str>, cwd: &AbsPath, env: &[EnvEntry]| {
+    let check = |profile: Option<&str>, cwd: &AbsPath, env: &[EnvEntry]| {
         check_session(&profiles(), profile, &roots, cwd, env).map(|name| name.to_string())
     };
-    assert_eq!(judge(None, &inside, &with_env("FREE")), Ok("plain".into()));
-    assert_eq!(judge(Some("second"), &inside, &[]), Ok("second".into()));
-    assert_eq!(judge(Some("fourth"), &inside, &[]), Err(Denial::UnknownProfile("fourth".into())));
+    assert_eq!(check(None, &inside, &with_env("FREE")), Ok("plain".into()));
+    assert_eq!(check(Some("second"), &inside, &[]), Ok("second".into()));
+    assert_eq!(check(Some("fourth"), &inside, &[]), Err(Denial::UnknownProfile("fourth".into())));
     let outside = AbsPath::parse("/workshop").unwrap();
-    assert_eq!(judge(None, &outside, &[]), Err(Denial::CwdOutsideRoots(outside.clone())));
-    assert_eq!(judge(None, &inside, &with_env("TOKEN")), Err(Denial::SecretVariable("TOKEN".into())));
-    assert!(matches!(judge(None, &inside, &with_env("LD_X")), Err(Denial::EnvironmentDenied { .. })));
+    assert_eq!(check(None, &outside, &[]), Err(Denial::CwdOutsideRoots(outside.clone())));
+    assert_eq!(check(None, &inside, &with_env("TOKEN")), Err(Denial::SecretVariable("TOKEN".into())));
+    assert!(matches!(check(None, &inside, &with_env("LD_X")), Err(Denial::EnvironmentDenied { .. })));
 }
 
 #[test]
@@ -131,7 +130,7 @@ fn a_program_named_by_its_path_is_looked_for_there_and_a_bare_name_on_the_profil
     )
     .unwrap();
     for (named, found) in [("tool", "/first/tool"), ("/other/tool", "/other/tool")] {
-        let judged = super::super::judge(&policy, &command(named, &[]), &OnPaths { version: 1 }, None);
+        let judged = policy.evaluate(&command(named, &[]), &OnPaths { version: 1 }).decide(None);
         assert_eq!(judged.unwrap().spec().resolved_file().map(|file| file.path.as_str()), Some(found));
     }
 }
@@ -139,18 +138,21 @@ fn a_program_named_by_its_path_is_looked_for_there_and_a_bare_name_on_the_profil
 #[test]
 fn a_question_gives_the_reason_of_the_rule_that_asks_and_the_trace_keeps_what_was_evaluated() {
     let push = command("git", &["push"]);
-    let mut minutes = EvaluationTrace::default();
-    let asked = judge_with_minutes(&profiles(), &push, &NominalResolver, None, &mut minutes);
+    let policy = profiles();
+    let evaluation = policy.evaluate(&push, &NominalResolver);
+    let trace = evaluation.trace();
+    let asked = evaluation.decide(None);
     let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
     assert_eq!(question.reason.as_deref(), Some("publishing needs a person"));
     assert_eq!(
-        (minutes.digest, minutes.commands.as_slice()),
+        (trace.digest, trace.commands.as_slice()),
         (Some(question.digest), &["git push".to_owned()][..])
     );
-    // Of a request that has no normal form nothing is left of the one before.
+    // A request without a normal form leaves an empty trace.
     let nowhere = Request { profile: Some("fourth".into()), ..request() };
-    assert!(judge_with_minutes(&profiles(), &nowhere, &NominalResolver, None, &mut minutes).is_err());
-    assert!(minutes.digest.is_none() && minutes.commands.is_empty());
+    let evaluation = policy.evaluate(&nowhere, &NominalResolver);
+    let trace = evaluation.trace();
+    assert!(evaluation.decide(None).is_err() && trace.digest.is_none() && trace.commands.is_empty());
 }
 
 #[test]

@@ -1,9 +1,14 @@
-//! Judgements on whole requests, against small policies and nominal files.
+//! Decisions on whole requests, with small policies and nominal files.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{OverflowMode, StdinSource, StreamMode, command::program::NominalResolver},
+    super::{
+        AbsPath, OverflowMode, SecretGrant, StdinSource, StreamMode, check_session,
+        command::program::{FileId, NominalResolver, Resolved},
+        environment::EnvEntry,
+        profile::Network,
+    },
     *,
 };
 
@@ -17,7 +22,7 @@ impl ProfileResolvers for NominalResolver {
 }
 
 fn decide(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
-    super::judge(policy, request, &NominalResolver, None)
+    policy.evaluate(request, &NominalResolver).decide(None)
 }
 
 fn policy() -> PolicySet {
@@ -195,7 +200,7 @@ fn an_approval_answers_its_own_question_only() {
     let Err(Denial::NeedsApproval(question)) = decide(&policy(), &push) else { panic!("it asks") };
     assert_eq!(question.rule, "publish");
     let approval = || ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
-    assert!(super::judge(&policy(), &push, &NominalResolver, Some(approval())).is_ok());
+    assert!(policy().evaluate(&push, &NominalResolver).decide(Some(approval())).is_ok());
     let other = [
         command("git", &["push", "-f"]),
         Request { principal: "uid:1001".into(), ..push.clone() },
@@ -204,12 +209,12 @@ fn an_approval_answers_its_own_question_only() {
         Request { labels: Arc::new([("team".into(), "b".into())].into()), ..push.clone() },
     ];
     for request in other {
-        assert!(super::judge(&policy(), &request, &NominalResolver, Some(approval())).is_err());
+        assert!(policy().evaluate(&request, &NominalResolver).decide(Some(approval())).is_err());
     }
     let reloaded = policy().with_generation(2);
-    assert!(super::judge(&reloaded, &push, &NominalResolver, Some(approval())).is_err());
+    assert!(reloaded.evaluate(&push, &NominalResolver).decide(Some(approval())).is_err());
     // No approval lets through what is denied.
-    assert!(super::judge(&policy(), &command("shred", &[]), &NominalResolver, Some(approval())).is_err());
+    assert!(policy().evaluate(&command("shred", &[]), &NominalResolver).decide(Some(approval())).is_err());
 }
 
 #[test]
@@ -219,7 +224,7 @@ fn effects_of_the_rule_that_allows_are_in_the_spec() {
     assert_eq!(order.network(), Network::Host);
     assert_eq!(order.time_limit(), Some(Duration::from_secs(5)));
     assert_eq!(order.profile().limits.terminal.pids, Some(9));
-    assert!(order.env().contains(&Bytes::from("J=1")));
+    assert!(order.env().contains(&bytes::Bytes::from("J=1")));
     // The profile that the rule names denies what the one that was asked for allows.
     let denied = decide(&policy(), &Request { env: with_env("OTHER"), ..command("make", &[]) });
     assert_eq!(denied.unwrap_err().rule(), "profile.listed.environment.allow");
@@ -273,7 +278,7 @@ fn a_program_is_the_one_that_the_profile_of_the_rule_finds() {
     )
     .unwrap();
     let judged = |command_word: &str| {
-        super::judge(&policy, &command(command_word, &[]), &OnPaths { version: 1 }, None)
+        policy.evaluate(&command(command_word, &[]), &OnPaths { version: 1 }).decide(None)
     };
     let permit = judged("tool").unwrap();
     let order = permit.spec();
@@ -289,10 +294,10 @@ fn a_yes_is_bound_to_every_file_that_the_request_names() {
     let policy = policy();
     let behind_a_wrapper = Request { command: CommandSpec::ShellLine("env git push".into()), ..request() };
     let views = OnPaths { version: 1 };
-    let asked = super::judge(&policy, &behind_a_wrapper, &views, None);
+    let asked = policy.evaluate(&behind_a_wrapper, &views).decide(None);
     let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
     let approval = || ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
-    assert!(super::judge(&policy, &behind_a_wrapper, &views, Some(approval())).is_ok());
+    assert!(policy.evaluate(&behind_a_wrapper, &views).decide(Some(approval())).is_ok());
     let replaced = OnPaths { version: 2 };
-    assert!(super::judge(&policy, &behind_a_wrapper, &replaced, Some(approval())).is_err());
+    assert!(policy.evaluate(&behind_a_wrapper, &replaced).decide(Some(approval())).is_err());
 }

@@ -25,7 +25,7 @@ const RULES: &str = r#"
 
 fn digest_of(effects: &str, request: &Request, version: i64) -> Digest {
     let policy = PolicySet::parse("p", &RULES.replace("EFFECTS", effects)).unwrap();
-    super::super::judge(&policy, request, &OnPaths { version }, None).unwrap().digest()
+    policy.evaluate(request, &OnPaths { version }).decide(None).unwrap().digest()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn what_rules_give_and_which_files_there_are_is_in_the_digest() {
     let with_secret = |name: &str, from: &str, to: &str| {
         let rules = RULES.replace("EFFECTS", &format!("secrets = ['{name}']")).replace(from, to);
         let policy = PolicySet::parse("p", &rules).unwrap();
-        super::super::judge(&policy, &request(), &OnPaths { version: 1 }, None).unwrap().digest()
+        policy.evaluate(&request(), &OnPaths { version: 1 }).decide(None).unwrap().digest()
     };
     digests.push(("the file of a secret", with_secret("TOKEN", "/secrets/token", "/secrets/moved")));
     digests.push(("the name of a secret", with_secret("OTHER", "/secrets/other", "/secrets/token")));

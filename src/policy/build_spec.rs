@@ -1,0 +1,149 @@
+//! Builds the exact command from a request, its profile and the effects of the rules that allow it.
+//!
+//! A request is never changed into something that its caller did not ask for, except that ceilings lower what it asks
+//! for and that rules add what their effects say.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{
+    command::{
+        program::{ProgramResolver, Resolved},
+        rule::Effects,
+    },
+    denial::Denial,
+    environment::{self, EnvEntry},
+    exec_spec::ExecSpec,
+    profile::{CgroupLimits, Network, Profile, ProfileName},
+    request::{CommandSpec, Request},
+    secret::SecretGrant,
+    set::PolicySet,
+};
+
+/// Builds the command. An error where the profile does not offer the network that the request asks for.
+pub(super) fn build_spec(
+    policy: &PolicySet,
+    request: &Request,
+    (name, profile): (&ProfileName, &Arc<Profile>),
+    effects: &Effects,
+    programs: &dyn ProgramResolver,
+) -> Result<ExecSpec, Denial> {
+    let network = choose_network(name, profile, request)?;
+    let (program, argv) = command_line(profile, &request.command);
+    let resolved = resolve(programs, &program, request);
+    Ok(ExecSpec {
+        profile_name: name.clone(),
+        profile: with_limits(profile, effects),
+        confinement: policy.confinement(name),
+        network,
+        interpreters: match &resolved {
+            Resolved::File(file) => programs.interpreters(file, request.cwd.as_str()),
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => Vec::new(),
+        },
+        resolved,
+        program,
+        argv,
+        env: env_list(profile, request, effects),
+        secrets: grants(policy, profile, effects),
+        cwd: request.cwd.clone(),
+        output_limit_bytes: request
+            .output_limit_bytes
+            .unwrap_or(profile.output.default_bytes)
+            .min(profile.output.ceiling_bytes),
+        streams: request.streams,
+        stdin: request.stdin,
+        overflow: request.overflow,
+        time_limit: min_duration(time_limit(profile, request.time_limit), effects.time_limit),
+        idle_limit: min_duration(min_duration(profile.times.idle, request.idle_limit), effects.idle_limit),
+        kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
+    })
+}
+
+fn choose_network(name: &ProfileName, profile: &Profile, request: &Request) -> Result<Network, Denial> {
+    let network = request.network.unwrap_or(profile.network.default);
+    if profile.network.choices.contains(&network) {
+        Ok(network)
+    } else {
+        Err(Denial::NetworkNotOffered { profile: name.clone(), network })
+    }
+}
+
+/// The program and its argument vector, with `argv[0]`.
+fn command_line(profile: &Profile, program: &CommandSpec) -> (String, Vec<Bytes>) {
+    match program {
+        CommandSpec::Argv { command, args } => {
+            let argv = std::iter::once(command).chain(args).map(|arg| Bytes::from(arg.clone())).collect();
+            (command.clone(), argv)
+        }
+        CommandSpec::ShellLine(line) => {
+            let shell = profile.shell.to_string_lossy().into_owned();
+            let argv = vec![shell.clone().into(), Bytes::from_static(b"-c"), line.clone().into()];
+            (shell, argv)
+        }
+    }
+}
+
+fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> Resolved {
+    match program.contains('/') {
+        true => programs.resolve_path(program, request.cwd.as_str()),
+        false => programs.find_in_path(program),
+    }
+}
+
+/// The environment without secrets: the profile's, the session's, the caller's, then what the rules set.
+fn env_list(profile: &Profile, request: &Request, effects: &Effects) -> Vec<Bytes> {
+    let set = effects
+        .environment
+        .iter()
+        .filter_map(|(name, value)| EnvEntry::new(name.clone(), value.clone()).ok());
+    let caller: Vec<EnvEntry> = request.env.iter().cloned().chain(set).collect();
+    environment::merge_to_list(profile, &request.session_env, &caller)
+}
+
+/// The secrets of the profile and of the rules.
+fn grants(policy: &PolicySet, profile: &Profile, effects: &Effects) -> Vec<SecretGrant> {
+    let names: BTreeSet<&String> = profile.secrets.iter().chain(&effects.secrets).collect();
+    // Loading has refused names that no secret has.
+    let grant = |name: &String| {
+        Some(SecretGrant { name: name.clone(), file: policy.secrets.get(name)?.file.clone() })
+    };
+    names.into_iter().filter_map(grant).collect()
+}
+
+/// The profile, with the terminal's limits as low as the rules say.
+fn with_limits(profile: &Arc<Profile>, effects: &Effects) -> Arc<Profile> {
+    let (own, more) = (profile.limits.terminal, effects.limits);
+    let terminal = CgroupLimits {
+        memory_bytes: min_limit(own.memory_bytes, more.memory_bytes),
+        swap_bytes: min_limit(own.swap_bytes, more.swap_bytes),
+        pids: min_limit(own.pids, more.pids),
+        cpu_millis: min_limit(own.cpu_millis, more.cpu_millis),
+    };
+    if terminal == own {
+        return profile.clone();
+    }
+    let mut profile = Profile::clone(profile);
+    profile.limits.terminal = terminal;
+    Arc::new(profile)
+}
+
+fn min_limit(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The caller's limit may go up to the ceiling, or where there is none, to the profile's own limit.
+fn time_limit(profile: &Profile, asked: Option<Duration>) -> Option<Duration> {
+    let ceiling = profile.times.ceiling.or(profile.times.limit);
+    min_duration(ceiling, asked.or(profile.times.limit))
+}
+
+fn min_duration(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

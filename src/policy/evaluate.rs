@@ -1,0 +1,177 @@
+//! Evaluates a request against a policy, and decides. The only place where a [`Permit`] is made.
+//!
+//! [`PolicySet::evaluate`] finds what the request would run and what the rules say about it.
+//! [`Evaluation::decide`] turns that into a permit or a denial, and nothing else does. Both depend on the request, the
+//! policy and the files that the caller resolves names to, and on nothing else: no clock, no file system.
+
+use super::{
+    apply_rules::{apply_rules, dialect},
+    approval::{ApprovalGrant, ApprovalQuestion},
+    build_spec::build_spec,
+    caller_checks::{check_cwd, check_variables},
+    command::{
+        program::{CachedResolver, ProgramResolver},
+        rule::{Decision, RequestContext},
+        shell,
+        verdict::{CommandInput, RuleVerdict},
+    },
+    denial::Denial,
+    digest::Digest,
+    environment,
+    exec_spec::ExecSpec,
+    permit::Permit,
+    profile::{Profile, ProfileName},
+    request::{CommandSpec, Request},
+    request_digest::request_digest,
+    set::PolicySet,
+};
+
+/// Resolves program names, under each profile: profiles have search paths and directories of their own.
+pub trait ProfileResolvers {
+    /// The resolver for a command under this profile.
+    fn for_profile<'a>(&'a self, profile: &'a Profile) -> Box<dyn ProgramResolver + 'a>;
+}
+
+/// Everything that was found out about a request. [`Self::decide`] turns it into a permit or a denial.
+#[derive(Debug)]
+#[must_use = "an evaluation that nobody decides on allows nothing"]
+pub struct Evaluation<'p> {
+    pub(super) policy: &'p PolicySet,
+    pub(super) result: Result<Evaluated, Denial>,
+}
+
+/// A request that could be evaluated.
+#[derive(Debug)]
+pub(super) struct Evaluated {
+    /// Who asks.
+    principal: String,
+    /// What the rules say.
+    pub(super) verdict: RuleVerdict,
+    /// The command that would run.
+    pub(super) spec: ExecSpec,
+    digest: Digest,
+}
+
+/// What the journal keeps of an evaluation, whatever was decided.
+#[derive(Debug, Default)]
+pub struct EvaluationTrace {
+    /// Of the request; absent where it was refused before it had a normal form.
+    pub digest: Option<Digest>,
+    /// Every command that was seen in the request, in its normal form.
+    pub commands: Vec<String>,
+    /// Rules in mode `observe`, and what they would have decided.
+    pub observed: Vec<(String, Decision)>,
+}
+
+impl PolicySet {
+    /// Evaluates a request, without deciding.
+    pub fn evaluate(&self, request: &Request, resolvers: &dyn ProfileResolvers) -> Evaluation<'_> {
+        let result = self.verdict_and_spec(request, resolvers).map(|(verdict, spec)| Evaluated {
+            digest: request_digest(request, &verdict, &spec),
+            principal: request.principal.clone(),
+            verdict,
+            spec,
+        });
+        Evaluation { policy: self, result }
+    }
+
+    /// The evaluation of a request that is denied before its rules are asked.
+    pub fn deny(&self, denial: Denial) -> Evaluation<'_> {
+        Evaluation { policy: self, result: Err(denial) }
+    }
+
+    /// An error where the rules cannot be asked or nothing can be built: the profile does not exist or does not offer
+    /// the network, a variable is denied, the working directory is outside.
+    fn verdict_and_spec(
+        &self,
+        request: &Request,
+        resolvers: &dyn ProfileResolvers,
+    ) -> Result<(RuleVerdict, ExecSpec), Denial> {
+        let requested = self
+            .profile(request.profile.as_deref())
+            .ok_or_else(|| Denial::UnknownProfile(request.profile.clone().unwrap_or_default()))?;
+        let programs = CachedResolver::new(resolvers.for_profile(requested.1));
+        let verdict = self.verdict_under(requested, request, &programs)?;
+        if !selects_other_profile(&verdict, requested.0) {
+            let spec = build_spec(self, request, requested, &verdict.effects, &programs)?;
+            return Ok((verdict, spec));
+        }
+        // A rule selects another profile, whose files, variables and directories may mean something else: the rules
+        // are asked again.
+        let name = verdict.effects.profile.unwrap_or_default();
+        let selected = self.profile(Some(&name)).ok_or(Denial::UnknownProfile(name))?;
+        let programs = CachedResolver::new(resolvers.for_profile(selected.1));
+        let verdict = self.verdict_under(selected, request, &programs)?;
+        if selects_other_profile(&verdict, selected.0) {
+            return Err(Denial::ProfileChain(requested.0.clone(), selected.0.clone()));
+        }
+        let spec = build_spec(self, request, selected, &verdict.effects, &programs)?;
+        Ok((verdict, spec))
+    }
+
+    /// Checks what the caller brings, and asks the rules, under one profile.
+    fn verdict_under(
+        &self,
+        (name, profile): (&ProfileName, &std::sync::Arc<Profile>),
+        request: &Request,
+        programs: &dyn ProgramResolver,
+    ) -> Result<RuleVerdict, Denial> {
+        check_variables(self, name, profile, request.session_env.iter().chain(&request.env))?;
+        check_cwd(&request.roots, &request.cwd)?;
+        let context = RequestContext {
+            principal: request.principal.clone(),
+            labels: (*request.labels).clone(),
+            cwd: request.cwd.as_str().to_owned(),
+            env: environment::merge_variables(profile, &request.session_env, &request.env),
+        };
+        Ok(match &request.command {
+            CommandSpec::Argv { command, args } => {
+                let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
+                apply_rules(self, profile, programs, &context, CommandInput::Argv(&argv))
+            }
+            CommandSpec::ShellLine(line) => {
+                let line = CommandInput::ShellLine(line, dialect(profile));
+                apply_rules(self, profile, programs, &context, line)
+            }
+        })
+    }
+}
+
+fn selects_other_profile(verdict: &RuleVerdict, name: &ProfileName) -> bool {
+    verdict.effects.profile.as_deref().is_some_and(|selected| selected != name.as_str())
+}
+
+impl Evaluation<'_> {
+    /// What the journal keeps of it.
+    pub fn trace(&self) -> EvaluationTrace {
+        let Ok(Evaluated { verdict, digest, .. }) = &self.result else { return EvaluationTrace::default() };
+        EvaluationTrace {
+            digest: Some(*digest),
+            commands: verdict.units.iter().map(|unit| shell::print(&unit.words)).collect(),
+            observed: verdict.observed.clone(),
+        }
+    }
+
+    /// Decides. A permit holds for this request and this generation of the policy only. An approval counts if it was
+    /// granted for the same request, principal and generation.
+    pub fn decide(self, approval: Option<ApprovalGrant>) -> Result<Permit, Denial> {
+        let Evaluated { principal, verdict, spec, digest } = self.result?;
+        let (policy, generation) = (self.policy, self.policy.generation());
+        match verdict.decision {
+            Decision::Allow => {}
+            Decision::Deny => return Err(Denial::from_verdict(policy, &spec.profile_name, &verdict)),
+            Decision::Ask => match approval {
+                Some(approval) if approval.covers(digest, generation, &principal) => {}
+                _ => {
+                    let question = ApprovalQuestion::from_verdict(policy, &verdict, digest, generation);
+                    return Err(Denial::NeedsApproval(Box::new(question)));
+                }
+            },
+        }
+        let RuleVerdict { cause_rule: rule, observed, .. } = verdict;
+        Ok(Permit { digest, generation, rule, observed, spec })
+    }
+}
+
+#[cfg(test)]
+mod tests;

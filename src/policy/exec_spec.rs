@@ -1,0 +1,143 @@
+//! The exact command that a permit allows: what `execve(2)` gets, and under which limits.
+//!
+//! Read by whoever starts the command. Only `build_spec` makes one.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::{
+    command::program::{FileId, Interpreter, Resolved},
+    path::AbsPath,
+    profile::{Network, Profile, ProfileName},
+    request::{OverflowMode, StdinSource, StreamMode},
+    secret::SecretGrant,
+};
+
+/// The command that is executed, with everything that decides how it runs.
+#[derive(Debug)]
+pub struct ExecSpec {
+    pub(super) profile_name: ProfileName,
+    pub(super) profile: Arc<Profile>,
+    pub(super) confinement: u64,
+    pub(super) network: Network,
+    pub(super) program: String,
+    pub(super) resolved: Resolved,
+    pub(super) interpreters: Vec<Interpreter>,
+    pub(super) argv: Vec<Bytes>,
+    pub(super) env: Vec<Bytes>,
+    pub(super) secrets: Vec<SecretGrant>,
+    pub(super) cwd: AbsPath,
+    pub(super) output_limit_bytes: u64,
+    pub(super) streams: StreamMode,
+    pub(super) stdin: StdinSource,
+    pub(super) overflow: OverflowMode,
+    pub(super) time_limit: Option<Duration>,
+    pub(super) idle_limit: Option<Duration>,
+    pub(super) kill_grace: Duration,
+}
+
+impl ExecSpec {
+    /// The name of the profile that the command runs under.
+    pub fn profile_name(&self) -> &ProfileName {
+        &self.profile_name
+    }
+
+    /// The profile, with the limits that the rules have lowered.
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// Tells apart profiles of one name in two policies: a sandbox of one is not used for a command of the other.
+    pub fn confinement(&self) -> u64 {
+        self.confinement
+    }
+
+    /// The network that the command has.
+    pub fn network(&self) -> Network {
+        self.network
+    }
+
+    /// The program: a bare name to look for in [`Self::search_path`], or a path.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The file that the rules have seen. Nothing else may be executed.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// As [`Self::resolved`], where it is a file. Absent where there is no such file, or it could not be seen.
+    pub fn resolved_file(&self) -> Option<&FileId> {
+        match &self.resolved {
+            Resolved::File(file) => Some(file),
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => None,
+        }
+    }
+
+    /// The interpreters of a script that somebody could exchange. They are executed in its place.
+    pub fn interpreters(&self) -> &[Interpreter] {
+        &self.interpreters
+    }
+
+    /// The argument vector, with `argv[0]`.
+    pub fn argv(&self) -> &[Bytes] {
+        &self.argv
+    }
+
+    /// The whole environment without the secrets, each entry as `NAME=value`.
+    pub fn env(&self) -> &[Bytes] {
+        &self.env
+    }
+
+    /// The secrets that are added to the environment, sorted by name, no name twice.
+    pub fn secrets(&self) -> &[SecretGrant] {
+        &self.secrets
+    }
+
+    /// The working directory.
+    pub fn cwd(&self) -> &AbsPath {
+        &self.cwd
+    }
+
+    /// The directories in which a bare program name is looked up: the profile's, whatever `PATH` says.
+    pub fn search_path(&self) -> &[PathBuf] {
+        &self.profile.path
+    }
+
+    /// Bytes of output to retain for each stream.
+    pub fn output_limit_bytes(&self) -> u64 {
+        self.output_limit_bytes
+    }
+
+    /// Whether stdout and stderr are one stream or two.
+    pub fn streams(&self) -> StreamMode {
+        self.streams
+    }
+
+    /// Where stdin comes from.
+    pub fn stdin(&self) -> StdinSource {
+        self.stdin
+    }
+
+    /// What happens when the ring is full.
+    pub fn overflow(&self) -> OverflowMode {
+        self.overflow
+    }
+
+    /// The command is stopped after this time.
+    pub fn time_limit(&self) -> Option<Duration> {
+        self.time_limit
+    }
+
+    /// The command is stopped when it has written nothing for this long.
+    pub fn idle_limit(&self) -> Option<Duration> {
+        self.idle_limit
+    }
+
+    /// The time between TERM and KILL.
+    pub fn kill_grace(&self) -> Duration {
+        self.kill_grace
+    }
+}
