@@ -23,7 +23,10 @@ use crate::{
         PolicySet,
         profile::{Layer, Profile, Requirement},
     },
-    sandbox::host::{Host, Protection, ProtectionStatus},
+    sandbox::{
+        host::Host,
+        probe::{self, Protection, ProtectionStatus},
+    },
 };
 
 /// The exit status when nothing can run here.
@@ -38,7 +41,7 @@ pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
     let report = HostReport {
         left: QuarantineSection::of(left),
         journal,
-        ..HostReport::of(&Host::detect().protections())
+        ..HostReport::of(&probe::protections(&Host::detect()))
     };
     let shown = if arguments.json { to_json_line(&report)? } else { report.page() };
     let status = print_to_stdout(&shown)?;

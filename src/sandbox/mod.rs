@@ -1,33 +1,23 @@
-//! The gateway's side of a sandbox: plan, launch, control.
+//! The gateway's side of a sandbox.
+//!
+//! Each directory imports only from those that stand before it here:
+//! `counters`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes share);
+//! `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `control` (a sandbox that runs);
+//! `restore` (sandboxes of an earlier gateway).
 
-pub mod adopt;
 pub mod cgroup;
-mod cgroup_probes;
-mod cleanup;
 pub mod control;
 pub mod counters;
-mod forced_kill;
-pub mod gateway_cgroups;
-pub mod governing;
-pub mod handle;
 pub mod host;
-pub mod host_ids;
 pub mod launch;
-pub mod launch_error;
-mod mapped_groups;
-pub mod path_walk;
-mod prepare;
-pub mod principal_cgroups;
-mod probes;
-pub mod protected;
-mod ptys;
-pub mod requests;
-pub mod rootfs;
+pub mod probe;
+pub mod restore;
 pub mod roots;
 pub mod sandbox_state;
 pub mod seccomp;
-pub mod spawn_error;
-pub mod spawn_request;
 pub mod spec;
-pub mod stale;
-mod warm_launcher;
+
+pub use control::{handle, requests, spawn_error, spawn_request};
+pub use host::host_ids;
+pub use restore::{adopt, stale};
+pub use roots::{governing, path_walk};

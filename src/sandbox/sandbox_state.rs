@@ -7,16 +7,16 @@ use std::{io, path::Path};
 
 use prost::Message;
 
-use super::{
-    cgroup::SandboxCgroup,
-    ptys::MAX_PTYS_PER_SANDBOX,
-    spec::{SandboxAssignment, Sharing, Shortfall},
-};
 use crate::{
     policy::{ProfileName, profile::Network},
     proto::{
         state::{SandboxRecord, ShortfallRecord},
         supervisor::{Identity, SandboxPlan, mount::Kind},
+    },
+    sandbox::{
+        cgroup::sandbox::SandboxCgroup,
+        host::ptys::MAX_PTYS_PER_SANDBOX,
+        spec::{SandboxAssignment, Sharing, Shortfall},
     },
     statefile::{self, StatefileError},
 };
@@ -57,7 +57,7 @@ pub enum SandboxStateError {
 }
 
 /// Writes the facts down.
-pub(super) fn write(
+pub(crate) fn write(
     directory: &Path,
     profile: &str,
     network: Network,

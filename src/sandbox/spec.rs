@@ -2,10 +2,14 @@
 //!
 //! Only types. Which profile, which roots and which network was decided before.
 
-use std::{borrow::Cow, os::fd::OwnedFd, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
-use super::governing::Governing;
-use crate::policy::profile::{Network, Profile};
+use crate::{
+    policy::profile::{Network, Profile},
+    sandbox::roots::governing::Governing,
+};
+
+pub use crate::sandbox::roots::Root;
 
 /// A sandbox to launch.
 #[derive(Debug)]
@@ -16,7 +20,7 @@ pub struct SandboxSpec {
     pub profile_name: String,
     /// How it is confined.
     pub profile: Arc<Profile>,
-    /// The session's roots, opened by [`super::roots::open`].
+    /// The session's roots, opened by [`crate::sandbox::roots::open()`].
     pub roots: Vec<Root>,
     /// Its network.
     pub network: Network,
@@ -55,15 +59,6 @@ pub enum Sharing {
     Exclusive,
 }
 
-/// A directory of the host that the sandbox shows at the same place.
-#[derive(Debug)]
-pub struct Root {
-    /// Absolute, without links.
-    pub path: PathBuf,
-    /// Open with `O_PATH` since it was checked.
-    pub descriptor: OwnedFd,
-}
-
 /// A principal by ids of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
@@ -76,7 +71,7 @@ pub struct Owner {
 /// A protection that was preferred and could not be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortfall {
-    /// Which one, by its name in [`super::host::Host::protections`].
+    /// Which one, by its name in [`crate::sandbox::probe::protections`].
     pub protection: Cow<'static, str>,
     /// Why not, for people.
     pub reason: String,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::sandbox::principal_cgroups::PrincipalLimits;
+use crate::sandbox::cgroup::PrincipalLimits;
 
 /// Caps. At a cap, a create is refused with RESOURCE_EXHAUSTED; what lives goes on, and can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -105,9 +105,9 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
 
 /// Whether this process's groups can be limited, by what `Host` found.
 fn has(place: &Place, protection: &str) -> bool {
-    let all = place.host.protections();
+    let all = provost::sandbox::probe::protections(&place.host);
     let one = all.iter().find(|one| one.name == protection).unwrap();
-    let has = one.status == provost::sandbox::host::ProtectionStatus::Available;
+    let has = one.status == provost::sandbox::probe::ProtectionStatus::Available;
     if !has {
         println!("SKIPPED: {protection}: {}", one.reason);
         assert!(std::env::var_os("CI").is_none(), "CI has {protection}");

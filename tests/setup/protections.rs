@@ -4,12 +4,15 @@ use std::{collections::BTreeMap, fs, process::Command};
 
 use provost::{
     cgroup::hierarchy,
-    sandbox::host::{Host, ProtectionStatus},
+    sandbox::{
+        host::Host,
+        probe::{self, ProtectionStatus},
+    },
 };
 
 #[test]
 fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_it() {
-    let all = Host::detect().protections();
+    let all = probe::protections(&Host::detect());
     let names: BTreeMap<_, _> = all.iter().map(|one| (one.name, one)).collect();
     assert_eq!(names.len(), all.len(), "{all:?}");
     for needed in [

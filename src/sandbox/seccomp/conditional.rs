@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-use super::Arch;
+use super::arch::Arch;
 
 /// A call that is refused for some of its arguments.
 pub(super) struct ConditionalRule {

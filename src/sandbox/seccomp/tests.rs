@@ -3,7 +3,7 @@
 use libc::c_long;
 
 use super::{
-    Arch,
+    arch::Arch,
     bytecode::{ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, RETURN, errno},
     conditional::FAMILIES,
     program,

@@ -3,7 +3,7 @@
 
 use libc::c_long;
 
-use super::Arch;
+use super::arch::Arch;
 
 /// All of them.
 pub(super) fn calls(machine: Arch) -> Vec<c_long> {

@@ -9,11 +9,11 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::{governing::GoverningError, host_ids::HostIdError, rootfs::RootfsError};
 use crate::{
     cgroup::directory::CgroupError,
     pool::PoolError,
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
+    sandbox::{host::host_ids::HostIdError, launch::rootfs::RootfsError, roots::governing::GoverningError},
     sys::fdpass::ReceiveError,
     wire::{EncodeError, launch::ID_MAPPED_MOUNTS_FROM},
 };
@@ -48,7 +48,7 @@ pub enum LaunchError {
     /// A protection that the profile requires is not there.
     #[error("the profile requires {protection}, which this host does not give: {reason}")]
     Unavailable {
-        /// Which one, by its name in [`super::host::Host::protections`].
+        /// Which one, by its name in [`crate::sandbox::probe::protections`].
         protection: &'static str,
         /// Why not.
         reason: String,

@@ -6,12 +6,17 @@ use std::{ffi::CString, fs, os::fd::AsFd, path::Path};
 
 use nix::{errno::Errno, fcntl::AT_FDCWD, mount::MntFlags, sched::CloneFlags};
 
-use super::host::{Protection, ProtectionStatus, available, missing};
-use crate::sys::{
-    file::{self, c_path},
-    mount::{self, Attributes, FsOption, MountScope},
-    namespace::{self, IdPair},
-    probe::{self, ProbeError},
+use crate::{
+    sandbox::{
+        host::host_ids,
+        probe::protection::{Protection, ProtectionStatus, available, missing},
+    },
+    sys::{
+        file::{self, c_path},
+        mount::{self, Attributes, FsOption, MountScope},
+        namespace::{self, IdPair},
+        probe::{self, ProbeError},
+    },
 };
 
 /// A kind of namespace: its protection, its flag, its bound in /proc/sys/user.
@@ -160,7 +165,7 @@ pub(super) fn id_mapped_mounts(privileged: bool) -> Protection {
 }
 
 fn map_a_mount(directory: &Path) -> Result<(), Errno> {
-    let pair = [IdPair { inside: 0, outside: super::host_ids::DEFAULT_FIRST_ID }];
+    let pair = [IdPair { inside: 0, outside: host_ids::DEFAULT_FIRST_ID }];
     let ids = namespace::make_user_namespace(&pair, &pair)?;
     let copy = mount::copy(AT_FDCWD, &c_path(directory)?, MountScope::Single)?;
     mount::map_ids(copy.as_fd(), ids.as_fd())

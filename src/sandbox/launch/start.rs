@@ -16,14 +16,18 @@ use nix::{
 };
 use prost::Message;
 
-pub use super::{cgroup::SandboxCgroup, launch_error::LaunchError, prepare::control_socket_path};
-use super::{
-    host::Host,
-    launch_error::explain,
-    prepare::{Keep, LaunchCleanup, PreparedLaunch, prepare},
-    ptys::PtyReservation,
+use crate::sandbox::{
+    cgroup::sandbox::SandboxCgroup,
+    host::{
+        Host,
+        ptys::PtyReservation,
+        warm_launcher::{LAUNCH_TIMEOUT, Launcher},
+    },
+    launch::{
+        error::{LaunchError, explain},
+        prepare::{Keep, LaunchCleanup, PreparedLaunch, prepare},
+    },
     spec::{SandboxSpec, Shortfall},
-    warm_launcher::Launcher,
 };
 use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
@@ -31,8 +35,6 @@ use crate::{
     wire,
 };
 
-/// How long a launch may take before it is given up.
-pub(super) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a launch may wait for those of the same user before it, and then for itself with all that it looks at.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -41,7 +43,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct LaunchedSandbox {
     /// As in the spec.
     pub id: String,
-    /// Where its supervisor listens. May be longer than a socket address can be: see [`control_socket_path`].
+    /// Where its supervisor listens. May be longer than a socket address can be: see [`super::control_socket_path`].
     pub socket: PathBuf,
     /// Its supervisor, a child of this process: readable when it has ended, then to be reaped with [`reap`].
     pub supervisor: OwnedFd,
@@ -54,7 +56,7 @@ pub struct LaunchedSandbox {
     /// What was preferred and could not be had.
     pub shortfalls: Vec<Shortfall>,
     /// Its pseudo-terminals, for as long as it lives.
-    pub(super) ptys: PtyReservation,
+    pub(crate) ptys: PtyReservation,
 }
 
 /// Launches a sandbox whose directory is made below `state`.

@@ -1,6 +1,6 @@
 //! What a sandbox sees of the file system, as a list of mounts in the order in which they are to be made.
 //!
-//! Looks at the host, makes nothing but what a profile reserves ([`super::protected`]). System directories read-only, private directories for what is temporary, the session's
+//! Looks at the host, makes nothing but what a profile reserves (see `protected`). System directories read-only, private directories for what is temporary, the session's
 //! roots and the profile's extras at their own places; no /sys, no /run, no homes, no sockets of the host.
 
 use std::{
@@ -9,13 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    protected::{self, ProtectError},
-    spec::{Owner, Root},
-};
 use crate::{
     policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
+    sandbox::{
+        launch::protected::{self, ProtectError},
+        roots::Root,
+        spec::Owner,
+    },
 };
 
 /// The mounts, with the descriptors that some of them show.

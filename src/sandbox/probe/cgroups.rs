@@ -10,16 +10,16 @@ use std::{
 
 use nix::sched::CloneFlags;
 
-use super::{
-    gateway_cgroups::with_cause,
-    host::{Protection, ProtectionStatus, available, missing},
-};
 use crate::{
     cgroup::{
         Hierarchy,
         directory::{self, CgroupError, PresenceLock},
         hierarchy::OwnCgroup,
         limits::{self, CgroupLimitValues},
+    },
+    sandbox::{
+        cgroup::gateway::with_cause,
+        probe::protection::{Protection, ProtectionStatus, available, missing},
     },
     sys::probe,
 };

@@ -27,13 +27,16 @@ use nix::{
 
 use crate::wire::launch::PROCESS_NAME;
 
+/// How long a launch may take before the gateway gives it up.
+pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A launcher that waits for its plan, and our end of its socket.
 ///
 /// It leads a process group, which the supervisor that it makes stays in. Unless [`Launcher::reap`] has let it go,
 /// the whole group is killed and reaped with this value: of a launch that fails at whatever point nothing is left,
 /// even if nobody has heard of its supervisor yet.
 #[derive(Debug)]
-pub(super) struct Launcher {
+pub(crate) struct Launcher {
     /// Not reaped while it is here, so that its id, which is the group's, is still its own.
     process: Option<Child>,
     socket: UnixStream,
@@ -41,7 +44,7 @@ pub(super) struct Launcher {
 
 impl Launcher {
     /// Starts this program as a launcher. Sending to it and hearing from it give up after the deadline.
-    pub(super) fn start(program: &Path, deadline: Duration) -> io::Result<Self> {
+    pub(crate) fn start(program: &Path, deadline: Duration) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(deadline))?;
         ours.set_write_timeout(Some(deadline))?;
@@ -56,12 +59,12 @@ impl Launcher {
         Ok(Self { process: Some(process), socket: ours })
     }
 
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Waits for the end of one that has answered, which is near. Its supervisor is somebody's from here on.
-    pub(super) fn reap(mut self) {
+    pub(crate) fn reap(mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.wait();
         }
@@ -119,19 +122,19 @@ fn reap_all(group: Pid) {
 
 /// Room for one launcher.
 #[derive(Debug, Default)]
-pub(super) struct WarmLauncher {
+pub(crate) struct WarmLauncher {
     waiting: Mutex<Option<Launcher>>,
 }
 
 impl WarmLauncher {
     /// The waiting launcher, if there is one and it is alive.
-    pub(super) fn take(&self) -> Option<Launcher> {
+    pub(crate) fn take(&self) -> Option<Launcher> {
         let launcher = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         launcher.is_alive().then_some(launcher)
     }
 
     /// Sees to it that one waits. A failure to start one is not said here: the launch that needs it will say it.
-    pub(super) fn refill(&self, program: &Path, deadline: Duration) {
+    pub(crate) fn refill(&self, program: &Path, deadline: Duration) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_none() {
             *waiting = Launcher::start(program, deadline).ok();

@@ -22,19 +22,21 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    cgroup::SandboxCgroup,
-    cleanup::{Cleanup, KillOutcome},
-    control::{ControlConnectError, ControlConnection, SupervisorEvent},
-    counters::SandboxCounters,
-    host::Host,
-    launch::{self, LaunchError, LaunchedSandbox},
-    sandbox_state::SandboxState,
-    spec::{SandboxSpec, Shortfall},
-};
 use crate::{
     failpoint,
     proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, StopCause, to_supervisor::Request},
+    sandbox::{
+        cgroup::sandbox::SandboxCgroup,
+        control::{
+            cleanup::{Cleanup, KillOutcome},
+            connection::{ControlConnectError, ControlConnection, SupervisorEvent},
+        },
+        counters::SandboxCounters,
+        host::Host,
+        launch::{self, LaunchError, LaunchedSandbox},
+        sandbox_state::SandboxState,
+        spec::{SandboxSpec, Shortfall},
+    },
     sys::{async_fd, namespace},
 };
 
@@ -204,7 +206,7 @@ impl Sandbox {
     }
 
     /// Starts the task that owns a sandbox that another gateway has launched, and that has answered.
-    pub(super) fn from_adopted(
+    pub(crate) fn from_adopted(
         facts: SandboxState,
         remains: Cleanup,
         posture: SandboxPosture,
@@ -345,24 +347,24 @@ impl Sandbox {
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
     }
 
-    pub(super) fn cgroup(&self) -> &SandboxCgroup {
+    pub(crate) fn cgroup(&self) -> &SandboxCgroup {
         &self.cgroup
     }
 
-    pub(super) fn supervisor(&self) -> BorrowedFd<'_> {
+    pub(crate) fn supervisor(&self) -> BorrowedFd<'_> {
         self.supervisor.get_ref().as_fd()
     }
 
-    pub(super) fn control(&self) -> &ControlConnection {
+    pub(crate) fn control(&self) -> &ControlConnection {
         &self.control
     }
 
     /// Has a listener told of what happens to a terminal.
-    pub(super) fn add_listener(&self, terminal_id: String, listener: Arc<dyn Listener>) {
+    pub(crate) fn add_listener(&self, terminal_id: String, listener: Arc<dyn Listener>) {
         self.lock_terminals().insert(terminal_id, listener);
     }
 
-    pub(super) fn remove_listener(&self, terminal_id: &str) {
+    pub(crate) fn remove_listener(&self, terminal_id: &str) {
         self.lock_terminals().remove(terminal_id);
     }
 

@@ -7,18 +7,18 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use super::{
-    control::ControlError,
-    handle::{Listener, Sandbox},
-    spawn_error::{SpawnFailure, SpawnFault},
-    spawn_request::{self, SpawnExtras},
-};
 use crate::{
     failpoint,
     policy::Permit,
     proto::supervisor::{
         Release, Resume, SendSignal, Started, StdinWritten, Stop, StopCause, WriteStdin,
         from_supervisor::Message, spawned, to_supervisor::Request,
+    },
+    sandbox::control::{
+        connection::ControlError,
+        handle::{Listener, Sandbox},
+        spawn_error::{SpawnFailure, SpawnFault},
+        spawn_request::{self, SpawnExtras},
     },
     sys::ring,
 };

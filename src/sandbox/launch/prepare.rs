@@ -17,24 +17,19 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    cgroup::SandboxCgroup,
-    gateway_cgroups::PrincipalCgroup,
-    host::Host,
-    host_ids::HostIdClaim,
-    launch_error::LaunchError,
-    mapped_groups,
-    ptys::PtyReservation,
-    rootfs, roots, sandbox_state,
-    seccomp::{self, Arch},
-    spec::{SandboxSpec, Shortfall},
-    warm_launcher::WarmLauncher,
-};
 use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
     policy::profile::{CgroupLimits, Network, Profile, Requirement},
     proto::supervisor::{Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, mount::Kind},
+    sandbox::{
+        cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
+        host::{Host, host_ids::HostIdClaim, ptys::PtyReservation, warm_launcher::WarmLauncher},
+        launch::{error::LaunchError, mapped_groups, rootfs},
+        roots, sandbox_state,
+        seccomp::{self, arch::Arch},
+        spec::{SandboxSpec, Shortfall},
+    },
     wire::launch::PLAN_VERSION,
 };
 

@@ -5,54 +5,16 @@
 //! boundary is made of namespaces, ids and mounts; the filter keeps commands away from the kernel's riskier parts
 //! and closes the few ways around that the other layers leave open. The supervisor lives under it too.
 //!
-//! The lists are by family: `conditional` looks at arguments, `absent` and `forbidden` at the number alone.
+//! The lists are by family: `conditional` looks at arguments, `unimplemented` and `forbidden` at the number alone.
 
+pub mod arch;
 mod bytecode;
 mod conditional;
 mod forbidden;
 mod unimplemented;
 
-use libc::c_long;
-
+use arch::Arch;
 use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
-
-/// A machine that a filter can be made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arch {
-    /// 64-bit x86.
-    X86_64,
-    /// 64-bit ARM.
-    Aarch64,
-}
-
-impl Arch {
-    /// The one that this program was built for, if it is known here.
-    #[must_use]
-    pub const fn native() -> Option<Self> {
-        if cfg!(target_arch = "x86_64") {
-            Some(Self::X86_64)
-        } else if cfg!(target_arch = "aarch64") {
-            Some(Self::Aarch64)
-        } else {
-            None
-        }
-    }
-
-    /// Of a call's two numbers, the one that it has here.
-    const fn number(self, on_x86: c_long, on_arm: c_long) -> c_long {
-        match self {
-            Self::X86_64 => on_x86,
-            Self::Aarch64 => on_arm,
-        }
-    }
-
-    const fn audit_arch(self) -> u32 {
-        match self {
-            Self::X86_64 => 0xC000_003E,
-            Self::Aarch64 => 0xC000_00B7,
-        }
-    }
-}
 
 /// The program: `struct sock_filter`s in native byte order, ready for seccomp(2).
 #[must_use]

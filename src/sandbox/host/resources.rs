@@ -10,49 +10,25 @@ use std::{
 
 use caps::{CapSet, Capability};
 
-use super::{
-    cgroup_probes,
-    gateway_cgroups::{self, GatewayCgroups},
-    host_ids::HostIdRange,
-    launch,
-    principal_cgroups::PrincipalLimits,
-    probes,
-    ptys::PtyPool,
-    seccomp::Arch,
-    warm_launcher::WarmLauncher,
-};
 use crate::{
     cgroup::{
         hierarchy::{self, OwnCgroup},
         limits::CgroupLimitValues,
     },
     pool::Pool,
-    sys::{landlock, oom, seccomp},
+    sandbox::{
+        cgroup::{
+            gateway::{self, GatewayCgroups},
+            principal::PrincipalLimits,
+        },
+        host::{
+            host_ids::{self, HostIdRange},
+            ptys::PtyPool,
+            warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
+        },
+    },
+    sys::{landlock, oom},
 };
-
-/// How a protection stands on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProtectionStatus {
-    /// As it is meant to be.
-    Available,
-    /// There, but with a part missing.
-    Weaker,
-    /// Not there.
-    Missing,
-}
-
-/// A protection and how it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Protection {
-    /// Its name, stable.
-    pub name: &'static str,
-    /// How it stands.
-    pub status: ProtectionStatus,
-    /// What was found.
-    pub reason: String,
-    /// How to get it; empty when there is nothing to get.
-    pub remedy: String,
-}
 
 /// Why sandboxes cannot be made in a cgroup.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +84,7 @@ impl Host {
             ids: HostIdRange::default(),
             landlock_abi: landlock::abi(),
             // Without /proc there are no groups to find, and nothing else would work either.
-            own_cgroups: gateway_cgroups::find_own_cgroups().unwrap_or_default(),
+            own_cgroups: gateway::find_own_cgroups().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
             warm_launcher: Arc::default(),
             principal_limits: PrincipalLimits::default().on_this_host(),
@@ -139,11 +115,11 @@ impl Host {
         self
     }
 
-    pub(super) fn ptys(&self) -> &Arc<PtyPool> {
+    pub(crate) fn ptys(&self) -> &Arc<PtyPool> {
         &self.ptys
     }
 
-    pub(super) fn principal_limits(&self) -> CgroupLimitValues {
+    pub(crate) fn principal_limits(&self) -> CgroupLimitValues {
         self.principal_limits
     }
 
@@ -172,16 +148,16 @@ impl Host {
         self
     }
 
-    pub(super) fn launcher(&self) -> &Path {
+    pub(crate) fn launcher(&self) -> &Path {
         &self.launcher
     }
 
     /// Where launches are made: they look into the roots, which may be on a file system that hangs.
-    pub(super) fn launch_pool(&self) -> &Pool {
+    pub(crate) fn launch_pool(&self) -> &Pool {
         &self.launch_pool
     }
 
-    pub(super) fn warm_launcher(&self) -> &Arc<WarmLauncher> {
+    pub(crate) fn warm_launcher(&self) -> &Arc<WarmLauncher> {
         &self.warm_launcher
     }
 
@@ -189,7 +165,7 @@ impl Host {
     /// a gateway that begins; never necessary.
     pub fn prewarm_launcher(&self, state: &Path) {
         self.gateway_cgroups(state);
-        self.warm_launcher.refill(&self.launcher, launch::LAUNCH_TIMEOUT);
+        self.warm_launcher.refill(&self.launcher, LAUNCH_TIMEOUT);
     }
 
     /// Whether sandboxes get host ids of their own and id-mapped roots.
@@ -204,11 +180,15 @@ impl Host {
         self.landlock_abi
     }
 
-    pub(super) fn own_ids(&self) -> (u32, u32) {
+    pub(crate) fn own_cgroups(&self) -> &[OwnCgroup] {
+        &self.own_cgroups
+    }
+
+    pub(crate) fn own_ids(&self) -> (u32, u32) {
         (self.uid, self.gid)
     }
 
-    pub(super) fn ids(&self) -> &HostIdRange {
+    pub(crate) fn ids(&self) -> &HostIdRange {
         &self.ids
     }
 
@@ -234,7 +214,7 @@ impl Host {
     }
 
     /// The cgroup directories of the gateway with this state directory, made when first asked for.
-    pub(super) fn gateway_cgroups(&self, state: &Path) -> Arc<GatewayCgroups> {
+    pub(crate) fn gateway_cgroups(&self, state: &Path) -> Arc<GatewayCgroups> {
         let mut made: MutexGuard<'_, _> = self.gateway_cgroups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, groups)) = made.iter().find(|(of, _)| of == state) {
             return Arc::clone(groups);
@@ -248,63 +228,6 @@ impl Host {
         let groups = Arc::new(GatewayCgroups::make(&self.own_cgroups, state));
         made.push((state.to_owned(), Arc::clone(&groups)));
         groups
-    }
-
-    /// Every protection, for people and for `provost doctor`. Each is tried, in processes and groups that are gone
-    /// when this returns; that takes some milliseconds, so nothing that starts commands asks for it.
-    #[must_use]
-    pub fn protections(&self) -> Vec<Protection> {
-        let mut all = probes::namespaces();
-        all.push(self.identity());
-        all.push(probes::id_mapped_mounts(self.privileged));
-        all.extend(probes::mounts());
-        all.push(self.seccomp());
-        all.push(self.landlock());
-        all.extend(cgroup_probes::probe_all(&self.own_cgroups));
-        all.extend(probes::kernel_calls());
-        all
-    }
-
-    fn identity(&self) -> Protection {
-        if self.privileged {
-            return available(
-                "identity",
-                "each sandbox has host ids of its own; files keep their owner by id-mapped mounts",
-            );
-        }
-        Protection {
-            name: "identity",
-            status: ProtectionStatus::Weaker,
-            reason: format!("commands run as uid {}, in a user namespace of their own", self.uid),
-            remedy: "run the gateway as root, so that each sandbox gets ids of its own".into(),
-        }
-    }
-
-    fn seccomp(&self) -> Protection {
-        if Arch::native().is_none() {
-            missing("seccomp", "no filter is written for this processor", "use x86_64 or aarch64")
-        } else if seccomp::has_errno_action() {
-            available("seccomp", "system calls are filtered")
-        } else {
-            missing("seccomp", "the kernel has no seccomp filters", "a kernel with CONFIG_SECCOMP_FILTER")
-        }
-    }
-
-    fn landlock(&self) -> Protection {
-        match self.landlock_abi {
-            0 => missing(
-                "landlock",
-                "the kernel does not offer it",
-                "boot with landlock in the lsm= list (CONFIG_SECURITY_LANDLOCK)",
-            ),
-            abi @ 1..=5 => Protection {
-                name: "landlock",
-                status: ProtectionStatus::Weaker,
-                reason: format!("ABI {abi}: no scopes for signals and abstract sockets"),
-                remedy: "Linux 6.12 or later".into(),
-            },
-            abi => available("landlock", &format!("ABI {abi}")),
-        }
     }
 }
 
@@ -332,17 +255,9 @@ fn maps_all_ids() -> bool {
         matches!(
             (numbers.next(), numbers.next(), numbers.next()),
             (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count)))
-                if inside <= u64::from(super::host_ids::DEFAULT_FIRST_ID)
+                if inside <= u64::from(host_ids::DEFAULT_FIRST_ID)
                     && inside + count
-                        >= u64::from(super::host_ids::DEFAULT_FIRST_ID + 2 * super::host_ids::DEFAULT_PAIRS)
+                        >= u64::from(host_ids::DEFAULT_FIRST_ID + 2 * host_ids::DEFAULT_PAIRS)
         )
     })
-}
-
-pub(super) fn available(name: &'static str, why: &str) -> Protection {
-    Protection { name, status: ProtectionStatus::Available, reason: why.into(), remedy: String::new() }
-}
-
-pub(super) fn missing(name: &'static str, why: &str, remedy: &str) -> Protection {
-    Protection { name, status: ProtectionStatus::Missing, reason: why.into(), remedy: remedy.into() }
 }

@@ -19,19 +19,21 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    cleanup::Cleanup,
-    control::{self, ControlConnectError, ControlConnection, ControlError},
-    counters::SandboxCounters,
-    handle::{Listener, Sandbox},
-    host::Host,
-    sandbox_state::{self, SandboxState, SandboxStateError},
-    stale,
-};
 use crate::{
     proto::supervisor::{
         Exit, FromSupervisor, HeldTerminal, HelloAnswer, ListTerminals, SandboxPosture, Started,
         ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+    },
+    sandbox::{
+        control::{
+            cleanup::Cleanup,
+            connection::{self, ControlConnectError, ControlConnection, ControlError},
+            handle::{Listener, Sandbox},
+        },
+        counters::SandboxCounters,
+        host::Host,
+        restore::stale,
+        sandbox_state::{self, SandboxState, SandboxStateError},
     },
     sys::{
         async_fd,
@@ -231,8 +233,8 @@ impl HandshakeClient {
     }
 
     async fn hello(&mut self) -> Result<(HelloAnswer, Vec<OwnedFd>), HandshakeError> {
-        let (answer, descriptors) = self.request(Request::Hello(control::hello_request())).await?;
-        let answer = control::check_hello(answer).map_err(|error| HandshakeError::Failed(error.into()))?;
+        let (answer, descriptors) = self.request(Request::Hello(connection::hello_request())).await?;
+        let answer = connection::check_hello(answer).map_err(|error| HandshakeError::Failed(error.into()))?;
         Ok((answer, descriptors))
     }
 

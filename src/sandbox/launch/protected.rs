@@ -21,8 +21,10 @@ use nix::{
     unistd::{Gid, Uid, fchown, geteuid},
 };
 
-use super::spec::Root;
-use crate::policy::profile::{Access, Filesystem};
+use crate::{
+    policy::profile::{Access, Filesystem},
+    sandbox::roots::Root,
+};
 
 /// A place in a root that becomes a mount of its own.
 #[derive(Debug)]

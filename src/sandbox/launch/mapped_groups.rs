@@ -13,8 +13,10 @@ use nix::{
     sys::stat::{FileStat, Mode, fstat, fstatat},
 };
 
-use super::spec::{Root, SandboxSpec};
-use crate::proto::supervisor::MappedGroup;
+use crate::{
+    proto::supervisor::MappedGroup,
+    sandbox::{roots::Root, spec::SandboxSpec},
+};
 
 /// Groups beside the owner's own. Files of more cannot be written.
 const MAX_GROUPS: usize = 16;

@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use super::principal_cgroups;
 use crate::{
     cgroup::{
         Hierarchy,
@@ -17,16 +16,17 @@ use crate::{
         kill, leaf,
     },
     proto::supervisor::{CgroupDirectory, SandboxPlan, cgroup_directory},
+    sandbox::cgroup::principal,
 };
 
 /// A sandbox's directories in every hierarchy.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxCgroup {
-    pub(super) directories: Vec<SandboxCgroupDirectory>,
+    pub(crate) directories: Vec<SandboxCgroupDirectory>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct SandboxCgroupDirectory {
+pub(crate) struct SandboxCgroupDirectory {
     pub path: PathBuf,
     pub hierarchy: Hierarchy,
     pub controllers: Vec<String>,
@@ -53,7 +53,7 @@ impl SandboxCgroup {
 
     /// As a plan records them: those of a sandbox that another gateway has made. What does not bear the sandbox's
     /// name is none of its directories.
-    pub(super) fn from_plan(plan: &SandboxPlan) -> Self {
+    pub(crate) fn from_plan(plan: &SandboxPlan) -> Self {
         let recorded = |directory: &CgroupDirectory| {
             let path = PathBuf::from(&directory.path);
             let hierarchy = match directory.hierarchy() {
@@ -119,11 +119,11 @@ impl SandboxCgroup {
         }
     }
 
-    pub(super) fn remove_now(&self) -> Result<(), CgroupError> {
+    pub(crate) fn remove_now(&self) -> Result<(), CgroupError> {
         let mut first = Ok(());
         for one in &self.directories {
             let done = directory::remove(&one.path);
-            principal_cgroups::remove_above(&one.path);
+            principal::remove_above(&one.path);
             if first.is_ok() {
                 first = done;
             }
@@ -138,13 +138,20 @@ impl SandboxCgroup {
     }
 
     /// A terminal's cgroup in every hierarchy, also where it has none; empty where there is no tree.
-    pub(super) fn leaves(&self, terminal_id: &str) -> Vec<PathBuf> {
+    pub(crate) fn leaves(&self, terminal_id: &str) -> Vec<PathBuf> {
         let name = leaf::name_of(terminal_id);
         self.directories.iter().map(|directory| directory.path.join(&name)).collect()
     }
 
+    /// How many processes of a command are left, as far as that can be seen: without a tree, at least so many.
+    pub(crate) fn processes_left(&self, terminal_id: &str) -> u32 {
+        let counts = self.leaves(terminal_id).into_iter().map(|leaf| kill::count(&leaf));
+        // Without a tree the sandbox is the terminal's own. In several hierarchies they are the same processes.
+        counts.max().map_or(1, |count| u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
     /// Opens the file by which the whole sandbox is killed, for when there may be no descriptor left to open it with.
-    pub(super) fn open_kill_file(&self) -> Option<OwnedFd> {
+    pub(crate) fn open_kill_file(&self) -> Option<OwnedFd> {
         let file = self.v2()?.path.join("cgroup.kill");
         std::fs::OpenOptions::new().write(true).open(file).ok().map(OwnedFd::from)
     }
@@ -154,7 +161,7 @@ impl SandboxCgroup {
     }
 
     /// For the plan: what the supervisor gets, in order, with the descriptors.
-    pub(super) fn to_plan(&self) -> Result<(Vec<CgroupDirectory>, Vec<OwnedFd>), CgroupError> {
+    pub(crate) fn to_plan(&self) -> Result<(Vec<CgroupDirectory>, Vec<OwnedFd>), CgroupError> {
         let mut planned = Vec::new();
         let mut descriptors = Vec::new();
         for one in &self.directories {

@@ -10,15 +10,17 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use super::{
-    cgroup::{SandboxCgroup, SandboxCgroupDirectory},
-    principal_cgroups,
-};
-use crate::cgroup::{
-    Hierarchy,
-    directory::{self, CgroupError, PresenceLock},
-    hierarchy::{self, GATEWAY_LEAF, OwnCgroup},
-    limits::{self, CgroupLimitValues},
+use crate::{
+    cgroup::{
+        Hierarchy,
+        directory::{self, CgroupError, PresenceLock},
+        hierarchy::{self, GATEWAY_LEAF, OwnCgroup},
+        limits::{self, CgroupLimitValues},
+    },
+    sandbox::cgroup::{
+        principal,
+        sandbox::{SandboxCgroup, SandboxCgroupDirectory},
+    },
 };
 
 /// How the names of gateways' directories begin.
@@ -38,7 +40,7 @@ struct GatewayCgroup {
     /// What sandboxes below can have.
     controllers: Vec<String>,
     /// Principals' directories whose bounds are set, by user id.
-    principals: Mutex<HashMap<u32, principal_cgroups::ConfiguredCgroup>>,
+    principals: Mutex<HashMap<u32, principal::ConfiguredCgroup>>,
     _presence: PresenceLock,
 }
 
@@ -89,7 +91,7 @@ impl GatewayCgroups {
     /// stays: the next gateway uses or removes it.
     pub fn remove(&self) {
         for group in &self.cgroups {
-            principal_cgroups::remove_empty(&group.path);
+            principal::remove_empty(&group.path);
             let _ = std::fs::remove_dir(&group.path);
         }
     }
@@ -142,12 +144,12 @@ fn make_below(
     principal: &PrincipalCgroup,
     sandbox_id: &str,
 ) -> Result<PathBuf, CgroupError> {
-    let above = principal_cgroups::path(&group.path, principal.uid);
+    let above = principal::path(&group.path, principal.uid);
     let path = above.join(sandbox_id);
     for _ in 0..MAX_MAKE_ATTEMPTS {
         let made = group.lock_principals().get(&principal.uid).copied();
         if !made.is_some_and(|made| made.is_current(&above, &principal.limits)) {
-            match principal_cgroups::make(&above, group.hierarchy, &group.controllers, &principal.limits) {
+            match principal::make(&above, group.hierarchy, &group.controllers, &principal.limits) {
                 Ok(made) => group.cache(principal.uid, made),
                 Err(_) if !above.exists() => continue,
                 Err(error) => return Err(error),
@@ -163,7 +165,7 @@ fn make_below(
 }
 
 impl GatewayCgroup {
-    fn cache(&self, uid: u32, made: principal_cgroups::ConfiguredCgroup) {
+    fn cache(&self, uid: u32, made: principal::ConfiguredCgroup) {
         let mut principals = self.lock_principals();
         if principals.len() >= MAX_CACHED_PRINCIPALS {
             principals.clear();
@@ -171,7 +173,7 @@ impl GatewayCgroup {
         principals.insert(uid, made);
     }
 
-    fn lock_principals(&self) -> MutexGuard<'_, HashMap<u32, principal_cgroups::ConfiguredCgroup>> {
+    fn lock_principals(&self) -> MutexGuard<'_, HashMap<u32, principal::ConfiguredCgroup>> {
         self.principals.lock().expect("no code panics while it holds the principals' directories")
     }
 }
@@ -184,7 +186,7 @@ impl GatewayCgroups {
         let mut occupied = Vec::new();
         let levels = self.cgroups.iter().flat_map(|group| {
             // Gateways before this one made sandboxes without a principal's level.
-            std::iter::once(group.path.clone()).chain(principal_cgroups::all(&group.path))
+            std::iter::once(group.path.clone()).chain(principal::all(&group.path))
         });
         for level in levels {
             let Ok(entries) = std::fs::read_dir(&level) else { continue };
@@ -199,7 +201,7 @@ impl GatewayCgroups {
                 }
             }
         }
-        self.cgroups.iter().for_each(|group| principal_cgroups::remove_empty(&group.path));
+        self.cgroups.iter().for_each(|group| principal::remove_empty(&group.path));
         occupied
     }
 }
@@ -247,8 +249,7 @@ fn make_cgroup(own: &OwnCgroup, name: &str, whys: &mut Vec<String>) -> Option<Ga
             }
         });
     }
-    if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal_cgroups::gateway_limits())
-    {
+    if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal::gateway_limits()) {
         // Nothing would hold all of them together: then there are no limits to be had.
         whys.push(with_cause(&error));
         controllers.clear();
@@ -323,7 +324,7 @@ fn missing_reason(controller: &str, own: &[OwnCgroup], whys: &[String]) -> Strin
     format!("no hierarchy offers the {controller} controller to the group this gateway was started in")
 }
 
-pub(super) fn with_cause(error: &CgroupError) -> String {
+pub(crate) fn with_cause(error: &CgroupError) -> String {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("{error}{cause}")
 }

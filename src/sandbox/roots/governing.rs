@@ -19,8 +19,10 @@ use std::{
 
 use nix::{errno::Errno, sys::stat::fstat};
 
-use super::path_walk::{self, FilesystemLocation, MountTable, PathWalk};
-use crate::policy::profile::{Access, Filesystem};
+use crate::{
+    policy::profile::{Access, Filesystem},
+    sandbox::roots::path_walk::{self, FilesystemLocation, MountTable, PathWalk},
+};
 
 /// What a governing object is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,13 +16,14 @@ use std::{
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-use super::{
-    cgroup::{Killed, SandboxCgroup},
-    control, sandbox_state,
-};
 use crate::{
     cgroup::directory::CgroupError,
     proto::supervisor::{Shutdown, ToSupervisor, to_supervisor::Request},
+    sandbox::{
+        cgroup::sandbox::{Killed, SandboxCgroup},
+        control::connection,
+        sandbox_state,
+    },
     wire,
 };
 
@@ -84,7 +85,7 @@ fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
 
 /// By the directory's descriptor, because a path may be longer than an address. Does not wait: a supervisor that hangs
 /// may have as many connections waiting as it can have.
-pub(super) fn dial(directory: &Path) -> io::Result<UnixStream> {
+pub(crate) fn dial(directory: &Path) -> io::Result<UnixStream> {
     let opened = File::open(directory)?;
     let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -98,7 +99,7 @@ pub(super) fn dial(directory: &Path) -> io::Result<UnixStream> {
 fn ask_to_end(socket: &mut UnixStream) -> io::Result<()> {
     socket.set_write_timeout(Some(END_TIMEOUT))?;
     for (sequence, request) in
-        [(1, Request::Hello(control::hello_request())), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
+        [(1, Request::Hello(connection::hello_request())), (2, Request::Shutdown(Shutdown { grace_ms: 0 }))]
     {
         let message = ToSupervisor { sequence, request: Some(request) };
         let frame = wire::encode(&message, 0).map_err(io::Error::other)?;
@@ -121,7 +122,7 @@ fn wait_until_closed(socket: &mut UnixStream, deadline: Instant) -> io::Result<(
     }
 }
 
-pub(super) fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }
 

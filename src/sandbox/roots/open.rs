@@ -18,11 +18,14 @@ use nix::{
     sys::stat::fstat,
 };
 
-use super::{
-    governing::{Governing, GoverningError, VisiblePath},
-    spec::Root,
+use crate::{
+    policy::profile::Access,
+    sandbox::roots::{
+        governing::{Governing, GoverningError, VisiblePath},
+        root::Root,
+    },
+    sys::rights::Rights,
 };
-use crate::{policy::profile::Access, sys::rights::Rights};
 
 /// Why a directory cannot be a root.
 #[derive(Debug, thiserror::Error)]

@@ -5,8 +5,7 @@
 
 use std::{fs, os::fd::BorrowedFd};
 
-use super::{cgroup::SandboxCgroup, handle::Sandbox};
-use crate::{cgroup::kill, sys::process::ProcessIdentity};
+use crate::{cgroup::kill, sandbox::control::handle::Sandbox, sys::process::ProcessIdentity};
 
 impl Sandbox {
     /// Kills everything in a command's cgroup, in every hierarchy. Without a tree nothing is done: then the sandbox is the
@@ -31,17 +30,10 @@ impl Sandbox {
     /// Whether something of a command is there, seen without its supervisor.
     pub fn has_processes_of(&self, terminal_id: &str) -> bool {
         match self.cgroup().path() {
-            Some(_) => processes_left(self.cgroup(), terminal_id) > 0,
+            Some(_) => self.cgroup().processes_left(terminal_id) > 0,
             None => has_children(self.supervisor()),
         }
     }
-}
-
-/// How many processes of a command are left, as far as that can be seen: without a tree, at least so many.
-pub(super) fn processes_left(cgroup: &SandboxCgroup, terminal_id: &str) -> u32 {
-    let counts = cgroup.leaves(terminal_id).into_iter().map(|leaf| kill::count(&leaf));
-    // Without a tree the sandbox is its own. In several hierarchies they are the same processes.
-    counts.max().map_or(1, |count| u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Whether the first process of a pid namespace has a child, dead or alive. When that cannot be seen, it may.

@@ -116,7 +116,7 @@ impl ControlConnection {
     }
 
     /// Goes on with a connection on which so many requests were sent and answered.
-    pub(super) fn resume(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
+    pub(crate) fn resume(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
         Self {
             socket,
             state: Mutex::new(ControlState { sequence, ..ControlState::default() }),
@@ -276,13 +276,13 @@ impl ControlConnection {
 }
 
 /// The first request of every connection.
-pub(super) fn hello_request() -> Hello {
+pub(crate) fn hello_request() -> Hello {
     let (lowest_version, highest_version) = spoken_versions();
     Hello { lowest_version, highest_version }
 }
 
 /// The answer to it, when a version was agreed on.
-pub(super) fn check_hello(answer: Message) -> Result<HelloAnswer, ControlConnectError> {
+pub(crate) fn check_hello(answer: Message) -> Result<HelloAnswer, ControlConnectError> {
     let (lowest, highest) = spoken_versions();
     match answer {
         Message::Hello(answer) if (lowest..=highest).contains(&answer.version) => Ok(answer),

@@ -12,15 +12,17 @@ use std::{
 use nix::errno::Errno;
 use tokio::{io::unix::AsyncFd, time::timeout};
 
-use super::{cgroup::SandboxCgroup, forced_kill, launch, ptys::PtyReservation};
-use crate::sys::namespace;
+use crate::{
+    sandbox::{cgroup::sandbox::SandboxCgroup, host::ptys::PtyReservation, launch},
+    sys::namespace,
+};
 
 /// How long the kernel may take to end a killed sandbox, before those who wait are told that it has not.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is left on the host when a sandbox has ended.
 #[derive(Debug)]
-pub(super) struct Cleanup {
+pub(crate) struct Cleanup {
     cgroup: SandboxCgroup,
     directory: Option<PathBuf>,
     /// `cgroup.kill` of the sandbox, open since its start.
@@ -30,7 +32,7 @@ pub(super) struct Cleanup {
 
 /// Whether a sandbox that was killed has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KillOutcome {
+pub(crate) enum KillOutcome {
     /// No process of it is left.
     Ended,
     /// The kernel has not ended it within the limit: something in it sleeps uninterruptibly, or is frozen.
@@ -39,29 +41,29 @@ pub(super) enum KillOutcome {
 
 impl Cleanup {
     /// Of a sandbox that runs. What its end takes is opened now.
-    pub(super) fn new(cgroup: SandboxCgroup, directory: Option<PathBuf>) -> Self {
+    pub(crate) fn new(cgroup: SandboxCgroup, directory: Option<PathBuf>) -> Self {
         let kill_file = cgroup.open_kill_file();
         Self { cgroup, directory, kill_file, ptys: None }
     }
 
     /// With the pseudo-terminals that it may have: nobody else is given them before it has ended.
-    pub(super) fn with_ptys(self, ptys: PtyReservation) -> Self {
+    pub(crate) fn with_ptys(self, ptys: PtyReservation) -> Self {
         Self { ptys: Some(ptys), ..self }
     }
 
     /// Gives back what it had of what the host has one number of.
-    pub(super) fn release_ptys(self) {
+    pub(crate) fn release_ptys(self) {
         drop(self.ptys);
     }
 
-    pub(super) async fn end_and_remove(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+    pub(crate) async fn end_and_remove(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
         if self.kill_and_wait(id, supervisor).await == KillOutcome::Ended {
             self.remove(id).await;
         }
     }
 
     /// As [`Self::end_and_remove`], of a supervisor that the reactor does not watch: a thread waits for its end.
-    pub(super) async fn end_and_remove_unregistered(&self, id: &str, supervisor: OwnedFd) {
+    pub(crate) async fn end_and_remove_unregistered(&self, id: &str, supervisor: OwnedFd) {
         self.kill_supervisor(id, &supervisor);
         let reaped = tokio::task::spawn_blocking(move || launch::reap(supervisor.as_fd()));
         match timeout(KILL_TIMEOUT, reaped).await {
@@ -80,7 +82,7 @@ impl Cleanup {
 
     /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
     /// one can be reaped; the group's kill is for what may have been outside of the namespace.
-    pub(super) async fn kill_and_wait(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> KillOutcome {
+    pub(crate) async fn kill_and_wait(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> KillOutcome {
         self.kill_supervisor(id, supervisor.get_ref());
         if timeout(KILL_TIMEOUT, supervisor.readable()).await.is_err() {
             self.kill_cgroup(id);
@@ -91,15 +93,15 @@ impl Cleanup {
     }
 
     /// Waits, however long it takes, until a sandbox that was killed has ended.
-    pub(super) async fn wait_for_end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
+    pub(crate) async fn wait_for_end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
         // An error would be the reactor's end, and with it this gateway's.
         let _ = supervisor.readable().await;
         self.reap(id, supervisor);
     }
 
     /// How many processes of a terminal are left, as far as that can be seen.
-    pub(super) fn processes_left(&self, terminal_id: &str) -> u32 {
-        forced_kill::processes_left(&self.cgroup, terminal_id)
+    pub(crate) fn processes_left(&self, terminal_id: &str) -> u32 {
+        self.cgroup.processes_left(terminal_id)
     }
 
     fn reap(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
@@ -128,7 +130,7 @@ impl Cleanup {
         }
     }
 
-    pub(super) async fn remove(&self, id: &str) {
+    pub(crate) async fn remove(&self, id: &str) {
         if let Err(error) = self.cgroup.remove(KILL_TIMEOUT).await {
             // The directory is how the next gateway finds what is left.
             tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");

@@ -22,7 +22,7 @@ const DEFAULT_RESERVE: u32 = 1_024;
 
 /// What this gateway has given away.
 #[derive(Debug)]
-pub(super) struct PtyPool {
+pub(crate) struct PtyPool {
     host: u32,
     reserved: Mutex<ReservedPtys>,
 }
@@ -35,7 +35,7 @@ struct ReservedPtys {
 
 impl PtyPool {
     /// Of this host's settings.
-    pub(super) fn of_host() -> Arc<Self> {
+    pub(crate) fn of_host() -> Arc<Self> {
         let max = setting("/proc/sys/kernel/pty/max").unwrap_or(DEFAULT_MAX);
         let reserve = setting("/proc/sys/kernel/pty/reserve").unwrap_or(DEFAULT_RESERVE);
         Self::new(max.saturating_sub(reserve))
@@ -46,7 +46,7 @@ impl PtyPool {
     }
 
     /// A share for a sandbox of this user. It may be of none.
-    pub(super) fn reserve(self: &Arc<Self>, uid: u32) -> PtyReservation {
+    pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> PtyReservation {
         let mut given = self.lock();
         let own = given.by_user.get(&uid).copied().unwrap_or_default();
         let left =
@@ -57,7 +57,7 @@ impl PtyPool {
     }
 
     /// Counts the share that an older gateway has given to a sandbox that still runs.
-    pub(super) fn restore(self: &Arc<Self>, uid: u32, count: u32) -> PtyReservation {
+    pub(crate) fn restore(self: &Arc<Self>, uid: u32, count: u32) -> PtyReservation {
         self.lock().add(uid, count);
         PtyReservation { ptys: self.clone(), uid, count }
     }
@@ -86,7 +86,7 @@ pub struct PtyReservation {
 }
 
 impl PtyReservation {
-    pub(super) fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.count
     }
 }

@@ -43,7 +43,7 @@ impl Default for PrincipalLimits {
 
 impl PrincipalLimits {
     /// With numbers of this host for what is absent.
-    pub(super) fn on_this_host(self) -> CgroupLimitValues {
+    pub(crate) fn on_this_host(self) -> CgroupLimitValues {
         let share = percent(SHARE_PERCENT);
         CgroupLimitValues {
             memory_bytes: self.memory_bytes.or_else(|| memory_bytes().map(&share)),
@@ -57,7 +57,7 @@ impl PrincipalLimits {
 }
 
 /// Of all principals of a gateway together.
-pub(super) fn gateway_limits() -> CgroupLimitValues {
+pub(crate) fn gateway_limits() -> CgroupLimitValues {
     let share = percent(ALL_PERCENT);
     CgroupLimitValues {
         memory_bytes: memory_bytes().map(&share),
@@ -85,13 +85,13 @@ fn process_ids() -> Option<u64> {
 }
 
 /// The directory of a principal below a gateway's.
-pub(super) fn path(gateway: &Path, uid: u32) -> PathBuf {
+pub(crate) fn path(gateway: &Path, uid: u32) -> PathBuf {
     gateway.join(format!("{PREFIX}{uid}"))
 }
 
 /// Makes the directory, sets its bounds and lets controllers through to sandboxes. One that is there is brought to the same
 /// state, so that it does not matter who was first.
-pub(super) fn make(
+pub(crate) fn make(
     path: &Path,
     hierarchy: Hierarchy,
     controllers: &[String],
@@ -109,7 +109,7 @@ pub(super) fn make(
 
 /// A principal's directory that was brought to its state by this gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ConfiguredCgroup {
+pub(crate) struct ConfiguredCgroup {
     /// Its inode: the kernel gives none of a cgroup's twice.
     inode: u64,
     limits: CgroupLimitValues,
@@ -117,7 +117,7 @@ pub(super) struct ConfiguredCgroup {
 
 impl ConfiguredCgroup {
     /// Whether this is the directory that is there, with these bounds.
-    pub(super) fn is_current(&self, path: &Path, limits: &CgroupLimitValues) -> bool {
+    pub(crate) fn is_current(&self, path: &Path, limits: &CgroupLimitValues) -> bool {
         self.limits == *limits && inode_of(path).is_ok_and(|number| number == self.inode)
     }
 }
@@ -129,7 +129,7 @@ fn inode_of(path: &Path) -> Result<u64, CgroupError> {
 }
 
 /// Removes the directory above a sandbox's that has been removed, if it is a principal's and nothing else is in it.
-pub(super) fn remove_above(sandbox: &Path) {
+pub(crate) fn remove_above(sandbox: &Path) {
     if let Some(above) = sandbox.parent().filter(|above| is_principal_directory(above)) {
         // The kernel refuses for as long as another sandbox is in it.
         let _ = std::fs::remove_dir(above);
@@ -137,14 +137,14 @@ pub(super) fn remove_above(sandbox: &Path) {
 }
 
 /// Removes those below a gateway's directory in which no sandbox is.
-pub(super) fn remove_empty(gateway: &Path) {
+pub(crate) fn remove_empty(gateway: &Path) {
     for principal in all(gateway) {
         let _ = std::fs::remove_dir(principal);
     }
 }
 
 /// The directories of principals below a gateway's.
-pub(super) fn all(gateway: &Path) -> Vec<PathBuf> {
+pub(crate) fn all(gateway: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(gateway) else { return Vec::new() };
     entries.flatten().map(|entry| entry.path()).filter(|path| is_principal_directory(path)).collect()
 }

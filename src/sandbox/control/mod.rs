@@ -1,0 +1,11 @@
+//! A sandbox that runs: the connection to its supervisor, requests to it, its end and what is removed afterwards.
+
+pub mod cleanup;
+pub mod connection;
+mod forced_kill;
+pub mod handle;
+pub mod requests;
+pub mod spawn_error;
+pub mod spawn_request;
+
+pub use connection::{ControlConnectError, ControlError};

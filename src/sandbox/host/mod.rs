@@ -1,0 +1,8 @@
+//! What one gateway has of its host for all its sandboxes: host ids, pseudo-terminals, cgroups, and a warm launcher.
+
+pub mod host_ids;
+pub mod ptys;
+mod resources;
+pub mod warm_launcher;
+
+pub use resources::{Host, HostCgroupError};

@@ -1,0 +1,12 @@
+//! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
+
+mod error;
+mod mapped_groups;
+mod prepare;
+mod protected;
+mod rootfs;
+mod start;
+
+pub use error::LaunchError;
+pub use prepare::control_socket_path;
+pub use start::{LaunchedSandbox, launch, launch_blocking, reap};

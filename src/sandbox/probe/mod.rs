@@ -1,0 +1,74 @@
+//! What this host offers to sandboxes, each protection tried in a process or cgroup that is gone afterwards.
+//!
+//! Says which protections there are, why one is missing and how to get it. Whether a missing one matters is for the
+//! profile to decide.
+
+mod cgroups;
+mod kernel;
+mod protection;
+
+pub use protection::{Protection, ProtectionStatus};
+
+use protection::{available, missing};
+
+use crate::{
+    sandbox::{host::Host, seccomp::arch::Arch},
+    sys::seccomp,
+};
+
+/// Every protection, for people and for `provost doctor`. Trying them takes some milliseconds, so nothing that starts
+/// commands calls this.
+#[must_use]
+pub fn protections(host: &Host) -> Vec<Protection> {
+    let mut all = kernel::namespaces();
+    all.push(identity(host));
+    all.push(kernel::id_mapped_mounts(host.is_privileged()));
+    all.extend(kernel::mounts());
+    all.push(system_call_filter());
+    all.push(landlock(host));
+    all.extend(cgroups::probe_all(host.own_cgroups()));
+    all.extend(kernel::kernel_calls());
+    all
+}
+
+fn identity(host: &Host) -> Protection {
+    if host.is_privileged() {
+        return available(
+            "identity",
+            "each sandbox has host ids of its own; files keep their owner by id-mapped mounts",
+        );
+    }
+    Protection {
+        name: "identity",
+        status: ProtectionStatus::Weaker,
+        reason: format!("commands run as uid {}, in a user namespace of their own", host.own_ids().0),
+        remedy: "run the gateway as root, so that each sandbox gets ids of its own".into(),
+    }
+}
+
+fn system_call_filter() -> Protection {
+    if Arch::native().is_none() {
+        missing("seccomp", "no filter is written for this processor", "use x86_64 or aarch64")
+    } else if seccomp::has_errno_action() {
+        available("seccomp", "system calls are filtered")
+    } else {
+        missing("seccomp", "the kernel has no seccomp filters", "a kernel with CONFIG_SECCOMP_FILTER")
+    }
+}
+
+fn landlock(host: &Host) -> Protection {
+    match host.landlock_abi() {
+        0 => missing(
+            "landlock",
+            "the kernel does not offer it",
+            "boot with landlock in the lsm= list (CONFIG_SECURITY_LANDLOCK)",
+        ),
+        abi @ 1..=5 => Protection {
+            name: "landlock",
+            status: ProtectionStatus::Weaker,
+            reason: format!("ABI {abi}: no scopes for signals and abstract sockets"),
+            remedy: "Linux 6.12 or later".into(),
+        },
+        abi => available("landlock", &format!("ABI {abi}")),
+    }
+}

@@ -1,0 +1,4 @@
+//! Sandboxes that an earlier gateway has started: adopted when they live, removed when they do not.
+
+pub mod adopt;
+pub mod stale;

@@ -1,0 +1,9 @@
+//! Which directories commands may be shown: a session's roots, and what no command may reach.
+
+pub mod governing;
+mod open;
+pub mod path_walk;
+mod root;
+
+pub use open::{RootError, open, visible};
+pub use root::Root;

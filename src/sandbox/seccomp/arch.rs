@@ -1,0 +1,41 @@
+//! Processor architectures, and how the numbers of system calls differ between them.
+
+use libc::c_long;
+
+/// A processor architecture for which there is a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arch {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Arch {
+    /// The architecture that this program was built for; `None` when there is no filter for it.
+    #[must_use]
+    pub const fn native() -> Option<Self> {
+        if cfg!(target_arch = "x86_64") {
+            Some(Self::X86_64)
+        } else if cfg!(target_arch = "aarch64") {
+            Some(Self::Aarch64)
+        } else {
+            None
+        }
+    }
+
+    /// Selects the number that a call has on this architecture.
+    pub(super) const fn number(self, on_x86: c_long, on_arm: c_long) -> c_long {
+        match self {
+            Self::X86_64 => on_x86,
+            Self::Aarch64 => on_arm,
+        }
+    }
+
+    pub(super) const fn audit_arch(self) -> u32 {
+        match self {
+            Self::X86_64 => 0xC000_003E,
+            Self::Aarch64 => 0xC000_00B7,
+        }
+    }
+}
