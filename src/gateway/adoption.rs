@@ -27,7 +27,7 @@ use super::{
 use crate::{
     sandbox::sandbox_state,
     session::{RestoreError, Session, Sessions},
-    terminal::{Terminals, UncheckedSandboxes, close_session},
+    terminal::{CloseReason, Terminals, UncheckedSandboxes, close_session},
 };
 
 /// How often what was left is looked at again.
@@ -252,14 +252,7 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
     if let Err(error) = watch {
         tracing::info!(session.id = %session.id, error = %error, "the owner's process has ended: the session ends");
         tokio::spawn(async move {
-            close_session::close(
-                &terminals,
-                &sessions,
-                &session,
-                close_session::CloseReason::OwnerExited,
-                None,
-            )
-            .await
+            close_session::close(&terminals, &sessions, &session, CloseReason::OwnerExited, None).await
         });
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Gateway, journal_lifecycle::DrainOutcome, notify_systemd};
-use crate::terminal::close_session::{self, CloseReason};
+use crate::terminal::{CloseReason, close_session};
 
 /// However long was waited for callers: commands that are stopped have this time at least.
 const STOP_TIMEOUT_MIN: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use crate::{
         ResolveApprovalRequest, Sighting as SightingWord, StdinMode, Stream,
     },
     session::{Lifetime, NewSession, Session},
-    terminal::{NewRequest, OnAsk, ReaderKind, reader::Channel, signal},
+    terminal::{Channel, NewRequest, OnAsk, ReaderKind, signal},
 };
 
 /// Roots of one session.

@@ -7,12 +7,7 @@ use crate::{
         Session as SessionWord, State, Stream, Terminal as TerminalWord, output_event,
     },
     session::{Lifetime, Session},
-    terminal::{
-        QuotaUsage, Stage, Terminal,
-        outcome::timestamp,
-        reader::{Channel, OutputPiece},
-        receipt,
-    },
+    terminal::{Channel, QuotaUsage, Stage, Terminal, outcome::timestamp, reader::OutputPiece},
 };
 
 /// A session.
@@ -59,7 +54,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
             timestamp(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(live.started.started_at_ns))
         }),
         outcome: stage.outcome().map(|outcome| (**outcome).clone()),
-        receipt: receipt::for_terminal(terminal),
+        receipt: terminal.receipt(),
         output: positions(terminal),
         pid: live.map_or(0, |live| live.started.pid),
         output_byte_limit: summary.output_limit_bytes,

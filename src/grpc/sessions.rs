@@ -16,11 +16,7 @@ use crate::{
         sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
-    terminal::{
-        Terminals,
-        close_session::{self, CloseReason},
-        open_session, records,
-    },
+    terminal::{CloseReason, Terminals, close_session, open_session, records},
 };
 
 /// The service.

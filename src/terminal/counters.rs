@@ -3,12 +3,9 @@
 //! Counts only: no name, no command and no path is kept here, so that nothing of them can be told to whoever may see
 //! the counts.
 
-use super::{
-    refusal::{CreateRefusal, LimitName, SessionRefusal},
-    use_case::close_session::CloseReason,
-};
+use super::refusal::{CreateRefusal, LimitName, SessionRefusal};
 use crate::{
-    counters::{Counter, CounterVec, Histogram, Word},
+    counters::{Counter, CounterVec, Histogram, Word, words},
     policy::command::rule::Decision,
     proto::v1::Cause,
 };
@@ -114,5 +111,19 @@ impl TerminalCounters {
     /// Ended, however.
     pub fn finished(&self) -> u64 {
         self.ended.read().map(|(_, count)| count).sum()
+    }
+}
+
+words! {
+    /// Why a session ends.
+    pub enum CloseReason {
+        /// Its owner asked for it.
+        Requested = "asked",
+        /// The process that it was to end with has ended.
+        OwnerExited = "owner_gone",
+        /// Its caller went away before it had its id.
+        CallerDisconnected = "caller_gone",
+        /// The gateway ends.
+        Shutdown = "shutdown",
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    audit::recorder::Unrecorded, id::TerminalId, secrets::command_secrets::SecretError,
-    state::quota_tracker::QuotaReached, use_case::approve::ApprovalError,
+    audit::recorder::Unrecorded, id::TerminalId, quotas::QuotaReached, secrets::command_secrets::SecretError,
 };
 use crate::{
-    policy::Denial,
+    approval::{Answer, ApprovalId, ApprovalLimitReached, ApprovalResolveError},
+    policy::{ApprovalQuestion, Denial},
     pool::PoolError,
     sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
+    session::OpenError,
     workspace::WatchError,
 };
 
@@ -93,4 +94,72 @@ pub enum OperationError {
     /// The supervisor could not do it: errno(3).
     #[error("the supervisor answered errno {0}")]
     Errno(i32),
+}
+
+/// Why there was no yes.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    /// A person must say yes first, and the caller does not wait.
+    #[error("{0}: a person must approve it first, by the id {1}")]
+    Required(Box<ApprovalQuestion>, ApprovalId),
+    /// A person said no.
+    #[error("{0}: {name} has denied it{comment}", name = approver(.2), comment = comment(.2))]
+    Denied(Box<ApprovalQuestion>, ApprovalId, Arc<Answer>),
+    /// Nobody answered in time.
+    #[error("{0}: nobody approved it in time")]
+    Expired(Box<ApprovalQuestion>, ApprovalId),
+    /// The policy that asked is not in force any more.
+    #[error("{0}: the policy was replaced while this waited for a person; ask again")]
+    Superseded(Box<ApprovalQuestion>, ApprovalId),
+    /// The request means something else than what was approved.
+    #[error("{0}: what it would run has changed since a person approved it; ask again")]
+    Changed(Box<ApprovalQuestion>),
+    /// The caller's deadline came first.
+    #[error("{0}: nobody approved it before the deadline")]
+    DeadlineExceeded(Box<ApprovalQuestion>, ApprovalId),
+    /// The caller has gone.
+    #[error("{0}: the caller has gone")]
+    CallerDisconnected(Box<ApprovalQuestion>, ApprovalId),
+    /// Too many wait already.
+    #[error(transparent)]
+    LimitReached(#[from] ApprovalLimitReached),
+}
+
+fn approver(answer: &Answer) -> String {
+    match answer.on_behalf_of.as_str() {
+        "" => answer.approver.to_string(),
+        person => format!("{} (for {person})", answer.approver),
+    }
+}
+
+fn comment(answer: &Answer) -> String {
+    match answer.comment.as_str() {
+        "" => String::new(),
+        comment => format!(": {comment}"),
+    }
+}
+
+/// Why an answer was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveApprovalError {
+    /// There is nothing to answer, or not for this caller.
+    #[error(transparent)]
+    Resolve(#[from] ApprovalResolveError),
+    /// The journal did not take it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
+}
+
+/// Why no session was opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenSessionError {
+    /// It may not be, or cannot be.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The journal did not take the record of it.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
+    /// The principal's share of the journal is full.
+    #[error(transparent)]
+    JournalShare(#[from] QuotaReached),
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod channel;
 mod counters;
 mod errors;
 mod evaluation;
@@ -24,33 +25,33 @@ pub use audit::{
     recorder::{RecordedExits, Recorder, Unrecorded},
     records,
 };
-pub use counters::{CreateTimings, TerminalCounters};
-pub use errors::{CreateError, OperationError, TerminalReleased};
-pub use id::TerminalId;
-pub use output::{
-    backpressure::{Backpressure, ReaderKind},
-    reader,
+pub use channel::Channel;
+pub use counters::{CloseReason, CreateTimings, TerminalCounters};
+pub use errors::{
+    ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, TerminalReleased,
 };
-pub use quotas::Quotas;
+pub use id::TerminalId;
+pub use output::reader;
+pub use quotas::{QuotaKind, QuotaReached, QuotaScope, Quotas};
 pub use refusal::{CreateRefusal, LimitName, SessionRefusal};
 pub use secrets::command_secrets::{SecretError, SecretFault};
-pub use spec::{CommandForm, TerminalSpec, TimeLimits};
+pub use spec::{Backpressure, CommandForm, ReaderKind, TerminalSpec, TimeLimits};
 pub use state::{
+    live::Live,
     metadata::MetadataError,
     outcome,
-    quota_tracker::{QuotaKind, QuotaReached, QuotaScope, QuotaUsage},
-    receipt,
+    quota_tracker::QuotaUsage,
     registry::Terminals,
     stage::Stage,
-    terminal::{Live, Terminal},
+    terminal::Terminal,
     terminal_log,
     waiters::{WaiterGuard, Waiters},
 };
 pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
-    approve::{ApprovalError, OnAsk, ResolveApprovalError, approval_observer},
+    approve::approval_observer,
     close_session,
     control::EndOfInput,
-    create::NewRequest,
+    new_request::{NewRequest, OnAsk},
     open_session, run,
 };

@@ -65,3 +65,79 @@ impl Default for Quotas {
         }
     }
 }
+
+/// Which cap is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{scope} has reached its cap of {max} {kind}")]
+pub struct QuotaReached {
+    /// Of what.
+    pub kind: QuotaKind,
+    /// Of whom.
+    pub scope: QuotaScope,
+    /// The cap.
+    pub max: u64,
+}
+
+impl QuotaReached {
+    /// The cap's name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match (self.kind, self.scope) {
+            (QuotaKind::Live, QuotaScope::Session) => "live_terminals_per_session",
+            (QuotaKind::Live, QuotaScope::Principal) => "live_terminals_per_principal",
+            (QuotaKind::Retained, QuotaScope::Session) => "retained_terminals_per_session",
+            (QuotaKind::Retained, QuotaScope::Principal) => "retained_terminals_per_principal",
+            (QuotaKind::Bytes, QuotaScope::Session) => "retained_bytes_per_session",
+            (QuotaKind::Bytes, QuotaScope::Principal) => "retained_bytes_per_principal",
+            (QuotaKind::Journal { .. }, _) => "journal_share",
+            (QuotaKind::Descriptors, _) => "descriptors_per_principal",
+        }
+    }
+}
+
+/// What is capped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// Terminals whose command runs.
+    Live,
+    /// Terminals that are not released.
+    Retained,
+    /// Bytes of output.
+    Bytes,
+    /// Bytes of records.
+    Journal {
+        /// Written in the last so many seconds.
+        within_s: u64,
+    },
+    /// Descriptors of the gateway.
+    Descriptors,
+}
+
+impl std::fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Live => f.write_str("live terminals"),
+            Self::Retained => f.write_str("retained terminals"),
+            Self::Bytes => f.write_str("retained bytes"),
+            Self::Descriptors => f.write_str("of the gateway's descriptors"),
+            Self::Journal { within_s } => write!(f, "bytes in the journal within {within_s} s"),
+        }
+    }
+}
+
+/// Whose cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaScope {
+    /// A session's.
+    Session,
+    /// A principal's.
+    Principal,
+}
+
+impl std::fmt::Display for QuotaScope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Session => "the session",
+            Self::Principal => "the principal",
+        })
+    }
+}

@@ -2,9 +2,8 @@
 
 use super::{
     audit::{recorder::Unrecorded, records},
-    errors::CreateError,
-    state::quota_tracker::{QuotaKind, QuotaReached, QuotaScope},
-    use_case::{approve::ApprovalError, open_session::OpenSessionError},
+    errors::{ApprovalError, CreateError, OpenSessionError},
+    quotas::{QuotaKind, QuotaReached, QuotaScope},
 };
 use crate::{
     approval::ApprovalLimitReached,

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::output::backpressure::Backpressure;
 use crate::policy::{Digest, ProfileName, StreamMode};
 
 /// What a terminal's command is written as.
@@ -54,4 +53,24 @@ pub struct TerminalSpec {
     pub digest: Digest,
     /// Of the policy that permitted it.
     pub generation: u64,
+}
+
+/// Whom the command waits for when its ring is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backpressure {
+    /// For nobody: the oldest bytes go.
+    Never,
+    /// For the first who streams.
+    ForStream,
+    /// For the run that it was created for.
+    ForRun,
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReaderKind {
+    /// Anybody who asks for the stream.
+    Stream,
+    /// The run that the terminal is created for.
+    Run,
 }

@@ -22,8 +22,8 @@ use crate::{
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        OperationError, QuotaReached, ResolveApprovalError, TerminalReleased, Unrecorded,
-        open_session::OpenSessionError, reader::OutputReadError, run::RunError,
+        OpenSessionError, OperationError, QuotaReached, ResolveApprovalError, TerminalReleased, Unrecorded,
+        reader::OutputReadError, run::RunError,
     },
 };
 

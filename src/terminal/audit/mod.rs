@@ -5,3 +5,4 @@ pub mod record_limiter;
 pub mod recorder;
 pub mod records;
 pub mod repeat_counts_file;
+pub mod subject;

@@ -16,7 +16,7 @@ use super::record_limiter::{COUNTS_WRITE_INTERVAL, RateDecision, RecordLimiter, 
 use crate::{
     journal::{AppendError, Journal, Record},
     session::Principal,
-    terminal::state::quota_tracker::{QuotaKind, QuotaReached, QuotaScope},
+    terminal::quotas::{QuotaKind, QuotaReached, QuotaScope},
 };
 
 /// Writes to the gateway's journal, or nowhere when the configuration has none.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::subject::Subject;
 use crate::{
     approval::ApprovalId,
     journal::{
@@ -21,21 +22,29 @@ use crate::{
         requests::SpawnRefused,
         spawn_error::{SpawnFault, stage_name},
     },
-    session::{Principal, Session},
+    session::{Principal, Session, SessionId},
     terminal::{
+        quotas::QuotaReached,
         secrets::command_secrets::SecretError,
-        spec::CommandForm,
-        state::{quota_tracker::QuotaReached, receipt, terminal::Terminal},
+        signal,
+        spec::{CommandForm, TerminalSpec},
     },
     workspace::{ChangeAction, DangerousChange, WatchError},
 };
 
 /// A request that was allowed; the terminal is for it.
-pub fn allowed(terminal: &Terminal, request: &Request, permit: &Permit, trace: &EvaluationTrace) -> Record {
+pub fn allowed(subject: Subject, request: &Request, permit: &Permit, trace: &EvaluationTrace) -> Record {
     Record::Decision(DecisionRecord {
-        terminal: Some(terminal.id.to_string()),
+        terminal: Some(subject.terminal.to_string()),
         rule: permit.rule().map(str::to_owned),
-        ..decision(&terminal.session, request, RecordedVerdict::Allow, permit.generation(), trace)
+        ..decision(
+            subject.principal,
+            subject.session,
+            request,
+            RecordedVerdict::Allow,
+            permit.generation(),
+            trace,
+        )
     })
 }
 
@@ -50,7 +59,7 @@ pub fn denied(
     Record::Decision(DecisionRecord {
         rule: Some(denial.rule()),
         reason: denial.to_string(),
-        ..decision(session, request, verdict_of(denial.decision()), generation, trace)
+        ..decision(session.principal, session.id, request, verdict_of(denial.decision()), generation, trace)
     })
 }
 
@@ -75,7 +84,8 @@ pub fn command_in(decision: &Record) -> CommandLocation {
 }
 
 fn decision(
-    session: &Session,
+    principal: Principal,
+    session: SessionId,
     request: &Request,
     verdict: RecordedVerdict,
     generation: u64,
@@ -86,8 +96,8 @@ fn decision(
         .iter()
         .map(|(rule, decision)| ObservedDecision { rule: rule.clone(), verdict: verdict_of(*decision) });
     DecisionRecord {
-        principal: session.principal.to_string(),
-        session: session.id.to_string(),
+        principal: principal.to_string(),
+        session: session.to_string(),
         terminal: None,
         request_digest: trace.digest.map(|digest| digest.to_string()),
         verdict,
@@ -146,36 +156,35 @@ pub fn journal_share_reached(principal: Principal, reached: &QuotaReached) -> Re
 
 /// A command that is about to be started in a sandbox. What it is, its decision says.
 pub fn spawn(
-    terminal: &Terminal,
+    subject: Subject,
+    terminal_spec: &TerminalSpec,
     exec_spec: &ExecSpec,
     sandbox: &Sandbox,
     command_in: CommandLocation,
 ) -> Record {
-    let before = match terminal.spec.form {
+    let before = match terminal_spec.form {
         CommandForm::Program => 0,
         CommandForm::ShellLine => exec_spec.argv().len().saturating_sub(1),
     };
     Record::Spawn(SpawnRecord {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
         sandbox: sandbox.id().to_owned(),
         profile: exec_spec.profile_name().to_string(),
-        request_digest: terminal.spec.digest.to_string(),
-        generation: terminal.spec.generation,
+        request_digest: terminal_spec.digest.to_string(),
+        generation: terminal_spec.generation,
         command: RecordedCommand::new(&exec_spec.argv()[..before]),
         command_in: Some(command_in),
     })
 }
 
-/// A command that runs. `None` for one that does not.
-pub fn started(terminal: &Terminal) -> Option<Record> {
-    let pid = terminal.live()?.started.pid;
-    let receipt = receipt::for_terminal(terminal)?;
-    Some(Record::Started(StartedRecord {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
+/// A command that runs.
+pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
+    Record::Started(StartedRecord {
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
         pid,
         receipt: ReceiptRecord {
             sandbox: receipt.sandbox_id,
@@ -194,28 +203,27 @@ pub fn started(terminal: &Terminal) -> Option<Record> {
             cgroup: receipt.cgroup,
             shortfalls: receipt.shortfalls,
         },
-    }))
+    })
 }
 
 /// A command that a gateway before this one has started.
-pub fn adopted(terminal: &Terminal) -> Option<Record> {
-    let live = terminal.live()?;
-    Some(Record::Adopted(Adopted {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
-        sandbox: live.sandbox.id().to_owned(),
-        pid: live.started.pid,
-    }))
+pub fn adopted(subject: Subject, sandbox_id: &str, pid: u32) -> Record {
+    Record::Adopted(Adopted {
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
+        sandbox: sandbox_id.to_owned(),
+        pid,
+    })
 }
 
 /// A command that could not have its secrets.
-pub fn secret_failed(terminal: &Terminal, error: &SecretError) -> Record {
-    spawn_failed(terminal, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
+pub fn secret_failed(subject: Subject, error: &SecretError) -> Record {
+    spawn_failed(subject, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
 }
 
 /// A command whose sandbox could not be had.
-pub fn sandbox_failed(terminal: &Terminal, error: &StartError) -> Record {
+pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
     let (stage, errno) = match error {
         StartError::Launch(LaunchError::Stage { stage, errno, .. }) => {
             (stage_name(*stage), Some(*errno as i32))
@@ -231,32 +239,32 @@ pub fn sandbox_failed(terminal: &Terminal, error: &StartError) -> Record {
             SpawnError::ConfinementUnavailable
         }
     };
-    spawn_failed(terminal, reason, stage, errno, error)
+    spawn_failed(subject, reason, stage, errno, error)
 }
 
 /// A command whose workspace nobody would watch.
-pub fn watch_failed(terminal: &Terminal, error: &WatchError) -> Record {
-    spawn_failed(terminal, SpawnError::LimitReached, "workspace".to_owned(), None, error)
+pub fn watch_failed(subject: Subject, error: &WatchError) -> Record {
+    spawn_failed(subject, SpawnError::LimitReached, "workspace".to_owned(), None, error)
 }
 
 /// A command that could not be entered on its session's roll.
-pub fn log_failed(terminal: &Terminal, error: &std::io::Error) -> Record {
-    spawn_failed(terminal, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
+pub fn log_failed(subject: Subject, error: &std::io::Error) -> Record {
+    spawn_failed(subject, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.
-pub fn exec_failed(terminal: &Terminal, refused: &SpawnRefused) -> Record {
+pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
     match refused {
         SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
             let stage = stage_name(failure.stage);
-            spawn_failed(terminal, spawn_error(failure.fault), stage, Some(failure.errno), refused)
+            spawn_failed(subject, spawn_error(failure.fault), stage, Some(failure.errno), refused)
         }
         SpawnRefused::Control(_) => {
-            spawn_failed(terminal, SpawnError::SandboxLost, "control".to_owned(), None, refused)
+            spawn_failed(subject, SpawnError::SandboxLost, "control".to_owned(), None, refused)
         }
         SpawnRefused::Ring(_) => {
             let stage = "output_ring".to_owned();
-            spawn_failed(terminal, SpawnError::ConfinementUnavailable, stage, None, refused)
+            spawn_failed(subject, SpawnError::ConfinementUnavailable, stage, None, refused)
         }
     }
 }
@@ -278,16 +286,16 @@ pub(in crate::terminal) fn spawn_error(fault: SpawnFault) -> SpawnError {
 }
 
 fn spawn_failed(
-    terminal: &Terminal,
+    subject: Subject,
     reason: SpawnError,
     stage: String,
     errno: Option<i32>,
     error: &dyn std::error::Error,
 ) -> Record {
     Record::SpawnFailed(SpawnFailed {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
         reason: reason.as_str_name().trim_start_matches("SPAWN_ERROR_").to_owned(),
         stage,
         errno,
@@ -307,16 +315,16 @@ pub enum KillReason {
 }
 
 /// The end of a command was asked for.
-pub fn kill_requested(terminal: &Terminal, reason: KillReason, grace: Option<Duration>) -> Record {
-    let principal = terminal.session.principal.to_string();
+pub fn kill_requested(subject: Subject, reason: KillReason, grace: Option<Duration>) -> Record {
+    let principal = subject.principal.to_string();
     let (by, cause) = match reason {
         KillReason::Kill => (Some(principal.clone()), "kill"),
         KillReason::Release => (Some(principal.clone()), "release"),
         KillReason::Shutdown => (None, "session_closed"),
     };
     Record::KillRequested(KillRequested {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
         principal,
         by,
         cause: cause.to_owned(),
@@ -325,17 +333,17 @@ pub fn kill_requested(terminal: &Terminal, reason: KillReason, grace: Option<Dur
 }
 
 /// A signal was asked for.
-pub fn signal(terminal: &Terminal, number: i32) -> Record {
+pub fn signal_sent(subject: Subject, number: i32) -> Record {
     Record::Signal(SignalRecord {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
-        signal: crate::terminal::signal::name(number),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
+        signal: signal::name(number),
     })
 }
 
 /// A command has ended.
-pub fn exit(terminal: &Terminal, outcome: &Outcome) -> Record {
+pub fn exit(subject: Subject, outcome: &Outcome) -> Record {
     let usage = outcome.usage.as_ref();
     let micros = |time: Option<&prost_types::Duration>| {
         time.map_or(0, |time| {
@@ -343,9 +351,9 @@ pub fn exit(terminal: &Terminal, outcome: &Outcome) -> Record {
         })
     };
     Record::Exit(ExitRecord {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
         outcome: match &outcome.end {
             Some(outcome::End::ExitCode(code)) => ExitOutcome::Exited { code: *code },
             Some(outcome::End::Signal(signal)) => ExitOutcome::Signalled { signal: signal.clone() },
@@ -392,7 +400,7 @@ pub fn session_closed(session: &Session, cause: &str) -> Record {
 }
 
 /// Something in a workspace has changed while a command ran, and something was done about it.
-pub fn workspace_change(terminal: &Terminal, change: &DangerousChange) -> Record {
+pub fn workspace_change(subject: Subject, change: &DangerousChange) -> Record {
     let (action, failure) = match &change.action {
         ChangeAction::Restored => ("restored", None),
         ChangeAction::Quarantined => ("quarantined", None),
@@ -400,9 +408,9 @@ pub fn workspace_change(terminal: &Terminal, change: &DangerousChange) -> Record
         ChangeAction::Failed(reason) => ("failed", Some(reason.clone())),
     };
     Record::WorkspaceChange(WorkspaceChange {
-        terminal: terminal.id.to_string(),
-        session: terminal.session.id.to_string(),
-        principal: terminal.session.principal.to_string(),
+        terminal: subject.terminal.to_string(),
+        session: subject.session.to_string(),
+        principal: subject.principal.to_string(),
         path: crate::printable::path(&change.path),
         what: change.what.clone(),
         action: action.to_owned(),
@@ -412,12 +420,17 @@ pub fn workspace_change(terminal: &Terminal, change: &DangerousChange) -> Record
 }
 
 /// Some of a workspace was not looked at while a command ran.
-pub fn workspace_shortfall(terminal: &Terminal, reason: &str) -> Record {
+pub fn workspace_shortfall(
+    subject: Subject,
+    sandbox_id: Option<String>,
+    profile: &policy::ProfileName,
+    reason: &str,
+) -> Record {
     Record::Shortfall(ShortfallRecord {
-        session: Some(terminal.session.id.to_string()),
-        principal: Some(terminal.session.principal.to_string()),
-        sandbox: terminal.live().map(|live| live.sandbox.id().to_owned()),
-        profile: Some(terminal.spec.profile.to_string()),
+        session: Some(subject.session.to_string()),
+        principal: Some(subject.principal.to_string()),
+        sandbox: sandbox_id,
+        profile: Some(profile.to_string()),
         protection: "workspace".to_owned(),
         reason: reason.to_owned(),
     })

@@ -5,40 +5,11 @@
 //! that holds goes away, its ring waits for nobody; when the last one of the terminal goes, no ring does. A run's
 //! rings are its run's alone: nobody else can take a hold before it or from it.
 
-use std::sync::{Mutex, MutexGuard};
-
-use super::reader::Channel;
-use crate::terminal::state::terminal::{Claim, Terminal};
-
-/// Whom the command waits for when its ring is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backpressure {
-    /// For nobody: the oldest bytes go.
-    Never,
-    /// For the first who streams.
-    ForStream,
-    /// For the run that it was created for.
-    ForRun,
-}
-
-/// Who reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReaderKind {
-    /// Anybody who asks for the stream.
-    Stream,
-    /// The run that the terminal is created for.
-    Run,
-}
-
-/// The rings that are held: stdout's (or the merged one), stderr's.
-#[derive(Debug, Default)]
-pub(in crate::terminal) struct ReaderHolds(Mutex<[bool; 2]>);
-
-impl ReaderHolds {
-    fn lock(&self) -> MutexGuard<'_, [bool; 2]> {
-        self.0.lock().expect("no code panics while it holds a terminal's holds")
-    }
-}
+use crate::terminal::{
+    channel::Channel,
+    spec::{Backpressure, ReaderKind},
+    state::{claim::Claim, terminal::Terminal},
+};
 
 fn index(channel: Channel) -> usize {
     match channel {

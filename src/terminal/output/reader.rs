@@ -8,30 +8,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nix::errno::Errno;
 
-use super::{
-    backpressure::ReaderKind,
-    redacted_ring::{self, RedactedPart},
-};
+use super::redacted_ring::{self, RedactedPart};
 use crate::{
     masking::{Masker, StreamEnd},
     sys::ring,
-    terminal::state::{
-        stage::Stage,
-        terminal::{Claim, Terminal},
+    terminal::{
+        channel::Channel,
+        spec::ReaderKind,
+        state::{claim::Claim, stage::Stage, terminal::Terminal},
     },
 };
 
 /// How much one piece may hold.
 const CHUNK_BYTES: u64 = 256 << 10;
-
-/// Which output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Channel {
-    /// Of stdout, or the merged one.
-    Stdout,
-    /// Of stderr, where it is kept apart.
-    Stderr,
-}
 
 /// Why there is nothing to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

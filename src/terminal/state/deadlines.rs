@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::terminal::{Claim, Live, Terminal};
+use super::{claim::Claim, live::Live, terminal::Terminal};
 use crate::{proto::v1::Cause, terminal::spec::TimeLimits};
 
 /// How long after its grace an end may take to be reported, before the gateway kills the command's cgroup.
@@ -38,6 +38,9 @@ impl Terminal {
     /// Holds the command to its limits, from now on. A gateway that has taken it over counts from there: its supervisor,
     /// which knows better, ends it earlier.
     pub(in crate::terminal) fn enforce_time_limits(self: &Arc<Self>) {
+        if self.stage().is_over() {
+            return;
+        }
         let TimeLimits { limit, idle, grace } = self.spec.time_limits;
         if let Some(limit) = limit {
             tokio::spawn(enforce_limit(self.clone(), limit, grace));

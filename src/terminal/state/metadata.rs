@@ -14,9 +14,8 @@ use crate::{
     policy::{Digest, ProfileName, StreamMode, profile::Network},
     proto::state::{TerminalRecord, Waits},
     terminal::{
-        output::backpressure,
         secrets::command_secrets::Secrets,
-        spec::{CommandForm, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, TerminalSpec, TimeLimits},
     },
 };
 
@@ -60,9 +59,9 @@ fn record(terminal: &Terminal) -> TerminalRecord {
         output_limit_bytes: summary.output_limit_bytes,
         split_output: summary.streams == StreamMode::Split,
         waits: match summary.backpressure {
-            backpressure::Backpressure::Never => Waits::ForNobody,
-            backpressure::Backpressure::ForStream => Waits::ForStream,
-            backpressure::Backpressure::ForRun => Waits::ForRun,
+            Backpressure::Never => Waits::ForNobody,
+            Backpressure::ForStream => Waits::ForStream,
+            Backpressure::ForRun => Waits::ForRun,
         }
         .into(),
         digest: Bytes::copy_from_slice(&summary.digest.bytes()),
@@ -130,9 +129,9 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
     let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
     let masker = masker.map_err(|_| MetadataError::Incomplete)?;
     let backpressure = match record.waits() {
-        Waits::Unspecified | Waits::ForNobody => backpressure::Backpressure::Never,
-        Waits::ForStream => backpressure::Backpressure::ForStream,
-        Waits::ForRun => backpressure::Backpressure::ForRun,
+        Waits::Unspecified | Waits::ForNobody => Backpressure::Never,
+        Waits::ForStream => Backpressure::ForStream,
+        Waits::ForRun => Backpressure::ForRun,
     };
     Ok(RestoredMetadata {
         spec: TerminalSpec {

@@ -1,9 +1,13 @@
 //! The state of terminals: one terminal, the registry of all, and what is kept of each for the next gateway.
 
+pub mod claim;
 pub mod deadlines;
+pub mod lease;
+pub mod live;
 pub mod metadata;
 pub mod outcome;
 pub mod quota_tracker;
+pub mod reader_holds;
 pub mod receipt;
 pub mod registry;
 pub mod stage;

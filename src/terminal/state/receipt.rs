@@ -3,26 +3,33 @@
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use super::terminal::Terminal;
-use crate::{policy::profile::Network, proto::v1::Receipt};
+use super::live::Live;
+use crate::{
+    policy::profile::Network,
+    proto::v1::Receipt,
+    terminal::{id::TerminalId, spec::TerminalSpec},
+};
 
 /// From this landlock ABI on, abstract sockets outside of the sandbox are out of reach: landlock(7), scopes.
 const ABI_WITH_SCOPES: u32 = 6;
 
-/// The receipt of a terminal that was started.
-pub fn for_terminal(terminal: &Terminal) -> Option<Receipt> {
-    let live = terminal.live()?;
+/// The receipt of a terminal that was started; `survivors` once it has ended.
+pub(in crate::terminal) fn of(
+    id: TerminalId,
+    spec: &TerminalSpec,
+    live: &Live,
+    survivors: Option<u32>,
+) -> Receipt {
     let sandbox = &live.sandbox;
     let status = ProcStatus::parse(&live.started.status);
     let confinement = sandbox.effective_confinement();
     let identity = sandbox.identity();
-    let stage = terminal.stage();
     let unset = live.started.unset_limits.iter().map(|limit| format!("{limit} could not be set"));
     let shortfalls = sandbox.shortfalls().iter().map(|one| format!("{}: {}", one.protection, one.reason));
-    Some(Receipt {
-        terminal_id: terminal.id.to_string(),
+    Receipt {
+        terminal_id: id.to_string(),
         sandbox_id: sandbox.id().to_owned(),
-        profile: terminal.spec.profile.to_string(),
+        profile: spec.profile.to_string(),
         namespaces: confinement
             .map(|confinement| own_namespaces(&confinement.namespaces))
             .unwrap_or_default(),
@@ -38,16 +45,16 @@ pub fn for_terminal(terminal: &Terminal) -> Option<Receipt> {
         seccomp_mode: status.number("Seccomp").unwrap_or_default(),
         seccomp_filters: status.number("Seccomp_filters").unwrap_or_default(),
         landlock_abi: confinement.map(|confinement| confinement.landlock_abi).unwrap_or_default(),
-        network: terminal.spec.network.to_owned(),
+        network: spec.network.to_owned(),
         network_reaches: reachable(
-            terminal.spec.network,
+            spec.network,
             confinement.map_or(0, |confinement| confinement.landlock_abi),
         ),
         limits: live.started.limits.clone(),
         cgroup: confinement.map(|confinement| confinement.cgroup.clone()).unwrap_or_default(),
         shortfalls: shortfalls.chain(unset).collect(),
-        survivors: stage.outcome().map(|outcome| outcome.survivors),
-    })
+        survivors,
+    }
 }
 
 /// What a command on the host's network reaches there besides its way out.

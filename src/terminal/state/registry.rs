@@ -26,7 +26,7 @@ use crate::{
     session::{FILESYSTEM_TIMEOUT, LaunchContext, Principal, SessionId},
     terminal::{
         audit::recorder::Recorder, counters::TerminalCounters, errors::CreateError, evaluation,
-        id::TerminalId, quotas::Quotas, secrets::redactor::KnownSecrets, use_case::create::NewRequest,
+        id::TerminalId, quotas::Quotas, secrets::redactor::KnownSecrets, use_case::new_request::NewRequest,
     },
     workspace::Workspaces,
 };

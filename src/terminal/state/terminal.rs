@@ -1,7 +1,7 @@
 //! One terminal, as everybody holds it: its id, what it is about, its state, its output.
 //!
 //! The state is published once for each step and never goes back. What drives it from step to step is in
-//! `driver`; this file only keeps what the steps have brought.
+//! `lease` and `use_case/steps`; this file only keeps what the steps have brought.
 
 use std::{
     sync::{
@@ -13,45 +13,39 @@ use std::{
 
 use tokio::sync::{Notify, broadcast, watch};
 
-use super::{outcome, quota_tracker::Reservation, stage::Stage, terminal_log::TerminalLog, workspace};
+use super::{
+    claim::Claim,
+    lease::{Exited, Running},
+    live::Live,
+    outcome,
+    quota_tracker::Reservation,
+    reader_holds::ReaderHolds,
+    receipt,
+    stage::Stage,
+    terminal_log::TerminalLog,
+    workspace::WatchedWorkspaces,
+};
 use crate::{
     failpoint,
     journal::Record,
-    masking::Masker,
     proto::{
-        supervisor::{Started, StopCause},
-        v1::{Cause, Outcome},
+        supervisor::StopCause,
+        v1::{Cause, Outcome, Receipt},
     },
-    sandbox::handle::{CommandEnd, Listener, Sandbox},
+    sandbox::handle::{CommandEnd, Listener},
     session::Session,
     sys::ring,
     terminal::{
         audit::{
             recorder::{Recorder, Unrecorded},
             records,
+            subject::Subject,
         },
         counters::TerminalCounters,
         id::TerminalId,
-        output::backpressure::ReaderHolds,
         spec::TerminalSpec,
-        use_case::steps::{Exited, Running},
     },
 };
-
-/// What is there once the command runs.
-#[derive(Debug)]
-pub struct Live {
-    /// As the supervisor saw it.
-    pub started: Started,
-    /// Of stdout, or of the merged output.
-    pub stdout: ring::RingReader,
-    /// Of stderr, when it is kept apart.
-    pub stderr: Option<ring::RingReader>,
-    /// Where it runs.
-    pub sandbox: Arc<Sandbox>,
-    /// Takes its secrets out of what leaves the gateway.
-    pub masker: Masker,
-}
 
 /// One terminal.
 #[derive(Debug)]
@@ -83,7 +77,7 @@ pub struct Terminal {
     pub(in crate::terminal) holds: ReaderHolds,
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
-    pub(in crate::terminal) workspace: OnceLock<workspace::WatchedWorkspaces>,
+    pub(in crate::terminal) workspace: OnceLock<Arc<WatchedWorkspaces>>,
     changes: broadcast::Sender<Arc<Terminal>>,
     weak_self: Weak<Terminal>,
 }
@@ -146,6 +140,17 @@ impl Terminal {
     /// Itself, as everybody holds it.
     pub(in crate::terminal) fn upgrade(&self) -> Option<Arc<Self>> {
         self.weak_self.upgrade()
+    }
+
+    /// Whom the audit records of it are about.
+    pub(in crate::terminal) fn subject(&self) -> Subject {
+        Subject { terminal: self.id, session: self.session.id, principal: self.session.principal }
+    }
+
+    /// What confines its command in fact. `None` for one that was never started.
+    pub fn receipt(&self) -> Option<Receipt> {
+        let survivors = self.stage.borrow().outcome().map(|outcome| outcome.survivors);
+        Some(receipt::of(self.id, &self.spec, self.live()?, survivors))
     }
 
     /// Where it is in its life now.
@@ -276,22 +281,22 @@ impl Terminal {
 
     /// The command runs.
     pub(in crate::terminal) fn start(&self, running: Running, live: Live) {
+        let pid = live.started.pid;
         self.set_live(live);
         self.counters.started.inc();
         // Before its end can be noted.
-        if let Some(started) = records::started(self) {
-            self.recorder.record_best_effort(&started);
+        if let Some(receipt) = self.receipt() {
+            self.recorder.record_best_effort(&records::started(self.subject(), pid, receipt));
         }
         self.run(running);
     }
 
     /// The command has run since before this gateway was there.
     pub(in crate::terminal) fn resume(&self, running: Running, live: Live) {
+        let adopted = records::adopted(self.subject(), live.sandbox.id(), live.started.pid);
         self.set_live(live);
         self.counters.adopted.inc();
-        if let Some(adopted) = records::adopted(self) {
-            self.recorder.record_best_effort(&adopted);
-        }
+        self.recorder.record_best_effort(&adopted);
         self.run(running);
     }
 
@@ -310,13 +315,8 @@ impl Terminal {
             }
         };
         self.publish(Stage::Running);
-        match early_end {
-            Some(end) => self.finish(end, Instant::now(), Recording::Now),
-            None => {
-                if let Some(this) = self.weak_self.upgrade() {
-                    this.enforce_time_limits();
-                }
-            }
+        if let Some(end) = early_end {
+            self.finish(end, Instant::now(), Recording::Now);
         }
     }
 
@@ -343,7 +343,9 @@ impl Terminal {
 
     /// The command will never run.
     pub(in crate::terminal) fn abandon(&self) {
-        workspace::withdraw(self);
+        if let Some(watched) = self.workspace.get() {
+            watched.withdraw();
+        }
         self.terminal_log.remove(self.id);
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
@@ -361,7 +363,7 @@ impl Terminal {
                     return;
                 }
                 Slot::Running(running) => {
-                    let exited = running.exited(end, self);
+                    let exited = running.exited(self.outcome_of(end));
                     let outcome = exited.outcome().clone();
                     *slot = Slot::Exited(exited);
                     outcome
@@ -378,6 +380,35 @@ impl Terminal {
         self.conclude(outcome, at, recording);
     }
 
+    fn outcome_of(&self, end: CommandEnd) -> Outcome {
+        let mut outcome = match end {
+            CommandEnd::Reported(exit) => outcome::reported(&exit),
+            CommandEnd::SandboxLost { survivors } => {
+                let started = self.live().map(|live| &live.started);
+                outcome::lost(started, self.end_cause(), survivors, SystemTime::now())
+            }
+        };
+        if let Some(shortfall) = self.workspace.get().and_then(|watched| watched.report_changes(&mut outcome))
+        {
+            let sandbox_id = self.live().map(|live| live.sandbox.id().to_owned());
+            let record =
+                records::workspace_shortfall(self.subject(), sandbox_id, &self.spec.profile, &shortfall);
+            self.recorder.record_best_effort(&record);
+        }
+        outcome
+    }
+
+    /// Does what comes after the command's end, after a look at what it has changed where that is needed.
+    pub(in crate::terminal) fn after_workspace_check(
+        &self,
+        conclude: impl FnOnce(&Self) + Send + Sync + 'static,
+    ) {
+        match (self.workspace.get(), self.upgrade()) {
+            (Some(watched), Some(this)) => watched.check_then(move || conclude(&this)),
+            (None, _) | (_, None) => conclude(self),
+        }
+    }
+
     /// What an end brings with it, once: only the end of a command that ran comes here, and only the first.
     fn conclude(&self, outcome: Arc<Outcome>, at: Instant, recording: Recording) {
         if let Some(reservation) =
@@ -388,7 +419,7 @@ impl Terminal {
         // What was told once is what the next gateway tells.
         self.terminal_log.set_outcome(self.id, &outcome);
         if recording == Recording::Now {
-            self.recorder.record_best_effort(&records::exit(self, &outcome));
+            self.recorder.record_best_effort(&records::exit(self.subject(), &outcome));
         }
         failpoint::reach("exit.recorded");
         let _ = self.finished_at.set(at);
@@ -448,13 +479,6 @@ pub(in crate::terminal) enum Recording {
     AlreadyRecorded,
 }
 
-/// Who has claimed something that only one may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::terminal) enum Claim {
-    Granted,
-    Taken,
-}
-
 impl Listener for Terminal {
     fn progressed(&self) {
         self.progress.notify_waiters();
@@ -467,6 +491,6 @@ impl Listener for Terminal {
 
     fn ended(&self, end: CommandEnd) {
         let at = Instant::now();
-        workspace::check_then(self, move |terminal| terminal.finish(end, at, Recording::Now));
+        self.after_workspace_check(move |terminal| terminal.finish(end, at, Recording::Now));
     }
 }

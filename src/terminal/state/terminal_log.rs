@@ -14,10 +14,9 @@ use std::{
 
 use prost::Message as _;
 
-use super::{metadata, terminal::Terminal};
 use crate::{
     proto::{
-        state::{RollRecord, TerminalBegun, TerminalEnded, roll_record::Record},
+        state::{RollRecord, TerminalBegun, TerminalEnded, TerminalRecord, roll_record::Record},
         v1::Outcome,
     },
     session::SessionId,
@@ -166,18 +165,23 @@ impl TerminalLog {
     ///
     /// # Errors
     /// It cannot be written, and must not be spawned.
-    pub(in crate::terminal) fn add(&self, terminal: &Terminal, sandbox_id: &str) -> io::Result<()> {
+    pub(in crate::terminal) fn add(
+        &self,
+        id: TerminalId,
+        sandbox_id: &str,
+        record: impl FnOnce() -> TerminalRecord,
+    ) -> io::Result<()> {
         let Some(mut file) = self.lock() else { return Ok(()) };
-        if file.entries.contains_key(&terminal.id) {
+        if file.entries.contains_key(&id) {
             return Ok(());
         }
         let begun = TerminalBegun {
-            terminal_id: terminal.id.to_string(),
+            terminal_id: id.to_string(),
             sandbox_id: sandbox_id.to_owned(),
-            terminal: Some(metadata::without_arguments(terminal)),
+            terminal: Some(record()),
         };
         file.append(Record::Begun(begun.clone()))?;
-        file.entries.insert(terminal.id, LogEntry { begun, ended: None });
+        file.entries.insert(id, LogEntry { begun, ended: None });
         Ok(())
     }
 

@@ -11,7 +11,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::steps::Running;
 use crate::{
     policy::StreamMode,
     proto::supervisor::{Exit, StopCause},
@@ -24,14 +23,16 @@ use crate::{
     terminal::{
         audit::recorder::RecordedExits,
         id::TerminalId,
-        output::backpressure::Backpressure,
+        spec::Backpressure,
         state::{
+            lease::Running,
+            live::Live,
             metadata::{self, MetadataError, RestoredMetadata},
             outcome,
             registry::Terminals,
-            terminal::{Live, NewTerminal, Recording, Terminal},
+            terminal::{NewTerminal, Recording, Terminal},
             terminal_log::{LogEntry, TerminalLogError},
-            workspace,
+            workspace::WatchedWorkspaces,
         },
     },
 };
@@ -118,7 +119,9 @@ impl Terminals {
         let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.counters);
         let count = restored.len();
         for (terminal, held, masker) in restored {
-            if let Err(error) = terminal.terminal_log().add(&terminal, &facts.id) {
+            if let Err(error) =
+                terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(&terminal))
+            {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
             }
             self.insert_existing(&terminal);
@@ -272,14 +275,26 @@ impl Terminals {
         // One that has gone from the policy: as a new profile would be.
         let profile = policy.profile(Some(terminal.spec.profile.as_str()));
         let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
-        workspace::resume_watching(terminal, &profile, self.workspaces(), reported);
+        let watched = WatchedWorkspaces::resume(
+            &terminal.session,
+            terminal.subject(),
+            self.recorder(),
+            &profile,
+            self.workspaces(),
+            reported,
+        );
+        if let Some(watched) = watched
+            && terminal.workspace.set(watched).is_err()
+        {
+            unreachable!("a terminal's workspaces are attached once, when it is restored");
+        }
         terminal.resume(Running::adopted(sandbox.clone(), tenancy), live);
         if let Some((exit, ago)) = ended {
             let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
                 true => Recording::AlreadyRecorded,
                 false => Recording::Now,
             };
-            workspace::check_then(terminal, move |terminal| {
+            terminal.after_workspace_check(move |terminal| {
                 terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
             });
         }

@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::steps::Requested;
+use super::{new_request::OnAsk, steps::Requested};
 use crate::{
     approval::{
-        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest,
-        ApprovalResolveError, ApprovalWait, ApproverDecision, RequestMode, Resolution,
+        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest, ApprovalWait,
+        ApproverDecision, RequestMode, Resolution,
     },
     policy::{self, ApprovalQuestion, Denial, Permit, PolicySet, command::rule::Decision},
     session::Session,
@@ -22,64 +22,12 @@ use crate::{
             recorder::{CountedOnly, Recorder, Unrecorded},
             records,
         },
-        errors::CreateError,
+        errors::{ApprovalError, CreateError, ResolveApprovalError},
         evaluation,
         run_to_completion::run_to_completion,
         state::registry::Terminals,
     },
 };
-
-/// What becomes of a request that a rule asks a person about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnAsk {
-    /// It waits for the answer.
-    Wait,
-    /// It is refused, and the question stays.
-    Refuse,
-}
-
-/// Why there was no yes.
-#[derive(Debug, thiserror::Error)]
-pub enum ApprovalError {
-    /// A person must say yes first, and the caller does not wait.
-    #[error("{0}: a person must approve it first, by the id {1}")]
-    Required(Box<ApprovalQuestion>, ApprovalId),
-    /// A person said no.
-    #[error("{0}: {name} has denied it{comment}", name = approver(.2), comment = comment(.2))]
-    Denied(Box<ApprovalQuestion>, ApprovalId, Arc<Answer>),
-    /// Nobody answered in time.
-    #[error("{0}: nobody approved it in time")]
-    Expired(Box<ApprovalQuestion>, ApprovalId),
-    /// The policy that asked is not in force any more.
-    #[error("{0}: the policy was replaced while this waited for a person; ask again")]
-    Superseded(Box<ApprovalQuestion>, ApprovalId),
-    /// The request means something else than what was approved.
-    #[error("{0}: what it would run has changed since a person approved it; ask again")]
-    Changed(Box<ApprovalQuestion>),
-    /// The caller's deadline came first.
-    #[error("{0}: nobody approved it before the deadline")]
-    DeadlineExceeded(Box<ApprovalQuestion>, ApprovalId),
-    /// The caller has gone.
-    #[error("{0}: the caller has gone")]
-    CallerDisconnected(Box<ApprovalQuestion>, ApprovalId),
-    /// Too many wait already.
-    #[error(transparent)]
-    LimitReached(#[from] ApprovalLimitReached),
-}
-
-fn approver(answer: &Answer) -> String {
-    match answer.on_behalf_of.as_str() {
-        "" => answer.approver.to_string(),
-        person => format!("{} (for {person})", answer.approver),
-    }
-}
-
-fn comment(answer: &Answer) -> String {
-    match answer.comment.as_str() {
-        "" => String::new(),
-        comment => format!(": {comment}"),
-    }
-}
 
 /// The caller of a request, as far as a wait must know: whether it is still there, and until when.
 #[derive(Debug, Clone)]
@@ -309,15 +257,4 @@ pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
             recorder.record_best_effort(&record);
         }
     }))
-}
-
-/// Why an answer was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum ResolveApprovalError {
-    /// There is nothing to answer, or not for this caller.
-    #[error(transparent)]
-    Resolve(#[from] ApprovalResolveError),
-    /// The journal did not take it.
-    #[error(transparent)]
-    Unrecorded(#[from] Unrecorded),
 }

@@ -13,12 +13,13 @@ use std::{
 use tokio::io::Interest;
 
 use crate::{
-    counters::{Word as _, words},
+    counters::Word as _,
     failpoint,
     session::{Closing, Session, Sessions},
     sys::async_fd,
     terminal::{
         audit::records,
+        counters::CloseReason,
         run_to_completion::run_to_completion,
         state::{registry::Terminals, workspace},
     },
@@ -26,20 +27,6 @@ use crate::{
 
 /// How long the sandbox of a session may take to stop what is left in it.
 const SANDBOX_GRACE: Duration = Duration::from_secs(1);
-
-words! {
-    /// Why a session ends.
-    pub enum CloseReason {
-        /// Its owner asked for it.
-        Requested = "asked",
-        /// The process that it was to end with has ended.
-        OwnerExited = "owner_gone",
-        /// Its caller went away before it had its id.
-        CallerDisconnected = "caller_gone",
-        /// The gateway ends.
-        Shutdown = "shutdown",
-    }
-}
 
 /// Closes a session. Answers when nothing of it is left, and goes on when nobody waits for the answer any more.
 /// `grace`: between TERM and KILL; absent: each terminal's own.

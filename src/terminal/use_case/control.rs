@@ -11,12 +11,7 @@ use crate::{
     terminal::{
         audit::records::{self, KillReason},
         errors::{OperationError, TerminalReleased},
-        state::{
-            outcome,
-            registry::Terminals,
-            stage::Stage,
-            terminal::{Claim, Terminal},
-        },
+        state::{claim::Claim, outcome, registry::Terminals, stage::Stage, terminal::Terminal},
     },
 };
 
@@ -54,7 +49,7 @@ impl Terminals {
         let Some(live) = terminal.live() else { return Err(TerminalReleased.into()) };
         terminal.set_end_cause(outcome::cause_of_stop(cause));
         terminal.enforce_end_within(grace);
-        let record = records::kill_requested(terminal, reason, grace);
+        let record = records::kill_requested(terminal.subject(), reason, grace);
         match terminal.claim_first_kill() {
             Claim::Granted => self.recorder().record_best_effort(&record),
             Claim::Taken => self.recorder().record_or_count(&record),
@@ -78,7 +73,7 @@ impl Terminals {
     /// Sends a signal to the main process's group.
     pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), OperationError> {
         let sandbox = self.running(terminal).await?;
-        self.recorder().record_or_count(&records::signal(terminal, signal));
+        self.recorder().record_or_count(&records::signal_sent(terminal.subject(), signal));
         match sandbox.signal(terminal.id.to_string(), signal).await {
             Ok(()) => Ok(()),
             Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),

@@ -4,46 +4,26 @@
 //! `driver`; here is their order, and that requests with one id are one.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
-    approve::{CallerGuard, OnAsk},
+    approve::CallerGuard,
+    new_request::NewRequest,
     steps::{Authorized, Requested},
 };
 use crate::{
-    policy::{EvaluationTrace, Request},
+    policy::EvaluationTrace,
     proto::supervisor::StopCause,
-    session::{Session, SessionId},
+    session::SessionId,
     terminal::{
         errors::CreateError,
-        output::backpressure::ReaderKind,
         refusal::{CreateRefusal, LimitName},
         run_to_completion::run_to_completion,
         state::{registry::Terminals, terminal::Terminal},
     },
 };
-
-/// What a create is made of: the session, and the request within it.
-#[derive(Debug)]
-pub struct NewRequest {
-    /// The caller's session.
-    pub session: Arc<Session>,
-    /// What policy judges.
-    pub request: Request,
-    /// As the caller gave them.
-    pub labels: BTreeMap<String, String>,
-    /// Makes a repeated request answer with the first terminal.
-    pub request_id: Option<String>,
-    /// For whom the output is.
-    pub reader: ReaderKind,
-    /// What becomes of it when a rule asks a person.
-    pub on_ask: OnAsk,
-    /// How long the caller waits for a person's answer; absent: as long as it takes.
-    pub time_limit: Option<Duration>,
-}
 
 impl Terminals {
     /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has

@@ -5,6 +5,7 @@ pub mod approve;
 pub mod close_session;
 pub mod control;
 pub mod create;
+pub mod new_request;
 pub mod open_session;
 pub mod release;
 pub mod run;

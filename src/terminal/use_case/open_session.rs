@@ -2,31 +2,18 @@
 
 use std::sync::Arc;
 
-use super::close_session::{self, CloseReason};
+use super::close_session;
 use crate::{
     session::{DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions},
     terminal::{
-        audit::{recorder::Unrecorded, records},
-        counters::TerminalCounters,
+        audit::records,
+        counters::{CloseReason, TerminalCounters},
+        errors::OpenSessionError,
         refusal::{LimitName, SessionRefusal},
         run_to_completion::run_to_completion,
-        state::{quota_tracker::QuotaReached, registry::Terminals},
+        state::registry::Terminals,
     },
 };
-
-/// Why no session was opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenSessionError {
-    /// It may not be, or cannot be.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The journal did not take the record of it.
-    #[error(transparent)]
-    Unrecorded(#[from] Unrecorded),
-    /// The principal's share of the journal is full.
-    #[error(transparent)]
-    JournalShare(#[from] QuotaReached),
-}
 
 /// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
 /// even when the caller goes away: it is then open for who sends the same request again, or closed.

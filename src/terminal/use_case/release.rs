@@ -12,10 +12,7 @@ use crate::{
         audit::records::KillReason,
         errors::{OperationError, TerminalReleased},
         run_to_completion::run_to_completion,
-        state::{
-            registry::Terminals,
-            terminal::{Claim, Terminal},
-        },
+        state::{claim::Claim, registry::Terminals, terminal::Terminal},
     },
 };
 
@@ -51,7 +48,8 @@ impl Terminals {
         // A terminal that never started is gone already.
         let Some(exited) = terminal.take_exited() else { return Err(TerminalReleased.into()) };
         failpoint::reach("release.over");
-        let released = exited.release(terminal).await;
+        let released = exited.release(terminal.id).await;
+        terminal.terminal_log().remove(terminal.id);
         failpoint::reach("release.forgotten");
         self.remove(terminal);
         terminal.mark_released(released.outcome);

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use crate::{
     proto::supervisor::StopCause,
     terminal::{
+        channel::Channel,
         errors::OperationError,
-        output::reader::{Channel, Cursor, OutputPiece, OutputReadError},
+        output::reader::{Cursor, OutputPiece, OutputReadError},
         state::{registry::Terminals, stage::Stage, terminal::Terminal},
     },
 };

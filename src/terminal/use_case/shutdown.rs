@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     proto::supervisor::StopCause,
     terminal::{
-        output::backpressure::Backpressure,
+        spec::Backpressure,
         state::{registry::Terminals, stage::Stage, terminal::Terminal, waiters::Waiters},
     },
 };

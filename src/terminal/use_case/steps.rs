@@ -16,18 +16,13 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::approve::OnAsk;
+use super::new_request::OnAsk;
 use crate::{
     approval::{ApprovalId, RequestedAction},
     failpoint,
     journal::{CommandLocation, Record},
     policy::{self, ApprovalQuestion, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request},
-    proto::v1::Outcome,
-    sandbox::{
-        handle::{CommandEnd, Sandbox},
-        spawn_request::SpawnExtras,
-        spec::Sharing,
-    },
+    sandbox::spawn_request::SpawnExtras,
     session::{LaunchContext, SandboxOrigin, Session, SessionGuard},
     terminal::{
         audit::{recorder::Recorder, records},
@@ -35,19 +30,21 @@ use crate::{
         errors::CreateError,
         evaluation,
         id::TerminalId,
-        output::backpressure::{Backpressure, ReaderKind},
+        quotas::QuotaReached,
         secrets::{
             command_secrets::{SecretError, Secrets},
             redact,
             redactor::Redactor,
         },
-        spec::{CommandForm, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, ReaderKind, TerminalSpec, TimeLimits},
         state::{
-            metadata, outcome,
-            quota_tracker::{OwnSandbox, QuotaReached, QuotaTracker},
-            terminal::{Live, NewTerminal, Terminal},
+            lease::{Running, SandboxLease},
+            live::Live,
+            metadata,
+            quota_tracker::{OwnSandbox, QuotaTracker},
+            terminal::{NewTerminal, Terminal},
             terminal_log::TerminalLog,
-            workspace,
+            workspace::WatchedWorkspaces,
         },
     },
     workspace::Workspaces,
@@ -98,7 +95,7 @@ impl Requested {
         }
     }
 
-    /// The books give a place to what policy permits.
+    /// The books give a lease to what policy permits.
     pub(in crate::terminal) async fn authorize(
         self,
         permit: Permit,
@@ -138,7 +135,7 @@ impl Requested {
         });
         failpoint::reach("create.authorized");
         let (secrets, redactor) = (Secrets::default(), Redactor::default());
-        let mut decision = records::allowed(&terminal, &self.request, &permit, &self.trace);
+        let mut decision = records::allowed(terminal.subject(), &self.request, &permit, &self.trace);
         records::with_approval(&mut decision, self.approval_id, self.ask_record);
         let command_in = records::command_in(&decision);
         let decision_record = Some(decision);
@@ -146,9 +143,9 @@ impl Requested {
             terminal,
             permit,
             secrets,
-            veil: redactor,
-            entered: self.session_guard,
-            unwritten: decision_record,
+            redactor: redactor,
+            session_guard: self.session_guard,
+            decision_record: decision_record,
             command_in,
         })
     }
@@ -191,10 +188,10 @@ pub(in crate::terminal) struct Authorized {
     pub terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
-    veil: Redactor,
-    entered: SessionGuard,
+    redactor: Redactor,
+    session_guard: SessionGuard,
     /// The decision, until it is in the journal: with the spawn where that comes at once.
-    unwritten: Option<Record>,
+    decision_record: Option<Record>,
     /// Where the command's text is, for the records behind it.
     command_in: CommandLocation,
 }
@@ -203,17 +200,21 @@ impl Authorized {
     /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
     /// brought up, which may be for nothing.
     pub(in crate::terminal) fn with_secrets(mut self, redactor: Redactor) -> Result<Self, SecretError> {
-        self.unwritten.iter_mut().for_each(|record| redactor.redact(record));
+        self.decision_record.iter_mut().for_each(|record| redactor.redact(record));
         match Secrets::read(self.permit.spec().secrets()) {
             Ok(secrets) => {
-                self.unwritten.iter_mut().for_each(|record| redact::redact_secrets(record, secrets.masker()));
-                Ok(Self { secrets, veil: redactor, ..self })
+                self.decision_record
+                    .iter_mut()
+                    .for_each(|record| redact::redact_secrets(record, secrets.masker()));
+                Ok(Self { secrets, redactor: redactor, ..self })
             }
             Err(error) => {
-                self.unwritten
+                self.decision_record
                     .iter()
                     .for_each(|decision| self.terminal.recorder.record_best_effort(decision));
-                self.terminal.recorder.record_best_effort(&records::secret_failed(&self.terminal, &error));
+                self.terminal
+                    .recorder
+                    .record_best_effort(&records::secret_failed(self.terminal.subject(), &error));
                 self.terminal.abandon();
                 Err(error)
             }
@@ -226,9 +227,10 @@ impl Authorized {
         launch_context: &LaunchContext,
         workspaces: &Workspaces,
     ) -> Result<Prepared, CreateError> {
-        let Self { terminal, permit, secrets, veil, entered, mut unwritten, mut command_in } = self;
+        let Self { terminal, permit, secrets, redactor, session_guard, mut decision_record, mut command_in } =
+            self;
         if !terminal.session.has_sandbox_for(launch_context, permit.spec()) {
-            match terminal.record_before(&unwritten.take()).await {
+            match terminal.record_before(&decision_record.take()).await {
                 Ok(Some(decision)) if command_in == CommandLocation::PRECEDING => {
                     command_in = CommandLocation::Record(decision);
                 }
@@ -239,15 +241,28 @@ impl Authorized {
                 }
             }
         }
-        let settling = match workspace::attach(&terminal, permit.spec().profile(), workspaces) {
-            Ok(settling) => settling,
+        let profile = permit.spec().profile();
+        let attached = WatchedWorkspaces::attach(
+            &terminal.session,
+            terminal.subject(),
+            &terminal.recorder,
+            profile,
+            workspaces,
+        );
+        let watched = match attached {
+            Ok(watched) => watched,
             Err(error) => {
-                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
-                terminal.recorder.record_best_effort(&records::watch_failed(&terminal, &error));
+                decision_record.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::watch_failed(terminal.subject(), &error));
                 terminal.abandon();
                 return Err(error.into());
             }
         };
+        if let Some((watched, _)) = &watched
+            && terminal.workspace.set(watched.clone()).is_err()
+        {
+            unreachable!("a terminal's workspaces are attached once, when it is created");
+        }
         let begun = Instant::now();
         match terminal.session.sandbox_for(launch_context, permit.spec()).await {
             Ok((sandbox, tenancy, origin)) => {
@@ -257,34 +272,28 @@ impl Authorized {
                     let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
                     shortfalls.iter().for_each(|one| terminal.recorder.record_best_effort(one));
                 }
-                let place = SandboxLease { sandbox, tenancy };
-                workspace::start_watching(&terminal, settling).await;
-                let _entered = entered;
-                Ok(Prepared { terminal, permit, secrets, veil, place, _entered, unwritten, command_in })
+                let lease = SandboxLease { sandbox, tenancy };
+                if let Some((watched, scans)) = watched {
+                    watched.start(scans).await;
+                }
+                let _session_guard = session_guard;
+                Ok(Prepared {
+                    terminal,
+                    permit,
+                    secrets,
+                    redactor,
+                    lease,
+                    _session_guard,
+                    decision_record,
+                    command_in,
+                })
             }
             Err(error) => {
-                unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
-                terminal.recorder.record_best_effort(&records::sandbox_failed(&terminal, &error));
+                decision_record.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+                terminal.recorder.record_best_effort(&records::sandbox_failed(terminal.subject(), &error));
                 terminal.abandon();
                 Err(error.into())
             }
-        }
-    }
-}
-
-/// Where a command runs, and whether the place ends with it.
-#[derive(Debug)]
-struct SandboxLease {
-    sandbox: Arc<Sandbox>,
-    tenancy: Sharing,
-}
-
-impl SandboxLease {
-    /// Leaves nothing of a sandbox that was the terminal's own.
-    async fn shut_down_if_sole(self, grace: Duration) {
-        match self.tenancy {
-            Sharing::Shared => {}
-            Sharing::Exclusive => self.sandbox.shut_down(grace).await,
         }
     }
 }
@@ -295,10 +304,10 @@ pub(in crate::terminal) struct Prepared {
     terminal: Arc<Terminal>,
     permit: Permit,
     secrets: Secrets,
-    veil: Redactor,
-    place: SandboxLease,
-    _entered: SessionGuard,
-    unwritten: Option<Record>,
+    redactor: Redactor,
+    lease: SandboxLease,
+    _session_guard: SessionGuard,
+    decision_record: Option<Record>,
     command_in: CommandLocation,
 }
 
@@ -306,22 +315,27 @@ impl Prepared {
     /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
     /// sandbox before the journal says that it will be.
     pub(in crate::terminal) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
-        let Self { terminal, permit, secrets, veil, place, _entered, unwritten, command_in } = self;
+        let Self { terminal, permit, secrets, redactor, lease, _session_guard, decision_record, command_in } =
+            self;
         // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
-        if let Err(error) = terminal.terminal_log().add(&terminal, place.sandbox.id()) {
-            unwritten.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
-            terminal.recorder.record_best_effort(&records::log_failed(&terminal, &error));
+        if let Err(error) = terminal
+            .terminal_log()
+            .add(terminal.id, lease.sandbox.id(), || metadata::without_arguments(&terminal))
+        {
+            decision_record.iter().for_each(|decision| terminal.recorder.record_best_effort(decision));
+            terminal.recorder.record_best_effort(&records::log_failed(terminal.subject(), &error));
             terminal.abandon();
-            place.shut_down_if_sole(Duration::ZERO).await;
+            lease.shut_down_if_sole(Duration::ZERO).await;
             return Err(CreateError::LogUnwritable(error));
         }
         failpoint::reach("create.enrolled");
-        let mut spawn = records::spawn(&terminal, permit.spec(), &place.sandbox, command_in);
-        veil.redact(&mut spawn);
+        let mut spawn =
+            records::spawn(terminal.subject(), &terminal.spec, permit.spec(), &lease.sandbox, command_in);
+        redactor.redact(&mut spawn);
         redact::redact_secrets(&mut spawn, secrets.masker());
-        if let Err(unrecorded) = terminal.record_before(unwritten.iter().chain([&spawn])).await {
+        if let Err(unrecorded) = terminal.record_before(decision_record.iter().chain([&spawn])).await {
             terminal.abandon();
-            place.shut_down_if_sole(Duration::ZERO).await;
+            lease.shut_down_if_sole(Duration::ZERO).await;
             return Err(unrecorded.into());
         }
         let id = terminal.id.to_string();
@@ -332,93 +346,29 @@ impl Prepared {
         };
         failpoint::reach("create.recorded");
         let begun = Instant::now();
-        match place.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
+        match lease.sandbox.spawn(id, permit, provisions, terminal.clone()).await {
             Ok(spawned) => {
                 terminal.counters.timings.spawn.observe(begun.elapsed());
                 let live = Live {
                     started: spawned.started,
                     stdout: spawned.stdout,
                     stderr: spawned.stderr,
-                    sandbox: place.sandbox.clone(),
+                    sandbox: lease.sandbox.clone(),
                     masker: secrets.masker().clone(),
                 };
-                terminal.start(Running { place }, live);
+                terminal.start(Running { lease }, live);
+                terminal.enforce_time_limits();
                 failpoint::reach("create.started");
                 Ok(terminal)
             }
             Err(refused) => {
-                let mut not_spawned = records::exec_failed(&terminal, &refused);
-                veil.redact(&mut not_spawned);
+                let mut not_spawned = records::exec_failed(terminal.subject(), &refused);
+                redactor.redact(&mut not_spawned);
                 terminal.recorder.record_best_effort(&not_spawned);
                 terminal.abandon();
-                place.shut_down_if_sole(Duration::ZERO).await;
+                lease.shut_down_if_sole(Duration::ZERO).await;
                 Err(refused.into())
             }
         }
     }
-}
-
-/// Exec has succeeded: the supervisor holds the process.
-#[derive(Debug)]
-pub(in crate::terminal) struct Running {
-    place: SandboxLease,
-}
-
-impl Running {
-    /// A command that a gateway before this one has started: that one held the permit.
-    pub(in crate::terminal) fn adopted(sandbox: Arc<Sandbox>, tenancy: Sharing) -> Self {
-        Self { place: SandboxLease { sandbox, tenancy } }
-    }
-
-    /// The end, as it came to be known.
-    pub(in crate::terminal) fn exited(self, end: CommandEnd, terminal: &Terminal) -> Exited {
-        let started = terminal.live().map(|live| &live.started);
-        let mut outcome = match end {
-            CommandEnd::Reported(exit) => outcome::reported(&exit),
-            CommandEnd::SandboxLost { survivors } => {
-                outcome::lost(started, terminal.end_cause(), survivors, SystemTime::now())
-            }
-        };
-        workspace::report_changes(terminal, &mut outcome);
-        Exited { lease: Some(self.place), outcome: Arc::new(outcome) }
-    }
-}
-
-/// Ended, with its outcome. The output is still here, unless its sandbox ended while no gateway was there.
-#[derive(Debug)]
-pub(in crate::terminal) struct Exited {
-    lease: Option<SandboxLease>,
-    outcome: Arc<Outcome>,
-}
-
-impl Exited {
-    /// The end of a command whose sandbox was gone before this gateway came.
-    pub(in crate::terminal) fn without_sandbox(outcome: Outcome) -> Self {
-        Self { lease: None, outcome: Arc::new(outcome) }
-    }
-
-    /// What every waiter gets.
-    pub(in crate::terminal) fn outcome(&self) -> &Arc<Outcome> {
-        &self.outcome
-    }
-
-    /// Frees what the supervisor keeps, and the sandbox when it was the terminal's own.
-    pub(in crate::terminal) async fn release(self, terminal: &Terminal) -> Released {
-        match self.lease {
-            None => {}
-            Some(place) if place.tenancy == Sharing::Exclusive => {
-                place.shut_down_if_sole(Duration::ZERO).await
-            }
-            // A sandbox that has gone has nothing to forget.
-            Some(place) => drop(place.sandbox.release(terminal.id.to_string()).await),
-        }
-        terminal.terminal_log().remove(terminal.id);
-        Released { outcome: self.outcome }
-    }
-}
-
-/// Nothing is left but how it ended.
-#[derive(Debug)]
-pub(in crate::terminal) struct Released {
-    pub outcome: Arc<Outcome>,
 }

@@ -1,0 +1,33 @@
+//! A request to create a terminal, as its caller sent it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use crate::{policy::Request, session::Session, terminal::spec::ReaderKind};
+
+/// What a create is made of: the session, and the request within it.
+#[derive(Debug)]
+pub struct NewRequest {
+    /// The caller's session.
+    pub session: Arc<Session>,
+    /// What policy judges.
+    pub request: Request,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Makes a repeated request answer with the first terminal.
+    pub request_id: Option<String>,
+    /// For whom the output is.
+    pub reader: ReaderKind,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub time_limit: Option<Duration>,
+}
+
+/// What becomes of a request that a rule asks a person about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnAsk {
+    /// It waits for the answer.
+    Wait,
+    /// It is refused, and the question stays.
+    Refuse,
+}
