@@ -16,7 +16,9 @@ mod rebase_todo;
 mod scanner;
 mod tool_paths;
 mod tree;
+mod watch_state;
 mod watcher;
+mod watcher_thread;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,7 +32,8 @@ use nix::sys::stat::fstat;
 
 pub use integrity_checker::{ChangeAction, DangerousChange};
 pub use queue::Completion;
-pub use watcher::{Observer, ScanWaiter, Watcher};
+pub use watch_state::Observer;
+pub use watcher::{ScanWaiter, Watcher};
 
 use baseline_store::BaselineStore;
 use budget::InotifyBudget;

@@ -1,7 +1,7 @@
-//! What a workspace's thread is asked to do. At most one start and one end of each command wait here, so that the bound on
-//! terminals is the bound of the queue.
+//! The requests to a workspace's thread. At most one start and one end of each command wait here, so the limit on
+//! terminals bounds the queue.
 //!
-//! Never loses an end: what is in a queue that is closed, or comes to one, is let go, and goes on without a look.
+//! An end is never lost: a closed queue drops it at once, which completes it without a scan.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -10,27 +10,27 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// What is asked for.
+/// The requests since the thread last looked.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// All is to be known before a command starts.
+    /// Commands about to start that wait for a complete baseline.
     pub starts: Vec<oneshot::Sender<()>>,
-    /// A command has ended.
+    /// Commands that have ended, by id.
     pub ends: Vec<(String, Arc<Completion>)>,
-    is_closed: bool,
 }
 
 impl Requests {
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.starts.is_empty() && self.ends.is_empty()
     }
 }
 
-/// What is to be done after the last of the looks at a command's end. It is done even where a look cannot be had.
+/// Runs a closure when its last holder drops it: after the last of the scans at a command's end, or instead of a scan
+/// that is impossible.
 pub struct Completion(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Completion {
-    /// Does this when the last one who holds it lets it go.
+    /// Runs `done` when the last holder drops it.
     pub fn new(done: impl FnOnce() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Some(Box::new(done))))
     }
@@ -46,65 +46,144 @@ impl Drop for Completion {
 
 impl std::fmt::Debug for Completion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ending")
+        f.write_str("Completion")
     }
 }
 
 /// The queue of one thread.
 #[derive(Debug, Default)]
 pub(super) struct RequestQueue {
-    requests: Mutex<Requests>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-impl RequestQueue {
-    /// Asks for something.
-    pub fn submit(&self, ask: impl FnOnce(&mut Requests)) {
-        let mut asked = self.lock();
-        ask(&mut asked);
-        let let_go = if asked.is_closed { Self::drain(&mut asked) } else { Requests::default() };
-        drop(asked);
-        drop(let_go);
-        self.wake();
-    }
+#[derive(Debug, Default)]
+struct QueueState {
+    requests: Requests,
+    is_closed: bool,
+    /// The thread sleeps until there is a request or a wake.
+    is_parked: bool,
+    /// A wake that the thread has not seen yet.
+    is_woken: bool,
+}
 
-    /// Lets the thread look around.
-    pub fn wake(&self) {
+impl RequestQueue {
+    /// Adds a request.
+    pub fn submit(&self, add: impl FnOnce(&mut Requests)) {
+        let mut state = self.lock();
+        add(&mut state.requests);
+        let dropped = state.is_closed.then(|| std::mem::take(&mut state.requests));
+        drop(state);
+        drop(dropped);
         self.changed.notify_one();
     }
 
-    /// All that is asked for, or nothing after a time or a wake; `None` when nobody asks any more.
-    pub fn wait(&self, wait: Option<Duration>) -> Option<Requests> {
-        let mut asked = self.lock();
-        if asked.is_empty() && !asked.is_closed {
-            asked = match wait {
-                Some(wait) => {
-                    self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
-            };
+    /// Wakes the thread where it is parked, or is about to be: the wake is kept until the thread has seen it.
+    pub fn wake(&self) {
+        let mut state = self.lock();
+        state.is_woken = true;
+        if state.is_parked {
+            self.changed.notify_one();
         }
-        if asked.is_closed && asked.is_empty() {
-            return None;
-        }
-        Some(Self::drain(&mut asked))
     }
 
-    /// Nothing is done any more.
+    /// All requests, or none after a time; `None` when the queue is closed.
+    pub fn wait(&self, timeout: Duration) -> Option<Requests> {
+        let is_idle = |state: &mut QueueState| state.requests.is_empty() && !state.is_closed;
+        let (state, _) = self
+            .changed
+            .wait_timeout_while(self.lock(), timeout, is_idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        Self::take(state)
+    }
+
+    /// All requests, or none after a wake; `None` when the queue is closed. Does not wait when there was a wake since the
+    /// last wait.
+    pub fn park(&self) -> Option<Requests> {
+        let mut state = self.lock();
+        state.is_parked = true;
+        let is_idle =
+            |state: &mut QueueState| state.requests.is_empty() && !state.is_closed && !state.is_woken;
+        let mut state = self.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+        state.is_parked = false;
+        Self::take(state)
+    }
+
+    /// Drops all requests, and every later one.
     pub fn close(&self) {
-        self.submit(|asked| asked.is_closed = true);
+        let mut state = self.lock();
+        state.is_closed = true;
+        let dropped = std::mem::take(&mut state.requests);
+        drop(state);
+        drop(dropped);
+        self.changed.notify_one();
     }
 
-    /// Takes everything out, to be let go without the lock.
-    fn drain(asked: &mut Requests) -> Requests {
-        Requests {
-            starts: std::mem::take(&mut asked.starts),
-            ends: std::mem::take(&mut asked.ends),
-            is_closed: asked.is_closed,
-        }
+    /// Whoever looks at the requests looks at what a wake is about, too.
+    fn take(mut state: MutexGuard<'_, QueueState>) -> Option<Requests> {
+        state.is_woken = false;
+        (!state.is_closed).then(|| std::mem::take(&mut state.requests))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// Parks a thread on the queue, and waits until it is back.
+    fn parks_and_returns(queue: &Arc<RequestQueue>, then: impl FnOnce(&RequestQueue)) -> Option<Requests> {
+        let (sender, receiver) = mpsc::channel();
+        let of_thread = queue.clone();
+        thread::spawn(move || sender.send(of_thread.park()));
+        then(queue);
+        receiver.recv_timeout(TEST_TIMEOUT).expect("the thread was not woken")
+    }
+
+    #[test]
+    fn a_wake_between_the_last_check_and_the_sleep_is_not_lost() {
+        let queue = Arc::new(RequestQueue::default());
+        // The thread has found nothing to do, and has not begun to sleep.
+        queue.wake();
+        assert!(parks_and_returns(&queue, |_| {}).is_some_and(|requests| requests.is_empty()));
+        // Nor is one of a thread that sleeps.
+        let asleep = |queue: &RequestQueue| {
+            while !queue.lock().is_parked {
+                thread::yield_now();
+            }
+            queue.wake();
+        };
+        assert!(parks_and_returns(&queue, asleep).is_some_and(|requests| requests.is_empty()));
+    }
+
+    #[test]
+    fn a_wake_that_was_seen_does_not_wake_twice() {
+        let queue = RequestQueue::default();
+        queue.wake();
+        assert!(queue.wait(Duration::ZERO).is_some());
+        assert!(!queue.lock().is_woken);
+    }
+
+    #[test]
+    fn a_closed_queue_completes_what_it_holds_and_what_comes_later() {
+        let queue = Arc::new(RequestQueue::default());
+        let (sender, receiver) = mpsc::channel();
+        let completion = |name: &'static str| {
+            let sender = sender.clone();
+            Completion::new(move || sender.send(name).unwrap())
+        };
+        queue.submit(|requests| requests.ends.push(("1".to_owned(), completion("held"))));
+        queue.close();
+        queue.submit(|requests| requests.ends.push(("2".to_owned(), completion("later"))));
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), ["held", "later"]);
+        assert!(queue.wait(Duration::ZERO).is_none());
+        assert!(parks_and_returns(&queue, |_| {}).is_none());
     }
 }
