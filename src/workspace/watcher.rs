@@ -159,7 +159,7 @@ mod tests {
     use nix::unistd::{getegid, geteuid};
 
     use super::*;
-    use crate::workspace::{budget::InotifyBudget, tree::Tree};
+    use crate::workspace::{DangerousChange, budget::InotifyBudget, tree::Tree};
 
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
