@@ -17,6 +17,7 @@ pub mod policy;
 pub mod pool;
 pub mod printable;
 pub mod proto;
+pub mod reason;
 pub mod resolve;
 pub mod sandbox;
 pub mod session;

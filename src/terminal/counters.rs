@@ -3,11 +3,12 @@
 //! Counts only: no name, no command and no path is kept here, so that nothing of them can be told to whoever may see
 //! the counts.
 
-use super::refusal::{CreateRefusal, LimitName, SessionRefusal};
+use super::refusal::LimitName;
 use crate::{
     counters::{Counter, CounterVec, Histogram, Word, words},
     policy::command::rule::Decision,
     proto::v1::Cause,
+    reason::Reason,
 };
 
 /// Counts that only go up.
@@ -16,13 +17,13 @@ pub struct TerminalCounters {
     /// Sessions that were opened.
     pub sessions_opened: Counter,
     /// Sessions that were not opened, by reason.
-    pub session_refusals: CounterVec<SessionRefusal>,
+    pub session_refusals: CounterVec<Reason>,
     /// Sessions of which nothing is left, by what ended them.
     pub sessions_closed: CounterVec<CloseReason>,
     /// What policy said of commands. One that a person said yes to was first asked about and is then allowed.
     pub decisions: CounterVec<Decision>,
     /// Creates that came to no command, by reason.
-    pub create_refusals: CounterVec<CreateRefusal>,
+    pub create_refusals: CounterVec<Reason>,
     /// Of those, and of sessions, what a bound refused, by bound.
     pub limits_reached: CounterVec<LimitName>,
     /// Permitted.

@@ -33,7 +33,7 @@ pub use errors::{
 pub use id::TerminalId;
 pub use output::reader;
 pub use quotas::{QuotaKind, QuotaReached, QuotaScope, Quotas};
-pub use refusal::{CreateRefusal, LimitName, SessionRefusal};
+pub use refusal::LimitName;
 pub use secrets::command_secrets::{SecretError, SecretFault};
 pub use spec::{Backpressure, CommandForm, ReaderKind, TerminalSpec, TimeLimits};
 pub use state::{

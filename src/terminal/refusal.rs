@@ -1,101 +1,218 @@
-//! Why requests came to nothing, in the few words that are counted: those of the statuses that their callers get.
+//! Which error has which reason: the one mapping that error details, metrics and the journal share.
+//!
+//! Every match is exhaustive, so that a new error has a reason or does not compile. The names of limits are here, too.
 
 use super::{
-    audit::{recorder::Unrecorded, records},
-    errors::{ApprovalError, CreateError, OpenSessionError},
+    audit::recorder::Unrecorded,
+    errors::{
+        ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, TerminalReleased,
+    },
+    output::reader::OutputReadError,
     quotas::{QuotaKind, QuotaReached, QuotaScope},
+    use_case::run::RunError,
 };
 use crate::{
-    approval::ApprovalLimitReached,
+    approval::{ApprovalLimitReached, ApprovalResolveError},
     counters::words,
     journal::AppendError,
-    proto::v1::SpawnError,
-    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
+    policy::{Denial, command::rule::Decision},
+    pool::PoolError,
+    reason::Reason,
+    sandbox::{
+        control::ControlError,
+        handle::StartError,
+        requests::SpawnRefused,
+        spawn_error::{SpawnFailure, SpawnFault},
+    },
     session::OpenError,
     workspace::WatchError,
 };
 
-words! {
-    /// Why there is no terminal. Each word is the reason of the caller's status, in lower case.
-    pub enum CreateRefusal {
-        /// The gateway is going down.
-        Draining = "draining",
-        /// The session is being closed.
-        SessionClosing = "session_not_found",
-        /// Policy refuses it.
-        Denied = "policy_denied",
-        /// A person must say yes first, or again.
-        ApprovalRequired = "approval_required",
-        /// A person said no.
-        ApprovalDenied = "approval_denied",
-        /// No person answered in time.
-        ApprovalExpired = "approval_expired",
-        /// The caller's deadline came before the answer.
-        Deadline = "deadline",
-        /// The caller went away before the answer.
-        CallerGone = "caller_gone",
-        /// A bound is reached.
-        Quota = "quota",
-        /// The state directory takes nothing.
-        StateUnwritable = "state_unwritable",
-        /// The request's terminal is in a sandbox that could not be taken back.
-        Quarantined = "terminal_quarantined",
-        /// The journal takes no records.
-        JournalUnwritable = "journal_unwritable",
-        /// The journal takes no record as long as this one.
-        JournalRecordTooLong = "journal_record_too_long",
-        /// The journal takes no such record.
-        JournalRecord = "journal_record",
-        /// A layer of the confinement cannot be had.
-        ConfinementUnavailable = "confinement_unavailable",
-        /// A file system of the caller does not answer.
-        Filesystem = "file_system_overdue",
-        /// A secret cannot be had.
-        SecretUnavailable = "secret_unavailable",
-        /// There is no such program.
-        CommandNotFound = "command_not_found",
-        /// It is no program.
-        NotExecutable = "not_executable",
-        /// The kernel does not let it run.
-        PermissionDenied = "permission_denied",
-        /// The program that its first line names is not there.
-        BadInterpreter = "bad_interpreter",
-        /// The working directory is gone.
-        CwdGone = "cwd_gone",
-        /// It is no directory.
-        CwdNotADirectory = "cwd_not_a_directory",
-        /// More arguments than the kernel takes.
-        ArgumentListTooLong = "argument_list_too_long",
-        /// A limit of the host or of the sandbox.
-        LimitReached = "limit_reached",
-        /// The sandbox was lost meanwhile.
-        SandboxLost = "sandbox_lost",
-        /// The program is another one than policy judged.
-        ProgramChanged = "program_changed",
-        /// The supervisor does not keep to its protocol.
-        Supervisor = "supervisor",
+impl From<&CreateError> for Reason {
+    fn from(error: &CreateError) -> Self {
+        match error {
+            CreateError::Draining => Self::Draining,
+            CreateError::SessionClosing => Self::SessionNotFound,
+            CreateError::Denied(denial) => denial.into(),
+            CreateError::Unapproved(error) => error.into(),
+            CreateError::Quota(_) | CreateError::RefusalRateExceeded => Self::Quota,
+            CreateError::WorkspaceUnwatched(error) => error.into(),
+            CreateError::Unrecorded(error) => error.into(),
+            CreateError::LogUnwritable(_) => Self::StateUnwritable,
+            CreateError::Filesystem(error) => error.into(),
+            CreateError::Quarantined(_) => Self::TerminalQuarantined,
+            CreateError::Sandbox(error) => error.as_ref().into(),
+            CreateError::Secret(_) => Self::SecretUnavailable,
+            CreateError::Spawn(error) => error.into(),
+        }
     }
 }
 
-words! {
-    /// Why there is no session.
-    pub enum SessionRefusal {
-        /// The gateway is going down.
-        Draining = "draining",
-        /// Policy refuses it.
-        Denied = "policy_denied",
-        /// A root cannot be used.
-        Root = "bad_root",
-        /// The owner's process is not known.
-        OwnerUnknown = "owner_process_unknown",
-        /// A bound is reached.
-        Quota = "quota",
-        /// The state directory takes nothing.
-        StateUnwritable = "state_unwritable",
-        /// The journal did not take the record of it.
-        Unrecorded = "journal_unwritable",
-        /// The file systems of its roots do not answer.
-        Filesystem = "file_system_overdue",
+impl From<&OpenSessionError> for Reason {
+    fn from(error: &OpenSessionError) -> Self {
+        match error {
+            OpenSessionError::Unrecorded(error) => error.into(),
+            OpenSessionError::JournalShare(_) => Self::Quota,
+            OpenSessionError::Open(error) => error.into(),
+        }
+    }
+}
+
+impl From<&OpenError> for Reason {
+    fn from(error: &OpenError) -> Self {
+        match error {
+            OpenError::Denied(denial) => denial.into(),
+            OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::BadField,
+            OpenError::NoOwnerProcess => Self::OwnerProcessUnknown,
+            OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,
+            OpenError::Draining => Self::Draining,
+            OpenError::StateUnwritable(_) => Self::StateUnwritable,
+            OpenError::Filesystem(error) => error.into(),
+        }
+    }
+}
+
+impl From<&Denial> for Reason {
+    fn from(denial: &Denial) -> Self {
+        match denial.decision() {
+            Decision::Ask => Self::ApprovalRequired,
+            Decision::Deny | Decision::Allow => Self::PolicyDenied,
+        }
+    }
+}
+
+impl From<&ApprovalError> for Reason {
+    fn from(error: &ApprovalError) -> Self {
+        match error {
+            ApprovalError::Required(..) | ApprovalError::Superseded(..) | ApprovalError::Changed(_) => {
+                Self::ApprovalRequired
+            }
+            ApprovalError::Denied(..) => Self::ApprovalDenied,
+            ApprovalError::Expired(..) => Self::ApprovalExpired,
+            ApprovalError::DeadlineExceeded(..) => Self::Deadline,
+            ApprovalError::CallerDisconnected(..) => Self::CallerGone,
+            ApprovalError::LimitReached(_) => Self::Quota,
+        }
+    }
+}
+
+impl From<&ResolveApprovalError> for Reason {
+    fn from(error: &ResolveApprovalError) -> Self {
+        match error {
+            ResolveApprovalError::Unrecorded(error) => error.into(),
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => Self::ApprovalNotFound,
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => Self::NotAnApprover,
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(_)) => Self::ApprovalNotPending,
+        }
+    }
+}
+
+impl From<&Unrecorded> for Reason {
+    fn from(Unrecorded(error): &Unrecorded) -> Self {
+        match error {
+            AppendError::Unwritable(_) | AppendError::Stopped => Self::JournalUnwritable,
+            AppendError::TooLong { .. } => Self::JournalRecordTooLong,
+            AppendError::Reserved | AppendError::Unencodable(_) => Self::JournalRecord,
+        }
+    }
+}
+
+impl From<&PoolError> for Reason {
+    fn from(error: &PoolError) -> Self {
+        match error {
+            PoolError::TimedOut(_) => Self::FileSystemOverdue,
+            PoolError::Busy(_) => Self::Quota,
+            PoolError::ThreadUnavailable => Self::NoThread,
+        }
+    }
+}
+
+impl From<&WatchError> for Reason {
+    fn from(error: &WatchError) -> Self {
+        match error {
+            WatchError::TooMany { .. } | WatchError::System(_) => Self::Quota,
+        }
+    }
+}
+
+impl From<&StartError> for Reason {
+    fn from(error: &StartError) -> Self {
+        match error {
+            StartError::Launch(_)
+            | StartError::Connect(_)
+            | StartError::TimedOut
+            | StartError::RootGone(_) => Self::ConfinementUnavailable,
+            StartError::Descriptors(_) => Self::LimitReached,
+        }
+    }
+}
+
+impl From<&SpawnRefused> for Reason {
+    fn from(error: &SpawnRefused) -> Self {
+        match error {
+            SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => failure.into(),
+            SpawnRefused::Control(error) => error.into(),
+            SpawnRefused::Ring(_) => Self::ConfinementUnavailable,
+        }
+    }
+}
+
+impl From<&SpawnFailure> for Reason {
+    fn from(failure: &SpawnFailure) -> Self {
+        match failure.fault {
+            SpawnFault::CommandNotFound => Self::CommandNotFound,
+            SpawnFault::NotExecutable => Self::NotExecutable,
+            SpawnFault::PermissionDenied => Self::PermissionDenied,
+            SpawnFault::BadInterpreter => Self::BadInterpreter,
+            SpawnFault::CwdGone => Self::CwdGone,
+            SpawnFault::CwdNotADirectory => Self::CwdNotADirectory,
+            SpawnFault::ArgumentListTooLong => Self::ArgumentListTooLong,
+            SpawnFault::LimitReached => Self::LimitReached,
+            SpawnFault::ProgramChanged => Self::ProgramChanged,
+            SpawnFault::ConfinementUnavailable => Self::ConfinementUnavailable,
+        }
+    }
+}
+
+impl From<&ControlError> for Reason {
+    fn from(error: &ControlError) -> Self {
+        match error {
+            ControlError::Lost => Self::SandboxLost,
+            ControlError::TooLarge(_) => Self::ArgumentListTooLong,
+            ControlError::UnexpectedMessage => Self::Supervisor,
+            ControlError::TimedOut => Self::SupervisorTimedOut,
+        }
+    }
+}
+
+impl From<&OperationError> for Reason {
+    fn from(error: &OperationError) -> Self {
+        match error {
+            OperationError::Released(TerminalReleased) => Self::TerminalNotFound,
+            OperationError::Ended => Self::CommandEnded,
+            OperationError::StdinClosed => Self::StdinClosed,
+            OperationError::Control(error) => error.into(),
+            OperationError::Errno(_) => Self::Supervisor,
+        }
+    }
+}
+
+impl From<&OutputReadError> for Reason {
+    fn from(error: &OutputReadError) -> Self {
+        match error {
+            OutputReadError::NotSplit => Self::BadField,
+            OutputReadError::Ring(_) => Self::OutputRing,
+        }
+    }
+}
+
+impl From<&RunError> for Reason {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Read(error) => error.into(),
+            RunError::Lost { .. } => Self::OutputLost,
+            RunError::Release(error) => error.into(),
+        }
     }
 }
 
@@ -124,109 +241,6 @@ words! {
         ApprovalsOfPrincipal = "approvals_open_per_principal",
         /// `approvals.open`.
         Approvals = "approvals_open",
-    }
-}
-
-impl From<&CreateError> for CreateRefusal {
-    fn from(error: &CreateError) -> Self {
-        match error {
-            CreateError::Draining => Self::Draining,
-            CreateError::SessionClosing => Self::SessionClosing,
-            CreateError::Denied(_) => Self::Denied,
-            CreateError::Unapproved(unapproved) => of_unapproved(unapproved),
-            CreateError::Quota(_)
-            | CreateError::RefusalRateExceeded
-            | CreateError::WorkspaceUnwatched(WatchError::TooMany { .. } | WatchError::System(_)) => {
-                Self::Quota
-            }
-            CreateError::Unrecorded(error) => of_unrecorded(error),
-            CreateError::LogUnwritable(_) => Self::StateUnwritable,
-            CreateError::Filesystem(_) => Self::Filesystem,
-            CreateError::Quarantined(_) => Self::Quarantined,
-            CreateError::Sandbox(error) => of_sandbox(error),
-            CreateError::Secret(_) => Self::SecretUnavailable,
-            CreateError::Spawn(refused) => of_spawn(refused),
-        }
-    }
-}
-
-fn of_unapproved(unapproved: &ApprovalError) -> CreateRefusal {
-    match unapproved {
-        ApprovalError::Required(..) | ApprovalError::Superseded(..) | ApprovalError::Changed(_) => {
-            CreateRefusal::ApprovalRequired
-        }
-        ApprovalError::Denied(..) => CreateRefusal::ApprovalDenied,
-        ApprovalError::Expired(..) => CreateRefusal::ApprovalExpired,
-        ApprovalError::DeadlineExceeded(..) => CreateRefusal::Deadline,
-        ApprovalError::CallerDisconnected(..) => CreateRefusal::CallerGone,
-        ApprovalError::LimitReached(_) => CreateRefusal::Quota,
-    }
-}
-
-fn of_unrecorded(Unrecorded(error): &Unrecorded) -> CreateRefusal {
-    match error {
-        AppendError::Unwritable(_) | AppendError::Stopped => CreateRefusal::JournalUnwritable,
-        AppendError::TooLong { .. } => CreateRefusal::JournalRecordTooLong,
-        AppendError::Reserved | AppendError::Unencodable(_) => CreateRefusal::JournalRecord,
-    }
-}
-
-fn of_sandbox(error: &StartError) -> CreateRefusal {
-    match error {
-        StartError::Launch(_) | StartError::Connect(_) | StartError::TimedOut | StartError::RootGone(_) => {
-            CreateRefusal::ConfinementUnavailable
-        }
-        StartError::Descriptors(_) => CreateRefusal::LimitReached,
-    }
-}
-
-fn of_spawn(refused: &SpawnRefused) -> CreateRefusal {
-    match refused {
-        SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
-            of_spawn_error(records::spawn_error(failure.fault))
-        }
-        SpawnRefused::Control(ControlError::Lost) => CreateRefusal::SandboxLost,
-        SpawnRefused::Control(ControlError::TooLarge(_)) => CreateRefusal::ArgumentListTooLong,
-        SpawnRefused::Control(ControlError::UnexpectedMessage | ControlError::TimedOut) => {
-            CreateRefusal::Supervisor
-        }
-        SpawnRefused::Ring(_) => CreateRefusal::ConfinementUnavailable,
-    }
-}
-
-fn of_spawn_error(error: SpawnError) -> CreateRefusal {
-    match error {
-        SpawnError::CommandNotFound => CreateRefusal::CommandNotFound,
-        SpawnError::NotExecutable => CreateRefusal::NotExecutable,
-        SpawnError::PermissionDenied => CreateRefusal::PermissionDenied,
-        SpawnError::BadInterpreter => CreateRefusal::BadInterpreter,
-        SpawnError::CwdGone => CreateRefusal::CwdGone,
-        SpawnError::CwdNotADirectory => CreateRefusal::CwdNotADirectory,
-        SpawnError::ArgumentListTooLong => CreateRefusal::ArgumentListTooLong,
-        SpawnError::LimitReached => CreateRefusal::LimitReached,
-        SpawnError::SandboxLost => CreateRefusal::SandboxLost,
-        SpawnError::ProgramChanged => CreateRefusal::ProgramChanged,
-        SpawnError::SecretUnavailable => CreateRefusal::SecretUnavailable,
-        SpawnError::StateUnwritable => CreateRefusal::StateUnwritable,
-        SpawnError::ConfinementUnavailable | SpawnError::Unspecified => CreateRefusal::ConfinementUnavailable,
-    }
-}
-
-impl From<&OpenSessionError> for SessionRefusal {
-    fn from(error: &OpenSessionError) -> Self {
-        match error {
-            OpenSessionError::Unrecorded(_) => Self::Unrecorded,
-            OpenSessionError::JournalShare(_) => Self::Quota,
-            OpenSessionError::Open(error) => match error {
-                OpenError::Denied(_) => Self::Denied,
-                OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::Root,
-                OpenError::NoOwnerProcess => Self::OwnerUnknown,
-                OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,
-                OpenError::Draining => Self::Draining,
-                OpenError::StateUnwritable(_) => Self::StateUnwritable,
-                OpenError::Filesystem(_) => Self::Filesystem,
-            },
-        }
     }
 }
 

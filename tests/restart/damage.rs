@@ -274,12 +274,12 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
         }
     };
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "STATE_UNWRITABLE"));
-    assert_eq!((refused.meta("stage"), refused.meta("errno")), ("roll", "28"), "{refused:?}");
+    assert_eq!((refused.meta("stage"), refused.meta("errno")), ("terminal_log", "28"), "{refused:?}");
     let failed = eventually("it is in the journal", || {
         records(journal.path()).into_iter().find(|line| line.contains(r#""kind":"spawn_failed""#))
     })
     .await;
-    assert!(failed.contains(r#""reason":"STATE_UNWRITABLE""#) && failed.contains("roll"), "{failed}");
+    assert!(failed.contains(r#""reason":"STATE_UNWRITABLE""#) && failed.contains("terminal_log"), "{failed}");
 
     // What ends now is told, and stays told: its end is written when there is room again.
     fs::write(session.workspace.join("go"), "").expect("the workspace is on another disk");

@@ -1,13 +1,14 @@
-//! Why no command was started: from typed errors to gRPC statuses.
+//! The statuses of a command that was not started.
 
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::{
     ResourceKind, control, denied, describe_errno, draining, error_chain, file_system, not_found, quota,
-    quota_reached, spawn_status, status, unrecorded,
+    quota_reached, status, unrecorded,
 };
 use crate::{
-    proto::v1::SpawnError,
+    printable,
+    reason::Reason,
     sandbox::{
         handle::StartError,
         launch::LaunchError,
@@ -29,14 +30,12 @@ pub fn create(error: &CreateError) -> Status {
         CreateError::Unrecorded(error) => unrecorded(error),
         CreateError::LogUnwritable(cause) => {
             let errno = cause.raw_os_error().map(|errno| ("errno", errno.to_string()));
-            let metadata = [("stage", "roll".to_owned())].into_iter().chain(errno);
-            spawn_status(SpawnError::StateUnwritable, Code::Unavailable, error_chain(error), metadata)
+            let metadata = [("stage", "terminal_log".to_owned())].into_iter().chain(errno);
+            status(error, error_chain(error), metadata)
         }
         CreateError::Filesystem(cause) => file_system(cause, error_chain(error)),
         CreateError::RefusalRateExceeded => quota("refusals_written", "16 KiB/s", error.to_string()),
-        CreateError::Quarantined(_) => {
-            status(Code::FailedPrecondition, error.to_string(), "TERMINAL_QUARANTINED", [])
-        }
+        CreateError::Quarantined(_) => status(error, error.to_string(), []),
         CreateError::WorkspaceUnwatched(WatchError::TooMany { name, max }) => {
             quota(name, max, error_chain(error))
         }
@@ -49,64 +48,53 @@ pub fn create(error: &CreateError) -> Status {
             SpawnRefused::Failed(failure) => spawn_failed(failure, None),
             SpawnRefused::Changed { failure, path } => spawn_failed(failure, Some(path)),
             SpawnRefused::Control(error) => control(error),
-            SpawnRefused::Ring(_) => confinement("output_ring", error_chain(refused), []),
+            SpawnRefused::Ring(_) => {
+                status(refused, error_chain(refused), [("stage", "output_ring".to_owned())])
+            }
         },
     }
 }
 
-/// A secret that a command was to have: its name, and nothing of its file or its value.
+/// A secret that cannot be read. The caller gets its name, and nothing of its file or its value.
 fn secret(error: &SecretError) -> Status {
     let metadata = [("stage", "secret".to_owned()), ("secret", error.name.clone())].into_iter();
     let metadata = metadata.chain(error.fault.errno().map(|errno| ("errno", errno.to_string())));
-    spawn_status(SpawnError::SecretUnavailable, Code::FailedPrecondition, error_chain(error), metadata)
+    status(Reason::SecretUnavailable, error_chain(error), metadata)
 }
 
 fn unapproved(unapproved: &ApprovalError) -> Status {
-    let (code, reason, question, id) = match unapproved {
-        ApprovalError::Required(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
-        }
-        ApprovalError::Denied(question, id, _) => {
-            (Code::PermissionDenied, "APPROVAL_DENIED", question, Some(*id))
-        }
-        ApprovalError::Expired(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_EXPIRED", question, Some(*id))
-        }
-        ApprovalError::Superseded(question, id) => {
-            (Code::PermissionDenied, "APPROVAL_REQUIRED", question, Some(*id))
-        }
-        ApprovalError::Changed(question) => (Code::PermissionDenied, "APPROVAL_REQUIRED", question, None),
-        ApprovalError::DeadlineExceeded(question, id) => {
-            (Code::DeadlineExceeded, "DEADLINE", question, Some(*id))
-        }
-        ApprovalError::CallerDisconnected(question, id) => {
-            (Code::Cancelled, "CALLER_GONE", question, Some(*id))
-        }
-        ApprovalError::LimitReached(full) => {
-            return quota(full.name(), full.max(), full.to_string());
+    let (question, id) = match unapproved {
+        ApprovalError::Required(question, id)
+        | ApprovalError::Denied(question, id, _)
+        | ApprovalError::Expired(question, id)
+        | ApprovalError::Superseded(question, id)
+        | ApprovalError::DeadlineExceeded(question, id)
+        | ApprovalError::CallerDisconnected(question, id) => (question, Some(*id)),
+        ApprovalError::Changed(question) => (question, None),
+        ApprovalError::LimitReached(reached) => {
+            return quota(reached.name(), reached.max(), reached.to_string());
         }
     };
     let rule = ("rule", question.rule.clone());
     let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string())));
-    status(code, unapproved.to_string(), reason, metadata)
+    status(unapproved, unapproved.to_string(), metadata)
 }
 
 /// A sandbox that could not be started: nothing of the command ran.
 fn sandbox(error: &StartError) -> Status {
-    match error {
+    let mut metadata = Vec::new();
+    let stage = match error {
         StartError::Launch(LaunchError::Stage { stage, index, errno, what }) => {
-            let mut metadata = vec![("index", index.to_string()), ("errno", (*errno as i32).to_string())];
-            if !what.is_empty() {
-                metadata.push(("path", what.clone()));
-            }
-            confinement(&stage_name(*stage), error_chain(error), metadata)
+            metadata.extend([("index", index.to_string()), ("errno", (*errno as i32).to_string())]);
+            metadata.extend((!what.is_empty()).then(|| ("path", what.clone())));
+            stage_name(*stage)
         }
         StartError::Launch(LaunchError::NoIdMapping { path, .. }) => {
-            // What mount_setattr(2) answers, and the only errno that is explained like this.
-            let metadata = [("errno", libc::EINVAL.to_string()), ("path", crate::printable::path(path))];
-            confinement("id_map", error_chain(error), metadata)
+            // mount_setattr(2) answers EINVAL, and that is the only errno with this explanation.
+            metadata.extend([("errno", libc::EINVAL.to_string()), ("path", printable::path(path))]);
+            "id_map".to_owned()
         }
-        StartError::Launch(LaunchError::Governing(_)) => confinement("governing", error_chain(error), []),
+        StartError::Launch(LaunchError::Governing(_)) => "governing".to_owned(),
         StartError::Launch(
             LaunchError::State { .. }
             | LaunchError::Ids(_)
@@ -121,76 +109,38 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::NoAnswer
             | LaunchError::MalformedAnswer
             | LaunchError::Wait(_),
-        ) => confinement("launch", error_chain(error), []),
-        StartError::Connect(_) | StartError::TimedOut => confinement("connect", error_chain(error), []),
+        )
+        | StartError::Descriptors(_) => "launch".to_owned(),
+        StartError::Connect(_) | StartError::TimedOut => "connect".to_owned(),
         StartError::RootGone(path) => {
-            confinement("root", error_chain(error), [("path", crate::printable::path(path))])
+            metadata.push(("path", printable::path(path)));
+            "root".to_owned()
         }
-        StartError::Descriptors(_) => spawn_status(
-            SpawnError::LimitReached,
-            Code::ResourceExhausted,
-            error_chain(error),
-            [("stage", "launch".to_owned())],
-        ),
-    }
-}
-
-fn confinement(
-    stage: &str,
-    message: String,
-    metadata: impl IntoIterator<Item = (&'static str, String)>,
-) -> Status {
-    let metadata = metadata.into_iter().chain([("stage", stage.to_owned())]);
-    spawn_status(SpawnError::ConfinementUnavailable, Code::FailedPrecondition, message, metadata)
+    };
+    metadata.push(("stage", stage));
+    status(error, error_chain(error), metadata)
 }
 
 fn spawn_failed(failure: &SpawnFailure, path: Option<&String>) -> Status {
     let SpawnFailure { fault, stage, index, errno } = *failure;
-    let (reason, code, what) = match fault {
-        SpawnFault::CommandNotFound => {
-            (SpawnError::CommandNotFound, Code::FailedPrecondition, "command not found")
+    let what = match fault {
+        SpawnFault::CommandNotFound => "command not found",
+        SpawnFault::NotExecutable => "the file is not executable",
+        SpawnFault::PermissionDenied => "the kernel refused to execute the command",
+        SpawnFault::BadInterpreter => "the command's interpreter cannot be executed",
+        SpawnFault::CwdGone => "the working directory does not exist",
+        SpawnFault::CwdNotADirectory => "the working directory is not a directory",
+        SpawnFault::ArgumentListTooLong => "arguments and environment are longer than exec takes",
+        SpawnFault::LimitReached => "a limit is reached",
+        SpawnFault::ConfinementUnavailable => "a protection could not be put in force, so nothing ran",
+        SpawnFault::ProgramChanged => {
+            "the file to be executed is not the one that policy judged, so nothing ran"
         }
-        SpawnFault::NotExecutable => {
-            (SpawnError::NotExecutable, Code::FailedPrecondition, "the file is not executable")
-        }
-        SpawnFault::PermissionDenied => (
-            SpawnError::PermissionDenied,
-            Code::FailedPrecondition,
-            "the kernel refused to execute the command",
-        ),
-        SpawnFault::BadInterpreter => {
-            (SpawnError::BadInterpreter, Code::FailedPrecondition, "the command's interpreter cannot be had")
-        }
-        SpawnFault::CwdGone => {
-            (SpawnError::CwdGone, Code::FailedPrecondition, "the working directory does not exist")
-        }
-        SpawnFault::CwdNotADirectory => (
-            SpawnError::CwdNotADirectory,
-            Code::FailedPrecondition,
-            "the working directory is not a directory",
-        ),
-        SpawnFault::ArgumentListTooLong => (
-            SpawnError::ArgumentListTooLong,
-            Code::InvalidArgument,
-            "arguments and environment are longer than exec takes",
-        ),
-        SpawnFault::LimitReached => (SpawnError::LimitReached, Code::ResourceExhausted, "a limit is reached"),
-        SpawnFault::ConfinementUnavailable => (
-            SpawnError::ConfinementUnavailable,
-            Code::FailedPrecondition,
-            "a protection could not be put in force, so nothing ran",
-        ),
-        SpawnFault::ProgramChanged => (
-            SpawnError::ProgramChanged,
-            Code::FailedPrecondition,
-            "the file to be executed is not the one that policy judged, so nothing ran",
-        ),
     };
     let stage = stage_name(stage);
     let message = format!("{what} (stage {stage}: {})", describe_errno(errno));
     let metadata = [("stage", stage), ("index", index.to_string()), ("errno", errno.to_string())];
-    let path = path.map(|path| ("path", path.clone()));
-    spawn_status(reason, code, message, metadata.into_iter().chain(path))
+    status(failure, message, metadata.into_iter().chain(path.map(|path| ("path", path.clone()))))
 }
 
 #[cfg(test)]
@@ -202,12 +152,11 @@ mod tests {
     use super::*;
     use crate::{
         approval::{ApprovalId, ApprovalLimitReached},
-        counters::Word,
         journal::{AppendError, WriteFailure, WriteStep},
         policy::{ApprovalQuestion, Denial, PolicySet},
         proto::supervisor::Stage,
         sandbox::control::ControlError,
-        terminal::{CreateRefusal, QuotaKind, QuotaReached, QuotaScope, SecretFault, Unrecorded},
+        terminal::{QuotaKind, QuotaReached, QuotaScope, SecretFault, Unrecorded},
         wire::EncodeError,
     };
 
@@ -275,7 +224,7 @@ mod tests {
         ];
         for error in errors {
             let told = create(&error).get_details_error_info().expect("it has details").reason;
-            assert_eq!(CreateRefusal::from(&error).word().to_uppercase(), told, "{error}");
+            assert_eq!(Reason::from(&error).code(), told, "{error}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The one table from typed errors to gRPC statuses. Exhaustive: an error without an entry does not compile.
+//! Makes gRPC statuses from typed errors.
 //!
-//! Every status carries an `ErrorInfo` of the domain "provost", by which programs tell errors apart; its message is
-//! for people and may change.
+//! The status and the `reason` of the `ErrorInfo` come from the error's [`Reason`]; this module adds the message, which
+//! is for people, and the metadata, which is for programs. Both are bounded, because they travel in a header.
 
 mod create_terminal;
 
 use std::collections::HashMap;
 
 pub use create_terminal::create;
-use tonic::{Code, Status};
+use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::request::FieldError;
 use crate::{
     approval::ApprovalResolveError,
     journal::AppendError,
-    policy::{Denial, command::rule::Decision},
+    policy::Denial,
     pool::PoolError,
     printable,
-    proto::v1::SpawnError,
+    reason::Reason,
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
@@ -48,35 +48,36 @@ pub enum ResourceKind {
 
 /// Malformed, unknown, released and foreign ids have one answer.
 pub fn not_found(kind: ResourceKind) -> Status {
-    let (kind, reason) = match kind {
-        ResourceKind::Session => ("session", "SESSION_NOT_FOUND"),
-        ResourceKind::Terminal => ("terminal", "TERMINAL_NOT_FOUND"),
-        ResourceKind::Approval => ("approval", "APPROVAL_NOT_FOUND"),
+    let (resource, reason) = match kind {
+        ResourceKind::Session => ("session", Reason::SessionNotFound),
+        ResourceKind::Terminal => ("terminal", Reason::TerminalNotFound),
+        ResourceKind::Approval => ("approval", Reason::ApprovalNotFound),
     };
-    status(Code::NotFound, format!("no such {kind}"), reason, [])
+    status(reason, format!("no such {resource}"), [])
 }
 
 /// A field that is wrong.
 pub fn bad_field(error: FieldError) -> Status {
+    field_status(Reason::BadField, error)
+}
+
+/// A command that is longer than exec takes.
+pub fn arguments_too_long(error: FieldError) -> Status {
+    field_status(Reason::ArgumentListTooLong, error)
+}
+
+fn field_status(reason: Reason, error: FieldError) -> Status {
     let field = printable::bounded_line(&error.field, VALUE_MAX_BYTES);
     let problem = printable::bounded(&error.problem, VALUE_MAX_BYTES);
     let mut details = ErrorDetails::with_bad_request_violation(field.as_ref(), problem.as_ref());
     let metadata = HashMap::from([("field".to_owned(), field.clone().into_owned())]);
-    details.set_error_info("BAD_FIELD", DOMAIN, metadata);
-    Status::with_error_details(Code::InvalidArgument, format!("{field}: {problem}"), details)
-}
-
-/// A command that cannot be executed, as it is too long.
-pub fn arguments_too_long(error: FieldError) -> Status {
-    let mut details = ErrorDetails::with_bad_request_violation(&error.field, &error.problem);
-    let metadata = HashMap::from([("field".to_owned(), error.field.clone())]);
-    details.set_error_info("ARGUMENT_LIST_TOO_LONG", DOMAIN, metadata);
-    Status::with_error_details(Code::InvalidArgument, error.to_string(), details)
+    details.set_error_info(reason.code(), DOMAIN, metadata);
+    Status::with_error_details(reason.status(), format!("{field}: {problem}"), details)
 }
 
 /// The caller's deadline has passed.
 pub fn deadline_passed() -> Status {
-    status(Code::DeadlineExceeded, "the deadline has passed".into(), "DEADLINE", [])
+    status(Reason::Deadline, "the deadline has passed".into(), [])
 }
 
 /// Opening a session, and writing that down.
@@ -101,30 +102,23 @@ pub fn session_error(error: &OpenError) -> Status {
         OpenError::Governing(_) => {
             bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })
         }
-        OpenError::NoOwnerProcess => {
-            status(Code::FailedPrecondition, error.to_string(), "OWNER_PROCESS_UNKNOWN", [])
-        }
+        OpenError::NoOwnerProcess => status(error, error.to_string(), []),
         OpenError::Descriptors(DescriptorQuotaReached(cap)) => {
             quota("descriptors_per_principal", *cap, error.to_string())
         }
         OpenError::TooMany(cap) => quota("sessions_per_principal", *cap, error.to_string()),
         OpenError::Draining => draining(),
         OpenError::Filesystem(cause) => file_system(cause, error_chain(error)),
-        OpenError::StateUnwritable(_) => {
-            status(Code::Unavailable, error_chain(error), "STATE_UNWRITABLE", [])
-        }
+        OpenError::StateUnwritable(_) => status(error, error_chain(error), []),
     }
 }
 
 /// A caller's file system does not answer, or too much of its work waits for one.
 pub fn file_system(cause: &PoolError, message: String) -> Status {
     match cause {
-        PoolError::TimedOut(limit) => {
-            let metadata = [("limit_s", limit.as_secs().to_string())];
-            status(Code::Unavailable, message, "FILE_SYSTEM_OVERDUE", metadata)
-        }
+        PoolError::TimedOut(limit) => status(cause, message, [("limit_s", limit.as_secs().to_string())]),
         PoolError::Busy(places) => quota("file_system_requests", places, message),
-        PoolError::ThreadUnavailable => status(Code::Unavailable, message, "NO_THREAD", []),
+        PoolError::ThreadUnavailable => status(cause, message, []),
     }
 }
 
@@ -132,14 +126,9 @@ pub fn file_system(cause: &PoolError, message: String) -> Status {
 pub fn terminal_request(error: &OperationError) -> Status {
     match error {
         OperationError::Released(TerminalReleased) => not_found(ResourceKind::Terminal),
-        OperationError::Ended => status(Code::FailedPrecondition, error.to_string(), "COMMAND_ENDED", []),
-        OperationError::StdinClosed => {
-            status(Code::FailedPrecondition, error.to_string(), "STDIN_CLOSED", [])
-        }
+        OperationError::Ended | OperationError::StdinClosed => status(error, error.to_string(), []),
         OperationError::Control(error) => control(error),
-        OperationError::Errno(errno) => {
-            status(Code::Internal, describe_errno(*errno), "SUPERVISOR", [("errno", errno.to_string())])
-        }
+        OperationError::Errno(errno) => status(error, describe_errno(*errno), [("errno", errno.to_string())]),
     }
 }
 
@@ -149,12 +138,9 @@ pub fn read(error: &OutputReadError) -> Status {
         OutputReadError::NotSplit => {
             bad_field(FieldError { field: "stream".into(), problem: error.to_string() })
         }
-        OutputReadError::Ring(errno) => status(
-            Code::Internal,
-            error_chain(error),
-            "OUTPUT_RING",
-            [("errno", (*errno as i32).to_string())],
-        ),
+        OutputReadError::Ring(errno) => {
+            status(error, error_chain(error), [("errno", (*errno as i32).to_string())])
+        }
     }
 }
 
@@ -162,12 +148,9 @@ pub fn read(error: &OutputReadError) -> Status {
 pub fn run(error: &RunError) -> Status {
     match error {
         RunError::Read(error) => read(error),
-        RunError::Lost { from, to } => status(
-            Code::DataLoss,
-            error.to_string(),
-            "OUTPUT_LOST",
-            [("from", from.to_string()), ("to", to.to_string())],
-        ),
+        RunError::Lost { from, to } => {
+            status(error, error.to_string(), [("from", from.to_string()), ("to", to.to_string())])
+        }
         RunError::Release(error) => terminal_request(error),
     }
 }
@@ -178,69 +161,56 @@ pub fn resolve_approval(error: &ResolveApprovalError) -> Status {
         ResolveApprovalError::Unrecorded(error) => unrecorded(error),
         ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => not_found(ResourceKind::Approval),
         ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => {
-            status(Code::PermissionDenied, error.to_string(), "NOT_AN_APPROVER", [])
+            status(error, error.to_string(), [])
         }
-        ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(state)) => status(
-            Code::FailedPrecondition,
-            error.to_string(),
-            "APPROVAL_NOT_PENDING",
-            [("state", state.to_string())],
-        ),
+        ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(state)) => {
+            status(error, error.to_string(), [("state", state.to_string())])
+        }
     }
 }
 
 fn denied(denial: &Denial) -> Status {
-    let reason = match denial.decision() {
-        Decision::Ask => "APPROVAL_REQUIRED",
-        Decision::Deny | Decision::Allow => "POLICY_DENIED",
-    };
-    status(Code::PermissionDenied, denial.to_string(), reason, [("rule", denial.rule())])
+    status(denial, denial.to_string(), [("rule", denial.rule())])
 }
 
 /// The journal did not take a record: nothing was started.
 pub fn unrecorded(error: &Unrecorded) -> Status {
-    let message = error_chain(error);
-    match &error.0 {
+    let metadata = match &error.0 {
         AppendError::Unwritable(failure) => {
             let errno = failure.source.raw_os_error().unwrap_or_default();
-            let metadata = [("step", failure.step.name().to_owned()), ("errno", errno.to_string())];
-            status(Code::Unavailable, message, "JOURNAL_UNWRITABLE", metadata)
+            vec![("step", failure.step.name().to_owned()), ("errno", errno.to_string())]
         }
-        AppendError::Stopped => {
-            status(Code::Unavailable, message, "JOURNAL_UNWRITABLE", [("step", "closed".to_owned())])
-        }
+        AppendError::Stopped => vec![("step", "closed".to_owned())],
         AppendError::TooLong { bytes, limit } => {
-            let metadata = [("bytes", bytes.to_string()), ("limit", limit.to_string())];
-            status(Code::InvalidArgument, message, "JOURNAL_RECORD_TOO_LONG", metadata)
+            vec![("bytes", bytes.to_string()), ("limit", limit.to_string())]
         }
-        AppendError::Reserved | AppendError::Unencodable(_) => {
-            status(Code::Internal, message, "JOURNAL_RECORD", [])
-        }
-    }
+        AppendError::Reserved | AppendError::Unencodable(_) => Vec::new(),
+    };
+    status(error, error_chain(error), metadata)
 }
 
 /// The gateway is going down.
 pub fn draining() -> Status {
-    status(Code::Unavailable, "the gateway is draining".into(), "DRAINING", [])
+    status(Reason::Draining, "the gateway is draining".into(), [])
 }
 
 /// Only root and the gateway's own user may do this.
 pub fn not_an_administrator() -> Status {
     let message = "only root and the gateway's own user may do this";
-    status(Code::PermissionDenied, message.into(), "NOT_AN_ADMINISTRATOR", [])
+    status(Reason::NotAnAdministrator, message.into(), [])
 }
 
 /// The configuration has no journal.
 pub fn no_journal() -> Status {
     let message = "this gateway keeps no journal";
-    status(Code::FailedPrecondition, message.into(), "NO_JOURNAL", [])
+    status(Reason::NoJournal, message.into(), [])
 }
 
 /// The journal's files cannot be read.
 pub fn journal_unreadable(error: &std::io::Error) -> Status {
     let errno = error.raw_os_error().unwrap_or_default();
     let message = format!("the journal cannot be read: {error}");
-    status(Code::Internal, message, "JOURNAL_UNREADABLE", [("errno", errno.to_string())])
+    status(Reason::JournalUnreadable, message, [("errno", errno.to_string())])
 }
 
 /// As many do this at once as may.
@@ -265,12 +235,12 @@ pub fn reports_too_often() -> Status {
 /// A request took longer to arrive than it may.
 pub fn request_too_slow(limit_s: u64) -> Status {
     let message = format!("the request has not arrived whole within {limit_s} s");
-    status(Code::DeadlineExceeded, message, "REQUEST_TOO_SLOW", [("limit_s", limit_s.to_string())])
+    status(Reason::RequestTooSlow, message, [("limit_s", limit_s.to_string())])
 }
 
 /// Something of the gateway's own has failed.
 pub fn internal(what: &str) -> Status {
-    status(Code::Internal, what.to_owned(), "INTERNAL", [])
+    status(Reason::Internal, what.to_owned(), [])
 }
 
 fn quota_reached(reached: &QuotaReached) -> Status {
@@ -282,41 +252,26 @@ fn quota(name: &str, cap: impl ToString, message: String) -> Status {
     let mut details = ErrorDetails::with_quota_failure_violation(name, &message);
     let metadata =
         HashMap::from([("limit".to_owned(), name.to_owned()), ("cap".to_owned(), cap.to_string())]);
-    details.set_error_info("QUOTA", DOMAIN, metadata);
-    Status::with_error_details(Code::ResourceExhausted, message, details)
+    details.set_error_info(Reason::Quota.code(), DOMAIN, metadata);
+    Status::with_error_details(Reason::Quota.status(), message, details)
 }
 
 fn control(error: &ControlError) -> Status {
-    match error {
-        ControlError::Lost => spawn_status(SpawnError::SandboxLost, Code::Aborted, error.to_string(), []),
-        ControlError::TooLarge(_) => {
-            spawn_status(SpawnError::ArgumentListTooLong, Code::InvalidArgument, error_chain(error), [])
-        }
-        ControlError::TimedOut => status(Code::Unavailable, error.to_string(), "SUPERVISOR", []),
-        ControlError::UnexpectedMessage => status(Code::Internal, error.to_string(), "SUPERVISOR", []),
-    }
-}
-
-fn spawn_status(
-    reason: SpawnError,
-    code: Code,
-    message: String,
-    metadata: impl IntoIterator<Item = (&'static str, String)>,
-) -> Status {
-    status(code, message, reason.as_str_name().trim_start_matches("SPAWN_ERROR_"), metadata)
+    status(error, error_chain(error), [])
 }
 
 fn status(
-    code: Code,
+    reason: impl Into<Reason>,
     message: String,
-    reason: &str,
     metadata: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Status {
+    let reason: Reason = reason.into();
     let bounded = |value: String| printable::bounded_line(&value, VALUE_MAX_BYTES).into_owned();
     let metadata: HashMap<String, String> =
         metadata.into_iter().map(|(name, value)| (name.to_owned(), bounded(value))).collect();
     let message = printable::bounded(&message, MESSAGE_MAX_BYTES).into_owned();
-    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, metadata))
+    let details = ErrorDetails::with_error_info(reason.code(), DOMAIN, metadata);
+    Status::with_error_details(reason.status(), message, details)
 }
 
 fn describe_errno(errno: i32) -> String {
@@ -343,9 +298,8 @@ mod tests {
     #[test]
     fn nothing_in_a_status_is_longer_than_a_header_may_be() {
         let status = status(
-            Code::Internal,
+            Reason::Internal,
             "é".repeat(5_000),
-            "LONG",
             [("long", "é".repeat(5_000)), ("exact", "e".repeat(VALUE_MAX_BYTES))],
         );
         assert!(status.message().len() <= MESSAGE_MAX_BYTES, "{}", status.message().len());

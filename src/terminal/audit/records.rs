@@ -15,12 +15,13 @@ use crate::{
         SpawnFailed, SpawnRecord, StartedRecord, UsageRecord, WorkspaceChange,
     },
     policy::{self, CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
-    proto::v1::{self, Outcome, SpawnError, outcome},
+    proto::v1::{self, Outcome, outcome},
+    reason::Reason,
     sandbox::{
         handle::{Sandbox, StartError},
         launch::LaunchError,
         requests::SpawnRefused,
-        spawn_error::{SpawnFault, stage_name},
+        spawn_error::stage_name,
     },
     session::{Principal, Session, SessionId},
     terminal::{
@@ -219,7 +220,7 @@ pub fn adopted(subject: Subject, sandbox_id: &str, pid: u32) -> Record {
 
 /// A command that could not have its secrets.
 pub fn secret_failed(subject: Subject, error: &SecretError) -> Record {
-    spawn_failed(subject, SpawnError::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
+    spawn_failed(subject, Reason::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
 }
 
 /// A command whose sandbox could not be had.
@@ -233,61 +234,34 @@ pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
         StartError::RootGone(_) => ("root".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
     };
-    let reason = match error {
-        StartError::Descriptors(_) => SpawnError::LimitReached,
-        StartError::Launch(_) | StartError::Connect(_) | StartError::TimedOut | StartError::RootGone(_) => {
-            SpawnError::ConfinementUnavailable
-        }
-    };
-    spawn_failed(subject, reason, stage, errno, error)
+    spawn_failed(subject, error.into(), stage, errno, error)
 }
 
 /// A command whose workspace nobody would watch.
 pub fn watch_failed(subject: Subject, error: &WatchError) -> Record {
-    spawn_failed(subject, SpawnError::LimitReached, "workspace".to_owned(), None, error)
+    spawn_failed(subject, error.into(), "workspace".to_owned(), None, error)
 }
 
 /// A command that could not be entered on its session's roll.
 pub fn log_failed(subject: Subject, error: &std::io::Error) -> Record {
-    spawn_failed(subject, SpawnError::StateUnwritable, "roll".to_owned(), error.raw_os_error(), error)
+    spawn_failed(subject, Reason::StateUnwritable, "terminal_log".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.
 pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
-    match refused {
+    let (stage, errno) = match refused {
         SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
-            let stage = stage_name(failure.stage);
-            spawn_failed(subject, spawn_error(failure.fault), stage, Some(failure.errno), refused)
+            (stage_name(failure.stage), Some(failure.errno))
         }
-        SpawnRefused::Control(_) => {
-            spawn_failed(subject, SpawnError::SandboxLost, "control".to_owned(), None, refused)
-        }
-        SpawnRefused::Ring(_) => {
-            let stage = "output_ring".to_owned();
-            spawn_failed(subject, SpawnError::ConfinementUnavailable, stage, None, refused)
-        }
-    }
-}
-
-/// The word of the API for a fault.
-pub(in crate::terminal) fn spawn_error(fault: SpawnFault) -> SpawnError {
-    match fault {
-        SpawnFault::CommandNotFound => SpawnError::CommandNotFound,
-        SpawnFault::NotExecutable => SpawnError::NotExecutable,
-        SpawnFault::PermissionDenied => SpawnError::PermissionDenied,
-        SpawnFault::BadInterpreter => SpawnError::BadInterpreter,
-        SpawnFault::CwdGone => SpawnError::CwdGone,
-        SpawnFault::CwdNotADirectory => SpawnError::CwdNotADirectory,
-        SpawnFault::ArgumentListTooLong => SpawnError::ArgumentListTooLong,
-        SpawnFault::LimitReached => SpawnError::LimitReached,
-        SpawnFault::ProgramChanged => SpawnError::ProgramChanged,
-        SpawnFault::ConfinementUnavailable => SpawnError::ConfinementUnavailable,
-    }
+        SpawnRefused::Control(_) => ("control".to_owned(), None),
+        SpawnRefused::Ring(_) => ("output_ring".to_owned(), None),
+    };
+    spawn_failed(subject, refused.into(), stage, errno, refused)
 }
 
 fn spawn_failed(
     subject: Subject,
-    reason: SpawnError,
+    reason: Reason,
     stage: String,
     errno: Option<i32>,
     error: &dyn std::error::Error,
@@ -296,7 +270,7 @@ fn spawn_failed(
         terminal: subject.terminal.to_string(),
         session: subject.session.to_string(),
         principal: subject.principal.to_string(),
-        reason: reason.as_str_name().trim_start_matches("SPAWN_ERROR_").to_owned(),
+        reason: reason.code().to_owned(),
         stage,
         errno,
         problem: error.to_string(),

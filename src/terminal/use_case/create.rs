@@ -16,10 +16,11 @@ use super::{
 use crate::{
     policy::EvaluationTrace,
     proto::supervisor::StopCause,
+    reason::Reason,
     session::SessionId,
     terminal::{
         errors::CreateError,
-        refusal::{CreateRefusal, LimitName},
+        refusal::LimitName,
         run_to_completion::run_to_completion,
         state::{registry::Terminals, terminal::Terminal},
     },
@@ -58,7 +59,7 @@ impl Terminals {
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
         if let Some(id) = self.quarantined(&key) {
             let error = CreateError::Quarantined(id);
-            self.counters().create_refusals.inc(CreateRefusal::from(&error));
+            self.counters().create_refusals.inc(Reason::from(&error));
             return Err(Arc::new(error));
         }
         loop {
@@ -79,7 +80,7 @@ impl Terminals {
     async fn drive(&self, new: &NewRequest, caller: &CallerGuard) -> Result<Arc<Terminal>, CreateError> {
         let driven = self.drive_to_start(new, caller).await;
         if let Err(error) = &driven {
-            self.counters().create_refusals.inc(CreateRefusal::from(error));
+            self.counters().create_refusals.inc(Reason::from(error));
             if let Some(limit) = LimitName::of(error) {
                 self.counters().limits_reached.inc(limit);
             }

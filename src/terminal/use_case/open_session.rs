@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::close_session;
 use crate::{
+    reason::Reason,
     session::{DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions},
     terminal::{
         audit::records,
         counters::{CloseReason, TerminalCounters},
         errors::OpenSessionError,
-        refusal::{LimitName, SessionRefusal},
+        refusal::LimitName,
         run_to_completion::run_to_completion,
         state::registry::Terminals,
     },
@@ -48,7 +49,7 @@ fn count(counters: &TerminalCounters, opened: &Result<Opened, OpenSessionError>)
         Ok(Opened::New(_)) => counters.sessions_opened.inc(),
         Ok(Opened::Existing(_)) => {}
         Err(error) => {
-            counters.session_refusals.inc(SessionRefusal::from(error));
+            counters.session_refusals.inc(Reason::from(error));
             match error {
                 OpenSessionError::Open(OpenError::TooMany(_)) => {
                     counters.limits_reached.inc(LimitName::Sessions)
