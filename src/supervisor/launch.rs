@@ -13,7 +13,7 @@ use std::{
 use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
 use prost::Message;
 
-use super::setup::{self, PlanDescriptors, StageError};
+use super::setup::{self, OOM_SCORE_STEP, PlanDescriptors, StageError};
 use crate::{
     proto::supervisor::{
         Identity, LaunchResult, Launched, SandboxPlan, Stage, launch_result::Result as Answer,
@@ -32,7 +32,7 @@ use crate::{
 pub fn main() -> ! {
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
     // While nobody waits. Whatever the gateway is protected with is not for what it starts.
-    let scored = oom::become_supervisor().map_err(StageError::of_step(Stage::Identity, OOM_SCORE));
+    let scored = oom::become_supervisor().map_err(StageError::of_step(Stage::Identity, OOM_SCORE_STEP));
     let network = PreparedNetwork::make();
     let result = scored
         .and_then(|()| receive_plan(&socket))
@@ -43,9 +43,6 @@ pub fn main() -> ! {
         });
     exit(answer(&socket, result))
 }
-
-/// Of [`Stage::Identity`]: the supervisor's score when memory runs out.
-pub(super) const OOM_SCORE: usize = 3;
 
 const EXIT_ANSWERED: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
@@ -80,7 +77,7 @@ fn launch(
     let identity = plan.identity.as_ref().ok_or(StageError::new(Stage::Plan, Errno::EINVAL))?;
     let mut descriptors = PlanDescriptors::from_plan(plan, descriptors)?;
     if identity.privileged {
-        setup::mounts::detach_sources(plan, identity, &mut descriptors)?;
+        setup::detached_mounts::detach_sources(plan, identity, &mut descriptors)?;
     }
     descriptors.v1_join_fds = setup::cgroups::open_v1_join_fds(&descriptors)?;
 

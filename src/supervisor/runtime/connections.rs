@@ -13,8 +13,9 @@ use nix::{errno::Errno, sys::epoll::EpollFlags};
 use prost::Message;
 
 use super::{
-    Runtime,
+    connection::{GatewayConnection, HandshakeState},
     slot_map::{EventSource, SlotKey},
+    state::Runtime,
 };
 use crate::{
     proto::supervisor::{Done, FromSupervisor, StdinWritten, ToSupervisor, from_supervisor},
@@ -49,26 +50,6 @@ enum SendTiming {
 enum ReceiveOutcome {
     Data,
     Empty,
-}
-
-/// Whether a peer may ask for anything but Hello.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HandshakeState {
-    /// It has not said Hello.
-    Pending,
-    /// A version was agreed on.
-    Done,
-    /// There was none; the connection ends when the answer is out.
-    Refused,
-}
-
-#[derive(Debug)]
-pub(super) struct GatewayConnection {
-    socket: OwnedFd,
-    receiver: FrameReceiver,
-    sender: FrameSender,
-    pub(super) handshake: HandshakeState,
-    watches_write: bool,
 }
 
 impl Runtime {

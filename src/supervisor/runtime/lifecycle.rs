@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::EpollFlags;
 
 use super::{
-    Runtime,
     pump::Pumped,
     slot_map::{EventSource, SlotKey},
+    state::Runtime,
     stop::KILL_RESCAN_INTERVAL,
     terminal::{LeafRemoval, PipeState, StopState, SupervisedTerminal, TerminalPhase},
 };

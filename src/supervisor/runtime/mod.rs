@@ -1,11 +1,12 @@
 //! The event loop of a sandbox: one thread, one epoll set, everything bounded for each turn.
 //!
 //! A turn does a little for each source that is ready, so that a flood in one terminal starves neither the
-//! others nor the control connections. Nothing here waits but [`Poll::wait`], and a spawn for its exec. It decides
+//! others nor the control connections. Nothing here waits but `Poll::wait`, and a spawn for its exec. It decides
 //! about no command, and it never panics on what a command, a gateway or the kernel does: with it the sandbox
 //! would be lost.
 
 mod command;
+mod connection;
 mod connections;
 mod lifecycle;
 mod oom_score;
@@ -16,45 +17,20 @@ mod report;
 mod requests;
 mod slot_map;
 mod spawn;
+mod state;
 mod stdin;
+mod stdin_pipe;
 mod stop;
 mod strays;
 mod terminal;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    convert::Infallible,
-    os::unix::net::UnixListener,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, time::Instant};
 
-use nix::{
-    errno::Errno,
-    sys::{
-        epoll::EpollFlags,
-        resource::{Resource, getrlimit, setrlimit},
-        signal::{SigSet, Signal},
-        signalfd::{SfdFlags, SignalFd},
-        stat::{Mode, umask},
-    },
-};
+use nix::errno::Errno;
 
-use self::{
-    connections::GatewayConnection,
-    oom_score::OomScore,
-    poll::Poll,
-    requests::Shutdown,
-    slot_map::{EventSource, SlotKey, SlotMap},
-    terminal::SupervisedTerminal,
-};
-use super::{CommandIdentity, Ready};
-use crate::{cgroup::leaf::Leaves, proto::supervisor::SandboxPosture, sys::spawn::Spawner};
-
-/// Terminals that may be held, running and ended together. At the bound a spawn is refused with `EDQUOT`.
-pub const MAX_TERMINALS: usize = 16_384;
-
-/// How long a sandbox that no gateway has greeted stays.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+pub use self::state::{HANDSHAKE_TIMEOUT, MAX_TERMINALS};
+use self::{slot_map::EventSource, state::Runtime};
+use super::ready::Ready;
 
 /// Runs the sandbox until it is shut down. Everything in the sandbox ends with this process.
 pub fn run(ready: Ready) -> ! {
@@ -81,90 +57,7 @@ enum Finished {
     Failed(Errno),
 }
 
-#[derive(Debug)]
-struct Runtime {
-    sandbox_id: String,
-    effective_confinement: SandboxPosture,
-    identity: CommandIdentity,
-    die_with_gateway: bool,
-    listener: UnixListener,
-    /// A descriptor to give up when a connection must be taken in order to be refused.
-    reserve_listener: Option<UnixListener>,
-    signals: SignalFd,
-    epoll: Poll,
-    connections: SlotMap<GatewayConnection>,
-    /// One connection is being told what there is, and the others are heard first.
-    is_receiving_from_others: bool,
-    terminals: SlotMap<SupervisedTerminal>,
-    keys_by_id: HashMap<String, SlotKey>,
-    /// Main processes that are not reaped yet.
-    leaders: HashMap<i32, SlotKey>,
-    leaves: Leaves,
-    clone_into_cgroup: spawn::CloneMode,
-    spawner: Spawner,
-    oom_score: OomScore,
-    /// When to look at which terminal.
-    timers: BTreeSet<(Instant, SlotKey)>,
-    /// When to look through all children for one whose signal was merged with another's.
-    rescan_at: Option<Instant>,
-    shutdown: Option<Shutdown>,
-    /// When to end because something of a command outlives its kill.
-    exit_at: Option<Instant>,
-    /// When to say what was put off.
-    flush_at: Option<Instant>,
-    /// A gateway has said Hello.
-    handshaken: bool,
-    /// When to end, if none has by then.
-    handshake_deadline: Instant,
-    /// Of this turn.
-    now: Instant,
-}
-
 impl Runtime {
-    fn new(ready: Ready) -> Result<Self, Errno> {
-        umask(Mode::from_bits_truncate(0o022));
-        raise_descriptor_limit();
-        let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        let listener = UnixListener::from(ready.listener);
-        listener.set_nonblocking(true).map_err(errno)?;
-        // Blocks all signals, so SIGCHLD waits for the signalfd.
-        let spawner = Spawner::new()?;
-        let mut mask = SigSet::empty();
-        mask.add(Signal::SIGCHLD);
-        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let epoll = Poll::new()?;
-        epoll.add(&listener, EventSource::Listener, EpollFlags::EPOLLIN)?;
-        epoll.add(&signals, EventSource::Children, EpollFlags::EPOLLIN)?;
-        Ok(Self {
-            sandbox_id: ready.sandbox_id,
-            effective_confinement: ready.effective_confinement,
-            identity: ready.identity,
-            die_with_gateway: ready.die_with_gateway,
-            reserve_listener: listener.try_clone().ok(),
-            listener,
-            signals,
-            epoll,
-            connections: SlotMap::new(),
-            is_receiving_from_others: false,
-            terminals: SlotMap::new(),
-            keys_by_id: HashMap::new(),
-            leaders: HashMap::new(),
-            leaves: Leaves::new(ready.directories),
-            clone_into_cgroup: spawn::CloneMode::new(),
-            spawner,
-            oom_score: OomScore::new(ready.oom_score),
-            timers: BTreeSet::new(),
-            // What ended before the signalfd was there.
-            rescan_at: Some(Instant::now()),
-            shutdown: None,
-            exit_at: None,
-            flush_at: None,
-            handshaken: false,
-            handshake_deadline: Instant::now() + HANDSHAKE_TIMEOUT,
-            now: Instant::now(),
-        })
-    }
-
     fn run(&mut self) -> Result<Infallible, Finished> {
         loop {
             self.turn().map_err(Finished::Failed)?;
@@ -225,28 +118,5 @@ impl Runtime {
             self.schedule(key, None);
             self.advance(key);
         }
-    }
-
-    /// Looks at a terminal again at this time, and not at the one set before.
-    fn schedule(&mut self, key: SlotKey, at: Option<Instant>) {
-        let Some(terminal) = self.terminals.get_mut(key) else { return };
-        if terminal.wake == at {
-            return;
-        }
-        if let Some(old) = terminal.wake.take() {
-            self.timers.remove(&(old, key));
-        }
-        // Never in the past: a clock that did not move must not keep the loop busy.
-        let at = at.map(|at| at.max(self.now + Duration::from_millis(1)));
-        terminal.wake = at;
-        self.timers.extend(at.map(|at| (at, key)));
-    }
-}
-
-/// As many descriptors as are allowed; how many terminals fit depends on it.
-fn raise_descriptor_limit() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Raising the soft limit to the hard one is always allowed.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

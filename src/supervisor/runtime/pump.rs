@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 
 use super::{
-    Runtime,
     slot_map::{EventSource, SlotKey},
+    state::Runtime,
     terminal::{OutputStream, PipeState},
 };
 use crate::{

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::{
-    Runtime,
     report::wall_clock_ns,
     slot_map::SlotKey,
+    state::Runtime,
     terminal::{LeaderExit, TerminalPhase},
 };
 use crate::sys::wait::{ReapResult, Reaped, WaitTarget, reap};

@@ -1,17 +1,14 @@
 //! What gateways ask for, and the answers.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use nix::{errno::Errno, sys::signal::Signal, unistd::Pid};
 use prost::Message as _;
 
 use super::{
-    Runtime,
-    connections::HandshakeState,
+    connection::HandshakeState,
     slot_map::SlotKey,
+    state::{Runtime, Shutdown},
     terminal::{SupervisedTerminal, TerminalPhase},
 };
 use crate::{
@@ -35,14 +32,6 @@ const MAX_LISTED_BYTES: usize = 2 << 20;
 
 /// How long after its grace a shutdown waits for the last process.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
-
-/// A shutdown under way.
-#[derive(Debug)]
-pub(super) struct Shutdown {
-    /// Who asked, and is answered at the end.
-    requesters: Vec<(SlotKey, u64)>,
-    pub(super) give_up_at: Instant,
-}
 
 impl Runtime {
     pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor) {

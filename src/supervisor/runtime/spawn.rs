@@ -17,17 +17,17 @@ use nix::{
 };
 
 use super::{
-    MAX_TERMINALS, Runtime,
     command::{ParsedSpawn, parse},
     report::{describe, failure, first_limit, leaf_failure, resource_failure, step_failure},
     slot_map::{EventSource, SlotKey},
-    stdin::CommandStdin,
+    state::{MAX_TERMINALS, Runtime},
+    stdin_pipe::CommandStdin,
     terminal::{OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalTimes},
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaf, LimitRequirement},
     proto::supervisor::{Spawn, Spawned, Stage, StageFailure, Started, from_supervisor::Message, spawned},
-    supervisor::CommandIdentity,
+    supervisor::ready::CommandIdentity,
     sys::{
         ring::RingWriter,
         spawn::{Ids, SpawnSpec, SpawnedProcess},
@@ -42,18 +42,6 @@ const OOM_SCORE: u32 = 5;
 
 /// The longest keepsake.
 const MAX_METADATA_BYTES: usize = 1 << 20;
-
-/// Whether this kernel can make a process inside a group. Found out by trying.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CloneMode {
-    inside: CloneIntoCgroup,
-}
-
-impl CloneMode {
-    pub(super) fn new() -> Self {
-        Self { inside: CloneIntoCgroup::Yes }
-    }
-}
 
 /// What a command needs from us, made before it.
 struct PreparedCommand {
@@ -154,18 +142,18 @@ impl Runtime {
         parsed: &ParsedSpawn,
         prepared: &PreparedCommand,
     ) -> Result<SpawnedProcess, StageFailure> {
-        let first = self.execute_once(parsed, prepared, self.clone_into_cgroup.inside);
+        let first = self.execute_once(parsed, prepared, self.clone_into_cgroup);
         match first {
             // A kernel, or a filter, that does not know CLONE_INTO_CGROUP. The process joins by itself instead.
             Err(StageFailure { stage, errno, .. })
                 if stage == Stage::Clone as i32
-                    && self.clone_into_cgroup.inside == CloneIntoCgroup::Yes
+                    && self.clone_into_cgroup == CloneIntoCgroup::Yes
                     && self.leaves.is_v2()
                     && [libc::E2BIG, libc::EINVAL].contains(&errno) =>
             {
                 let second = self.execute_once(parsed, prepared, CloneIntoCgroup::No);
                 if second.is_ok() {
-                    self.clone_into_cgroup.inside = CloneIntoCgroup::No;
+                    self.clone_into_cgroup = CloneIntoCgroup::No;
                 }
                 second
             }

@@ -3,77 +3,14 @@
 //! A write is answered when at most [`MAX_BUFFERED_BYTES`] of it are still here; until then the next one is
 //! refused with `EAGAIN`. So a terminal holds at most that and one message.
 
-use std::{
-    collections::VecDeque,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
-
-use nix::{errno::Errno, sys::epoll::EpollFlags, unistd::write};
+use nix::{errno::Errno, sys::epoll::EpollFlags};
 
 use super::{
-    Runtime,
     slot_map::{EventSource, SlotKey},
+    state::Runtime,
+    stdin_pipe::{CommandStdin, MAX_BUFFERED_BYTES, PendingWrite},
 };
 use crate::proto::supervisor::{StdinWritten, WriteStdin};
-
-/// What may be buffered for a command that does not read, after the writer was answered.
-pub(super) const MAX_BUFFERED_BYTES: usize = 64 << 10;
-
-/// A command's standard input.
-#[derive(Debug)]
-pub(super) enum CommandStdin {
-    /// A pipe that we write to.
-    Open(StdinPipe),
-    /// Closed by request, or was never open.
-    Closed,
-    /// Nobody reads it any more.
-    Broken,
-}
-
-/// A pipe and what is to go into it.
-#[derive(Debug)]
-pub(super) struct StdinPipe {
-    pipe: OwnedFd,
-    buffer: VecDeque<u8>,
-    /// Close the pipe when the buffer is empty.
-    eof: bool,
-    pending: Option<PendingWrite>,
-    watched: bool,
-}
-
-/// A write that was not answered yet.
-#[derive(Debug, Clone, Copy)]
-struct PendingWrite {
-    connection: SlotKey,
-    sequence: u64,
-    bytes: usize,
-}
-
-impl CommandStdin {
-    pub(super) fn open(pipe: OwnedFd) -> Self {
-        Self::Open(StdinPipe { pipe, buffer: VecDeque::new(), eof: false, pending: None, watched: false })
-    }
-}
-
-impl StdinPipe {
-    /// Writes what the pipe takes now.
-    fn push(&mut self) -> Result<(), Errno> {
-        while !self.buffer.is_empty() {
-            let (front, _) = self.buffer.as_slices();
-            match write(&self.pipe, front) {
-                Ok(count) => drop(self.buffer.drain(..count)),
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(())
-    }
-
-    fn pipe(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
-}
 
 impl Runtime {
     pub(super) fn write_stdin(&mut self, connection: SlotKey, sequence: u64, request: WriteStdin) {
@@ -156,16 +93,5 @@ impl Runtime {
         if let Some((waiting, answer)) = answer {
             self.answer_stdin(waiting.connection, waiting.sequence, answer);
         }
-    }
-}
-
-impl StdinPipe {
-    /// The answer to the write that waits: what was written of it, and why not the rest.
-    fn fail_pending(&mut self, errno: Errno) -> Option<(PendingWrite, StdinWritten)> {
-        let left = self.buffer.len();
-        self.pending.take().map(|waiting| {
-            let written = waiting.bytes.saturating_sub(left) as u64;
-            (waiting, StdinWritten { written, errno: errno as i32 })
-        })
     }
 }

@@ -12,9 +12,9 @@ use std::{
 use nix::{sys::signal::Signal, unistd::Pid};
 
 use super::{
-    Runtime,
     slot_map::SlotKey,
-    terminal::{StopState, SupervisedTerminal, TerminalPhase},
+    state::Runtime,
+    terminal::{MAX_GRACE, StopState, SupervisedTerminal, TerminalPhase},
 };
 use crate::{proto::supervisor::StopCause, sys::pidfd::Pidfd};
 
@@ -29,24 +29,6 @@ const RESCAN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// After KILL: how often to look, where the kernel does not say when the leaf is empty.
 pub(super) const KILL_RESCAN_INTERVAL: Duration = Duration::from_millis(10);
-
-/// No grace is longer.
-const MAX_GRACE: Duration = Duration::from_secs(86_400);
-
-impl StopState {
-    pub(super) fn new(cause: Option<StopCause>, now: Instant, grace: Duration) -> Self {
-        Self {
-            cause,
-            kill_at: now + grace.min(MAX_GRACE),
-            killed_at: None,
-            rescan_at: now,
-            signalled: HashSet::new(),
-            stragglers: 0,
-            stray_scans: 0,
-            given_up: false,
-        }
-    }
-}
 
 impl Runtime {
     /// Stops a terminal. The first cause stands; a shorter grace shortens; one that has ended is left alone.

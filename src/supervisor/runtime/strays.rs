@@ -8,7 +8,7 @@ use std::{collections::HashSet, fs};
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-use super::{Runtime, slot_map::SlotKey};
+use super::{slot_map::SlotKey, state::Runtime};
 
 /// From so many commands on nobody looks for strays: it would take longer than their ends.
 const MANY_COMMANDS: usize = 256;

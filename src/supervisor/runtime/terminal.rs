@@ -20,7 +20,10 @@ use crate::{
     sys::{ring::RingWriter, wait::Reaped},
 };
 
-use super::stdin::CommandStdin;
+use super::stdin_pipe::CommandStdin;
+
+/// No grace is longer.
+pub(super) const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
 /// A command that was started and not yet released.
 #[derive(Debug)]
@@ -134,5 +137,20 @@ impl SupervisedTerminal {
 
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.phase, TerminalPhase::Ended(_))
+    }
+}
+
+impl StopState {
+    pub(super) fn new(cause: Option<StopCause>, now: Instant, grace: Duration) -> Self {
+        Self {
+            cause,
+            kill_at: now + grace.min(MAX_GRACE),
+            killed_at: None,
+            rescan_at: now,
+            signalled: HashSet::new(),
+            stragglers: 0,
+            stray_scans: 0,
+            given_up: false,
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Makes no leaf for a command and sets no limit.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
 };
 
@@ -14,21 +14,14 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{PlanDescriptors, StageError};
+use super::{
+    descriptors::{PlanDescriptors, V1JoinFd},
+    stage::StageError,
+};
 use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
 
 /// The supervisor's leaf in a v2 directory whose controllers are handed on to other leaves.
 pub const SUPERVISOR_LEAF: &str = "supervisor";
-
-/// A v1 directory's list of threads, open for the supervisor to put itself in. It is opened by the launcher, whose right
-/// it is, and written by the supervisor: a launcher that had joined would keep the directory from being removed until it has
-/// ended itself.
-#[derive(Debug)]
-pub struct V1JoinFd {
-    tasks: OwnedFd,
-    /// Of the directory, in the plan's order.
-    index: usize,
-}
 
 /// Opens the seats in all v1 directories.
 pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use caps::Capability;
 use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 
-use super::StageError;
+use super::stage::StageError;
 use crate::{
     cgroup::CgroupDirectory,
     proto::supervisor::{Identity, SandboxPlan, Stage, mount::Kind},

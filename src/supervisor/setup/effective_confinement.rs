@@ -4,7 +4,7 @@ use std::{collections::HashMap, os::fd::AsFd, path::Path};
 
 use nix::{errno::Errno, fcntl::AT_FDCWD};
 
-use super::StageError;
+use super::stage::StageError;
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, SandboxPosture, Stage},
     sys::file,

@@ -3,11 +3,15 @@
 //! Each step either is done or ends the process with its stage, index and errno: there is no partial sandbox.
 //! Nothing is decided here; what is to be done comes from the plan, in the order of the stages.
 
+mod beneath;
 pub mod cgroups;
 mod confinement;
+mod descriptors;
+pub mod detached_mounts;
 mod effective_confinement;
 mod identity;
-pub mod mounts;
+mod masked_proc;
+mod new_root;
 mod pivot_root;
 mod stage;
 pub mod user_limits;
@@ -18,14 +22,16 @@ use std::{
 };
 
 use nix::{
-    errno::Errno,
     fcntl::OFlag,
     sched::CloneFlags,
     sys::stat::{Mode, umask},
 };
 
-pub use self::{mounts::PlanDescriptors, stage::StageError};
-use super::{CommandIdentity, Ready, launch::OOM_SCORE};
+pub use self::{
+    descriptors::PlanDescriptors,
+    stage::{OOM_SCORE_STEP, StageError},
+};
+use super::ready::{CommandIdentity, Ready};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
     sys::{file, keyring, loopback, oom::OwnOomScore},
@@ -81,7 +87,7 @@ fn set_up(
     identity::await_id_maps(ids, permission)?;
     let host_cgroup = effective_confinement::read_cgroup()?;
     fail(Stage::Identity)?;
-    let score = OwnOomScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE))?;
+    let score = OwnOomScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE_STEP))?;
     identity::become_root_of_namespace(ids)?;
     fail(Stage::Keyring)?;
     keyring::leave_inherited().map_err(StageError::of(Stage::Keyring))?;
@@ -98,7 +104,7 @@ fn set_up(
 
     fail(Stage::Mount)?;
     let PlanDescriptors { listener, directories, binds, claim, .. } = descriptors;
-    let view = mounts::build(plan, ids, binds)?;
+    let view = new_root::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
     pivot_root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;
@@ -147,9 +153,4 @@ fn replace_standard_descriptors() -> Result<(), StageError> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(StageError::of(Stage::Descriptors))?;
     file::replace_standard(null.as_fd()).map_err(StageError::of(Stage::Descriptors))
-}
-
-/// What the plan must say and does not.
-fn malformed() -> StageError {
-    StageError::new(Stage::Plan, Errno::EINVAL)
 }

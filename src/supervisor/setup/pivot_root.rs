@@ -7,7 +7,7 @@ use std::{
 
 use nix::mount::MntFlags;
 
-use super::{StageError, mounts::NewRoot};
+use super::{new_root::NewRoot, stage::StageError};
 use crate::{
     proto::supervisor::Stage,
     sys::mount::{self, Attributes, MountScope},

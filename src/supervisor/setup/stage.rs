@@ -4,6 +4,9 @@ use nix::errno::Errno;
 
 use crate::proto::supervisor::{SandboxPlan, Stage, StageFailure};
 
+/// The step of [`Stage::Identity`] that sets the supervisor's OOM score.
+pub const OOM_SCORE_STEP: usize = 3;
+
 /// A failed step. Carries no text: the gateway makes the sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageError {
@@ -26,6 +29,12 @@ impl StageError {
     #[must_use]
     pub fn at(stage: Stage, index: usize, errno: Errno) -> Self {
         Self { stage, index: u32::try_from(index).unwrap_or(u32::MAX), errno: errno as i32 }
+    }
+
+    /// The plan lacks something, or says something that no gateway sends.
+    #[must_use]
+    pub fn malformed_plan() -> Self {
+        Self::new(Stage::Plan, Errno::EINVAL)
     }
 
     /// For `map_err`.

@@ -14,7 +14,7 @@ use nix::{
     sys::resource::{Resource, getrlimit, setrlimit},
 };
 
-use super::{StageError, mounts::NewRoot};
+use super::{new_root::NewRoot, stage::StageError};
 use crate::{
     proto::supervisor::{Identity, Stage},
     sys::file,

@@ -1,0 +1,155 @@
+//! All that the event loop keeps between two turns.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    os::unix::net::UnixListener,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::EpollFlags,
+        resource::{Resource, getrlimit, setrlimit},
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+        stat::{Mode, umask},
+    },
+};
+
+use super::{
+    connection::GatewayConnection,
+    oom_score::OomScore,
+    poll::Poll,
+    slot_map::{EventSource, SlotKey, SlotMap},
+    terminal::SupervisedTerminal,
+};
+use crate::{
+    cgroup::leaf::{CloneIntoCgroup, Leaves},
+    proto::supervisor::SandboxPosture,
+    supervisor::ready::{CommandIdentity, Ready},
+    sys::spawn::Spawner,
+};
+
+/// Terminals that may be held, running and ended together. At the bound a spawn is refused with `EDQUOT`.
+pub const MAX_TERMINALS: usize = 16_384;
+
+/// How long a sandbox that no gateway has greeted stays.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A shutdown under way.
+#[derive(Debug)]
+pub(super) struct Shutdown {
+    /// The connections and requests that are answered at its end.
+    pub(super) requesters: Vec<(SlotKey, u64)>,
+    pub(super) give_up_at: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Runtime {
+    pub(super) sandbox_id: String,
+    pub(super) effective_confinement: SandboxPosture,
+    pub(super) identity: CommandIdentity,
+    pub(super) die_with_gateway: bool,
+    pub(super) listener: UnixListener,
+    /// A descriptor to give up when a connection must be taken in order to be refused.
+    pub(super) reserve_listener: Option<UnixListener>,
+    pub(super) signals: SignalFd,
+    pub(super) epoll: Poll,
+    pub(super) connections: SlotMap<GatewayConnection>,
+    /// One connection is being told what there is, and the others are heard first.
+    pub(super) is_receiving_from_others: bool,
+    pub(super) terminals: SlotMap<SupervisedTerminal>,
+    pub(super) keys_by_id: HashMap<String, SlotKey>,
+    /// Main processes that are not reaped yet.
+    pub(super) leaders: HashMap<i32, SlotKey>,
+    pub(super) leaves: Leaves,
+    /// Whether the kernel can make a process inside a cgroup: assumed, and given up at the first refusal.
+    pub(super) clone_into_cgroup: CloneIntoCgroup,
+    pub(super) spawner: Spawner,
+    pub(super) oom_score: OomScore,
+    /// When to look at which terminal.
+    pub(super) timers: BTreeSet<(Instant, SlotKey)>,
+    /// When to look through all children for one whose signal was merged with another's.
+    pub(super) rescan_at: Option<Instant>,
+    pub(super) shutdown: Option<Shutdown>,
+    /// When to end because something of a command outlives its kill.
+    pub(super) exit_at: Option<Instant>,
+    /// When to say what was put off.
+    pub(super) flush_at: Option<Instant>,
+    /// A gateway has said Hello.
+    pub(super) handshaken: bool,
+    /// When to end, if none has by then.
+    pub(super) handshake_deadline: Instant,
+    /// Of this turn.
+    pub(super) now: Instant,
+}
+
+impl Runtime {
+    pub(super) fn new(ready: Ready) -> Result<Self, Errno> {
+        umask(Mode::from_bits_truncate(0o022));
+        raise_descriptor_limit();
+        let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        let listener = UnixListener::from(ready.listener);
+        listener.set_nonblocking(true).map_err(errno)?;
+        // Blocks all signals, so SIGCHLD waits for the signalfd.
+        let spawner = Spawner::new()?;
+        let mut mask = SigSet::empty();
+        mask.add(Signal::SIGCHLD);
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let epoll = Poll::new()?;
+        epoll.add(&listener, EventSource::Listener, EpollFlags::EPOLLIN)?;
+        epoll.add(&signals, EventSource::Children, EpollFlags::EPOLLIN)?;
+        Ok(Self {
+            sandbox_id: ready.sandbox_id,
+            effective_confinement: ready.effective_confinement,
+            identity: ready.identity,
+            die_with_gateway: ready.die_with_gateway,
+            reserve_listener: listener.try_clone().ok(),
+            listener,
+            signals,
+            epoll,
+            connections: SlotMap::new(),
+            is_receiving_from_others: false,
+            terminals: SlotMap::new(),
+            keys_by_id: HashMap::new(),
+            leaders: HashMap::new(),
+            leaves: Leaves::new(ready.directories),
+            clone_into_cgroup: CloneIntoCgroup::Yes,
+            spawner,
+            oom_score: OomScore::new(ready.oom_score),
+            timers: BTreeSet::new(),
+            // What ended before the signalfd was there.
+            rescan_at: Some(Instant::now()),
+            shutdown: None,
+            exit_at: None,
+            flush_at: None,
+            handshaken: false,
+            handshake_deadline: Instant::now() + HANDSHAKE_TIMEOUT,
+            now: Instant::now(),
+        })
+    }
+
+    /// Looks at a terminal again at this time, and not at the one set before.
+    pub(super) fn schedule(&mut self, key: SlotKey, at: Option<Instant>) {
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        if terminal.wake == at {
+            return;
+        }
+        if let Some(old) = terminal.wake.take() {
+            self.timers.remove(&(old, key));
+        }
+        // Never in the past: a clock that did not move must not keep the loop busy.
+        let at = at.map(|at| at.max(self.now + Duration::from_millis(1)));
+        terminal.wake = at;
+        self.timers.extend(at.map(|at| (at, key)));
+    }
+}
+
+/// As many descriptors as are allowed; how many terminals fit depends on it.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Raising the soft limit to the hard one is always allowed.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}

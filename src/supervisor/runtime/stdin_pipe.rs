@@ -1,0 +1,81 @@
+//! The pipe to a command's standard input, and what is buffered for it.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use nix::{errno::Errno, unistd::write};
+
+use super::slot_map::SlotKey;
+use crate::proto::supervisor::StdinWritten;
+
+/// What may be buffered for a command that does not read, after the writer was answered.
+pub(super) const MAX_BUFFERED_BYTES: usize = 64 << 10;
+
+/// A command's standard input.
+#[derive(Debug)]
+pub(super) enum CommandStdin {
+    /// A pipe that we write to.
+    Open(StdinPipe),
+    /// Closed by request, or was never open.
+    Closed,
+    /// Nobody reads it any more.
+    Broken,
+}
+
+/// A pipe and what is to go into it.
+#[derive(Debug)]
+pub(super) struct StdinPipe {
+    pub(super) pipe: OwnedFd,
+    pub(super) buffer: VecDeque<u8>,
+    /// Close the pipe when the buffer is empty.
+    pub(super) eof: bool,
+    pub(super) pending: Option<PendingWrite>,
+    pub(super) watched: bool,
+}
+
+/// A write that was not answered yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PendingWrite {
+    pub(super) connection: SlotKey,
+    pub(super) sequence: u64,
+    pub(super) bytes: usize,
+}
+
+impl CommandStdin {
+    pub(super) fn open(pipe: OwnedFd) -> Self {
+        Self::Open(StdinPipe { pipe, buffer: VecDeque::new(), eof: false, pending: None, watched: false })
+    }
+}
+
+impl StdinPipe {
+    /// Writes what the pipe takes now.
+    pub(super) fn push(&mut self) -> Result<(), Errno> {
+        while !self.buffer.is_empty() {
+            let (front, _) = self.buffer.as_slices();
+            match write(&self.pipe, front) {
+                Ok(count) => drop(self.buffer.drain(..count)),
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pipe(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+impl StdinPipe {
+    /// The answer to the write that waits: what was written of it, and why not the rest.
+    pub(super) fn fail_pending(&mut self, errno: Errno) -> Option<(PendingWrite, StdinWritten)> {
+        let left = self.buffer.len();
+        self.pending.take().map(|waiting| {
+            let written = waiting.bytes.saturating_sub(left) as u64;
+            (waiting, StdinWritten { written, errno: errno as i32 })
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! In the privileged launcher: the plan's directories as detached mounts whose ids are mapped.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+
+use super::{descriptors::PlanDescriptors, stage::StageError};
+use crate::{
+    proto::supervisor::{Identity, Mount, SandboxPlan, Stage},
+    sys::{
+        mount::{self, MountScope},
+        namespace::{self, IdPair},
+    },
+    wire::launch::ID_MAPPED_MOUNTS_FROM,
+};
+
+/// In the privileged launcher: turns each source that came by descriptor into a detached mount, with its owner's ids
+/// mapped to the command's. Only the host's root may do that, and only out here.
+pub fn detach_sources(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    descriptors: &mut PlanDescriptors,
+) -> Result<(), StageError> {
+    let planned = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.from_descriptor);
+    let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
+    for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
+        let step = StageError::of_step(Stage::Mount, index);
+        let detached = mount::copy(source.as_fd(), c"", scope_of(planned)).map_err(&step)?;
+        // Out here nothing is private yet, and most hosts share all of their mounts.
+        mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
+        if planned.idmap {
+            let owner = (planned.disk_uid, planned.disk_gid);
+            if !maps.iter().any(|(known, _)| *known == owner) {
+                maps.push((
+                    owner,
+                    id_map_namespace(planned, ids).map_err(StageError::of(Stage::CloneNamespaces))?,
+                ));
+            }
+            for (_, namespace) in maps.iter().filter(|(known, _)| *known == owner) {
+                mount::map_ids(detached.as_fd(), namespace.as_fd())
+                    .map_err(StageError::of_step(Stage::IdMap, index + ID_MAPPED_MOUNTS_FROM as usize))?;
+            }
+        }
+        *source = detached;
+    }
+    Ok(())
+}
+
+fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+    let uids = [IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }];
+    let mut gids = vec![IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }];
+    let more = ids.groups.iter().filter(|group| group.disk_gid != mount.disk_gid);
+    gids.extend(more.map(|group| IdPair { inside: group.disk_gid, outside: group.host_gid }));
+    namespace::make_user_namespace(&uids, &gids)
+}
+
+/// Whether a planned mount takes the mounts below it along.
+pub(super) fn scope_of(mount: &Mount) -> MountScope {
+    if mount.recursive { MountScope::Recursive } else { MountScope::Single }
+}
