@@ -82,9 +82,9 @@ fn main() {
         runtime.block_on(measure(name, |place| place.flood(kind, connections, streams, &["/"])));
     }
     let loops = [
-        ("lists in a loop", "calls", "/provost.v1.Terminals/List"),
-        ("outputs in a loop", "calls", "/provost.v1.Terminals/Output"),
-        ("answers not taken", "unread", "/provost.v1.Terminals/Output"),
+        ("lists in a loop", "calls", "/provost.v1.Terminals/ListTerminals"),
+        ("outputs in a loop", "calls", "/provost.v1.Terminals/GetOutput"),
+        ("answers not taken", "unread", "/provost.v1.Terminals/GetOutput"),
     ];
     for (name, kind, path) in loops {
         let field =
@@ -92,7 +92,7 @@ fn main() {
         runtime.block_on(measure(name, |place| place.flood(kind, 16, 64, &[&field(place), path])));
     }
     runtime.block_on(measure("refused creates in a loop", |place| {
-        place.flood("calls", 16, 64, &["sess_none", "/provost.v1.Terminals/Create"])
+        place.flood("calls", 16, 64, &["sess_none", "/provost.v1.Terminals/CreateTerminal"])
     }));
     runtime.block_on(measure("large requests", Place::large_requests));
     runtime.block_on(measure("a hung mount", Place::hung_mount));
@@ -173,7 +173,15 @@ impl Place {
         seteuid(Uid::from_raw(0)).expect("and root again");
         let roots = vec![work.display().to_string()];
         let request = CreateSessionRequest { roots, ..Default::default() };
-        let session = client.sessions.create(request).await.expect("a session").into_inner().id;
+        let session = client
+            .sessions
+            .create_session(request)
+            .await
+            .expect("a session")
+            .into_inner()
+            .session
+            .expect("it is set")
+            .id;
         let zeros = ["head", "-c", &OUTPUT_BYTES.to_string(), "/dev/zero"];
         let terminal = gateway::create_and_wait(&mut client, gateway::command(&session, &zeros)).await;
         Self { directory, socket, terminal }

@@ -36,7 +36,7 @@ async fn restarts() {
         let session = full.open_session(&mut client).await;
         for _ in 0..terminals / sessions {
             let idle = gateway::command(&session, &["sleep", "1000000"]);
-            client.terminals.create(idle).await.expect("the command starts");
+            client.terminals.create_terminal(idle).await.expect("the command starts");
         }
     }
     let (mut with_all, mut with_none) = (Vec::new(), Vec::new());
@@ -61,7 +61,8 @@ async fn restart(gateway: &mut Gateway, expected: usize) -> Duration {
     let begun = Instant::now();
     gateway.start_again().await;
     let mut client = gateway.connect().await;
-    let list = client.terminals.list(ListTerminalsRequest::default()).await.expect("the gateway answers");
+    let list =
+        client.terminals.list_terminals(ListTerminalsRequest::default()).await.expect("the gateway answers");
     let took = begun.elapsed();
     assert_eq!(list.into_inner().terminals.len(), expected, "everything is there again");
     took

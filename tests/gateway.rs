@@ -78,7 +78,15 @@ impl Gateway {
         let mut client = client::connect(&self.address()).await.unwrap();
         let roots = vec![self.work().display().to_string()];
         let request = CreateSessionRequest { roots, ..Default::default() };
-        let id = client.sessions.create(request).await.unwrap().into_inner().id;
+        let id = client
+            .sessions
+            .create_session(request)
+            .await
+            .unwrap()
+            .into_inner()
+            .session
+            .expect("it is set")
+            .id;
         Session { client, id }
     }
 
@@ -105,8 +113,7 @@ impl Session {
     fn line(&self, line: &str) -> CreateTerminalRequest {
         CreateTerminalRequest {
             session_id: self.id.clone(),
-            command: line.into(),
-            shell_line: true,
+            command: Some(create_terminal_request::Command::ShellLine(line.into())),
             kill_grace: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
             ..Default::default()
         }
@@ -115,38 +122,39 @@ impl Session {
     fn command(&self, argv: &[&str]) -> CreateTerminalRequest {
         CreateTerminalRequest {
             session_id: self.id.clone(),
-            command: argv[0].into(),
+            command: Some(create_terminal_request::Command::Program(argv[0].into())),
             args: argv[1..].iter().map(|&word| word.into()).collect(),
             ..Default::default()
         }
     }
 
     async fn create(&mut self, request: CreateTerminalRequest) -> Result<Terminal, Status> {
-        timeout(LIMIT, self.client.terminals.create(request)).await.unwrap().map(tonic::Response::into_inner)
+        let created = timeout(LIMIT, self.client.terminals.create_terminal(request)).await.unwrap();
+        created.map(|response| response.into_inner().terminal.unwrap())
     }
 
     async fn wait(&mut self, terminal: &Terminal) -> WaitForExitResponse {
-        let waiting = self.client.terminals.wait_for_exit(named(terminal));
+        let waiting = self.client.terminals.wait_for_exit(exit_of(terminal));
         timeout(LIMIT, waiting).await.unwrap().unwrap().into_inner()
     }
 
-    async fn output(&mut self, terminal: &Terminal, as_text: bool) -> OutputResponse {
-        let request = OutputRequest { terminal_id: terminal.id.clone(), as_text, ..Default::default() };
-        self.client.terminals.output(request).await.unwrap().into_inner()
+    async fn output(&mut self, terminal: &Terminal, as_text: bool) -> GetOutputResponse {
+        let request = GetOutputRequest { terminal_id: terminal.id.clone(), as_text, ..Default::default() };
+        self.client.terminals.get_output(request).await.unwrap().into_inner()
     }
 
     async fn kill(&mut self, terminal: &Terminal, seconds: i64) {
         let grace = Some(prost_types::Duration { seconds, nanos: 0 });
-        let request = KillRequest { terminal_id: terminal.id.clone(), grace, ..Default::default() };
-        self.client.terminals.kill(request).await.unwrap();
+        let request = KillTerminalRequest { terminal_id: terminal.id.clone(), grace, ..Default::default() };
+        self.client.terminals.kill_terminal(request).await.unwrap();
     }
 
     async fn release(&mut self, terminal: &Terminal) -> Result<(), Status> {
-        let request = ReleaseRequest { terminal_id: terminal.id.clone(), ..Default::default() };
-        timeout(LIMIT, self.client.terminals.release(request)).await.unwrap().map(drop)
+        let request = ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+        timeout(LIMIT, self.client.terminals.release_terminal(request)).await.unwrap().map(drop)
     }
 
-    async fn stream(&mut self, terminal: &Terminal, offset: u64) -> tonic::Streaming<OutputEvent> {
+    async fn stream(&mut self, terminal: &Terminal, offset: u64) -> tonic::Streaming<StreamOutputResponse> {
         let request = StreamOutputRequest {
             terminal_id: terminal.id.clone(),
             offset,
@@ -162,12 +170,12 @@ impl Session {
         let (mut bytes, mut finished) = (Vec::new(), None);
         while let Some(event) = timeout(LIMIT, events.message()).await.unwrap().unwrap() {
             match event.event.unwrap() {
-                run_event::Event::Started(_) => {}
-                run_event::Event::Chunk(chunk) => {
+                run_response::Event::Started(_) => {}
+                run_response::Event::Chunk(chunk) => {
                     assert_eq!(chunk.offset, bytes.len() as u64);
                     bytes.extend_from_slice(&chunk.data);
                 }
-                run_event::Event::Finished(terminal) => finished = Some(terminal),
+                run_response::Event::Finished(terminal) => finished = Some(terminal),
             }
         }
         (bytes, finished.expect("the last event"))
@@ -178,15 +186,19 @@ impl Session {
         let mut seen = String::new();
         while !seen.contains(text) {
             let event = timeout(LIMIT, stream.message()).await.unwrap().unwrap().expect("more output");
-            if let Some(output_event::Event::Chunk(chunk)) = event.event {
+            if let Some(stream_output_response::Event::Chunk(chunk)) = event.event {
                 seen.push_str(&String::from_utf8_lossy(&chunk.data));
             }
         }
     }
 }
 
-fn named(terminal: &Terminal) -> TerminalRequest {
-    TerminalRequest { terminal_id: terminal.id.clone(), session_id: String::new() }
+fn named(terminal: &Terminal) -> GetTerminalRequest {
+    GetTerminalRequest { terminal_id: terminal.id.clone(), session_id: String::new() }
+}
+
+fn exit_of(terminal: &Terminal) -> WaitForExitRequest {
+    WaitForExitRequest { terminal_id: terminal.id.clone(), session_id: String::new() }
 }
 
 fn reason(status: &Status) -> String {
@@ -206,9 +218,9 @@ async fn a_command_runs_and_its_output_and_exit_come_back() {
     let mut session = gateway.session().await;
     let (bytes, finished) = session.run(session.line("echo out; echo err >&2; exit 3")).await;
     assert_eq!(bytes, b"out\nerr\n");
-    assert_eq!(finished.state(), State::Released);
+    assert_eq!(finished.state(), TerminalState::Released);
     let outcome = finished.outcome.unwrap();
-    assert_eq!((exit_code(&outcome), outcome.cause(), outcome.survivors), (Some(3), Cause::Exited, 0));
+    assert_eq!((exit_code(&outcome), outcome.cause(), outcome.survivors), (Some(3), ExitCause::Exited, 0));
     let receipt = finished.receipt.unwrap();
     assert!(receipt.no_new_privs && receipt.seccomp_mode == 2, "{receipt:?}");
     assert_eq!(receipt.capabilities["CapEff"], "0000000000000000");
@@ -219,16 +231,19 @@ async fn a_terminal_lives_from_create_to_release_and_then_is_not_found() {
     let gateway = Gateway::start("").await;
     let mut session = gateway.session().await;
     let terminal = session.create(session.line("echo hi; exit 7")).await.unwrap();
-    assert!(matches!(terminal.state(), State::Running | State::Finished), "{terminal:?}");
+    assert!(matches!(terminal.state(), TerminalState::Running | TerminalState::Finished), "{terminal:?}");
     let ended = session.wait(&terminal).await;
-    assert_eq!(ended.state(), State::Finished);
+    assert_eq!(ended.state(), TerminalState::Finished);
     assert_eq!(exit_code(ended.outcome.as_ref().unwrap()), Some(7));
     assert_eq!(session.wait(&terminal).await.outcome, ended.outcome, "a late waiter gets the same");
     assert_eq!(session.output(&terminal, false).await.data, &b"hi\n"[..]);
     assert_eq!(session.output(&terminal, true).await.text, "hi\n");
     session.release(&terminal).await.unwrap();
     assert_eq!(session.release(&terminal).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(session.client.terminals.get(named(&terminal)).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(
+        session.client.terminals.get_terminal(named(&terminal)).await.unwrap_err().code(),
+        Code::NotFound
+    );
 }
 
 #[tokio::test]
@@ -260,7 +275,7 @@ async fn spawn_errors_are_told_apart() {
     let status = session.create(long).await.unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::InvalidArgument, "ARGUMENT_LIST_TOO_LONG"));
     let list = ListTerminalsRequest::default();
-    assert!(session.client.terminals.list(list).await.unwrap().into_inner().terminals.is_empty());
+    assert!(session.client.terminals.list_terminals(list).await.unwrap().into_inner().terminals.is_empty());
 }
 
 #[tokio::test]
@@ -308,8 +323,8 @@ async fn ids_that_name_nothing_are_refused_alike() {
     let mut session = gateway.session().await;
     let mut answers = Vec::new();
     for id in ["", "term_", "term_01ARZ3NDEKTSV4RRFFQ69G5FAV", "x", "sess_01ARZ3NDEKTSV4RRFFQ69G5FAV"] {
-        let request = TerminalRequest { terminal_id: id.into(), session_id: String::new() };
-        let status = session.client.terminals.get(request).await.unwrap_err();
+        let request = GetTerminalRequest { terminal_id: id.into(), session_id: String::new() };
+        let status = session.client.terminals.get_terminal(request).await.unwrap_err();
         answers.push((status.code(), status.message().to_owned(), reason(&status)));
     }
     answers.dedup();
@@ -325,7 +340,17 @@ async fn a_request_id_makes_one_process_however_often_it_comes() {
         CreateTerminalRequest { request_id: "once".into(), ..session.line("echo started >> log; sleep 60") };
     let creates = (0..100).map(|_| {
         let (mut client, request) = (session.client.clone(), request.clone());
-        tokio::spawn(async move { client.terminals.create(request).await.unwrap().into_inner().id })
+        tokio::spawn(async move {
+            client
+                .terminals
+                .create_terminal(request)
+                .await
+                .unwrap()
+                .into_inner()
+                .terminal
+                .expect("it is set")
+                .id
+        })
     });
     let mut ids = Vec::new();
     for create in creates.collect::<Vec<_>>() {
@@ -350,7 +375,7 @@ async fn kill_ends_what_ignores_term_and_wait_honours_its_deadline() {
     // On a busy host the client's own clock may be the first, and then says Cancelled.
     let mut is_answered = false;
     for _ in 0..50 {
-        let mut request = tonic::Request::new(named(&terminal));
+        let mut request = tonic::Request::new(exit_of(&terminal));
         request.metadata_mut().insert("grpc-timeout", "100m".parse().unwrap());
         let status = session.client.terminals.wait_for_exit(request).await.unwrap_err();
         assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
@@ -362,7 +387,7 @@ async fn kill_ends_what_ignores_term_and_wait_honours_its_deadline() {
     assert!(is_answered, "the gateway never answers in time");
     session.kill(&terminal, 0).await;
     let outcome = session.wait(&terminal).await.outcome.unwrap();
-    assert_eq!(outcome.cause(), Cause::Killed);
+    assert_eq!(outcome.cause(), ExitCause::Killed);
     assert_eq!(outcome.end, Some(outcome::End::Signal("SIGKILL".into())));
     session.kill(&terminal, 0).await;
     assert_eq!(session.wait(&terminal).await.outcome.unwrap(), outcome);
@@ -383,19 +408,19 @@ async fn a_stream_resumes_at_an_offset_and_counts_its_gaps() {
     let mut gaps = 0;
     while let Some(event) = stream.message().await.unwrap() {
         match event.event.unwrap() {
-            output_event::Event::Gap(gap) => {
+            stream_output_response::Event::Gap(gap) => {
                 assert_eq!(gap.from_offset, at);
                 gaps += 1;
                 at = gap.to_offset;
             }
-            output_event::Event::Chunk(chunk) => {
+            stream_output_response::Event::Chunk(chunk) => {
                 assert_eq!(chunk.offset, at);
                 at += chunk.data.len() as u64;
                 assert_eq!(chunk.data, whole.as_bytes()[chunk.offset as usize..at as usize]);
             }
-            output_event::Event::End(end) => {
+            stream_output_response::Event::End(end) => {
                 assert_eq!(end.next_offset, whole.len() as u64);
-                assert_eq!(end.state(), State::Finished);
+                assert_eq!(end.state(), TerminalState::Finished);
             }
         }
     }
@@ -434,17 +459,20 @@ async fn stdin_is_written_and_closed() {
     let mut session = gateway.session().await;
     let request = CreateTerminalRequest { stdin_mode: StdinMode::Open.into(), ..session.command(&["cat"]) };
     let terminal = session.create(request).await.unwrap();
-    let write = |data: &'static [u8], eof| WriteRequest {
+    let write = |data: &'static [u8], eof| WriteInputRequest {
         terminal_id: terminal.id.clone(),
         data: data.into(),
         eof,
         ..Default::default()
     };
-    assert_eq!(session.client.terminals.write(write(b"one ", false)).await.unwrap().into_inner().written, 4);
-    session.client.terminals.write(write(b"two", true)).await.unwrap();
+    assert_eq!(
+        session.client.terminals.write_input(write(b"one ", false)).await.unwrap().into_inner().written_bytes,
+        4
+    );
+    session.client.terminals.write_input(write(b"two", true)).await.unwrap();
     assert_eq!(exit_code(&session.wait(&terminal).await.outcome.unwrap()), Some(0));
     assert_eq!(session.output(&terminal, true).await.text, "one two");
-    let status = session.client.terminals.write(write(b"x", false)).await.unwrap_err();
+    let status = session.client.terminals.write_input(write(b"x", false)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
 }
 
@@ -455,21 +483,21 @@ async fn a_release_of_a_running_command_ends_waits_and_streams() {
     let terminal = session.create(session.line("echo ready; sleep 60")).await.unwrap();
     session.until_output(&terminal, "ready").await;
     let mut stream = session.stream(&terminal, 0).await;
-    let (mut client, request) = (session.client.clone(), named(&terminal));
+    let (mut client, request) = (session.client.clone(), exit_of(&terminal));
     let waiting = tokio::spawn(async move { client.terminals.wait_for_exit(request).await });
     // Wait until the wait is under way, as far as can be told: the stream's first event comes after it.
     stream.message().await.unwrap();
     session.release(&terminal).await.unwrap();
     let waited = timeout(LIMIT, waiting).await.unwrap().unwrap();
     match waited {
-        Ok(answer) => assert_eq!(answer.into_inner().outcome.unwrap().cause(), Cause::Killed),
+        Ok(answer) => assert_eq!(answer.into_inner().outcome.unwrap().cause(), ExitCause::Killed),
         Err(status) => assert_eq!(status.code(), Code::NotFound, "came after the release"),
     }
     let mut last = None;
     while let Some(event) = timeout(LIMIT, stream.message()).await.unwrap().unwrap() {
         last = event.event;
     }
-    assert!(matches!(last, Some(output_event::Event::End(_))), "{last:?}");
+    assert!(matches!(last, Some(stream_output_response::Event::End(_))), "{last:?}");
 }
 
 #[tokio::test]
@@ -481,7 +509,7 @@ async fn a_lost_sandbox_ends_its_terminals_without_a_code_and_the_next_command_g
     assert_eq!(supervisor.len(), 1);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor[0]), Signal::SIGKILL).unwrap();
     let outcome = session.wait(&terminal).await.outcome.unwrap();
-    assert_eq!((outcome.end, outcome.cause), (None, Cause::SandboxLost.into()));
+    assert_eq!((outcome.end, outcome.cause), (None, ExitCause::SandboxLost.into()));
     let (bytes, finished) = session.run(session.line("echo again")).await;
     assert_eq!((bytes.as_slice(), exit_code(&finished.outcome.unwrap())), (&b"again\n"[..], Some(0)));
     session.release(&terminal).await.unwrap();
@@ -507,10 +535,13 @@ async fn a_closed_session_leaves_nothing() {
     let terminal = session.create(session.line("trap '' TERM; setsid sleep 60 & sleep 60")).await.unwrap();
     assert_eq!((gateway.sandboxes(), children_of(gateway.process.id()).len()), (1, 1));
     let close = CloseSessionRequest { session_id: session.id.clone() };
-    timeout(LIMIT, session.client.sessions.close(close.clone())).await.unwrap().unwrap();
+    timeout(LIMIT, session.client.sessions.close_session(close.clone())).await.unwrap().unwrap();
     assert_eq!((gateway.sandboxes(), children_of(gateway.process.id()).len()), (0, 0));
-    assert_eq!(session.client.terminals.get(named(&terminal)).await.unwrap_err().code(), Code::NotFound);
-    assert_eq!(session.client.sessions.close(close).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(
+        session.client.terminals.get_terminal(named(&terminal)).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    assert_eq!(session.client.sessions.close_session(close).await.unwrap_err().code(), Code::NotFound);
     let status = session.create(session.command(&["true"])).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);
 }
@@ -522,21 +553,22 @@ async fn a_run_whose_caller_goes_away_is_stopped_and_released() {
     let mut watching = session
         .client
         .terminals
-        .watch(WatchTerminalsRequest { session_id: session.id.clone() })
+        .watch_terminals(WatchTerminalsRequest { session_id: session.id.clone() })
         .await
         .unwrap()
         .into_inner();
     let request = RunRequest { create: Some(session.line("sleep 60")) };
     let mut events = session.client.terminals.run(request).await.unwrap().into_inner();
-    assert!(matches!(events.message().await.unwrap().unwrap().event, Some(run_event::Event::Started(_))));
+    assert!(matches!(events.message().await.unwrap().unwrap().event, Some(run_response::Event::Started(_))));
     drop(events);
     let mut states = Vec::new();
-    while states.last() != Some(&State::Released) {
-        let terminal = timeout(LIMIT, watching.message()).await.unwrap().unwrap().unwrap();
+    while states.last() != Some(&TerminalState::Released) {
+        let change = timeout(LIMIT, watching.message()).await.unwrap().unwrap().unwrap();
+        let terminal = change.terminal.unwrap();
         states.push(terminal.state());
     }
-    assert!(states.contains(&State::Running), "{states:?}");
-    let list = session.client.terminals.list(ListTerminalsRequest::default()).await.unwrap();
+    assert!(states.contains(&TerminalState::Running), "{states:?}");
+    let list = session.client.terminals.list_terminals(ListTerminalsRequest::default()).await.unwrap();
     assert!(list.into_inner().terminals.is_empty());
 }
 
@@ -556,16 +588,44 @@ async fn caps_refuse_creates_and_never_a_kill() {
     session.create(session.line("true")).await.unwrap();
 }
 
+#[test]
+fn a_state_directory_of_an_older_build_is_refused_with_what_to_do() {
+    let directory = tempfile::Builder::new().prefix("provost-gw-").tempdir().unwrap();
+    let state = directory.path().join("state");
+    // Builds before format 2 made this directory, and no file `format`.
+    std::fs::create_dir_all(state.join("sessions")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .arg("serve")
+        .arg("--listen")
+        .arg(format!("unix:{}", directory.path().join("provost.sock").display()))
+        .arg("--state")
+        .arg(&state)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("has format 1, and this build uses format 2"), "{said}");
+    assert!(said.contains("stop that build with SIGINT"), "{said}");
+    assert!(!state.join("format").exists(), "the directory is left as it is");
+}
+
 #[tokio::test]
 async fn finished_terminals_that_nobody_releases_are_collected() {
     let gateway = Gateway::start("finished_kept = \"200ms\"\n").await;
     let mut session = gateway.session().await;
-    let mut watching =
-        session.client.terminals.watch(WatchTerminalsRequest::default()).await.unwrap().into_inner();
+    let mut watching = session
+        .client
+        .terminals
+        .watch_terminals(WatchTerminalsRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
     let terminal = session.create(session.line("true")).await.unwrap();
     loop {
-        let seen = timeout(LIMIT, watching.message()).await.unwrap().unwrap().unwrap();
-        if seen.id == terminal.id && seen.state() == State::Released {
+        let change = timeout(LIMIT, watching.message()).await.unwrap().unwrap().unwrap();
+        let seen = change.terminal.unwrap();
+        if seen.id == terminal.id && seen.state() == TerminalState::Released {
             break;
         }
     }
@@ -617,12 +677,12 @@ async fn a_release_succeeds_although_the_supervisor_hangs() {
     let terminal = session.create(session.line("sleep 60")).await.unwrap();
     let supervisor = children_of(gateway.process.id())[0];
     send(supervisor, Signal::SIGSTOP);
-    let (mut client, request) = (session.client.clone(), named(&terminal));
+    let (mut client, request) = (session.client.clone(), exit_of(&terminal));
     let waiting = tokio::spawn(async move { client.terminals.wait_for_exit(request).await });
     session.release(&terminal).await.unwrap();
     assert!(has_ended(supervisor));
     if let Ok(answer) = timeout(LIMIT, waiting).await.unwrap().unwrap() {
-        assert_eq!(answer.into_inner().outcome.unwrap().cause(), Cause::Killed);
+        assert_eq!(answer.into_inner().outcome.unwrap().cause(), ExitCause::Killed);
     }
     assert_eq!(session.release(&terminal).await.unwrap_err().code(), Code::NotFound);
     let (bytes, _) = session.run(session.line("echo again")).await;
@@ -666,7 +726,7 @@ async fn terminals_that_are_isolated_from_one_another_have_sandboxes_of_their_ow
     let second = session.create(session.line("echo ready; exec sleep 60")).await.unwrap();
     assert_eq!((gateway.sandboxes(), children_of(gateway.process.id()).len()), (2, 2));
     session.kill(&first, 0).await;
-    assert_eq!(session.wait(&first).await.outcome.unwrap().cause(), Cause::Killed);
+    assert_eq!(session.wait(&first).await.outcome.unwrap().cause(), ExitCause::Killed);
     session.release(&first).await.unwrap();
     assert_eq!(gateway.sandboxes(), 1, "its sandbox went with it, and no other");
     session.until_output(&second, "ready").await;
@@ -695,7 +755,7 @@ async fn a_run_loses_nothing_whoever_reads_along() {
     let request = RunRequest { create: Some(line) };
     let mut events = session.client.terminals.run(request).await.unwrap().into_inner();
     let started = match events.message().await.unwrap().unwrap().event.unwrap() {
-        run_event::Event::Started(terminal) => terminal,
+        run_response::Event::Started(terminal) => terminal,
         other => panic!("{other:?}"),
     };
     // One that goes after its first piece, and one that stays.
@@ -707,7 +767,7 @@ async fn a_run_loses_nothing_whoever_reads_along() {
         tokio::spawn(async move { while second.message().await.is_ok_and(|event| event.is_some()) {} });
     let mut at = 0;
     while let Some(event) = timeout(LIMIT, events.message()).await.unwrap().unwrap() {
-        if let Some(run_event::Event::Chunk(chunk)) = event.event {
+        if let Some(run_response::Event::Chunk(chunk)) = event.event {
             assert_eq!(chunk.offset, at);
             at += chunk.data.len() as u64;
         }
@@ -724,7 +784,7 @@ async fn each_stream_of_a_blocking_terminal_waits_for_a_reader_of_its_own() {
     let request = CreateTerminalRequest { output_mode: OutputMode::Split.into(), ..blocking(line) };
     let terminal = session.create(request).await.unwrap();
     let mut read = Vec::new();
-    for (stream, expected) in [(Stream::Stdout, 2_000_000), (Stream::Stderr, 4_000_000)] {
+    for (stream, expected) in [(OutputStream::Stdout, 2_000_000), (OutputStream::Stderr, 4_000_000)] {
         let request = StreamOutputRequest {
             terminal_id: terminal.id.clone(),
             stream: stream.into(),
@@ -736,12 +796,12 @@ async fn each_stream_of_a_blocking_terminal_waits_for_a_reader_of_its_own() {
             let mut at = 0;
             while let Some(event) = events.message().await.unwrap() {
                 match event.event.unwrap() {
-                    output_event::Event::Chunk(chunk) => {
+                    stream_output_response::Event::Chunk(chunk) => {
                         assert_eq!(chunk.offset, at);
                         at += chunk.data.len() as u64;
                     }
-                    output_event::Event::Gap(gap) => panic!("{gap:?}"),
-                    output_event::Event::End(_) => {}
+                    stream_output_response::Event::Gap(gap) => panic!("{gap:?}"),
+                    stream_output_response::Event::End(_) => {}
                 }
             }
             assert_eq!(at, expected);
@@ -763,7 +823,7 @@ async fn no_stream_waits_for_a_reader_after_the_last_one_has_gone() {
     let mut stream = session.stream(&terminal, 0).await;
     assert!(matches!(
         timeout(LIMIT, stream.message()).await.unwrap().unwrap().unwrap().event,
-        Some(output_event::Event::Chunk(_))
+        Some(stream_output_response::Event::Chunk(_))
     ));
     drop(stream);
     assert_eq!(exit_code(&session.wait(&terminal).await.outcome.unwrap()), Some(0));
@@ -821,8 +881,24 @@ async fn a_repeated_request_for_a_session_answers_with_the_first() {
         lifetime: Lifetime::OwnerProcess.into(),
         ..Default::default()
     };
-    let first = session.client.sessions.create(request.clone()).await.unwrap().into_inner();
-    let second = session.client.sessions.create(request).await.unwrap().into_inner();
+    let first = session
+        .client
+        .sessions
+        .create_session(request.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .expect("it is set");
+    let second = session
+        .client
+        .sessions
+        .create_session(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .expect("it is set");
     assert_eq!(first.id, second.id);
     assert_eq!(second.lifetime(), Lifetime::OwnerProcess);
 }

@@ -11,8 +11,8 @@ use std::{
 use provost::{
     client::{self, Client},
     proto::v1::{
-        CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, Outcome, ReleaseRequest,
-        RunRequest, TerminalRequest, outcome, run_event,
+        CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, Outcome, ReleaseTerminalRequest,
+        RunRequest, WaitForExitRequest, create_terminal_request, outcome, run_response,
     },
 };
 use tempfile::TempDir;
@@ -85,7 +85,15 @@ impl Gateway {
     pub async fn open_session(&self, client: &mut Client) -> String {
         let roots = vec![self.workspace().display().to_string()];
         let request = CreateSessionRequest { roots, ..Default::default() };
-        client.sessions.create(request).await.expect("a session").into_inner().id
+        client
+            .sessions
+            .create_session(request)
+            .await
+            .expect("a session")
+            .into_inner()
+            .session
+            .expect("it is set")
+            .id
     }
 }
 
@@ -115,14 +123,14 @@ fn launch(directory: &Path) -> Child {
 /// Closes a session.
 pub async fn close_session(client: &mut Client, session_id: &str) {
     let request = CloseSessionRequest { session_id: session_id.to_owned() };
-    client.sessions.close(request).await.expect("the session closes");
+    client.sessions.close_session(request).await.expect("the session closes");
 }
 
 /// A request for a command.
 pub fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
     CreateTerminalRequest {
         session_id: session_id.to_owned(),
-        command: argv[0].to_owned(),
+        command: Some(create_terminal_request::Command::Program(argv[0].to_owned())),
         args: argv[1..].iter().map(|word| (*word).to_owned()).collect(),
         ..Default::default()
     }
@@ -130,8 +138,15 @@ pub fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
 
 /// Create, then WaitForExit. The terminal's id.
 pub async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest) -> String {
-    let terminal = client.terminals.create(request).await.expect("the command starts").into_inner();
-    let request = TerminalRequest { terminal_id: terminal.id.clone(), session_id: String::new() };
+    let terminal = client
+        .terminals
+        .create_terminal(request)
+        .await
+        .expect("the command starts")
+        .into_inner()
+        .terminal
+        .expect("it is set");
+    let request = WaitForExitRequest { terminal_id: terminal.id.clone(), session_id: String::new() };
     let answer = client.terminals.wait_for_exit(request).await.expect("an outcome").into_inner();
     must_have_exited_0(answer.outcome.as_ref());
     terminal.id
@@ -139,8 +154,8 @@ pub async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest
 
 /// Release.
 pub async fn release(client: &mut Client, terminal_id: String) {
-    let request = ReleaseRequest { terminal_id, session_id: String::new(), grace: None };
-    client.terminals.release(request).await.expect("the terminal is released");
+    let request = ReleaseTerminalRequest { terminal_id, session_id: String::new(), grace: None };
+    client.terminals.release_terminal(request).await.expect("the terminal is released");
 }
 
 /// Run, to the end of its stream. The bytes that came.
@@ -151,9 +166,9 @@ pub async fn run(client: &mut Client, request: CreateTerminalRequest) -> u64 {
     let mut finished = None;
     while let Some(event) = events.message().await.expect("the stream is whole") {
         match event.event {
-            Some(run_event::Event::Chunk(chunk)) => bytes += chunk.data.len() as u64,
-            Some(run_event::Event::Finished(terminal)) => finished = terminal.outcome,
-            Some(run_event::Event::Started(_)) | None => {}
+            Some(run_response::Event::Chunk(chunk)) => bytes += chunk.data.len() as u64,
+            Some(run_response::Event::Finished(terminal)) => finished = terminal.outcome,
+            Some(run_response::Event::Started(_)) | None => {}
         }
     }
     must_have_exited_0(finished.as_ref());

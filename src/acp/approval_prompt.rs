@@ -20,8 +20,8 @@ use tonic::{Code, Status};
 use crate::{
     client::Client,
     proto::v1::{
-        Approval, ApprovalDecision, ApprovalState, CreateTerminalRequest, ResolveApprovalRequest, Terminal,
-        WatchApprovalsRequest,
+        Approval, ApprovalDecision, ApprovalState, CreateTerminalRequest, CreateTerminalResponse,
+        ResolveApprovalRequest, Terminal, WatchApprovalsRequest, approval,
     },
 };
 
@@ -122,12 +122,12 @@ pub(super) async fn watch_questions(
         let mut is_reported = false;
         loop {
             let request = WatchApprovalsRequest { session_id: gateway_session.clone() };
-            match client.approvals.clone().watch(request).await {
+            match client.approvals.clone().watch_approvals(request).await {
                 Ok(stream) => {
                     is_reported = false;
                     let mut stream = stream.into_inner();
-                    while let Ok(Some(approval)) = stream.message().await {
-                        questions.deliver(approval);
+                    while let Ok(Some(change)) = stream.message().await {
+                        questions.deliver(change.approval.unwrap_or_default());
                     }
                 }
                 Err(status) if status.code() == Code::NotFound => return,
@@ -159,18 +159,18 @@ pub(super) async fn create_with_approval(
 ) -> Result<Terminal, Status> {
     let mut expected = questions.expect(&request.request_id);
     let mut terminals = client.terminals.clone();
-    let creating = terminals.create(request);
+    let creating = terminals.create_terminal(request);
     tokio::pin!(creating);
     let approval = tokio::select! {
         biased;
-        created = &mut creating => return created.map(tonic::Response::into_inner),
+        created = &mut creating => return created.map(terminal_of),
         approval = expected.question() => approval,
     };
     let approval_id = approval.id.clone();
     let reply = prompt(question(session, approval));
     let (decision, comment) = tokio::select! {
         // Somebody else has answered, or its time is over.
-        created = &mut creating => return created.map(tonic::Response::into_inner),
+        created = &mut creating => return created.map(terminal_of),
         reply = reply => match reply {
             ApprovalReply::Allow => (ApprovalDecision::Approve, String::new()),
             ApprovalReply::Deny(comment) => (ApprovalDecision::Deny, comment),
@@ -178,11 +178,18 @@ pub(super) async fn create_with_approval(
         () = cancelled => (ApprovalDecision::Deny, "the agent took its request back".to_owned()),
     };
     resolve(&client, &approval_id, decision, comment).await?;
-    creating.await.map(tonic::Response::into_inner)
+    creating.await.map(terminal_of)
+}
+
+fn terminal_of(response: tonic::Response<CreateTerminalResponse>) -> Terminal {
+    response.into_inner().terminal.unwrap_or_default()
 }
 
 fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
-    let mut command = approval.command;
+    let mut command = match approval.command {
+        Some(approval::Command::Program(text) | approval::Command::ShellLine(text)) => text,
+        None => String::new(),
+    };
     for arg in &approval.args {
         command.push(' ');
         command.push_str(arg);
@@ -191,7 +198,7 @@ fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
         session: session.clone(),
         approval_id: approval.id,
         command,
-        asks_about: approval.asks_about,
+        asks_about: approval.matched_command,
         cwd: approval.cwd,
         rule: approval.rule,
         reason: approval.reason,
@@ -215,7 +222,7 @@ async fn resolve(
         comment,
         on_behalf_of: user_name(),
     };
-    match client.approvals.clone().resolve(request).await {
+    match client.approvals.clone().resolve_approval(request).await {
         Ok(_) => Ok(()),
         // Somebody else was faster, or its time was over: the same request, sent again, is told.
         Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => Ok(()),

@@ -17,8 +17,8 @@ use super::exit;
 use crate::{
     client::Client,
     proto::v1::{
-        self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillRequest, RunEvent,
-        RunRequest, WriteRequest, run_event::Event,
+        self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillTerminalRequest,
+        RunRequest, RunResponse, WriteInputRequest, run_response::Event,
     },
 };
 
@@ -77,17 +77,17 @@ pub(super) async fn start(
     let program = words.next().unwrap_or_else(|| Ok(String::new()))?;
     let args = words.collect::<Result<Vec<_>, _>>()?;
     let mut sessions = client.sessions.clone();
-    let session = sessions.create(CreateSessionRequest {
+    let session = sessions.create_session(CreateSessionRequest {
         roots: vec![text(confinement.workspace.as_os_str())?],
         profile: confinement.profile.unwrap_or_default(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
         ..Default::default()
     });
-    let session_id = session.await?.into_inner().id;
+    let session_id = session.await?.into_inner().session.unwrap_or_default().id;
     let create = CreateTerminalRequest {
         session_id: session_id.clone(),
-        command: program,
+        command: Some(v1::create_terminal_request::Command::Program(program)),
         args,
         env: confinement.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
         network: confinement.network.into(),
@@ -129,8 +129,8 @@ impl ConfinedAgent {
     /// Ends the agent and all that it started. Returns when nothing is left.
     pub(super) async fn stop(mut self) -> u8 {
         if self.ended.borrow().is_none() {
-            let request = KillRequest { terminal_id: self.terminal_id.clone(), ..Default::default() };
-            match timeout(STEP_TIMEOUT, self.client.terminals.clone().kill(request)).await {
+            let request = KillTerminalRequest { terminal_id: self.terminal_id.clone(), ..Default::default() };
+            match timeout(STEP_TIMEOUT, self.client.terminals.clone().kill_terminal(request)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(status)) if status.code() == Code::NotFound => {}
                 Ok(Err(status)) => tracing::warn!(error = %status, "cannot stop the agent"),
@@ -146,7 +146,7 @@ impl ConfinedAgent {
 async fn run(
     client: &Client,
     create: CreateTerminalRequest,
-) -> Result<(String, Streaming<RunEvent>), ConfineError> {
+) -> Result<(String, Streaming<RunResponse>), ConfineError> {
     let request = RunRequest { create: Some(create) };
     let mut events = client.terminals.clone().run(request).await?.into_inner();
     match events.message().await?.and_then(|event| event.event) {
@@ -162,9 +162,10 @@ async fn feed(client: Client, terminal_id: String, mut from: impl AsyncRead + Un
         let length = from.read(&mut buffer).await.unwrap_or(0);
         let eof = length == 0;
         let data = prost::bytes::Bytes::copy_from_slice(&buffer[..length]);
-        let request = WriteRequest { terminal_id: terminal_id.clone(), session_id: String::new(), data, eof };
-        match client.terminals.clone().write(request).await {
-            Ok(answer) if eof || answer.get_ref().written < length as u64 => return,
+        let request =
+            WriteInputRequest { terminal_id: terminal_id.clone(), session_id: String::new(), data, eof };
+        match client.terminals.clone().write_input(request).await {
+            Ok(answer) if eof || answer.get_ref().written_bytes < length as u64 => return,
             Ok(_) => {}
             // The agent has ended, or reads no more.
             Err(status) => return tracing::debug!(error = %status, "the agent reads no more"),
@@ -173,12 +174,12 @@ async fn feed(client: Client, terminal_id: String, mut from: impl AsyncRead + Un
 }
 
 /// Passes stdout to its reader and stderr to ours, until the end. The agent waits while its reader does.
-async fn forward_output(mut events: Streaming<RunEvent>, mut stdout: DuplexStream) -> u8 {
+async fn forward_output(mut events: Streaming<RunResponse>, mut stdout: DuplexStream) -> u8 {
     let mut stderr = tokio::io::stderr();
     loop {
         match events.message().await {
-            Ok(Some(RunEvent { event: Some(Event::Chunk(chunk)) })) => {
-                let written = if chunk.stream() == v1::Stream::Stderr {
+            Ok(Some(RunResponse { event: Some(Event::Chunk(chunk)) })) => {
+                let written = if chunk.stream() == v1::OutputStream::Stderr {
                     // A stderr that nobody reads is no reason to end.
                     let _ = stderr.write_all(&chunk.data).await;
                     stderr.flush().await.or(Ok(()))
@@ -190,11 +191,11 @@ async fn forward_output(mut events: Streaming<RunEvent>, mut stdout: DuplexStrea
                     return UNKNOWN_STATUS;
                 }
             }
-            Ok(Some(RunEvent { event: Some(Event::Finished(terminal)) })) => {
+            Ok(Some(RunResponse { event: Some(Event::Finished(terminal)) })) => {
                 let code = terminal.outcome.and_then(|outcome| exit::status_of(&outcome).exit_code);
                 return code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN_STATUS);
             }
-            Ok(Some(RunEvent { event: Some(Event::Started(_)) | None })) => {}
+            Ok(Some(RunResponse { event: Some(Event::Started(_)) | None })) => {}
             Ok(None) => return UNKNOWN_STATUS,
             Err(status) => {
                 tracing::error!(error = %status, "the agent's gateway has failed");
@@ -206,7 +207,7 @@ async fn forward_output(mut events: Streaming<RunEvent>, mut stdout: DuplexStrea
 
 async fn close_session(client: &Client, session_id: String) {
     let request = CloseSessionRequest { session_id };
-    match timeout(STEP_TIMEOUT, client.sessions.clone().close(request)).await {
+    match timeout(STEP_TIMEOUT, client.sessions.clone().close_session(request)).await {
         Ok(Ok(_)) => {}
         Ok(Err(status)) if status.code() == Code::NotFound => {}
         // It ends with this process too.

@@ -8,7 +8,7 @@ use agent_client_protocol_schema::v1::{CreateTerminalRequest, Error};
 use serde_json::value::RawValue;
 
 use super::errors;
-use crate::proto::v1;
+use crate::proto::v1::{self, create_terminal_request::Command};
 
 /// Bytes that mean something to a shell, or part words.
 const SHELL_BYTES: &[u8] = b"|&;<>()$`\\\"'*?[]#~=!{}%^";
@@ -70,9 +70,11 @@ pub(super) fn to_gateway(
     }
     Ok(v1::CreateTerminalRequest {
         session_id: gateway_session.to_owned(),
-        command: request.command.clone(),
+        command: Some(match form {
+            CommandForm::ShellLine => Command::ShellLine(request.command.clone()),
+            CommandForm::Word | CommandForm::Argv => Command::Program(request.command.clone()),
+        }),
         args: request.args.clone(),
-        shell_line: form == CommandForm::ShellLine,
         env,
         cwd,
         output_byte_limit: request.output_byte_limit,

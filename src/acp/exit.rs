@@ -6,7 +6,7 @@
 use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::json;
 
-use crate::proto::v1::{Cause, Outcome, WorkspaceChange, outcome::End};
+use crate::proto::v1::{ExitCause, Outcome, WorkspaceChange, outcome::End};
 
 /// What SIGRTMIN is for programs: signal(7).
 const SIGRTMIN: u32 = 34;
@@ -26,11 +26,11 @@ pub fn status_of(outcome: &Outcome) -> TerminalExitStatus {
 }
 
 /// The signal that a cause other than the command's own end began with.
-fn forced_signal(cause: Cause) -> Option<&'static str> {
+fn forced_signal(cause: ExitCause) -> Option<&'static str> {
     match cause {
-        Cause::TimeLimit | Cause::IdleLimit | Cause::Shutdown => Some("SIGTERM"),
-        Cause::MemoryLimit | Cause::SandboxLost => Some("SIGKILL"),
-        Cause::Unspecified | Cause::Exited | Cause::Signalled | Cause::Killed => None,
+        ExitCause::TimeLimit | ExitCause::IdleLimit | ExitCause::Shutdown => Some("SIGTERM"),
+        ExitCause::MemoryLimit | ExitCause::SandboxLost => Some("SIGKILL"),
+        ExitCause::Unspecified | ExitCause::Exited | ExitCause::Signalled | ExitCause::Killed => None,
     }
 }
 
@@ -43,23 +43,23 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
     };
     let mut details = json!({ "cause": cause_word(outcome.cause()), "end": end });
     if !outcome.workspace_changes.is_empty() {
-        let change = |change: &WorkspaceChange| json!({ "path": change.path, "what": change.what, "action": change.action().as_str_name() });
+        let change = |change: &WorkspaceChange| json!({ "path": change.path, "what": change.description, "action": change.action().as_str_name() });
         details["workspaceChanges"] = outcome.workspace_changes.iter().map(change).collect();
     }
     serde_json::Map::from_iter([("provost".to_owned(), details)])
 }
 
-fn cause_word(cause: Cause) -> &'static str {
+fn cause_word(cause: ExitCause) -> &'static str {
     match cause {
-        Cause::Unspecified => "unknown",
-        Cause::Exited => "exited",
-        Cause::Signalled => "signalled",
-        Cause::Killed => "killed",
-        Cause::TimeLimit => "time_limit",
-        Cause::IdleLimit => "idle_limit",
-        Cause::MemoryLimit => "memory_limit",
-        Cause::SandboxLost => "sandbox_lost",
-        Cause::Shutdown => "shutdown",
+        ExitCause::Unspecified => "unknown",
+        ExitCause::Exited => "exited",
+        ExitCause::Signalled => "signalled",
+        ExitCause::Killed => "killed",
+        ExitCause::TimeLimit => "time_limit",
+        ExitCause::IdleLimit => "idle_limit",
+        ExitCause::MemoryLimit => "memory_limit",
+        ExitCause::SandboxLost => "sandbox_lost",
+        ExitCause::Shutdown => "shutdown",
     }
 }
 
@@ -79,7 +79,7 @@ fn signal_number(name: &str) -> u32 {
 mod tests {
     use super::*;
 
-    fn status(cause: Cause, end: Option<End>) -> (Option<u32>, Option<String>) {
+    fn status(cause: ExitCause, end: Option<End>) -> (Option<u32>, Option<String>) {
         let status = status_of(&Outcome { cause: cause.into(), end, ..Default::default() });
         (status.exit_code, status.signal)
     }
@@ -91,25 +91,29 @@ mod tests {
     #[test]
     fn a_code_stays_what_it_is() {
         for code in [0, 1, 137, 255] {
-            assert_eq!(status(Cause::Exited, Some(End::ExitCode(code))), (Some(code), None));
+            assert_eq!(status(ExitCause::Exited, Some(End::ExitCode(code))), (Some(code), None));
         }
     }
 
     #[test]
     fn a_signal_comes_with_its_name_and_128_and_its_number() {
-        assert_eq!(status(Cause::Signalled, signal("SIGKILL")), (Some(137), Some("SIGKILL".into())));
-        assert_eq!(status(Cause::Killed, signal("SIGTERM")), (Some(143), Some("SIGTERM".into())));
-        assert_eq!(status(Cause::Signalled, signal("SIGRTMIN+3")), (Some(165), Some("SIGRTMIN+3".into())));
+        assert_eq!(status(ExitCause::Signalled, signal("SIGKILL")), (Some(137), Some("SIGKILL".into())));
+        assert_eq!(status(ExitCause::Killed, signal("SIGTERM")), (Some(143), Some("SIGTERM".into())));
+        assert_eq!(
+            status(ExitCause::Signalled, signal("SIGRTMIN+3")),
+            (Some(165), Some("SIGRTMIN+3".into()))
+        );
     }
 
     #[test]
     fn no_limit_reads_as_success() {
-        for cause in [Cause::TimeLimit, Cause::IdleLimit, Cause::MemoryLimit, Cause::Shutdown] {
+        for cause in [ExitCause::TimeLimit, ExitCause::IdleLimit, ExitCause::MemoryLimit, ExitCause::Shutdown]
+        {
             let (code, signal) = status(cause, Some(End::ExitCode(0)));
             assert!(code.is_some_and(|code| code > 128) && signal.is_some(), "{cause:?}");
         }
-        assert_eq!(status(Cause::TimeLimit, Some(End::ExitCode(3))), (Some(3), Some("SIGTERM".into())));
-        for cause in [Cause::SandboxLost, Cause::TimeLimit, Cause::Killed] {
+        assert_eq!(status(ExitCause::TimeLimit, Some(End::ExitCode(3))), (Some(3), Some("SIGTERM".into())));
+        for cause in [ExitCause::SandboxLost, ExitCause::TimeLimit, ExitCause::Killed] {
             assert_eq!(status(cause, None), (Some(137), Some("SIGKILL".into())), "{cause:?}");
         }
     }

@@ -184,8 +184,13 @@ impl AcpSessions {
     pub(super) async fn report_bypass(&self, session: &AcpSession) {
         let reported = async {
             let session_id = self.open(session).await.map_err(|error| error.message)?;
-            let request = v1::ReportRequest { session_id, sighting: v1::Sighting::RanBeside.into() };
-            self.client.client().sessions.report(request).await.map_err(|status| status.message().to_owned())
+            let request = v1::ReportBypassRequest { session_id, bypass: v1::Bypass::CommandRun.into() };
+            self.client
+                .client()
+                .sessions
+                .report_bypass(request)
+                .await
+                .map_err(|status| status.message().to_owned())
         };
         match tokio::time::timeout(REPORT_TIMEOUT, reported).await {
             Ok(Ok(_)) => {}
@@ -209,9 +214,10 @@ impl AcpSessions {
         // Of two that a lost answer leads to, one stays empty, and ends with this process.
         let opened = self.client.call(|client| {
             let request = request.clone();
-            async move { client.sessions.clone().create(request).await }
+            async move { client.sessions.clone().create_session(request).await }
         });
-        let opened = opened.await.map_err(|status| errors::from_session_status(&status))?.into_inner().id;
+        let opened = opened.await.map_err(|status| errors::from_session_status(&status))?;
+        let opened = opened.into_inner().session.unwrap_or_default().id;
         let missing = self.missing_variables(&opened).await;
         let id =
             if missing.is_empty() { opened } else { self.reopen_with_env(request, missing, opened).await };
@@ -232,7 +238,7 @@ impl AcpSessions {
     async fn missing_variables(&self, gateway_session: &str) -> Vec<v1::EnvVar> {
         let command = v1::CreateTerminalRequest {
             session_id: gateway_session.to_owned(),
-            command: "true".to_owned(),
+            command: Some(v1::create_terminal_request::Command::Program("true".to_owned())),
             ..Default::default()
         };
         let request = v1::ExplainRequest { create: Some(command) };
@@ -252,10 +258,11 @@ impl AcpSessions {
         env: Vec<v1::EnvVar>,
         opened: String,
     ) -> String {
-        match self.client.client().sessions.create(v1::CreateSessionRequest { env, ..request }).await {
+        match self.client.client().sessions.create_session(v1::CreateSessionRequest { env, ..request }).await
+        {
             Ok(again) => {
                 self.close_at_gateway(&opened).await;
-                again.into_inner().id
+                again.into_inner().session.unwrap_or_default().id
             }
             Err(status) => {
                 tracing::info!(error = %status, "the profile has no place for PAGER and its like");
@@ -286,7 +293,7 @@ impl AcpSessions {
 
     async fn close_at_gateway(&self, id: &str) {
         let request = v1::CloseSessionRequest { session_id: id.to_owned() };
-        match self.client.client().sessions.close(request).await {
+        match self.client.client().sessions.close_session(request).await {
             Ok(_) => tracing::info!(gateway.session = id, "session closed at the gateway"),
             Err(status) if status.code() == Code::NotFound => {}
             // It ends with this process too.

@@ -112,9 +112,9 @@ impl AcpTerminals {
                 v1::CreateTerminalRequest { on_ask: v1::OnAsk::Refuse.into(), request_id, ..to_gateway };
             let created = self.0.client.call(|client| {
                 let request = refusing.clone();
-                async move { client.terminals.clone().create(request).await }
+                async move { client.terminals.clone().create_terminal(request).await }
             });
-            return created.await.map(tonic::Response::into_inner);
+            return created.await.map(|response| response.into_inner().terminal.unwrap_or_default());
         };
         let waiting = v1::CreateTerminalRequest { on_ask: v1::OnAsk::Wait.into(), request_id, ..to_gateway };
         let questions = (&request.session_id, &*session.questions);

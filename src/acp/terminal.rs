@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     client::Client,
-    proto::v1::{self, Outcome, State, StreamOutputRequest, TerminalRequest, output_event::Event},
+    proto::v1::{
+        self, Outcome, StreamOutputRequest, TerminalState, WaitForExitRequest, stream_output_response::Event,
+    },
 };
 
 /// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
@@ -159,14 +161,14 @@ impl AcpTerminal {
 
     /// Begins to stop the command.
     pub(super) async fn kill(&self) -> Result<(), Error> {
-        let request = v1::KillRequest {
+        let request = v1::KillTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
             grace: None,
         };
         let killed = self.client.call_with_timeout(|client| {
             let request = request.clone();
-            async move { client.terminals.clone().kill(request).await.map(drop) }
+            async move { client.terminals.clone().kill_terminal(request).await.map(drop) }
         });
         killed.await.map_err(|status| errors::from_status(&status))
     }
@@ -187,14 +189,14 @@ impl AcpTerminal {
             snapshot.encoded = None;
             snapshot.tail.shrink_to(SHOWN_BYTES);
         }
-        let request = v1::ReleaseRequest {
+        let request = v1::ReleaseTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
             grace: None,
         };
         let released = self.client.call(|client| {
             let request = request.clone();
-            async move { client.terminals.clone().release(request).await.map(drop) }
+            async move { client.terminals.clone().release_terminal(request).await.map(drop) }
         });
         match released.await {
             Ok(()) => Ok(()),
@@ -240,11 +242,11 @@ impl AcpTerminal {
         client: Client,
         offset: u64,
         follow: FollowMode,
-    ) -> Result<tonic::Streaming<v1::OutputEvent>, Status> {
+    ) -> Result<tonic::Streaming<v1::StreamOutputResponse>, Status> {
         let request = StreamOutputRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
-            stream: v1::Stream::Stdout.into(),
+            stream: v1::OutputStream::Stdout.into(),
             offset,
             follow: follow == FollowMode::Yes,
         };
@@ -253,7 +255,7 @@ impl AcpTerminal {
 
     async fn wait_at_gateway(&self) -> Result<Outcome, Error> {
         let request =
-            TerminalRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
+            WaitForExitRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
         let waited = self.client.call(|client| {
             let request = request.clone();
             async move { client.terminals.clone().wait_for_exit(request).await }
@@ -279,7 +281,7 @@ impl OutputSnapshot {
     /// The gateway has given everything that is there.
     fn end(&mut self, end: &v1::OutputEnd, outcome: &OnceCell<Outcome>) {
         match end.state() {
-            State::Finished | State::Released => {
+            TerminalState::Finished | TerminalState::Released => {
                 self.tail.finish();
                 self.completeness = Completeness::Complete;
                 if let Some(ended) = &end.outcome {
@@ -287,7 +289,7 @@ impl OutputSnapshot {
                     let _ = outcome.set(ended.clone());
                 }
             }
-            State::Unspecified | State::Created | State::Running => {}
+            TerminalState::Unspecified | TerminalState::Created | TerminalState::Running => {}
         }
     }
 

@@ -60,10 +60,11 @@ pub(super) async fn prompt(mut approvals: Approvals, session_id: String) -> Infa
 }
 
 async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(), CliError> {
-    let mut changes = approvals.watch(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
+    let mut changes = approvals.watch_approvals(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
     let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     let mut asked = BTreeSet::new();
-    while let Some(approval) = changes.message().await? {
+    while let Some(change) = changes.message().await? {
+        let approval = change.approval.unwrap_or_default();
         if approval.state() != ApprovalState::Pending || !asked.insert(approval.id.clone()) {
             continue;
         }
@@ -76,7 +77,7 @@ async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(),
             comment: String::new(),
             on_behalf_of: String::new(),
         };
-        if let Err(status) = approvals.resolve(request).await {
+        if let Err(status) = approvals.resolve_approval(request).await {
             // Somebody else may answer, or has: the run ends as it ends.
             CliError::from(status)
                 .with_advice(format!("an approver can answer it: provost approvals approve {}", approval.id))
@@ -94,7 +95,7 @@ fn question(approval: &v1::Approval) -> String {
     format!(
         "provost: rule {} asks{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
         printable::line(&approval.rule),
-        printable::line(&approval.asks_about)
+        printable::line(&approval.matched_command)
     )
 }
 

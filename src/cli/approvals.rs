@@ -116,7 +116,7 @@ async fn list(
     let mut request = v1::ListApprovalsRequest { session_id, ..v1::ListApprovalsRequest::default() };
     let mut answer = v1::ListApprovalsResponse::default();
     loop {
-        let page = approvals.list(request.clone()).await?.into_inner();
+        let page = approvals.list_approvals(request.clone()).await?.into_inner();
         answer.approvals.extend(page.approvals);
         if page.next_page_token.is_empty() {
             break;
@@ -141,8 +141,9 @@ async fn list(
 }
 
 async fn watch(mut approvals: Approvals, session_id: String, form: OutputFormat) -> Result<u8, CliError> {
-    let mut changes = approvals.watch(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
-    while let Some(approval) = changes.message().await? {
+    let mut changes = approvals.watch_approvals(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
+    while let Some(change) = changes.message().await? {
+        let approval = change.approval.unwrap_or_default();
         let line = match form {
             OutputFormat::Json => to_json_line(&ApprovalJson::from(&approval))?,
             OutputFormat::Text => format!("{}\n", row(&approval).join("  ")),
@@ -168,7 +169,7 @@ async fn resolve(
         comment: answer.comment,
         on_behalf_of: answer.on_behalf_of,
     };
-    let resolved = approvals.resolve(request).await?.into_inner();
+    let resolved = approvals.resolve_approval(request).await?.into_inner().approval.unwrap_or_default();
     match form {
         OutputFormat::Json => print_to_stdout(&to_json_line(&ApprovalJson::from(&resolved))?),
         OutputFormat::Text => Ok(0),
@@ -182,7 +183,7 @@ fn row(approval: &v1::Approval) -> [String; 6] {
         approval.principal.clone(),
         approval.expires_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
         printable::line(&approval.rule).into_owned(),
-        printable::line(&approval.asks_about).into_owned(),
+        printable::line(&approval.matched_command).into_owned(),
     ]
 }
 
@@ -223,15 +224,20 @@ struct AnswerJson {
 
 impl From<&v1::Approval> for ApprovalJson {
     fn from(approval: &v1::Approval) -> Self {
+        let (command, shell_line) = match &approval.command {
+            Some(v1::approval::Command::Program(name)) => (name.clone(), false),
+            Some(v1::approval::Command::ShellLine(line)) => (line.clone(), true),
+            None => (String::new(), false),
+        };
         Self {
             id: approval.id.clone(),
             state: json::approval_state(approval.state()),
             session_id: approval.session_id.clone(),
             principal: approval.principal.clone(),
-            asks_about: approval.asks_about.clone(),
-            command: approval.command.clone(),
+            asks_about: approval.matched_command.clone(),
+            command,
             args: approval.args.clone(),
-            shell_line: approval.shell_line,
+            shell_line,
             cwd: approval.cwd.clone(),
             profile: approval.profile.clone(),
             env_names: approval.env_names.clone(),
@@ -241,7 +247,7 @@ impl From<&v1::Approval> for ApprovalJson {
             generation: approval.generation,
             created_at: approval.created_at.as_ref().map(ToString::to_string),
             expires_at: approval.expires_at.as_ref().map(ToString::to_string),
-            waited_for: approval.waited_for,
+            waited_for: approval.has_waiting_call,
             request_id: approval.request_id.clone(),
             answer: approval.answer.as_ref().map(|answer| AnswerJson {
                 decision: match answer.decision() {
@@ -264,7 +270,8 @@ mod tests {
 
     #[test]
     fn what_a_caller_wrote_cannot_drive_the_terminal_that_shows_it() {
-        let approval = v1::Approval { asks_about: "rm 'a\u{1b}[2Jb\r'\n".to_owned(), ..Default::default() };
+        let approval =
+            v1::Approval { matched_command: "rm 'a\u{1b}[2Jb\r'\n".to_owned(), ..Default::default() };
         assert!(!row(&approval).iter().any(|cell| cell.chars().any(char::is_control)));
         // Would be read from right to left, or not at all.
         for unseen in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{9b}', '\u{e0041}'] {

@@ -338,10 +338,10 @@ impl FilterArguments {
     /// For a gateway.
     pub(super) fn for_service(&self) -> v1::AuditFilter {
         let decision = match self.decision {
-            None => v1::AuditDecision::Unspecified,
-            Some(DecisionChoice::Allow) => v1::AuditDecision::Allow,
-            Some(DecisionChoice::Deny) => v1::AuditDecision::Deny,
-            Some(DecisionChoice::Ask) => v1::AuditDecision::Ask,
+            None => v1::Decision::Unspecified,
+            Some(DecisionChoice::Allow) => v1::Decision::Allow,
+            Some(DecisionChoice::Deny) => v1::Decision::Deny,
+            Some(DecisionChoice::Ask) => v1::Decision::Ask,
         };
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         v1::AuditFilter {

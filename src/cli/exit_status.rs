@@ -17,10 +17,10 @@ const KILLED: u8 = 128 + 9;
 pub(super) fn from_outcome(outcome: &v1::Outcome) -> u8 {
     use v1::outcome::End;
     match (outcome.cause(), &outcome.end) {
-        (v1::Cause::TimeLimit | v1::Cause::IdleLimit, _) => error::TIME_LIMIT,
+        (v1::ExitCause::TimeLimit | v1::ExitCause::IdleLimit, _) => error::TIME_LIMIT,
         // It went with its sandbox, which was killed because it outlived its own kill.
-        (v1::Cause::Killed | v1::Cause::Shutdown, None) => KILLED,
-        (v1::Cause::SandboxLost, _) | (_, None) => error::PROVOST_FAILED,
+        (v1::ExitCause::Killed | v1::ExitCause::Shutdown, None) => KILLED,
+        (v1::ExitCause::SandboxLost, _) | (_, None) => error::PROVOST_FAILED,
         (_, Some(End::ExitCode(code))) => u8::try_from(*code).unwrap_or(error::PROVOST_FAILED),
         (_, Some(End::Signal(name))) => {
             signal_number(name).map_or(error::PROVOST_FAILED, |number| 128 + number)
@@ -51,14 +51,14 @@ mod tests {
 
     use super::*;
 
-    fn outcome(cause: v1::Cause, end: Option<End>) -> v1::Outcome {
+    fn outcome(cause: v1::ExitCause, end: Option<End>) -> v1::Outcome {
         v1::Outcome { cause: cause.into(), end, ..Default::default() }
     }
 
     #[test]
     fn the_exit_status_is_that_of_the_command() {
         for code in [0_u8, 1, 42, 124, 255] {
-            let ended = outcome(v1::Cause::Exited, Some(End::ExitCode(code.into())));
+            let ended = outcome(v1::ExitCause::Exited, Some(End::ExitCode(code.into())));
             assert_eq!(from_outcome(&ended), code);
         }
     }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_signal_is_128_and_its_number() {
         for (name, status) in [("SIGKILL", 137), ("SIGTERM", 143), ("SIGRTMIN", 162), ("SIGRTMIN+3", 165)] {
-            let ended = outcome(v1::Cause::Signalled, Some(End::Signal(name.to_owned())));
+            let ended = outcome(v1::ExitCause::Signalled, Some(End::Signal(name.to_owned())));
             assert_eq!(from_outcome(&ended), status, "{name}");
         }
     }
@@ -74,18 +74,18 @@ mod tests {
     #[test]
     fn a_limit_of_time_is_124_whatever_the_command_made_of_it() {
         for end in [End::ExitCode(0), End::Signal("SIGTERM".to_owned())] {
-            assert_eq!(from_outcome(&outcome(v1::Cause::TimeLimit, Some(end.clone()))), 124);
-            assert_eq!(from_outcome(&outcome(v1::Cause::IdleLimit, Some(end))), 124);
+            assert_eq!(from_outcome(&outcome(v1::ExitCause::TimeLimit, Some(end.clone()))), 124);
+            assert_eq!(from_outcome(&outcome(v1::ExitCause::IdleLimit, Some(end))), 124);
         }
     }
 
     #[test]
     fn an_end_that_nobody_saw_is_never_0() {
-        assert_eq!(from_outcome(&outcome(v1::Cause::SandboxLost, None)), 125);
-        assert_eq!(from_outcome(&outcome(v1::Cause::Unspecified, None)), 125);
-        assert_eq!(from_outcome(&outcome(v1::Cause::Killed, None)), 137);
-        assert_eq!(from_outcome(&outcome(v1::Cause::Shutdown, None)), 137);
-        assert_eq!(from_outcome(&outcome(v1::Cause::TimeLimit, None)), 124);
+        assert_eq!(from_outcome(&outcome(v1::ExitCause::SandboxLost, None)), 125);
+        assert_eq!(from_outcome(&outcome(v1::ExitCause::Unspecified, None)), 125);
+        assert_eq!(from_outcome(&outcome(v1::ExitCause::Killed, None)), 137);
+        assert_eq!(from_outcome(&outcome(v1::ExitCause::Shutdown, None)), 137);
+        assert_eq!(from_outcome(&outcome(v1::ExitCause::TimeLimit, None)), 124);
     }
 
     #[test]

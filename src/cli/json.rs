@@ -154,7 +154,7 @@ impl From<&v1::WorkspaceChange> for WorkspaceChangeJson {
     fn from(change: &v1::WorkspaceChange) -> Self {
         Self {
             path: change.path.clone(),
-            what: change.what.clone(),
+            what: change.description.clone(),
             action: match change.action() {
                 v1::WorkspaceAction::Unspecified => "unknown",
                 v1::WorkspaceAction::Restored => "restored",
@@ -207,8 +207,8 @@ impl From<&v1::Receipt> for ReceiptJson {
             seccomp_mode: receipt.seccomp_mode,
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
-            network: receipt.network.clone(),
-            network_reaches: receipt.network_reaches.clone(),
+            network: network(receipt.network()).to_owned(),
+            network_reaches: receipt.network_exposure.clone(),
             limits: sorted(&receipt.limits),
             cgroup: receipt.cgroup.clone(),
             shortfalls: receipt.shortfalls.clone(),
@@ -217,29 +217,38 @@ impl From<&v1::Receipt> for ReceiptJson {
     }
 }
 
+/// A network, as the profile names it.
+pub(super) fn network(network: v1::Network) -> &'static str {
+    match network {
+        v1::Network::Unspecified => "unknown",
+        v1::Network::None => "none",
+        v1::Network::Host => "host",
+    }
+}
+
 /// A cause, as it is written everywhere.
-pub(super) fn cause(cause: v1::Cause) -> &'static str {
+pub(super) fn cause(cause: v1::ExitCause) -> &'static str {
     match cause {
-        v1::Cause::Unspecified => "unknown",
-        v1::Cause::Exited => "exited",
-        v1::Cause::Signalled => "signalled",
-        v1::Cause::Killed => "killed",
-        v1::Cause::TimeLimit => "time_limit",
-        v1::Cause::IdleLimit => "idle_limit",
-        v1::Cause::MemoryLimit => "memory_limit",
-        v1::Cause::SandboxLost => "sandbox_lost",
-        v1::Cause::Shutdown => "shutdown",
+        v1::ExitCause::Unspecified => "unknown",
+        v1::ExitCause::Exited => "exited",
+        v1::ExitCause::Signalled => "signalled",
+        v1::ExitCause::Killed => "killed",
+        v1::ExitCause::TimeLimit => "time_limit",
+        v1::ExitCause::IdleLimit => "idle_limit",
+        v1::ExitCause::MemoryLimit => "memory_limit",
+        v1::ExitCause::SandboxLost => "sandbox_lost",
+        v1::ExitCause::Shutdown => "shutdown",
     }
 }
 
 /// A state, as it is written everywhere.
-pub(super) fn state(state: v1::State) -> &'static str {
+pub(super) fn state(state: v1::TerminalState) -> &'static str {
     match state {
-        v1::State::Unspecified => "unknown",
-        v1::State::Created => "created",
-        v1::State::Running => "running",
-        v1::State::Finished => "finished",
-        v1::State::Released => "released",
+        v1::TerminalState::Unspecified => "unknown",
+        v1::TerminalState::Created => "created",
+        v1::TerminalState::Running => "running",
+        v1::TerminalState::Finished => "finished",
+        v1::TerminalState::Released => "released",
     }
 }
 

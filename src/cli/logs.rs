@@ -14,22 +14,29 @@ use super::{
     stdio::{self, WriteOutcome},
     terminals::to_json_line,
 };
-use crate::proto::v1::{self, output_event::Event};
+use crate::proto::v1::{self, stream_output_response::Event};
 
 /// `provost logs`.
 pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let terminals = connection.terminals();
-    let request = v1::TerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
-    let terminal = terminals.clone().get(request).await?.into_inner();
+    let request =
+        v1::GetTerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
+    let terminal = terminals.clone().get_terminal(request).await?.into_inner().terminal.unwrap_or_default();
     let form = if arguments.json { LogFormat::Json } else { LogFormat::Bytes };
     let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
-        let (out, err) = (open(v1::Stream::Stdout).await?, open(v1::Stream::Stderr).await?);
-        tokio::try_join!(print(out, v1::Stream::Stdout, form), print(err, v1::Stream::Stderr, form))?
+        let (out, err) = (open(v1::OutputStream::Stdout).await?, open(v1::OutputStream::Stderr).await?);
+        tokio::try_join!(
+            print(out, v1::OutputStream::Stdout, form),
+            print(err, v1::OutputStream::Stderr, form)
+        )?
     } else {
-        (print(open(v1::Stream::Unspecified).await?, v1::Stream::Stdout, form).await?, WriteOutcome::Complete)
+        (
+            print(open(v1::OutputStream::Unspecified).await?, v1::OutputStream::Stdout, form).await?,
+            WriteOutcome::Complete,
+        )
     };
     Ok(if out == WriteOutcome::Complete && err == WriteOutcome::Complete {
         0
@@ -70,9 +77,9 @@ enum LogLine {
 async fn open(
     mut terminals: Terminals,
     terminal_id: String,
-    stream: v1::Stream,
+    stream: v1::OutputStream,
     follow: bool,
-) -> Result<Streaming<v1::OutputEvent>, CliError> {
+) -> Result<Streaming<v1::StreamOutputResponse>, CliError> {
     let request = v1::StreamOutputRequest {
         terminal_id,
         session_id: String::new(),
@@ -85,8 +92,8 @@ async fn open(
 
 /// Prints one stream to its end.
 async fn print(
-    mut events: Streaming<v1::OutputEvent>,
-    stream: v1::Stream,
+    mut events: Streaming<v1::StreamOutputResponse>,
+    stream: v1::OutputStream,
     form: LogFormat,
 ) -> Result<WriteOutcome, CliError> {
     let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
@@ -96,7 +103,7 @@ async fn print(
                 let line = to_json_line(&line(event, name(stream)))?;
                 stdio::write_all(&mut stdout, line.as_bytes()).await
             }
-            (LogFormat::Bytes, Event::Chunk(chunk)) if stream == v1::Stream::Stderr => {
+            (LogFormat::Bytes, Event::Chunk(chunk)) if stream == v1::OutputStream::Stderr => {
                 stdio::write_all(&mut stderr, &chunk.data).await
             }
             (LogFormat::Bytes, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
@@ -131,9 +138,9 @@ fn line(event: Event, stream: &'static str) -> LogLine {
     }
 }
 
-fn name(stream: v1::Stream) -> &'static str {
+fn name(stream: v1::OutputStream) -> &'static str {
     match stream {
-        v1::Stream::Unspecified | v1::Stream::Stdout => "stdout",
-        v1::Stream::Stderr => "stderr",
+        v1::OutputStream::Unspecified | v1::OutputStream::Stdout => "stdout",
+        v1::OutputStream::Stderr => "stderr",
     }
 }

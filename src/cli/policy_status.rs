@@ -48,14 +48,20 @@ pub(super) struct ReloadArguments {
 /// Prints what is in force.
 pub(super) async fn status(arguments: StatusArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let policy = connection.policies().get(v1::GetPolicyRequest {}).await?.into_inner();
+    let policy = connection
+        .policies()
+        .get_policy(v1::GetPolicyRequest {})
+        .await?
+        .into_inner()
+        .policy
+        .unwrap_or_default();
     print(&policy, OutputFormat::of(arguments.json))
 }
 
 /// Loads again, and prints what is in force then.
 pub(super) async fn reload(arguments: ReloadArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let answer = connection.policies().reload(v1::ReloadPolicyRequest {}).await?.into_inner();
+    let answer = connection.policies().reload_policy(v1::ReloadPolicyRequest {}).await?.into_inner();
     print(&answer.policy.unwrap_or_default(), OutputFormat::of(arguments.json))
 }
 
@@ -65,7 +71,7 @@ fn print(policy: &v1::Policy, form: OutputFormat) -> Result<u8, CliError> {
         OutputFormat::Text => status_text(policy),
     };
     let written = print_to_stdout(&text)?;
-    Ok(if written == 0 && policy.refused.is_some() { REFUSED } else { written })
+    Ok(if written == 0 && policy.load_problem.is_some() { REFUSED } else { written })
 }
 
 fn status_text(policy: &v1::Policy) -> String {
@@ -85,12 +91,12 @@ fn status_text(policy: &v1::Policy) -> String {
         ),
     ];
     lines.extend(policy.files.iter().map(|file| format!("file       {file}")));
-    if let Some(problem) = &policy.refused {
-        let at = problem.at.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
+    if let Some(problem) = &policy.load_problem {
+        let at = problem.refused_at.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
         lines.push(format!("REFUSED    at {at}: the files are not what is in force"));
-        lines.push(match (problem.shown.as_str(), problem.file.as_str()) {
-            ("", "") => problem.problem.clone(),
-            ("", file) => format!("{file}:{}:{}: {}", problem.line, problem.column, problem.problem),
+        lines.push(match (problem.rendered.as_str(), problem.file.as_str()) {
+            ("", "") => problem.message.clone(),
+            ("", file) => format!("{file}:{}:{}: {}", problem.line, problem.column, problem.message),
             (shown, _) => shown.to_owned(),
         });
     }
@@ -133,14 +139,14 @@ impl From<&v1::Policy> for PolicyStatusJson {
             profiles: policy.profiles.clone(),
             default_profile: policy.default_profile.clone(),
             loaded_at: policy.loaded_at.as_ref().map(ToString::to_string),
-            refused: policy.refused.as_ref().map(|problem| {
+            refused: policy.load_problem.as_ref().map(|problem| {
                 let has_place = !problem.file.is_empty();
                 RefusedPolicyJson {
-                    problem: problem.problem.clone(),
+                    problem: problem.message.clone(),
                     file: has_place.then(|| problem.file.clone()),
                     line: has_place.then_some(problem.line),
                     column: has_place.then_some(problem.column),
-                    at: problem.at.as_ref().map(ToString::to_string),
+                    at: problem.refused_at.as_ref().map(ToString::to_string),
                 }
             }),
             loads: policy.loads,

@@ -40,11 +40,12 @@ pub(super) fn receipt_text(terminal: &v1::Terminal) -> String {
             abi => format!("ABI {abi}"),
         },
     );
+    let network = json::network(receipt.network());
     page.line(
         "network",
-        &match receipt.network_reaches.as_slice() {
-            [] => receipt.network.clone(),
-            reached => format!("{}: reaches {}", receipt.network, reached.join(", ")),
+        &match receipt.network_exposure.as_slice() {
+            [] => network.to_owned(),
+            reached => format!("{network}: reaches {}", reached.join(", ")),
         },
     );
     page.line("cgroup", &receipt.cgroup);
@@ -73,18 +74,21 @@ pub(super) fn shortfall_notice(shortfalls: &[String]) -> Option<String> {
 /// A line about an end that an exit status alone does not tell.
 pub(super) fn unusual_end(outcome: &v1::Outcome) -> Option<String> {
     match outcome.cause() {
-        v1::Cause::TimeLimit => Some("the command was stopped at its time limit".to_owned()),
-        v1::Cause::IdleLimit => {
+        v1::ExitCause::TimeLimit => Some("the command was stopped at its time limit".to_owned()),
+        v1::ExitCause::IdleLimit => {
             Some("the command was stopped: no output for as long as the idle limit".to_owned())
         }
-        v1::Cause::MemoryLimit => {
+        v1::ExitCause::MemoryLimit => {
             Some("the kernel killed the command, or a part of it, at its memory limit".to_owned())
         }
-        v1::Cause::SandboxLost => {
+        v1::ExitCause::SandboxLost => {
             Some("the sandbox was lost, and how the command would have ended is not known".to_owned())
         }
-        v1::Cause::Shutdown => Some("the command was stopped with its session or its gateway".to_owned()),
-        v1::Cause::Unspecified | v1::Cause::Exited | v1::Cause::Signalled | v1::Cause::Killed => None,
+        v1::ExitCause::Shutdown => Some("the command was stopped with its session or its gateway".to_owned()),
+        v1::ExitCause::Unspecified
+        | v1::ExitCause::Exited
+        | v1::ExitCause::Signalled
+        | v1::ExitCause::Killed => None,
     }
 }
 
@@ -99,7 +103,7 @@ pub(super) fn workspace(outcome: &v1::Outcome) -> Vec<String> {
             v1::WorkspaceAction::Unspecified => "unknown".to_owned(),
         };
         let path: String = change.path.chars().filter(|c| !c.is_control()).collect();
-        format!("workspace: {path}: {} ({done})", change.what)
+        format!("workspace: {path}: {} ({done})", change.description)
     };
     let mut lines: Vec<String> =
         outcome.workspace_changes.iter().take(WORKSPACE_LINES_MAX).map(line).collect();

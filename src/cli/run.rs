@@ -18,7 +18,7 @@ use super::{
     signals::TerminationSignals,
     stdio::{self, WriteOutcome},
 };
-use crate::proto::v1::{self, run_event::Event};
+use crate::proto::v1::{self, run_response::Event};
 
 /// How long, after the second interrupt, output may still come before this process leaves without it.
 const FORCED_EXIT_AFTER: Duration = Duration::from_secs(2);
@@ -128,14 +128,14 @@ async fn in_session(
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut sessions = connection.sessions();
-    let opening = sessions.create(v1::CreateSessionRequest {
+    let opening = sessions.create_session(v1::CreateSessionRequest {
         roots: vec![workspace],
         profile: create.profile.clone(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         ..Default::default()
     });
     let session = match unless_interrupted(signals, opening).await {
-        Ok(session) => session?.into_inner(),
+        Ok(session) => session?.into_inner().session.unwrap_or_default(),
         Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
     };
     create.session_id.clone_from(&session.id);
@@ -143,7 +143,7 @@ async fn in_session(
         driven = drive(connection.terminals(), create, input, signals) => driven,
         never = approval_prompt::prompt(connection.approvals(), session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
-    let closing = sessions.close(v1::CloseSessionRequest { session_id: session.id });
+    let closing = sessions.close_session(v1::CloseSessionRequest { session_id: session.id });
     // It ends with this process too.
     let Ok(closed) = unless_interrupted(signals, closing).await else { return result };
     let ended = result?;
@@ -194,7 +194,7 @@ async fn drive(
 async fn forward_until_end(
     terminals: &mut Terminals,
     terminal_id: &str,
-    events: Streaming<v1::RunEvent>,
+    events: Streaming<v1::RunResponse>,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let passing = forward_output(terminals.clone(), terminal_id.to_owned(), events);
@@ -237,8 +237,8 @@ async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
 fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
     tokio::spawn(async move {
         let grace = grace.and_then(|grace| grace.try_into().ok());
-        let request = v1::KillRequest { terminal_id, session_id: String::new(), grace };
-        if let Err(status) = terminals.kill(request).await
+        let request = v1::KillTerminalRequest { terminal_id, session_id: String::new(), grace };
+        if let Err(status) = terminals.kill_terminal(request).await
             // It ended by itself meanwhile.
             && status.code() != tonic::Code::NotFound
         {
@@ -251,7 +251,7 @@ fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) 
 async fn forward_output(
     terminals: Terminals,
     terminal_id: String,
-    mut events: Streaming<v1::RunEvent>,
+    mut events: Streaming<v1::RunResponse>,
 ) -> Result<RunEnd, CliError> {
     let mut stdout = tokio::io::stdout();
     let mut stderr = tokio::io::stderr();
@@ -259,7 +259,7 @@ async fn forward_output(
     while let Some(event) = events.message().await? {
         match event.event {
             Some(Event::Chunk(chunk)) if !is_reader_gone => {
-                let written = if chunk.stream() == v1::Stream::Stderr {
+                let written = if chunk.stream() == v1::OutputStream::Stderr {
                     stdio::write_all(&mut stderr, &chunk.data).await
                 } else {
                     stdio::write_all(&mut stdout, &chunk.data).await
@@ -302,15 +302,15 @@ fn forward_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
                 Err(error) => return stdio::print_notice(&format!("cannot read stdin: {error}")),
             };
             let (eof, length) = (data.is_none(), data.as_ref().map_or(0, Vec::len) as u64);
-            let request = v1::WriteRequest {
+            let request = v1::WriteInputRequest {
                 terminal_id: terminal_id.clone(),
                 session_id: String::new(),
                 data: data.unwrap_or_default().into(),
                 eof,
             };
-            match terminals.write(request).await {
+            match terminals.write_input(request).await {
                 // The command has closed its stdin, or has ended: what it did not want is not an error.
-                Ok(answer) if eof || answer.get_ref().written < length => return,
+                Ok(answer) if eof || answer.get_ref().written_bytes < length => return,
                 Ok(_) => {}
                 Err(status) if is_end_of_reader(status.code()) => return,
                 Err(status) => return CliError::from(status).print(),
@@ -340,7 +340,7 @@ fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliErro
     let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
     let time_limit = arguments.timeout.map(prost_types::Duration::try_from).transpose();
     Ok(v1::CreateTerminalRequest {
-        command,
+        command: Some(v1::create_terminal_request::Command::Program(command)),
         args,
         env: arguments.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
         profile: arguments.profile.unwrap_or_default(),

@@ -17,7 +17,7 @@ pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
     loop {
-        let page = connection.terminals().list(request.clone()).await?.into_inner();
+        let page = connection.terminals().list_terminals(request.clone()).await?.into_inner();
         terminals.extend(page.terminals);
         if page.next_page_token.is_empty() {
             break;
@@ -35,12 +35,13 @@ pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
 /// `provost kill`.
 pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let request = v1::KillRequest {
+    let request = v1::KillTerminalRequest {
         terminal_id: arguments.terminal,
         session_id: String::new(),
         grace: grace(arguments.grace)?,
     };
-    let terminal = connection.terminals().kill(request).await?.into_inner();
+    let terminal =
+        connection.terminals().kill_terminal(request).await?.into_inner().terminal.unwrap_or_default();
     if arguments.json {
         return print_to_stdout(&to_json_line(&json::TerminalJson::from(&terminal))?);
     }
@@ -50,7 +51,7 @@ pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
 /// `provost wait`.
 pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let request = v1::TerminalRequest { terminal_id: arguments.terminal, session_id: String::new() };
+    let request = v1::WaitForExitRequest { terminal_id: arguments.terminal, session_id: String::new() };
     let answer = connection.terminals().wait_for_exit(request).await?.into_inner();
     let Some(outcome) = answer.outcome else {
         return Err(CliError::message_only(
@@ -69,12 +70,12 @@ pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
 /// `provost release`.
 pub(super) async fn release(arguments: ReleaseArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let request = v1::ReleaseRequest {
+    let request = v1::ReleaseTerminalRequest {
         terminal_id: arguments.terminal,
         session_id: String::new(),
         grace: grace(arguments.grace)?,
     };
-    connection.terminals().release(request).await?;
+    connection.terminals().release_terminal(request).await?;
     Ok(0)
 }
 

@@ -136,6 +136,19 @@ pub enum ServeError {
     /// Another gateway has it.
     #[error("the state directory {} belongs to a gateway that runs", crate::printable::path(.0))]
     StateInUse(PathBuf),
+    /// Another build, with another format, has written the state directory.
+    #[error(
+        "the state directory {} has format {found}, and this build uses format {format}: start the build that wrote it, \
+         stop that build with SIGINT, which ends its commands, and move the directory away",
+        crate::printable::path(path),
+        format = state_directory::FORMAT
+    )]
+    StateFormat {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: String,
+    },
     /// The configured cgroup cannot be used.
     #[error(transparent)]
     Cgroup(#[from] HostCgroupError),
@@ -380,7 +393,7 @@ impl Gateway {
             terminals.refused = counters.refused.read(),
             terminals.failed = counters.failed.read(),
             terminals.finished = counters.finished(),
-            terminals.lost = counters.ended.get(v1::Cause::SandboxLost),
+            terminals.lost = counters.ended.get(v1::ExitCause::SandboxLost),
             terminals.released = counters.released.read(),
             terminals.collected = counters.collected.read(),
             "ended"

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    proto::state::{QuarantineRecord, QuarantinedRecord},
+    proto::state::{QuarantineRecord, QuarantinedKind, QuarantinedRecord},
     sandbox::stale::{self, RemoveStaleError},
     statefile::{self, StatefileError},
     terminal::terminal_log,
@@ -37,7 +37,15 @@ impl QuarantineKind {
         match self {
             Self::Session => "session",
             Self::Sandbox => "sandbox",
-            Self::TerminalLog => "roll",
+            Self::TerminalLog => "terminal log",
+        }
+    }
+
+    fn to_record(self) -> QuarantinedKind {
+        match self {
+            Self::Session => QuarantinedKind::Session,
+            Self::Sandbox => QuarantinedKind::Sandbox,
+            Self::TerminalLog => QuarantinedKind::TerminalLog,
         }
     }
 }
@@ -108,7 +116,7 @@ pub enum ReapError {
 /// [`ReadError`] when there is a list that cannot be read.
 pub fn list(state: &Path) -> Result<Vec<Quarantined>, StatefileError> {
     match statefile::read::<QuarantineRecord>(&state.join(NAME)) {
-        Ok(list) => Ok(list.all.into_iter().filter_map(from_record).collect()),
+        Ok(list) => Ok(list.entries.into_iter().filter_map(from_record).collect()),
         Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -157,19 +165,26 @@ fn write(state: &Path, entries: &[Quarantined]) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         },
-        _ => statefile::write(&path, &QuarantineRecord { all: entries.iter().map(to_record).collect() }),
+        _ => statefile::write(&path, &QuarantineRecord { entries: entries.iter().map(to_record).collect() }),
     }
 }
 
 fn to_record(entry: &Quarantined) -> QuarantinedRecord {
-    QuarantinedRecord { kind: entry.kind.name().to_owned(), id: entry.id.clone(), why: entry.reason.clone() }
+    QuarantinedRecord {
+        kind: entry.kind.to_record().into(),
+        id: entry.id.clone(),
+        reason: entry.reason.clone(),
+    }
 }
 
 /// Names that lead elsewhere, and kinds of a later version, are none of ours to touch.
 fn from_record(record: QuarantinedRecord) -> Option<Quarantined> {
-    let kind = [QuarantineKind::Session, QuarantineKind::Sandbox, QuarantineKind::TerminalLog]
-        .into_iter()
-        .find(|kind| kind.name() == record.kind)?;
+    let kind = match record.kind() {
+        QuarantinedKind::Session => QuarantineKind::Session,
+        QuarantinedKind::Sandbox => QuarantineKind::Sandbox,
+        QuarantinedKind::TerminalLog => QuarantineKind::TerminalLog,
+        QuarantinedKind::Unspecified => return None,
+    };
     let is_plain = !record.id.is_empty() && !record.id.contains('/') && record.id != "." && record.id != "..";
-    is_plain.then_some(Quarantined { kind, id: record.id, reason: record.why })
+    is_plain.then_some(Quarantined { kind, id: record.id, reason: record.reason })
 }

@@ -17,8 +17,8 @@ use crate::{
     policy::CommandSpec,
     proto::v1::{
         Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalState, ListApprovalsRequest,
-        ListApprovalsResponse, ResolveApprovalRequest, WatchApprovalsRequest,
-        approvals_server::Approvals as Service,
+        ListApprovalsResponse, ResolveApprovalRequest, ResolveApprovalResponse, WatchApprovalsRequest,
+        WatchApprovalsResponse, approval, approvals_server::Approvals as Service,
     },
     session::{Principal, Session, SessionId, Sessions},
     terminal::{Terminals, outcome::timestamp},
@@ -54,9 +54,9 @@ impl ApprovalsService {
 
 #[tonic::async_trait]
 impl Service for ApprovalsService {
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<ApprovalWord, Status>> + Send>>;
+    type WatchApprovalsStream = Pin<Box<dyn Stream<Item = Result<WatchApprovalsResponse, Status>> + Send>>;
 
-    async fn list(
+    async fn list_approvals(
         &self,
         request: Request<ListApprovalsRequest>,
     ) -> Result<Response<ListApprovalsResponse>, Status> {
@@ -75,10 +75,10 @@ impl Service for ApprovalsService {
         Ok(Response::new(ListApprovalsResponse { approvals, next_page_token }))
     }
 
-    async fn watch(
+    async fn watch_approvals(
         &self,
         request: Request<WatchApprovalsRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    ) -> Result<Response<Self::WatchApprovalsStream>, Status> {
         let caller = caller(&request)?.principal;
         let session = self.find_session(caller, &request.get_ref().session_id)?;
         let changes = self.store().changes();
@@ -92,15 +92,16 @@ impl Service for ApprovalsService {
         watch.load_snapshot();
         let stream = unfold(watch, |mut watch| async move {
             let approval = watch.next().await?;
-            Some((Ok(approval_message(&approval)), watch))
+            let response = WatchApprovalsResponse { approval: Some(approval_message(&approval)) };
+            Some((Ok(response), watch))
         });
         Ok(Response::new(Box::pin(stream)))
     }
 
-    async fn resolve(
+    async fn resolve_approval(
         &self,
         request: Request<ResolveApprovalRequest>,
-    ) -> Result<Response<ApprovalWord>, Status> {
+    ) -> Result<Response<ResolveApprovalResponse>, Status> {
         let caller = caller(&request)?.principal;
         let resolution = request::approval_answer(request.into_inner()).map_err(errors::bad_field)?;
         let id = resolution.id.ok_or_else(|| errors::not_found(ResourceKind::Approval))?;
@@ -113,7 +114,7 @@ impl Service for ApprovalsService {
         };
         let approval =
             self.terminals.resolve(id, answer).await.map_err(|error| errors::resolve_approval(&error))?;
-        Ok(Response::new(approval_message(&approval)))
+        Ok(Response::new(ResolveApprovalResponse { approval: Some(approval_message(&approval)) }))
     }
 }
 
@@ -165,19 +166,18 @@ impl ApprovalWatch {
 fn approval_message(approval: &Approval) -> ApprovalWord {
     let asked = &approval.request;
     let request = &asked.action;
-    let (command, args, shell_line) = match &request.program {
-        CommandSpec::Argv { command, args } => (command.clone(), args.clone(), false),
-        CommandSpec::ShellLine(line) => (line.clone(), Vec::new(), true),
+    let (command, args) = match &request.program {
+        CommandSpec::Argv { command, args } => (approval::Command::Program(command.clone()), args.clone()),
+        CommandSpec::ShellLine(line) => (approval::Command::ShellLine(line.clone()), Vec::new()),
     };
     ApprovalWord {
         id: approval.id().to_string(),
         state: state_message(approval.state).into(),
         session_id: request.session.to_string(),
         principal: request.principal.to_string(),
-        asks_about: request.question.command.clone(),
-        command,
+        matched_command: request.question.command.clone(),
+        command: Some(command),
         args,
-        shell_line,
         cwd: request.cwd.clone(),
         profile: request.profile.clone(),
         env_names: request.env_names.clone(),
@@ -187,7 +187,7 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         generation: request.question.generation,
         created_at: Some(timestamp(asked.at)),
         expires_at: Some(timestamp(approval.expires_at)),
-        waited_for: asked.mode == RequestMode::Waiting,
+        has_waiting_call: asked.mode == RequestMode::Waiting,
         request_id: request.request_id.clone().unwrap_or_default(),
         answer: approval.answer.as_deref().map(answer_message),
     }

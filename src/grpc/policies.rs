@@ -19,9 +19,9 @@ use crate::{
         explain::{self, Explanation},
     },
     proto::v1::{
-        self, CheckPolicyRequest, CheckPolicyResponse, ExplainRequest, ExplainedCommand, ExplainedRun,
-        Explanation as ExplanationWord, GetPolicyRequest, MatchedRule, Policy, PolicyProblem,
-        ReloadPolicyRequest, ReloadPolicyResponse, policies_server::Policies as Service,
+        self, CheckPolicyRequest, CheckPolicyResponse, Decision, ExplainRequest, ExplainResponse,
+        ExplainedCommand, ExplainedRun, GetPolicyRequest, GetPolicyResponse, MatchedRule, Network, Policy,
+        PolicyProblem, ReloadPolicyRequest, ReloadPolicyResponse, policies_server::Policies as Service,
     },
     session::{Principal, Sessions},
     terminal::{Terminals, outcome::timestamp},
@@ -65,7 +65,7 @@ impl PoliciesService {
             profiles: profiles(&set),
             default_profile: default_profile.unwrap_or_default(),
             loaded_at: Some(timestamp(UNIX_EPOCH + Duration::from_millis(loading.loaded_at_unix_ms))),
-            refused: loading.last_failure.as_ref().map(|refusal| problem_message(refusal, may_read)),
+            load_problem: loading.last_failure.as_ref().map(|refusal| problem_message(refusal, may_read)),
             loads: loading.loads,
             unchanged_loads: loading.unchanged,
             refused_loads: loading.failed,
@@ -75,7 +75,7 @@ impl PoliciesService {
 
 #[tonic::async_trait]
 impl Service for PoliciesService {
-    async fn check(
+    async fn check_policy(
         &self,
         request: Request<CheckPolicyRequest>,
     ) -> Result<Response<CheckPolicyResponse>, Status> {
@@ -96,13 +96,13 @@ impl Service for PoliciesService {
                 profiles: profiles(&set),
             },
             Err(error) => CheckPolicyResponse {
-                problem: Some(PolicyProblem { shown: error.to_string(), ..problem_location(&error) }),
+                problem: Some(PolicyProblem { rendered: error.to_string(), ..problem_location(&error) }),
                 ..CheckPolicyResponse::default()
             },
         }))
     }
 
-    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplanationWord>, Status> {
+    async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
         let caller = caller(&request)?.principal;
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.sessions.find(caller, &create.session_id);
@@ -114,11 +114,15 @@ impl Service for PoliciesService {
         Ok(Response::new(explanation_message(explained)))
     }
 
-    async fn get(&self, request: Request<GetPolicyRequest>) -> Result<Response<Policy>, Status> {
-        Ok(Response::new(self.policy(caller(&request)?.principal)))
+    async fn get_policy(
+        &self,
+        request: Request<GetPolicyRequest>,
+    ) -> Result<Response<GetPolicyResponse>, Status> {
+        let policy = self.policy(caller(&request)?.principal);
+        Ok(Response::new(GetPolicyResponse { policy: Some(policy) }))
     }
 
-    async fn reload(
+    async fn reload_policy(
         &self,
         request: Request<ReloadPolicyRequest>,
     ) -> Result<Response<ReloadPolicyResponse>, Status> {
@@ -150,39 +154,39 @@ fn profiles(set: &PolicySet) -> Vec<String> {
 fn problem_message(refusal: &FailedLoad, may_read: bool) -> PolicyProblem {
     let problem = match &refusal.place {
         Some(error) => problem_location(error),
-        None => PolicyProblem { problem: refusal.problem.clone(), ..PolicyProblem::default() },
+        None => PolicyProblem { message: refusal.problem.clone(), ..PolicyProblem::default() },
     };
-    let shown = if may_read { refusal.problem.clone() } else { String::new() };
+    let rendered = if may_read { refusal.problem.clone() } else { String::new() };
     let at = timestamp(UNIX_EPOCH + Duration::from_millis(refusal.at_unix_ms));
-    PolicyProblem { shown, at: Some(at), ..problem }
+    PolicyProblem { rendered, refused_at: Some(at), ..problem }
 }
 
 fn problem_location(error: &PolicyFileError) -> PolicyProblem {
     PolicyProblem {
-        problem: error.problem.clone(),
+        message: error.problem.clone(),
         file: error.file.clone(),
         line: count(error.line),
         column: count(error.column),
-        shown: String::new(),
-        at: None,
+        rendered: String::new(),
+        refused_at: None,
     }
 }
 
-fn explanation_message(explanation: Explanation) -> ExplanationWord {
-    ExplanationWord {
-        decision: explanation.decision,
+fn explanation_message(explanation: Explanation) -> ExplainResponse {
+    ExplainResponse {
+        decision: decision(&explanation.decision).into(),
         rule: explanation.rule.unwrap_or_default(),
-        because: explanation.because,
+        reason: explanation.because,
         generation: explanation.generation,
         policy_digest: explanation.policy,
         commands: explanation.commands.into_iter().map(command_message).collect(),
-        observed: explanation
+        observed_rules: explanation
             .observed
             .into_iter()
             .map(|it| MatchedRule {
                 rule: it.rule,
-                decision: it.decision,
-                surely: true,
+                decision: decision(&it.decision).into(),
+                certain: true,
                 ..Default::default()
             })
             .collect(),
@@ -193,17 +197,17 @@ fn explanation_message(explanation: Explanation) -> ExplanationWord {
 fn command_message(command: explain::CommandExplanation) -> ExplainedCommand {
     let matched = command.matched.into_iter().map(|it| MatchedRule {
         rule: it.rule,
-        decision: it.decision,
-        surely: it.surely,
-        place: it.place.unwrap_or_default(),
+        decision: decision(&it.decision).into(),
+        certain: it.surely,
+        location: it.place.unwrap_or_default(),
     });
     ExplainedCommand {
         normal_form: command.normal_form,
-        within: command.within,
+        wrappers: command.within,
         file: command.file.unwrap_or_default(),
-        decision: command.decision,
-        because: command.because,
-        matched: matched.collect(),
+        decision: decision(&command.decision).into(),
+        reason: command.because,
+        matched_rules: matched.collect(),
     }
 }
 
@@ -213,9 +217,32 @@ fn run_message(run: explain::PlannedRun) -> ExplainedRun {
         argv: run.argv,
         file: run.file.unwrap_or_default(),
         cwd: run.cwd,
-        network: run.network,
+        network: network(&run.network).into(),
         env_names: run.environment.into_keys().collect(),
-        time_limit_ms: run.time_limit_ms.unwrap_or_default(),
-        idle_limit_ms: run.idle_limit_ms.unwrap_or_default(),
+        time_limit: run.time_limit_ms.map(duration),
+        idle_limit: run.idle_limit_ms.map(duration),
+    }
+}
+
+fn duration(milliseconds: u64) -> prost_types::Duration {
+    let seconds = i64::try_from(milliseconds / 1_000).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: (milliseconds % 1_000) as i32 * 1_000_000 }
+}
+
+/// Of a decision's name in an explanation; a rule that is no longer there has none.
+fn decision(name: &str) -> Decision {
+    match name {
+        "allow" => Decision::Allow,
+        "deny" => Decision::Deny,
+        "ask" => Decision::Ask,
+        _ => Decision::Unspecified,
+    }
+}
+
+fn network(name: &str) -> Network {
+    match name {
+        "none" => Network::None,
+        "host" => Network::Host,
+        _ => Network::Unspecified,
     }
 }

@@ -14,9 +14,9 @@ use crate::{
     },
     printable,
     proto::v1::{
-        ApprovalDecision, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
-        Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, Overflow, PolicyFile,
-        ResolveApprovalRequest, Sighting as SightingWord, StdinMode, Stream,
+        ApprovalDecision, Bypass, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
+        Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, OutputStream, Overflow,
+        PolicyFile, ResolveApprovalRequest, StdinMode, create_terminal_request::Command,
     },
     session::{Lifetime, NewSession, Session},
     terminal::{Channel, NewRequest, OnAsk, ReaderKind, signal},
@@ -173,7 +173,8 @@ pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<()
         0..=ARGUMENT_MAX_BYTES => Ok(()),
         _ => Err(field_error(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
     };
-    check_length(format!("{within}command"), &request.command)?;
+    let command = command_text(request);
+    check_length(format!("{within}command"), command)?;
     if request.args.len() > ARGUMENTS_MAX {
         return Err(field_error(format!("{within}args"), format!("must be at most {ARGUMENTS_MAX}")));
     }
@@ -183,27 +184,40 @@ pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<()
     }
     let arguments: usize = request.args.iter().map(|argument| argument.len() + 1).sum();
     let variables: usize = request.env.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
-    if request.command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
+    if command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
         let problem = format!("must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env");
         return Err(field_error(format!("{within}args"), problem));
     }
     Ok(())
 }
 
+/// The program or the shell line; empty if the request has neither.
+fn command_text(request: &CreateTerminalRequest) -> &str {
+    match &request.command {
+        Some(Command::Program(text) | Command::ShellLine(text)) => text,
+        None => "",
+    }
+}
+
 fn program(within: &str, request: &CreateTerminalRequest) -> Result<CommandSpec, FieldError> {
-    if request.command.is_empty() {
+    let text = command_text(request);
+    if text.is_empty() {
         return Err(field_error(format!("{within}command"), "must not be empty"));
     }
-    if request.command.contains('\0') {
+    if text.contains('\0') {
         return Err(field_error(format!("{within}command"), "must not hold a NUL byte"));
     }
     if let Some(index) = request.args.iter().position(|arg| arg.contains('\0')) {
         return Err(field_error(format!("{within}args[{index}]"), "must not hold a NUL byte"));
     }
-    match request.shell_line {
-        false => Ok(CommandSpec::Argv { command: request.command.clone(), args: request.args.clone() }),
-        true if request.args.is_empty() => Ok(CommandSpec::ShellLine(request.command.clone())),
-        true => Err(field_error(format!("{within}args"), "must be empty for a shell line")),
+    match &request.command {
+        Some(Command::ShellLine(line)) if request.args.is_empty() => Ok(CommandSpec::ShellLine(line.clone())),
+        Some(Command::ShellLine(_)) => {
+            Err(field_error(format!("{within}args"), "must be empty for a shell line"))
+        }
+        Some(Command::Program(_)) | None => {
+            Ok(CommandSpec::Argv { command: text.to_owned(), args: request.args.clone() })
+        }
     }
 }
 
@@ -333,19 +347,19 @@ pub fn approval_answer(request: ResolveApprovalRequest) -> Result<ParsedAnswer, 
 
 /// Which output.
 pub fn channel(value: i32) -> Result<Channel, FieldError> {
-    match Stream::try_from(value) {
-        Ok(Stream::Unspecified | Stream::Stdout) => Ok(Channel::Stdout),
-        Ok(Stream::Stderr) => Ok(Channel::Stderr),
+    match OutputStream::try_from(value) {
+        Ok(OutputStream::Unspecified | OutputStream::Stdout) => Ok(Channel::Stdout),
+        Ok(OutputStream::Stderr) => Ok(Channel::Stderr),
         Err(_) => Err(unknown_value("stream", value)),
     }
 }
 
 /// What was seen beside the gateway.
 pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
-    match SightingWord::try_from(value) {
-        Ok(SightingWord::RanBeside) => Ok(BypassReport::Bypassed),
-        Ok(SightingWord::Unspecified) => Err(field_error("sighting", "must say what was seen".to_owned())),
-        Err(_) => Err(unknown_value("sighting", value)),
+    match Bypass::try_from(value) {
+        Ok(Bypass::CommandRun) => Ok(BypassReport::Bypassed),
+        Ok(Bypass::Unspecified) => Err(field_error("bypass", "must say how the gateway was bypassed")),
+        Err(_) => Err(unknown_value("bypass", value)),
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::{
     policy::StreamMode,
     proto::v1::{
-        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputEvent, OutputGap, OutputPosition,
-        Session as SessionWord, State, Stream, Terminal as TerminalWord, output_event,
+        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputGap, OutputPosition, OutputStream,
+        Session as SessionWord, StreamOutputResponse, Terminal as TerminalWord, TerminalState,
+        stream_output_response,
     },
     session::{Lifetime, Session},
     terminal::{Channel, QuotaUsage, Stage, Terminal, outcome::timestamp, reader::OutputPiece},
@@ -77,34 +78,36 @@ fn positions(terminal: &Terminal) -> Vec<OutputPosition> {
 }
 
 /// A state.
-pub fn state(stage: &Stage) -> State {
+pub fn state(stage: &Stage) -> TerminalState {
     match stage {
-        Stage::Created => State::Created,
-        Stage::Running => State::Running,
-        Stage::Finished(_) => State::Finished,
-        Stage::Released(_) => State::Released,
+        Stage::Created => TerminalState::Created,
+        Stage::Running => TerminalState::Running,
+        Stage::Finished(_) => TerminalState::Finished,
+        Stage::Released(_) => TerminalState::Released,
     }
 }
 
 /// Which output.
-pub fn stream(channel: Channel) -> Stream {
+pub fn stream(channel: Channel) -> OutputStream {
     match channel {
-        Channel::Stdout => Stream::Stdout,
-        Channel::Stderr => Stream::Stderr,
+        Channel::Stdout => OutputStream::Stdout,
+        Channel::Stderr => OutputStream::Stderr,
     }
 }
 
 /// A piece of output.
-pub fn piece(channel: Channel, piece: OutputPiece) -> OutputEvent {
+pub fn piece(channel: Channel, piece: OutputPiece) -> StreamOutputResponse {
     let event = match piece {
-        OutputPiece::Data { offset, data } => output_event::Event::Chunk(chunk(channel, offset, data)),
-        OutputPiece::Gap { from, to } => output_event::Event::Gap(OutputGap {
+        OutputPiece::Data { offset, data } => {
+            stream_output_response::Event::Chunk(chunk(channel, offset, data))
+        }
+        OutputPiece::Gap { from, to } => stream_output_response::Event::Gap(OutputGap {
             stream: stream(channel).into(),
             from_offset: from,
             to_offset: to,
         }),
     };
-    OutputEvent { event: Some(event) }
+    StreamOutputResponse { event: Some(event) }
 }
 
 /// Bytes of output.

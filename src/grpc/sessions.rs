@@ -11,8 +11,9 @@ use super::{
 };
 use crate::{
     proto::v1::{
-        CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, GetSessionRequest,
-        ListSessionsRequest, ListSessionsResponse, ReportRequest, ReportResponse, Session as SessionWord,
+        CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, CreateSessionResponse,
+        GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
+        ReportBypassRequest, ReportBypassResponse, Session as SessionWord,
         sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
@@ -40,7 +41,10 @@ impl SessionsService {
 
 #[tonic::async_trait]
 impl Service for SessionsService {
-    async fn create(&self, request: Request<CreateSessionRequest>) -> Result<Response<SessionWord>, Status> {
+    async fn create_session(
+        &self,
+        request: Request<CreateSessionRequest>,
+    ) -> Result<Response<CreateSessionResponse>, Status> {
         let peer = caller(&request)?;
         if self.terminals.is_draining() {
             return Err(errors::session_error(&OpenError::Draining));
@@ -48,16 +52,19 @@ impl Service for SessionsService {
         let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
         let opened = open_session::open(&self.sessions, &self.terminals, &peer, new).await;
         let session = opened.map_err(|error| errors::open_session(&error))?;
-        Ok(Response::new(self.render(&session)))
+        Ok(Response::new(CreateSessionResponse { session: Some(self.render(&session)) }))
     }
 
-    async fn get(&self, request: Request<GetSessionRequest>) -> Result<Response<SessionWord>, Status> {
+    async fn get_session(
+        &self,
+        request: Request<GetSessionRequest>,
+    ) -> Result<Response<GetSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        Ok(Response::new(self.render(&session)))
+        Ok(Response::new(GetSessionResponse { session: Some(self.render(&session)) }))
     }
 
-    async fn list(
+    async fn list_sessions(
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
@@ -72,7 +79,7 @@ impl Service for SessionsService {
         Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
     }
 
-    async fn close(
+    async fn close_session(
         &self,
         request: Request<CloseSessionRequest>,
     ) -> Result<Response<CloseSessionResponse>, Status> {
@@ -82,15 +89,18 @@ impl Service for SessionsService {
         Ok(Response::new(CloseSessionResponse {}))
     }
 
-    async fn report(&self, request: Request<ReportRequest>) -> Result<Response<ReportResponse>, Status> {
+    async fn report_bypass(
+        &self,
+        request: Request<ReportBypassRequest>,
+    ) -> Result<Response<ReportBypassResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        let sighting = request::bypass(request.get_ref().sighting).map_err(errors::bad_field)?;
+        let sighting = request::bypass(request.get_ref().bypass).map_err(errors::bad_field)?;
         if !self.terminals.recorder().may_report(peer.principal) {
             return Err(errors::reports_too_often());
         }
         let recorded = self.terminals.recorder().record(&records::bypass_reported(&session, sighting)).await;
         recorded.map_err(|error| errors::unrecorded(&error))?;
-        Ok(Response::new(ReportResponse {}))
+        Ok(Response::new(ReportBypassResponse {}))
     }
 }

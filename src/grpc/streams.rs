@@ -11,7 +11,10 @@ use tonic::Status;
 
 use super::{errors, response};
 use crate::{
-    proto::v1::{OutputEnd, OutputEvent, RunEvent, Terminal as TerminalWord, output_event, run_event},
+    proto::v1::{
+        OutputEnd, RunResponse, StreamOutputResponse, WatchTerminalsResponse, run_response,
+        stream_output_response,
+    },
     session::{Principal, Session},
     terminal::{
         Terminal, Terminals, WaiterGuard,
@@ -37,7 +40,7 @@ pub fn output(
     terminal: Arc<Terminal>,
     cursor: Cursor,
     follow: Follow,
-) -> impl Stream<Item = Result<OutputEvent, Status>> + Send {
+) -> impl Stream<Item = Result<StreamOutputResponse, Status>> + Send {
     unfold(Some((terminal, cursor)), move |reading| async move {
         let (terminal, mut cursor) = reading?;
         match cursor.next(follow).await {
@@ -51,7 +54,7 @@ pub fn output(
     })
 }
 
-fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
+fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
     let stage = terminal.stage();
     let next = terminal.offsets(cursor.channel()).map_or(0, |(_, next)| next);
     let end = OutputEnd {
@@ -60,27 +63,27 @@ fn end(terminal: &Terminal, cursor: &Cursor) -> OutputEvent {
         outcome: stage.outcome().map(|outcome| (**outcome).clone()),
         output_lost: terminal.output_lost(),
     };
-    OutputEvent { event: Some(output_event::Event::End(end)) }
+    StreamOutputResponse { event: Some(stream_output_response::Event::End(end)) }
 }
 
 /// A run's events. Dropped before the last one, it stops the command.
-pub fn run(run: Run) -> impl Stream<Item = Result<RunEvent, Status>> + Send {
+pub fn run(run: Run) -> impl Stream<Item = Result<RunResponse, Status>> + Send {
     unfold(Some(run), |run| async move {
         let mut run = run?;
         let event = match run.next().await {
             Ok(Some(RunProgress::Started(terminal))) => {
-                run_event::Event::Started(response::terminal(&terminal))
+                run_response::Event::Started(response::terminal(&terminal))
             }
             Ok(Some(RunProgress::Output { channel, offset, data })) => {
-                run_event::Event::Chunk(response::chunk(channel, offset, data))
+                run_response::Event::Chunk(response::chunk(channel, offset, data))
             }
             Ok(Some(RunProgress::Finished(terminal))) => {
-                run_event::Event::Finished(response::terminal(&terminal))
+                run_response::Event::Finished(response::terminal(&terminal))
             }
             Ok(None) => return None,
             Err(error) => return Some((Err(errors::run(&error)), None)),
         };
-        Some((Ok(RunEvent { event: Some(event) }), Some(run)))
+        Some((Ok(RunResponse { event: Some(event) }), Some(run)))
     })
 }
 
@@ -90,7 +93,7 @@ pub fn watch(
     terminals: Arc<Terminals>,
     principal: Principal,
     session: Option<Arc<Session>>,
-) -> impl Stream<Item = Result<TerminalWord, Status>> + Send {
+) -> impl Stream<Item = Result<WatchTerminalsResponse, Status>> + Send {
     let changes = terminals.changes();
     let watch = TerminalWatch { terminals, principal, session, changes, snapshot: VecDeque::new() };
     unfold(watch.with_snapshot(), |mut watch| async move {
@@ -114,10 +117,10 @@ impl TerminalWatch {
         self
     }
 
-    async fn next(&mut self) -> Option<TerminalWord> {
+    async fn next(&mut self) -> Option<WatchTerminalsResponse> {
         loop {
             if let Some(terminal) = self.snapshot.pop_front() {
-                return Some(response::terminal(&terminal));
+                return Some(WatchTerminalsResponse { terminal: Some(response::terminal(&terminal)) });
             }
             tokio::select! {
                 change = self.changes.recv() => match change {

@@ -16,10 +16,12 @@ use crate::{
     proto::{
         supervisor::StopCause,
         v1::{
-            CreateTerminalRequest, KillRequest, ListTerminalsRequest, ListTerminalsResponse, OutputEvent,
-            OutputRequest, OutputResponse, ReleaseRequest, ReleaseResponse, RunEvent, RunRequest,
-            SignalRequest, SignalResponse, StreamOutputRequest, Terminal as TerminalWord, TerminalRequest,
-            WaitForExitResponse, WatchTerminalsRequest, WriteRequest, WriteResponse,
+            CreateTerminalRequest, CreateTerminalResponse, GetOutputRequest, GetOutputResponse,
+            GetTerminalRequest, GetTerminalResponse, KillTerminalRequest, KillTerminalResponse,
+            ListTerminalsRequest, ListTerminalsResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
+            RunRequest, RunResponse, SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest,
+            StreamOutputResponse, WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest,
+            WatchTerminalsResponse, WriteInputRequest, WriteInputResponse,
             terminals_server::Terminals as Service,
         },
     },
@@ -56,14 +58,14 @@ impl TerminalsService {
 
 #[tonic::async_trait]
 impl Service for TerminalsService {
-    type StreamOutputStream = ResponseStream<OutputEvent>;
-    type RunStream = ResponseStream<RunEvent>;
-    type WatchStream = ResponseStream<TerminalWord>;
+    type StreamOutputStream = ResponseStream<StreamOutputResponse>;
+    type RunStream = ResponseStream<RunResponse>;
+    type WatchTerminalsStream = ResponseStream<WatchTerminalsResponse>;
 
-    async fn create(
+    async fn create_terminal(
         &self,
         request: Request<CreateTerminalRequest>,
-    ) -> Result<Response<TerminalWord>, Status> {
+    ) -> Result<Response<CreateTerminalResponse>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
         let request = request.into_inner();
@@ -72,17 +74,20 @@ impl Service for TerminalsService {
         let mut new = request::new_terminal("", session, request).map_err(errors::bad_field)?;
         new.time_limit = time_limit;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
-        Ok(Response::new(response::terminal(&terminal)))
+        Ok(Response::new(CreateTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
-    async fn get(&self, request: Request<TerminalRequest>) -> Result<Response<TerminalWord>, Status> {
+    async fn get_terminal(
+        &self,
+        request: Request<GetTerminalRequest>,
+    ) -> Result<Response<GetTerminalResponse>, Status> {
         let peer = caller(&request)?;
-        let TerminalRequest { terminal_id, session_id } = request.get_ref();
+        let GetTerminalRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        Ok(Response::new(response::terminal(&terminal)))
+        Ok(Response::new(GetTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
-    async fn list(
+    async fn list_terminals(
         &self,
         request: Request<ListTerminalsRequest>,
     ) -> Result<Response<ListTerminalsResponse>, Status> {
@@ -101,9 +106,12 @@ impl Service for TerminalsService {
         Ok(Response::new(ListTerminalsResponse { terminals, next_page_token }))
     }
 
-    async fn output(&self, request: Request<OutputRequest>) -> Result<Response<OutputResponse>, Status> {
+    async fn get_output(
+        &self,
+        request: Request<GetOutputRequest>,
+    ) -> Result<Response<GetOutputResponse>, Status> {
         let peer = caller(&request)?;
-        let OutputRequest { terminal_id, session_id, stream, as_text } = request.into_inner();
+        let GetOutputRequest { terminal_id, session_id, stream, as_text } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let channel = request::channel(stream).map_err(errors::bad_field)?;
         let retained = terminal.retained(channel).map_err(|error| errors::read(&error))?;
@@ -114,7 +122,7 @@ impl Service for TerminalsService {
         } else {
             String::new()
         };
-        Ok(Response::new(OutputResponse {
+        Ok(Response::new(GetOutputResponse {
             // Text is the same bytes in other words: one of the two is enough.
             data: if as_text { prost::bytes::Bytes::new() } else { retained.data },
             text,
@@ -148,10 +156,10 @@ impl Service for TerminalsService {
 
     async fn wait_for_exit(
         &self,
-        request: Request<TerminalRequest>,
+        request: Request<WaitForExitRequest>,
     ) -> Result<Response<WaitForExitResponse>, Status> {
         let peer = caller(&request)?;
-        let TerminalRequest { terminal_id, session_id } = request.get_ref();
+        let WaitForExitRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let _waiter = self.terminals.waiters().register();
         let stage = match deadline::timeout_of(request.metadata()) {
@@ -166,39 +174,51 @@ impl Service for TerminalsService {
         }))
     }
 
-    async fn signal(&self, request: Request<SignalRequest>) -> Result<Response<SignalResponse>, Status> {
+    async fn signal_terminal(
+        &self,
+        request: Request<SignalTerminalRequest>,
+    ) -> Result<Response<SignalTerminalResponse>, Status> {
         let peer = caller(&request)?;
-        let SignalRequest { terminal_id, session_id, signal } = request.get_ref();
+        let SignalTerminalRequest { terminal_id, session_id, signal } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let number = request::signal_number(signal).map_err(errors::bad_field)?;
         self.terminals.signal(&terminal, number).await.map_err(|error| errors::terminal_request(&error))?;
-        Ok(Response::new(SignalResponse {}))
+        Ok(Response::new(SignalTerminalResponse {}))
     }
 
-    async fn kill(&self, request: Request<KillRequest>) -> Result<Response<TerminalWord>, Status> {
+    async fn kill_terminal(
+        &self,
+        request: Request<KillTerminalRequest>,
+    ) -> Result<Response<KillTerminalResponse>, Status> {
         let peer = caller(&request)?;
-        let KillRequest { terminal_id, session_id, grace } = request.into_inner();
+        let KillTerminalRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let grace = request::grace("grace", grace).map_err(errors::bad_field)?;
         self.terminals.kill(&terminal, grace).await.map_err(|error| errors::terminal_request(&error))?;
-        Ok(Response::new(response::terminal(&terminal)))
+        Ok(Response::new(KillTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
-    async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
+    async fn release_terminal(
+        &self,
+        request: Request<ReleaseTerminalRequest>,
+    ) -> Result<Response<ReleaseTerminalResponse>, Status> {
         let peer = caller(&request)?;
-        let ReleaseRequest { terminal_id, session_id, grace } = request.into_inner();
+        let ReleaseTerminalRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let grace: Option<Duration> = request::grace("grace", grace).map_err(errors::bad_field)?;
         self.terminals
             .release(&terminal, grace, StopCause::Killed)
             .await
             .map_err(|error| errors::terminal_request(&error))?;
-        Ok(Response::new(ReleaseResponse {}))
+        Ok(Response::new(ReleaseTerminalResponse {}))
     }
 
-    async fn write(&self, request: Request<WriteRequest>) -> Result<Response<WriteResponse>, Status> {
+    async fn write_input(
+        &self,
+        request: Request<WriteInputRequest>,
+    ) -> Result<Response<WriteInputResponse>, Status> {
         let peer = caller(&request)?;
-        let WriteRequest { terminal_id, session_id, data, eof } = request.into_inner();
+        let WriteInputRequest { terminal_id, session_id, data, eof } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
         let written = self
@@ -206,7 +226,7 @@ impl Service for TerminalsService {
             .write(&terminal, data, end)
             .await
             .map_err(|error| errors::terminal_request(&error))?;
-        Ok(Response::new(WriteResponse { written }))
+        Ok(Response::new(WriteInputResponse { written_bytes: written }))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
@@ -227,10 +247,10 @@ impl Service for TerminalsService {
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
     }
 
-    async fn watch(
+    async fn watch_terminals(
         &self,
         request: Request<WatchTerminalsRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    ) -> Result<Response<Self::WatchTerminalsStream>, Status> {
         let peer = caller(&request)?;
         let session = match request.get_ref().session_id.as_str() {
             "" => None,

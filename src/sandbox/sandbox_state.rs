@@ -67,14 +67,14 @@ pub(crate) fn write(
 ) -> io::Result<()> {
     let shortfall = |one: &Shortfall| ShortfallRecord {
         protection: one.protection.clone().into_owned(),
-        why: one.reason.clone(),
+        reason: one.reason.clone(),
     };
     let written = SandboxRecord {
         session_id: holder.session_id.clone(),
         profile: profile.to_owned(),
         network: network.name().to_owned(),
-        confinement: holder.confinement,
-        sole: holder.sharing == Sharing::Exclusive,
+        confinement_hash: holder.confinement,
+        is_exclusive: holder.sharing == Sharing::Exclusive,
         shortfalls: shortfalls.iter().map(shortfall).collect(),
         plan: plan.encode_to_vec().into(),
     };
@@ -94,14 +94,14 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     else {
         return Err(SandboxStateError::WrongSandbox);
     };
-    let tenancy = if written.sole { Sharing::Exclusive } else { Sharing::Shared };
+    let tenancy = if written.is_exclusive { Sharing::Exclusive } else { Sharing::Shared };
     Ok(SandboxState {
         cgroup: SandboxCgroup::from_plan(&plan),
         ptys: ptys(&plan),
         id: plan.sandbox_id,
         assignment: SandboxAssignment {
             session_id: written.session_id,
-            confinement: written.confinement,
+            confinement: written.confinement_hash,
             sharing: tenancy,
         },
         profile: ProfileName::from_recorded(&written.profile),
@@ -120,5 +120,5 @@ fn ptys(plan: &SandboxPlan) -> u32 {
 }
 
 fn shortfall(written: ShortfallRecord) -> Shortfall {
-    Shortfall { protection: written.protection.into(), reason: written.why }
+    Shortfall { protection: written.protection.into(), reason: written.reason }
 }

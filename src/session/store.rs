@@ -143,14 +143,14 @@ pub(super) fn read(
             None => lost_roots.push(path.clone()),
         }
         roots.push(path);
-        named_roots.push(AbsPath::parse(&root.named)?);
+        named_roots.push(AbsPath::parse(&root.requested_path)?);
     }
     if roots.is_empty() {
         return Err(RestoreError::Other);
     }
     let env = record.env.into_iter().map(|one| EnvEntry::new(one.name, one.value));
     let env: Vec<EnvEntry> = env.collect::<Result<_, _>>()?;
-    let lifetime = if record.ends_with.is_some() { Lifetime::OwnerProcess } else { Lifetime::Explicit };
+    let lifetime = if record.owner_process.is_some() { Lifetime::OwnerProcess } else { Lifetime::Explicit };
     Ok(Session {
         id,
         principal: Principal { uid: record.principal_uid },
@@ -165,10 +165,8 @@ pub(super) fn read(
         labels: record.labels.into_iter().collect(),
         profile: record.profile,
         lifetime,
-        owner_process: record.ends_with.filter(|process| process.pid > 0).map(|process| ProcessIdentity {
-            pid: process.pid,
-            start_ticks: process.start_ticks,
-            boot_id: process.boot_id,
+        owner_process: record.owner_process.filter(|process| process.pid > 0).map(|process| {
+            ProcessIdentity { pid: process.pid, start_ticks: process.start_ticks, boot_id: process.boot_id }
         }),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
@@ -247,11 +245,11 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
     for (root, named) in session.root_descriptors.iter().zip(&session.named_roots) {
         let (device, inode) = device_and_inode(root)?;
         let path = root.path.to_string_lossy().into_owned();
-        roots.push(RootRecord { path, named: named.to_string(), device, inode });
+        roots.push(RootRecord { path, requested_path: named.to_string(), device, inode });
     }
     let variable =
         |entry: &EnvEntry| Variable { name: entry.name().to_owned(), value: entry.value().to_owned() };
-    let ends_with = match session.lifetime {
+    let owner_process = match session.lifetime {
         Lifetime::Explicit => None,
         Lifetime::OwnerProcess => {
             Some(session.owner_process.as_ref().map_or_else(OwnerProcess::default, |mark| OwnerProcess {
@@ -272,7 +270,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         env: session.env.iter().map(variable).collect(),
         labels: session.labels.clone().into_iter().collect(),
         profile: session.profile.clone(),
-        ends_with,
+        owner_process,
         created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,

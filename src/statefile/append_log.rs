@@ -21,8 +21,8 @@ use sha2::{Digest, Sha256};
 
 use super::{MAGIC, StatefileError, TEMP_SUFFIX, create, read_at_most};
 
-/// The version that is written, and the latest that is read.
-const VERSION: u32 = 1;
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 2;
 /// Magic and version.
 const HEADER_BYTES: usize = 8 + 4;
 /// Length, complement, checksum.

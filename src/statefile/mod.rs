@@ -27,8 +27,8 @@ const MAGIC: [u8; 8] = *b"PROVOST\n";
 const HEADER_BYTES: usize = 8 + 4 + 4 + 32;
 /// The longest message.
 pub const MESSAGE_MAX_BYTES: usize = 8 << 20;
-/// The version that is written, and the latest that is read.
-const VERSION: u32 = 1;
+/// The version that is written, and the only one that is read.
+const VERSION: u32 = 2;
 /// What the name of a file that is being written ends with.
 pub const TEMP_SUFFIX: &str = ".new";
 
@@ -45,7 +45,7 @@ pub enum StatefileError {
     #[error("it is no file of Provost's")]
     BadMagic,
     /// It is of a version that this build does not know.
-    #[error("it is of version {0}, and this build knows none after {VERSION}")]
+    #[error("it is of version {0}, and this build reads version {VERSION}")]
     Version(u32),
     /// It is shorter than it says, or longer.
     #[error("it holds {held} bytes where it says {said}")]
@@ -139,7 +139,7 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, StatefileError> {
     };
     // Before the checksum: another version may be made up otherwise.
     let version = number(8);
-    if version == 0 || version > VERSION {
+    if version != VERSION {
         return Err(StatefileError::Version(version));
     }
     let (stated, held) = (u64::from(number(12)), message.len() as u64);
@@ -193,11 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_distinguished_from_damage() {
+    fn another_version_is_distinguished_from_damage() {
         let (_directory, path) = written("later");
         let mut later = fs::read(&path).unwrap();
-        later[8] = 2;
-        assert!(matches!(decode::<String>(&later), Err(StatefileError::Version(2))));
+        for version in [1, 3] {
+            later[8] = version;
+            let refused = decode::<String>(&later);
+            assert!(matches!(refused, Err(StatefileError::Version(read)) if read == u32::from(version)));
+        }
         assert!(matches!(decode::<String>(b""), Err(StatefileError::Empty)));
         assert!(matches!(decode::<String>(b"[toml]"), Err(StatefileError::BadMagic)));
         assert!(matches!(read::<String>(Path::new("/proc/none")), Err(StatefileError::Read(_))));

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::{cgroup, proto::supervisor::SandboxPosture, sys::oom::OwnOomScore};
+use crate::{cgroup, proto::supervisor::EffectiveConfinement, sys::oom::OwnOomScore};
 
 /// A sandbox that is fully set up: what set-up hands to the event loop.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Ready {
     /// Who the commands become.
     pub identity: CommandIdentity,
     /// What is in force, read back from the kernel.
-    pub effective_confinement: SandboxPosture,
+    pub effective_confinement: EffectiveConfinement,
     /// Its score when memory runs out, which commands are born with.
     pub oom_score: OwnOomScore,
     /// End with the control connection.

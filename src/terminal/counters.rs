@@ -7,7 +7,7 @@ use super::refusal::LimitName;
 use crate::{
     counters::{Counter, CounterVec, Histogram, Word, words},
     policy::command::rule::Decision,
-    proto::v1::Cause,
+    proto::v1::ExitCause,
     reason::Reason,
 };
 
@@ -37,7 +37,7 @@ pub struct TerminalCounters {
     /// Permitted, and not started.
     pub failed: Counter,
     /// Ended, by what set the end in motion.
-    pub ended: CounterVec<Cause>,
+    pub ended: CounterVec<ExitCause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.
     pub force_killed: Counter,
     /// Processes, beside main ones, that had to be killed.
@@ -81,7 +81,7 @@ impl Word for Decision {
     }
 }
 
-impl Word for Cause {
+impl Word for ExitCause {
     const ALL: &'static [Self] = &[
         Self::Exited,
         Self::Signalled,

@@ -2,8 +2,8 @@
 //!
 //! Supervisors outlive the gateways that started them, so that each build speaks its own version and the one before.
 
-/// The version that this build is of: the first.
-pub const CURRENT: u32 = 1;
+/// The version of this build.
+pub const CURRENT: u32 = 2;
 
 /// The versions that a build of this one speaks: lowest and highest, both inclusive.
 #[must_use]

@@ -64,7 +64,7 @@ impl BaselineStore {
             room -= size;
             known.push(file);
         }
-        WorkspaceRecord { known, is_whole: eyes.has_baseline }
+        WorkspaceRecord { files: known, is_complete: eyes.has_baseline }
     }
 
     /// Writes it, with the gateway's own rights; the thread then has the owner's again.
@@ -101,7 +101,9 @@ impl BaselineStore {
     /// What a gateway before this one has known; nothing, where there was none.
     pub(super) fn read(&self) -> Option<Vec<(PathBuf, Role, FileContent)>> {
         match statefile::read::<WorkspaceRecord>(&self.path) {
-            Ok(record) if record.is_whole => Some(record.known.into_iter().filter_map(decode_file).collect()),
+            Ok(record) if record.is_complete => {
+                Some(record.files.into_iter().filter_map(decode_file).collect())
+            }
             Ok(_) => None,
             Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {

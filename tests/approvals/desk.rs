@@ -8,7 +8,7 @@ use crate::support::{
     Caller, Command, Gateway, Options, Refusal, Session, Terminal,
     api::{
         Approval, ApprovalDecision, ApprovalState, ListApprovalsRequest, OnAsk, ResolveApprovalRequest,
-        WatchApprovalsRequest, approvals_client::ApprovalsClient,
+        WatchApprovalsRequest, WatchApprovalsResponse, approvals_client::ApprovalsClient,
     },
     within,
 };
@@ -78,7 +78,11 @@ impl Desk {
     pub(crate) async fn list(&self) -> Vec<Approval> {
         let mut approvals = self.approvals.clone();
         let request = ListApprovalsRequest::default();
-        within("a list", approvals.list(request)).await.expect("it can be listed").into_inner().approvals
+        within("a list", approvals.list_approvals(request))
+            .await
+            .expect("it can be listed")
+            .into_inner()
+            .approvals
     }
 
     /// Of what this person sees, what nobody has answered, of one session or, where that is empty, of all.
@@ -89,7 +93,8 @@ impl Desk {
             pending_only: true,
             ..ListApprovalsRequest::default()
         };
-        let list = within("a list", approvals.list(request)).await.expect("it can be listed").into_inner();
+        let list =
+            within("a list", approvals.list_approvals(request)).await.expect("it can be listed").into_inner();
         list.approvals.into_iter().map(|approval| approval.id).collect()
     }
 
@@ -101,7 +106,7 @@ impl Desk {
     pub(crate) async fn try_watch(&self, session_id: &str) -> Result<Changes, Refusal> {
         let mut approvals = self.approvals.clone();
         let request = WatchApprovalsRequest { session_id: session_id.to_owned() };
-        Ok(Changes(within("a watch", approvals.watch(request)).await?.into_inner()))
+        Ok(Changes(within("a watch", approvals.watch_approvals(request)).await?.into_inner()))
     }
 
     /// Watches everything that this person sees.
@@ -120,7 +125,11 @@ impl Desk {
 
     pub(crate) async fn resolve(&self, request: ResolveApprovalRequest) -> Result<Approval, Refusal> {
         let mut approvals = self.approvals.clone();
-        Ok(within("an answer", approvals.resolve(request)).await?.into_inner())
+        Ok(within("an answer", approvals.resolve_approval(request))
+            .await?
+            .into_inner()
+            .approval
+            .expect("it is set"))
     }
 
     pub(crate) async fn approve(&self, id: &str) -> Approval {
@@ -133,12 +142,13 @@ impl Desk {
 }
 
 /// Changes of approvals, as they come.
-pub(crate) struct Changes(Streaming<Approval>);
+pub(crate) struct Changes(Streaming<WatchApprovalsResponse>);
 
 impl Changes {
     /// The next change; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Approval> {
-        within("a change of an approval", self.0.message()).await.expect("the stream is whole")
+        let change = within("a change of an approval", self.0.message()).await.expect("the stream is whole");
+        change.map(|change| change.approval.expect("it is set"))
     }
 
     /// The next change, which must be to this state.

@@ -88,7 +88,7 @@ async fn where_approvers_are_named_nobody_answers_for_themselves() {
     let mut sessions = gateway.caller_as(APPROVER).await.sessions;
     assert!(
         sessions
-            .list(crate::support::api::ListSessionsRequest::default())
+            .list_sessions(crate::support::api::ListSessionsRequest::default())
             .await
             .expect("a list")
             .get_ref()

@@ -36,7 +36,7 @@ async fn it_is_refused_at_once_and_the_same_request_runs_once_after_a_yes() {
         assert_eq!(refused.meta("rule"), RULE);
         let id = refused.meta("approval_id");
         assert!(refused.message.contains(id), "it says how: {}", refused.message);
-        assert!(!desk.get(id).await.waited_for);
+        assert!(!desk.get(id).await.has_waiting_call);
         // Asking again before there is an answer asks nothing new.
         assert_eq!(post(touch(session, "made")).await, id);
         assert_eq!(desk.list().await.len(), 1);

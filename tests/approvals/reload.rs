@@ -10,8 +10,8 @@ use crate::{
     support::{
         Caller, Refusal,
         api::{
-            CheckPolicyRequest, CreateTerminalRequest, ExplainRequest, Explanation, GetPolicyRequest, Policy,
-            PolicyFile, ReloadPolicyRequest, policies_client::PoliciesClient,
+            CheckPolicyRequest, CreateTerminalRequest, Decision, ExplainRequest, ExplainResponse,
+            GetPolicyRequest, Policy, PolicyFile, ReloadPolicyRequest, policies_client::PoliciesClient,
         },
         in_session, is_root, within,
     },
@@ -22,10 +22,12 @@ fn policies(caller: &Caller) -> PoliciesClient<Channel> {
 }
 
 async fn get(policies: &PoliciesClient<Channel>) -> Policy {
-    within("the policy", policies.clone().get(GetPolicyRequest {}))
+    within("the policy", policies.clone().get_policy(GetPolicyRequest {}))
         .await
         .expect("anybody may ask")
         .into_inner()
+        .policy
+        .expect("it is set")
 }
 
 /// Waits until the policy in force is as wanted.
@@ -49,7 +51,7 @@ fn rule(id: &str) -> String {
     format!("[[rule]]\nid = '{id}'\ndecision = 'deny'\nargv = ['no-such-program-{id}']\n")
 }
 
-async fn explained(caller: &Caller, create: CreateTerminalRequest) -> Result<Explanation, Refusal> {
+async fn explained(caller: &Caller, create: CreateTerminalRequest) -> Result<ExplainResponse, Refusal> {
     let request = ExplainRequest { create: Some(create) };
     Ok(within("an explanation", policies(caller).explain(request)).await?.into_inner())
 }
@@ -64,7 +66,7 @@ async fn every_way_of_changing_a_file_is_followed() {
     assert_eq!((first.generation, first.loads), (1, 1));
     assert_eq!(first.files, [directory.join("default.toml").display().to_string()]);
     assert_eq!((first.rules, first.default_profile.as_str()), (3, "workspace"));
-    assert!(first.refused.is_none() && first.loaded_at.is_some());
+    assert!(first.load_problem.is_none() && first.loaded_at.is_some());
 
     // Each is the same number of rules as before it, so that nothing but the content tells.
     let steps: Vec<(&str, u32, Change<'_>)> = vec![
@@ -98,7 +100,7 @@ async fn every_way_of_changing_a_file_is_followed() {
         let after = until(&policies, what, |policy| policy.generation > before.generation).await;
         assert_eq!((after.generation, after.rules), (before.generation + 1, rules), "{what}");
         assert_ne!(after.digest, before.digest, "{what}");
-        assert!(after.refused.is_none(), "{what}: {:?}", after.refused);
+        assert!(after.load_problem.is_none(), "{what}: {:?}", after.load_problem);
         before = after;
     }
 }
@@ -146,12 +148,12 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
         let file = gateway.directory().join("policies/more.toml");
         let before = get(&policies).await;
         rename_over(&file, "[[rule]]\nid = 'x'\ndecision = 'perhaps'\n");
-        let status = until(&policies, "the refusal", |policy| policy.refused.is_some()).await;
-        let refused = status.refused.clone().expect("it was refused");
+        let status = until(&policies, "the refusal", |policy| policy.load_problem.is_some()).await;
+        let refused = status.load_problem.clone().expect("it was refused");
         assert_eq!(refused.file, file.display().to_string());
         assert_eq!((refused.line, refused.column), (3, 12), "{refused:?}");
-        assert!(!refused.problem.contains('\n') && refused.problem.contains("perhaps"), "{refused:?}");
-        assert!(refused.shown.contains("^") && refused.at.is_some(), "{refused:?}");
+        assert!(!refused.message.contains('\n') && refused.message.contains("perhaps"), "{refused:?}");
+        assert!(refused.rendered.contains("^") && refused.refused_at.is_some(), "{refused:?}");
         assert_eq!((status.generation, &status.digest), (before.generation, &before.digest));
         assert_eq!(status.refused_loads, before.refused_loads + 1);
         assert_eq!(touch(session, "x").with(|it| it.on_ask = 2).refusal().await.meta("rule"), RULE);
@@ -160,23 +162,24 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
         let (directory, aside) = (gateway.directory().join("policies"), gateway.directory().join("aside"));
         fs::rename(&directory, &aside).expect("it can be moved");
         let gone = until(&policies, "the other refusal", |policy| {
-            policy.refused.as_ref().is_some_and(|refused| refused.file.is_empty())
+            policy.load_problem.as_ref().is_some_and(|refused| refused.file.is_empty())
         })
         .await;
         assert_eq!(gone.generation, before.generation);
         fs::rename(&aside, &directory).expect("it can be moved back");
 
         rename_over(&file, &rule("x"));
-        let mended = until(&policies, "the mended policy", |policy| policy.refused.is_none()).await;
+        let mended = until(&policies, "the mended policy", |policy| policy.load_problem.is_none()).await;
         assert_eq!(mended.generation, before.generation + 1);
         if is_root() {
             // Who may not read the files is told the place, and not what stands there.
             rename_over(&file, "[[rule]]\nid = 'secret name\n");
             let other = crate::reload::policies(&gateway.caller_as(54_321).await);
-            let refused = until(&other, "the refusal", |policy| policy.refused.is_some()).await.refused;
+            let refused =
+                until(&other, "the refusal", |policy| policy.load_problem.is_some()).await.load_problem;
             let refused = refused.expect("it was refused");
-            assert!(refused.line == 2 && refused.shown.is_empty(), "{refused:?}");
-            assert!(!refused.problem.contains("secret"), "{refused:?}");
+            assert!(refused.line == 2 && refused.rendered.is_empty(), "{refused:?}");
+            assert!(!refused.message.contains("secret"), "{refused:?}");
         }
     })
     .await;
@@ -196,18 +199,19 @@ async fn a_hangup_and_a_call_load_at_once_and_a_stranger_may_not_call() {
 
     let file = gateway.directory().join("policies/more.toml");
     rename_over(&file, &rule("x"));
-    let answer = policies.clone().reload(ReloadPolicyRequest {}).await.expect("we may").into_inner();
+    let answer = policies.clone().reload_policy(ReloadPolicyRequest {}).await.expect("we may").into_inner();
     let policy = answer.policy.expect("it says what is in force");
     assert_eq!((policy.generation, policy.rules), (2, 4));
     rename_over(&file, "nonsense");
-    let answer = policies.clone().reload(ReloadPolicyRequest {}).await.expect("we may").into_inner();
+    let answer = policies.clone().reload_policy(ReloadPolicyRequest {}).await.expect("we may").into_inner();
     assert!(!answer.changed);
     let policy = answer.policy.expect("it says what is in force");
     assert_eq!(policy.generation, 2);
-    assert_eq!(policy.refused.expect("it was refused").line, 1);
+    assert_eq!(policy.load_problem.expect("it was refused").line, 1);
     if is_root() {
         let mut other = crate::reload::policies(&gateway.caller_as(54_321).await);
-        let refused = Refusal::from(other.reload(ReloadPolicyRequest {}).await.expect_err("it may not"));
+        let refused =
+            Refusal::from(other.reload_policy(ReloadPolicyRequest {}).await.expect_err("it may not"));
         assert_eq!((refused.code, refused.reason.as_str()), (Code::PermissionDenied, "NOT_AN_ADMINISTRATOR"));
     }
 }
@@ -218,12 +222,17 @@ async fn an_explanation_is_for_the_callers_own_sessions_only() {
     in_session(&gateway, async |session| {
         let asks = touch(session, "made").env("A", "secret-value");
         let explained_ask = explained(&session.caller, asks.request.clone()).await.expect("it is explained");
-        assert_eq!((explained_ask.decision.as_str(), explained_ask.rule.as_str()), ("ask", RULE));
+        assert_eq!((explained_ask.decision(), explained_ask.rule.as_str()), (Decision::Ask, RULE));
         let run = explained_ask.run.clone().expect("it may run");
         assert_eq!((run.argv.join(" ").as_str(), run.profile.as_str()), ("touch made", "workspace"));
         assert!(run.env_names.contains(&"A".to_owned()), "{run:?}");
         assert!(!format!("{explained_ask:?}").contains("secret-value"), "values are nobody's business");
-        assert!(explained_ask.commands[0].matched.iter().any(|it| it.rule == RULE && !it.place.is_empty()));
+        assert!(
+            explained_ask.commands[0]
+                .matched_rules
+                .iter()
+                .any(|it| it.rule == RULE && !it.location.is_empty())
+        );
         assert!(!session.workspace.join("made").exists(), "nothing ran");
 
         let unknown = explained(&session.caller, Default::default()).await.expect_err("it has no session");
@@ -237,7 +246,7 @@ async fn an_explanation_is_for_the_callers_own_sessions_only() {
         let check = async |name: &str, text: &str| {
             let files = vec![PolicyFile { name: name.into(), text: text.into() }];
             let request = CheckPolicyRequest { files };
-            policies(&session.caller).check(request).await.map(tonic::Response::into_inner)
+            policies(&session.caller).check_policy(request).await.map(tonic::Response::into_inner)
         };
         let good = check("p.toml", "default_profile = 'a'\n[profile.a]\n").await.expect("it is checked");
         assert!(good.problem.is_none() && good.profiles == ["a"] && good.digest.len() == 64, "{good:?}");

@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use nix::sys::signal::Signal;
+use provost::proto::v1::approval::Command;
 use tonic::Code;
 
 use crate::{
@@ -26,10 +27,10 @@ async fn a_request_that_asks_waits_and_runs_after_a_yes_and_who_said_it_is_recor
         let pending = changes.must_be(ApprovalState::Pending).await;
         assert!(pending.id.starts_with("appr_"), "{}", pending.id);
         assert_eq!((pending.rule.as_str(), pending.reason.as_str()), (RULE, REASON));
-        assert_eq!(pending.asks_about, "touch 'made file'");
+        assert_eq!(pending.matched_command, "touch 'made file'");
         assert_eq!(
-            (pending.command.as_str(), pending.args.as_slice()),
-            ("touch", &["made file".to_owned()][..])
+            (pending.command.clone(), pending.args.as_slice()),
+            (Some(Command::Program("touch".to_owned())), &["made file".to_owned()][..])
         );
         assert_eq!(pending.cwd, session.workspace.display().to_string());
         assert_eq!(pending.session_id, session.id);
@@ -37,7 +38,7 @@ async fn a_request_that_asks_waits_and_runs_after_a_yes_and_who_said_it_is_recor
         assert_eq!(pending.env_names, ["HOW"]);
         assert_eq!(pending.request_id, "req-1");
         assert_eq!(pending.request_digest.len(), 64);
-        assert!(pending.waited_for && pending.answer.is_none());
+        assert!(pending.has_waiting_call && pending.answer.is_none());
         let seconds = |time: Option<prost_types::Timestamp>| time.expect("it has a time").seconds;
         assert_eq!(seconds(pending.expires_at) - seconds(pending.created_at), 300, "the default expiry");
         assert!(!session.workspace.join("made file").exists(), "it has not run");
@@ -84,7 +85,7 @@ async fn a_no_refuses_with_the_rule_its_reason_and_what_was_said() {
         // The strictest part of a line asks for all of it.
         let begun = begin(session.sh("true; touch made"));
         let pending = changes.must_be(ApprovalState::Pending).await;
-        assert_eq!(pending.asks_about, "touch made");
+        assert_eq!(pending.matched_command, "touch made");
         let decision = ApprovalDecision::Deny.into();
         let comment = "not on a Friday".to_owned();
         let request = ResolveApprovalRequest {
@@ -143,7 +144,8 @@ async fn a_caller_that_goes_away_takes_its_question_back() {
         // A deadline is a caller that goes away and is told so.
         let mut request = tonic::Request::new(touch(session, "made").request);
         request.set_timeout(Duration::from_secs(6));
-        let status = session.caller.terminals.clone().create(request).await.expect_err("nobody answers");
+        let status =
+            session.caller.terminals.clone().create_terminal(request).await.expect_err("nobody answers");
         let refused = crate::support::Refusal::from(status);
         assert_eq!((refused.code, refused.meta("rule")), (Code::DeadlineExceeded, RULE));
         let asked = changes.must_be(ApprovalState::Pending).await;

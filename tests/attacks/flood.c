@@ -19,7 +19,7 @@
 
 enum { CLAIM = (3 << 20) - 16, CHUNK = 16 << 10, STREAMS_MAX = 4096 };
 
-static const char *socket_path, *kind, *root = "/", *path = "/provost.v1.Sessions/Create";
+static const char *socket_path, *kind, *root = "/", *path = "/provost.v1.Sessions/CreateSession";
 static int connections, streams;
 static volatile int at_height;
 static volatile long acknowledged;

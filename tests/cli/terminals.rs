@@ -32,23 +32,30 @@ impl Desk {
             roots: vec![place.work().canonicalize().unwrap().display().to_string()],
             ..Default::default()
         };
-        let session =
-            runtime.block_on(client.sessions.create(request)).expect("a session opens").into_inner().id;
+        let session = runtime
+            .block_on(client.sessions.create_session(request))
+            .expect("a session opens")
+            .into_inner()
+            .session
+            .expect("it is set")
+            .id;
         Self { place, gateway, runtime, client, session }
     }
 
     fn start(&mut self, script: &str, output_mode: v1::OutputMode) -> String {
         let request = v1::CreateTerminalRequest {
             session_id: self.session.clone(),
-            command: "sh".to_owned(),
+            command: Some(v1::create_terminal_request::Command::Program("sh".to_owned())),
             args: vec!["-c".to_owned(), script.to_owned()],
             output_mode: output_mode.into(),
             ..Default::default()
         };
         self.runtime
-            .block_on(self.client.terminals.create(request))
+            .block_on(self.client.terminals.create_terminal(request))
             .expect("a terminal starts")
             .into_inner()
+            .terminal
+            .expect("it is set")
             .id
     }
 

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::support::{Attack, Gateway, in_session, run_outside};
+use crate::support::{Attack, Gateway, api::Network, in_session, run_outside};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_hosts_loopback_and_the_metadata_address_cannot_be_reached() {
@@ -97,10 +97,10 @@ async fn the_hosts_network_is_there_when_it_is_asked_for_and_allowed() {
         terminal.wait().await;
         assert_eq!(terminal.output().await.data, &b"connect_tcp OK\n"[..]);
         let receipt = terminal.info.receipt.clone().expect("a receipt");
-        assert_eq!(receipt.network, "host");
-        assert!(receipt.network_reaches.iter().any(|what| what.contains("loopback")), "{receipt:?}");
+        assert_eq!(receipt.network(), Network::Host);
+        assert!(receipt.network_exposure.iter().any(|what| what.contains("loopback")), "{receipt:?}");
         let own = session.command("true").create().await.info.receipt.clone().expect("a receipt");
-        assert_eq!((own.network.as_str(), own.network_reaches.len()), ("none", 0), "{own:?}");
+        assert_eq!((own.network(), own.network_exposure.len()), (Network::None, 0), "{own:?}");
         assert!(!receipt.namespaces.iter().any(|n| n == "net"), "{receipt:?}");
     })
     .await;

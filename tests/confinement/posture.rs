@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     kernel::{ABOUT_THE_MACHINE, DIRECTORIES_ABOUT_THE_MACHINE},
-    support::{Gateway, Process, Session, in_session, is_root},
+    support::{Gateway, Process, Session, api::Network, in_session, is_root},
 };
 
 /// What `posture` printed, part by part.
@@ -352,7 +352,7 @@ async fn the_receipt_says_what_the_host_sees() {
         assert_eq!(receipt.host_gid.to_string(), seen.field("Gid").split('\t').next().unwrap_or_default());
         assert_eq!((receipt.uid, receipt.gid), (1000, 1000));
         assert!(receipt.landlock_abi >= 6, "{receipt:?}");
-        assert_eq!(receipt.network, "none");
+        assert_eq!(receipt.network(), Network::None);
         assert!(receipt.shortfalls.is_empty(), "{:?}", receipt.shortfalls);
         assert_eq!(receipt.terminal_id, held.id);
         assert!(receipt.survivors.is_none(), "it has not ended");

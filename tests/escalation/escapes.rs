@@ -12,7 +12,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::support::{self, Attack, Gateway, Process, api::Cause, code, eventually, in_session};
+use crate::support::{self, Attack, Gateway, Process, api::ExitCause, code, eventually, in_session};
 
 /// Starts an escape outside, kills its process group the plain way, and fails unless something survives that.
 async fn escapes_a_plain_kill(arguments: &[&str], marker: &str) {
@@ -92,7 +92,7 @@ async fn does_not_escape(arguments: &[&str]) {
             }
             if way != "release" {
                 let outcome = terminal.wait().await;
-                let expected = if way == "time limit" { Cause::TimeLimit } else { Cause::Killed };
+                let expected = if way == "time limit" { ExitCause::TimeLimit } else { ExitCause::Killed };
                 assert_eq!(outcome.cause(), expected, "{way}: {outcome:?}");
             }
             // Invariant K. The answer has come: there is nothing to wait for.
@@ -145,7 +145,7 @@ async fn a_stopped_command_obeys_term_because_it_is_continued() {
         // With a grace far beyond the deadline: only the CONT can end it.
         terminal.kill(Some(Duration::from_secs(600))).await;
         let outcome = terminal.wait().await;
-        assert_eq!((crate::support::signal_name(&outcome), outcome.cause()), ("SIGTERM", Cause::Killed));
+        assert_eq!((crate::support::signal_name(&outcome), outcome.cause()), ("SIGTERM", ExitCause::Killed));
     })
     .await;
 }
@@ -156,7 +156,7 @@ async fn children_that_stay_when_the_main_process_goes_do_not_stay() {
         let marker = session.marker();
         let terminal = session.attack("escape").args(["leave", &marker]).create().await;
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause(), outcome.stragglers_killed), (5, Cause::Exited, 3));
+        assert_eq!((code(&outcome), outcome.cause(), outcome.stragglers_killed), (5, ExitCause::Exited, 3));
         assert!(Process::all_marked(&marker).is_empty(), "they are still there when the exit is told");
     })
     .await;

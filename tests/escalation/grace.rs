@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Gateway, api::Cause, code, in_session, signal_name};
+use crate::support::{Gateway, api::ExitCause, code, in_session, signal_name};
 
 /// Longer than any test waits: what ends before this has not waited for it.
 const NEVER: Duration = Duration::from_secs(600);
@@ -14,7 +14,11 @@ async fn term_is_given_first_and_a_command_that_obeys_is_not_killed() {
         terminal.until("ready").await;
         terminal.kill(Some(NEVER)).await;
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause()), (9, Cause::Killed), "its own exit code, after TERM");
+        assert_eq!(
+            (code(&outcome), outcome.cause()),
+            (9, ExitCause::Killed),
+            "its own exit code, after TERM"
+        );
         assert_eq!(terminal.output().await.data, &b"ready\ngot TERM\n"[..]);
     })
     .await;
@@ -31,7 +35,7 @@ async fn kill_follows_only_when_the_grace_is_over() {
         let outcome = terminal.wait().await;
         // The grace is a lower bound, and holds on any machine.
         assert!(begun.elapsed() >= grace, "killed after {:?}", begun.elapsed());
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
         assert_eq!(terminal.output().await.data, &b"ready\ngot TERM\n"[..], "TERM came first, and once");
     })
     .await;
@@ -45,7 +49,7 @@ async fn without_a_grace_there_is_no_term() {
             terminal.until("ready").await;
             terminal.kill(Some(Duration::ZERO)).await;
             let outcome = terminal.wait().await;
-            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
             assert_eq!(terminal.output().await.data, &b"ready\n"[..]);
             terminal.release().await;
         }
@@ -65,7 +69,8 @@ async fn term_reaches_the_whole_tree_and_not_only_the_main_process() {
         while seen.matches("ready").count() < 3 {
             let event =
                 crate::support::within("three times ready", events.message()).await.expect("it goes on");
-            if let Some(crate::support::api::output_event::Event::Chunk(chunk)) = event.and_then(|e| e.event)
+            if let Some(crate::support::api::stream_output_response::Event::Chunk(chunk)) =
+                event.and_then(|e| e.event)
             {
                 seen.push_str(&String::from_utf8_lossy(&chunk.data));
             }
@@ -93,7 +98,7 @@ async fn the_profiles_grace_holds_when_nobody_names_one() {
         terminal.kill(None).await;
         let outcome = terminal.wait().await;
         assert!(begun.elapsed() >= Duration::from_millis(300));
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
         assert_eq!(terminal.output().await.data, &b"ready\ngot TERM\n"[..]);
     })
     .await;

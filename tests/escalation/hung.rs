@@ -17,7 +17,7 @@ use crate::{
     supervisor::{Tree, ordinary_gateway, ordinary_session},
     support::{
         Gateway, Process, Session, Terminal,
-        api::{Cause, State},
+        api::{ExitCause, TerminalState},
         code, eventually, is_root, signal_name, skip, within,
     },
 };
@@ -73,7 +73,7 @@ enum Limits {
 }
 
 /// It went with its sandbox, for this cause, and nothing of it is left.
-async fn is_lost_and_gone(terminal: &Terminal, cause: Cause, marker: &str, way: &str) {
+async fn is_lost_and_gone(terminal: &Terminal, cause: ExitCause, marker: &str, way: &str) {
     let outcome = terminal.wait().await;
     assert_eq!((outcome.cause(), outcome.end.clone()), (cause, None), "{way}");
     let left = Process::all_marked(marker);
@@ -88,7 +88,7 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::None).await;
             terminal.kill(Some(Duration::ZERO)).await;
-            is_lost_and_gone(&terminal, Cause::Killed, &marker, "kill").await;
+            is_lost_and_gone(&terminal, ExitCause::Killed, &marker, "kill").await;
             terminal.release().await;
             // The session goes on in another sandbox.
             assert_eq!(code(&session.command("true").finish().await.outcome), 0);
@@ -102,12 +102,12 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
         }),
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::Time).await;
-            is_lost_and_gone(&terminal, Cause::TimeLimit, &marker, "time limit").await;
+            is_lost_and_gone(&terminal, ExitCause::TimeLimit, &marker, "time limit").await;
             session.close().await;
         }),
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::Idle).await;
-            is_lost_and_gone(&terminal, Cause::IdleLimit, &marker, "idle limit").await;
+            is_lost_and_gone(&terminal, ExitCause::IdleLimit, &marker, "idle limit").await;
             session.close().await;
         }),
         Box::pin(async {
@@ -151,7 +151,7 @@ async fn a_supervisor_without_descriptors_keeps_nothing_from_its_end() {
     assert!(limited.expect("setpriv starts").success());
     terminal.kill(Some(Duration::ZERO)).await;
     let outcome = terminal.wait().await;
-    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
     assert!(Process::all_marked(&marker).is_empty(), "it is gone");
     assert_eq!(Process::all_marked(&neighbour).len(), 1, "the session's other command goes on");
     other.try_release(Some(Duration::ZERO)).await.expect("it can be released");
@@ -174,7 +174,7 @@ async fn every_state_ends_with_its_session_its_supervisor_and_its_gateway() {
             "the supervisor's death" => {
                 kill(supervisor_of(&gateway, &marker), Signal::SIGKILL).expect("it is ours");
                 for terminal in &terminals {
-                    assert_eq!(terminal.wait().await.cause(), Cause::SandboxLost);
+                    assert_eq!(terminal.wait().await.cause(), ExitCause::SandboxLost);
                 }
                 session.close().await;
             }
@@ -195,7 +195,7 @@ async fn every_state_of_an_ordinary_user_ends() {
             let terminal = begin_state(&session, state, &marker).await;
             terminal.kill(Some(Duration::from_millis(100))).await;
             let outcome = terminal.wait().await;
-            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed), "{state:?}");
+            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed), "{state:?}");
             assert!(Process::all_marked(&marker).is_empty(), "{state:?}, {tree:?}");
             terminal.release().await;
         }
@@ -258,7 +258,7 @@ async fn ends_although(session: &Session, way: &str) {
     }
     terminal.kill(Some(Duration::from_millis(100))).await;
     let outcome = terminal.wait().await;
-    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed), "{way}");
+    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed), "{way}");
     assert!(Process::all_marked(&marker).is_empty(), "{way}");
     terminal.release().await;
     if way.starts_with("out") {
@@ -316,7 +316,7 @@ async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
     terminal.kill(Some(Duration::ZERO)).await;
     let (state, outcome) = terminal.try_wait().await.expect("the end is told");
     let outcome = outcome.expect("an end has an outcome");
-    assert_eq!((state, outcome.cause()), (State::Finished, Cause::Killed));
+    assert_eq!((state, outcome.cause()), (TerminalState::Finished, ExitCause::Killed));
     assert_eq!(outcome.survivors, 1, "it is not gone, and that is said");
     terminal.release().await;
     assert!(!Process::all_marked(&marker).is_empty(), "it cannot be killed while it is frozen");
@@ -362,13 +362,13 @@ async fn is_not_kept(gateway: &Arc<Gateway>, way: Kept) {
     let cause = match way {
         Kept::Killed => {
             terminal.kill(Some(Duration::ZERO)).await;
-            Cause::Killed
+            ExitCause::Killed
         }
-        Kept::TimeLimit => Cause::TimeLimit,
-        Kept::IdleLimit => Cause::IdleLimit,
+        Kept::TimeLimit => ExitCause::TimeLimit,
+        Kept::IdleLimit => ExitCause::IdleLimit,
     };
     is_lost_and_gone(&terminal, cause, &kept, &format!("kept, {way:?}")).await;
-    is_lost_and_gone(&tracer, Cause::SandboxLost, &keeper, "it goes with its sandbox").await;
+    is_lost_and_gone(&tracer, ExitCause::SandboxLost, &keeper, "it goes with its sandbox").await;
     let named = match way {
         Kept::Killed => "killed",
         Kept::TimeLimit => "time_limit",

@@ -14,7 +14,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::support::{Attack, Gateway, Process, Session, Terminal, api::Cause, code, eventually, in_session};
+use crate::support::{
+    Attack, Gateway, Process, Session, Terminal, api::ExitCause, code, eventually, in_session,
+};
 
 /// Between TERM and KILL. Every state outlives its TERM.
 const GRACE: Duration = Duration::from_millis(100);
@@ -70,11 +72,11 @@ async fn ends_in_every_way(state: &[&str]) {
                     // In the middle of an exec a process has no command line.
                     eventually("a running process", || Process::all_marked(&marker).pop()).await;
                     terminal.kill(None).await;
-                    Cause::Killed
+                    ExitCause::Killed
                 }
-                End::Release => Cause::Unspecified,
-                End::TimeLimit => Cause::TimeLimit,
-                End::IdleLimit => Cause::IdleLimit,
+                End::Release => ExitCause::Unspecified,
+                End::TimeLimit => ExitCause::TimeLimit,
+                End::IdleLimit => ExitCause::IdleLimit,
             };
             if end == End::Release {
                 terminal.try_release(None).await.expect("it can be released");
@@ -165,7 +167,7 @@ async fn what_stays_without_its_main_thread_when_the_main_process_goes_does_not_
         let marker = session.marker();
         let terminal = session.attack("states").args(["left", &marker]).create().await;
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause(), outcome.stragglers_killed), (5, Cause::Exited, 1));
+        assert_eq!((code(&outcome), outcome.cause(), outcome.stragglers_killed), (5, ExitCause::Exited, 1));
         assert!(Process::all_marked(&marker).is_empty(), "it is still there when the exit is told");
     })
     .await;

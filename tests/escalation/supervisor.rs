@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::support::{
-    Attack, Gateway, Options, Process, Session, api::Cause, code, in_session, is_root, signal_name, skip,
+    Attack, Gateway, Options, Process, Session, api::ExitCause, code, in_session, is_root, signal_name, skip,
 };
 
 /// An id above those of people and services, and below the ranges that containers get.
@@ -90,7 +90,7 @@ async fn does_not_hinder(session: &Session) {
     }
     assert_eq!(said.lines().count(), 10, "{said}");
     let outcome = terminal.wait().await;
-    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::TimeLimit));
+    assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::TimeLimit));
     assert!(Process::all_marked(&marker).is_empty(), "it outlives its time limit");
     terminal.release().await;
 }

@@ -4,7 +4,10 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Refusal, Session,
-    api::{CreateSessionRequest, CreateTerminalRequest, EnvVar, ListSessionsRequest, ListTerminalsRequest},
+    api::{
+        CreateSessionRequest, CreateTerminalRequest, EnvVar, ListSessionsRequest, ListTerminalsRequest,
+        create_terminal_request,
+    },
     code, in_session, is_root, skip, within,
 };
 
@@ -17,7 +20,7 @@ const LEFT_BYTES: u64 = 64 << 20;
 fn with_arguments(session: &Session, args: Vec<String>) -> CreateTerminalRequest {
     CreateTerminalRequest {
         session_id: session.id.clone(),
-        command: "true".into(),
+        command: Some(create_terminal_request::Command::Program("true".into())),
         args,
         ..CreateTerminalRequest::default()
     }
@@ -34,14 +37,16 @@ async fn a_command_that_is_too_long_is_refused_by_its_field_before_it_is_judged(
             (vec![String::new(); 700_000], "args"),
         ] {
             let request = with_arguments(session, args);
-            let refused = within("a refusal", session.caller.terminals.clone().create(request)).await;
+            let refused =
+                within("a refusal", session.caller.terminals.clone().create_terminal(request)).await;
             let refusal = Refusal::from(refused.expect_err("it is too long"));
             assert_eq!(refusal.code, Code::InvalidArgument, "{refusal:?}");
             assert_eq!(refusal.reason, "ARGUMENT_LIST_TOO_LONG", "{refusal:?}");
             assert_eq!(refusal.fields, [field], "{refusal:?}");
         }
         let largest = with_arguments(session, vec!["x".repeat(100_000); 10]);
-        let created = within("a long command", session.caller.terminals.clone().create(largest)).await;
+        let created =
+            within("a long command", session.caller.terminals.clone().create_terminal(largest)).await;
         created.expect("it is of a size that can be executed");
     })
     .await;
@@ -62,7 +67,7 @@ async fn large_requests_leave_no_memory_behind_and_another_user_is_served() {
             .map(|_| {
                 let request = with_arguments(session, vec!["/x".repeat(28); 16_384]);
                 let terminals = session.caller.terminals.clone();
-                tokio::spawn(async move { terminals.clone().create(request).await })
+                tokio::spawn(async move { terminals.clone().create_terminal(request).await })
             })
             .collect();
         for _ in 0..5 {
@@ -93,13 +98,15 @@ async fn a_list_comes_in_pages_that_any_client_takes() {
             env: env.clone(),
             ..CreateSessionRequest::default()
         };
-        within("a session", session.caller.sessions.clone().create(request)).await.expect("it is opened");
+        within("a session", session.caller.sessions.clone().create_session(request))
+            .await
+            .expect("it is opened");
     }
     let mut stock = session.caller.sessions.clone().max_decoding_message_size(STOCK_MESSAGE_BYTES);
     let (mut ids, mut token, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let request = ListSessionsRequest { page_token: token, ..ListSessionsRequest::default() };
-        let page = within("a page", stock.list(request)).await.expect("it fits").into_inner();
+        let page = within("a page", stock.list_sessions(request)).await.expect("it fits").into_inner();
         ids.extend(page.sessions.into_iter().map(|session| session.id));
         (token, pages) = (page.next_page_token, pages + 1);
         if token.is_empty() {
@@ -117,7 +124,14 @@ async fn a_list_comes_in_pages_that_any_client_takes() {
     let mut request = ListTerminalsRequest { page_size: 2, ..ListTerminalsRequest::default() };
     let mut sizes = Vec::new();
     loop {
-        let page = session.caller.terminals.clone().list(request.clone()).await.expect("a page").into_inner();
+        let page = session
+            .caller
+            .terminals
+            .clone()
+            .list_terminals(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
         sizes.push(page.terminals.len());
         if page.next_page_token.is_empty() {
             break;
@@ -126,7 +140,7 @@ async fn a_list_comes_in_pages_that_any_client_takes() {
     }
     assert_eq!(sizes, [2, 2, 1]);
     request = ListTerminalsRequest { page_token: "no token".into(), ..ListTerminalsRequest::default() };
-    let refused = session.caller.terminals.clone().list(request).await.expect_err("it is no token");
+    let refused = session.caller.terminals.clone().list_terminals(request).await.expect_err("it is no token");
     assert_eq!(Refusal::from(refused).fields, ["page_token"]);
     for terminal in terminals {
         terminal.wait().await;

@@ -42,7 +42,7 @@ async fn sessions_and_terminals_of_one_user_leave_the_gateway_descriptors_for_an
     let mut refused = None;
     for _ in 0..FILES {
         let request = CreateSessionRequest { roots: many.clone(), ..CreateSessionRequest::default() };
-        match within("an answer", first.caller.sessions.clone().create(request)).await {
+        match within("an answer", first.caller.sessions.clone().create_session(request)).await {
             Ok(_) => {}
             Err(status) => {
                 refused = Some(Refusal::from(status));
@@ -55,7 +55,8 @@ async fn sessions_and_terminals_of_one_user_leave_the_gateway_descriptors_for_an
     // Then small ones, as many as there may be, and terminals that nobody releases.
     loop {
         let request = CreateSessionRequest { roots: roots.clone(), ..CreateSessionRequest::default() };
-        if let Err(status) = within("an answer", first.caller.sessions.clone().create(request)).await {
+        if let Err(status) = within("an answer", first.caller.sessions.clone().create_session(request)).await
+        {
             must_be_of_descriptors(&Refusal::from(status));
             break;
         }

@@ -62,7 +62,7 @@ async fn a_variable_that_changes_what_a_name_means_is_refused() {
                 env: vec![EnvVar { name: name.to_owned(), value }],
                 ..CreateSessionRequest::default()
             };
-            let opened = within("a refusal", caller.sessions.create(request)).await;
+            let opened = within("a refusal", caller.sessions.create_session(request)).await;
             assert_eq!(opened.expect_err("a session with it").code(), Code::PermissionDenied, "{name}");
         }
         // The value that the command has anyway changes nothing.

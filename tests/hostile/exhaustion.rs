@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::support::{
-    Attack, Gateway, Process, Session, api::Cause, code, in_session, run_outside, signal_name,
+    Attack, Gateway, Process, Session, api::ExitCause, code, in_session, run_outside, signal_name,
 };
 
 /// A gateway whose limits are low enough to be reached in a test.
@@ -69,13 +69,13 @@ async fn a_fork_bomb_is_held_to_its_limit_and_dies_at_once() {
             assert_eq!(code(&victim.command("true").finish().await.outcome), 0);
             terminal.kill(Some(Duration::ZERO)).await;
             let outcome = terminal.wait().await;
-            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
             assert!(Process::all_marked(&marker).is_empty());
             // And with a grace, in which it goes on forking.
             let terminal = session.attack("bomb").args(["forkforever", &marker]).create().await;
             terminal.until("ready").await;
             terminal.kill(Some(Duration::from_millis(200))).await;
-            assert_eq!(terminal.wait().await.cause(), Cause::Killed);
+            assert_eq!(terminal.wait().await.cause(), ExitCause::Killed);
             assert!(Process::all_marked(&marker).is_empty());
             assert_eq!(code(&session.command("true").finish().await.outcome), 0);
         })
@@ -90,12 +90,12 @@ async fn a_memory_bomb_ends_with_the_memory_limit_as_its_cause() {
     assert_eq!((status, outside.as_str()), (Some(0), "touched=400\n"), "outside nothing holds it");
     in_session(&tight(), async |session| {
         let done = session.attack("bomb").args(["heap", "400"]).finish().await;
-        assert_eq!((signal_name(&done.outcome), done.outcome.cause()), ("SIGKILL", Cause::MemoryLimit));
+        assert_eq!((signal_name(&done.outcome), done.outcome.cause()), ("SIGKILL", ExitCause::MemoryLimit));
         let peak = done.outcome.usage.expect("usage").memory_peak_bytes;
         assert!((64 << 20..=140 << 20).contains(&peak), "the peak is near the limit: {peak}");
         // Within the limit it is fine.
         let done = session.attack("bomb").args(["heap", "60"]).finish().await;
-        assert_eq!((done.text().as_str(), done.outcome.cause()), ("touched=60\n", Cause::Exited));
+        assert_eq!((done.text().as_str(), done.outcome.cause()), ("touched=60\n", ExitCause::Exited));
     })
     .await;
 }
@@ -105,9 +105,9 @@ async fn a_memory_bomb_in_a_child_or_in_files_of_memory_is_told_alike() {
     in_session(&tight(), async |session| {
         let program = Attack::compiled("bomb").placed_in(&session.workspace);
         let done = session.attack("bomb").args(["shm", "400"]).finish().await;
-        assert_eq!(done.outcome.cause(), Cause::MemoryLimit, "memfd: {:?} {}", done.outcome, done.text());
+        assert_eq!(done.outcome.cause(), ExitCause::MemoryLimit, "memfd: {:?} {}", done.outcome, done.text());
         let done = session.sh(&format!("{} heap 400; exit 5", program.display())).finish().await;
-        assert_eq!(done.outcome.cause(), Cause::MemoryLimit, "{:?} {}", done.outcome, done.text());
+        assert_eq!(done.outcome.cause(), ExitCause::MemoryLimit, "{:?} {}", done.outcome, done.text());
         if memory_is_limited_by_v2() {
             // The kernel ends the whole command (memory.oom.group).
             assert_eq!(signal_name(&done.outcome), "SIGKILL", "{:?}", done.outcome);
@@ -133,7 +133,7 @@ async fn a_memory_bomb_on_a_private_tmp_meets_a_limit_too() {
     });
     in_session(&gateway, async |session| {
         let done = session.attack("bomb").args(["file", "400", "/tmp/bomb"]).finish().await;
-        assert_eq!(done.outcome.cause(), Cause::MemoryLimit, "{:?} {}", done.outcome, done.text());
+        assert_eq!(done.outcome.cause(), ExitCause::MemoryLimit, "{:?} {}", done.outcome, done.text());
     })
     .await;
 }

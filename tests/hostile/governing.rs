@@ -19,8 +19,8 @@ use crate::support::{
 async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
     let request =
         CreateSessionRequest { roots: vec![root.display().to_string()], ..CreateSessionRequest::default() };
-    let opened = caller.sessions.clone().create(request).await;
-    opened.map(|session| session.into_inner().id).map_err(Refusal::from)
+    let opened = caller.sessions.clone().create_session(request).await;
+    opened.map(|session| session.into_inner().session.expect("it is set").id).map_err(Refusal::from)
 }
 
 async fn must_be_refused(caller: &Caller, root: &Path, what: &str) {

@@ -19,7 +19,7 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Refusal, Session,
-    api::{CreateSessionRequest, CreateTerminalRequest},
+    api::{CreateSessionRequest, CreateTerminalRequest, create_terminal_request},
     code, is_root, skip, within,
 };
 
@@ -138,7 +138,7 @@ async fn sessions_on_a_mount_that_never_answers_hold_up_nobody_else() {
             let (sessions, mut request) = (attacker.sessions.clone(), root(&fuse.at));
             // Also with an id, under which requests take turns.
             request.request_id = if n > 0 { String::new() } else { "hung".into() };
-            tokio::spawn(async move { sessions.clone().create(request).await })
+            tokio::spawn(async move { sessions.clone().create_session(request).await })
         })
         .collect();
     for _ in 0..3 {
@@ -146,7 +146,7 @@ async fn sessions_on_a_mount_that_never_answers_hold_up_nobody_else() {
         // With an id, too.
         let named = gateway.caller_as(VICTIM).await;
         let request = CreateSessionRequest { request_id: "mine".into(), ..root(Path::new("/no/such")) };
-        let refused = within("an answer", named.sessions.clone().create(request)).await;
+        let refused = within("an answer", named.sessions.clone().create_session(request)).await;
         assert_eq!(refused.expect_err("there is no such root").code(), Code::InvalidArgument);
     }
     for attempt in attempts {
@@ -168,7 +168,7 @@ async fn a_gateway_starts_again_beside_a_root_that_does_not_answer() {
     let Some(fuse) = Fuse::mount(&gateway, "failing", true) else { return skip("this host has no FUSE") };
     let attacker = gateway.caller_as(ATTACKER).await;
     for _ in 0..3 {
-        let opened = within("a session", attacker.sessions.clone().create(root(&fuse.at))).await;
+        let opened = within("a session", attacker.sessions.clone().create_session(root(&fuse.at))).await;
         opened.expect("the mount answers");
     }
     fuse.fall_silent();
@@ -186,8 +186,8 @@ async fn a_root_that_stops_answering_costs_only_its_owner() {
     let gateway = Gateway::start();
     let Some(fuse) = Fuse::mount(&gateway, "failing", true) else { return skip("this host has no FUSE") };
     let attacker = gateway.caller_as(ATTACKER).await;
-    let opened = within("a session", attacker.sessions.clone().create(root(&fuse.at))).await;
-    let session = opened.expect("the mount answers").into_inner();
+    let opened = within("a session", attacker.sessions.clone().create_session(root(&fuse.at))).await;
+    let session = opened.expect("the mount answers").into_inner().session.expect("it is set");
     fuse.fall_silent();
     let below = fuse.at.join("below").display().to_string();
     let attempts: Vec<_> = ["true", "./program", "true"]
@@ -195,12 +195,12 @@ async fn a_root_that_stops_answering_costs_only_its_owner() {
         .map(|command| {
             let request = CreateTerminalRequest {
                 session_id: session.id.clone(),
-                command: command.into(),
+                command: Some(create_terminal_request::Command::Program(command.into())),
                 cwd: if command == "true" { below.clone() } else { String::new() },
                 ..CreateTerminalRequest::default()
             };
             let terminals = attacker.terminals.clone();
-            tokio::spawn(async move { terminals.clone().create(request).await })
+            tokio::spawn(async move { terminals.clone().create_terminal(request).await })
         })
         .collect();
     for _ in 0..3 {
@@ -229,7 +229,7 @@ async fn many_users_who_all_hang_leave_another_one_its_turn() {
         let caller = gateway.caller_as(uid).await;
         for _ in 0..HUNG_REQUESTS {
             let (sessions, request) = (caller.sessions.clone(), root(&fuse.at));
-            attempts.push(tokio::spawn(async move { sessions.clone().create(request).await }));
+            attempts.push(tokio::spawn(async move { sessions.clone().create_session(request).await }));
         }
         callers.push(caller);
     }

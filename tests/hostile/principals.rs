@@ -2,7 +2,9 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::support::{Gateway, Options, Process, Session, api::Cause, eventually, in_session, is_root, skip};
+use crate::support::{
+    Gateway, Options, Process, Session, api::ExitCause, eventually, in_session, is_root, skip,
+};
 
 /// Whoever has it may lower a score.
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
@@ -64,7 +66,7 @@ async fn sessions_of_a_principal_share_its_memory_also_after_a_restart() {
     // The sandbox of the gateway before, and one of this gateway.
     in_session(&gateway, async |two| {
         let bomb = two.attack("bomb").args(["heap", "300"]).finish().await;
-        assert_eq!(bomb.outcome.cause(), Cause::MemoryLimit, "{:?} {}", bomb.outcome, bomb.text());
+        assert_eq!(bomb.outcome.cause(), ExitCause::MemoryLimit, "{:?} {}", bomb.outcome, bomb.text());
     })
     .await;
     let other = Session::open_as(&gateway, OTHER).await;

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Options, Refusal, Session,
-    api::{CreateSessionRequest, State},
+    api::{CreateSessionRequest, TerminalState},
     in_session,
 };
 
@@ -103,7 +103,7 @@ async fn at_the_cap_of_sessions_another_is_refused_until_one_is_closed() {
         roots: vec![one.workspace.display().to_string()],
         ..CreateSessionRequest::default()
     };
-    let status = one.caller.sessions.clone().create(request).await.expect_err("it is refused");
+    let status = one.caller.sessions.clone().create_session(request).await.expect_err("it is refused");
     must_be_the_quota(&Refusal::from(status));
     one.close().await;
     Session::open(&gateway).await.close().await;
@@ -147,7 +147,7 @@ async fn finished_terminals_that_nobody_releases_are_collected_after_their_time(
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        assert_eq!(running.get().await.expect("what runs is kept").state(), State::Running);
+        assert_eq!(running.get().await.expect("what runs is kept").state(), TerminalState::Running);
         running.release().await;
         gateway.comes_back_to(&before).await;
     })

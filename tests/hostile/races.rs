@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::support::{
     EndOfInput, Gateway, Process, Session,
-    api::{Cause, ListTerminalsRequest, State},
+    api::{ExitCause, ListTerminalsRequest, TerminalState},
     eventually, in_session, within,
 };
 
@@ -22,7 +22,7 @@ async fn a_kill_right_after_create_ends_the_command_once() {
             let terminal = session.sh("sleep 1000; sleep 1000").args([marker.as_str()]).create().await;
             terminal.kill(Some(grace)).await;
             let outcome = terminal.wait().await;
-            assert_eq!(outcome.cause(), Cause::Killed, "{outcome:?}");
+            assert_eq!(outcome.cause(), ExitCause::Killed, "{outcome:?}");
             assert!(Process::all_marked(&marker).is_empty());
             assert_eq!(terminal.wait().await, outcome);
             terminal.release().await;
@@ -40,7 +40,7 @@ async fn a_kill_that_crosses_the_exit_gives_one_outcome() {
             let (_, first, second) =
                 tokio::join!(terminal.kill(Some(Duration::ZERO)), terminal.wait(), terminal.wait());
             assert_eq!(first, second);
-            assert!(matches!(first.cause(), Cause::Exited | Cause::Killed), "{first:?}");
+            assert!(matches!(first.cause(), ExitCause::Exited | ExitCause::Killed), "{first:?}");
             terminal.release().await;
         }
     })
@@ -86,7 +86,7 @@ async fn of_a_thousand_calls_at_once_one_release_wins_and_all_waits_agree() {
         assert_eq!(releases, 1, "exactly one release wins");
         assert!(outcomes.windows(2).all(|w| w[0] == w[1]), "outcomes differ");
         if let Some(outcome) = outcomes.first() {
-            assert_eq!((outcome.cause(), outcome.survivors), (Cause::Killed, 0));
+            assert_eq!((outcome.cause(), outcome.survivors), (ExitCause::Killed, 0));
         }
         drop(connections);
         eventually("no terminal", || {
@@ -110,7 +110,7 @@ async fn a_caller_that_leaves_in_the_middle_of_create_leaves_nothing_unowned() {
         let request = session.sh("exec sleep 1000").args([marker.as_str()]).request;
         let creation = async move {
             let mut terminals = caller.terminals.clone();
-            let _ = terminals.create(request).await;
+            let _ = terminals.create_terminal(request).await;
         };
         let _ = tokio::time::timeout(Duration::from_micros(i * 100), creation).await;
     }
@@ -118,16 +118,22 @@ async fn a_caller_that_leaves_in_the_middle_of_create_leaves_nothing_unowned() {
     let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
     within("the end of all", async {
         loop {
-            let listed =
-                session.caller.terminals.clone().list(request.clone()).await.expect("a list").into_inner();
-            let settled = listed.terminals.iter().all(|t| t.state() != State::Created);
-            for terminal in listed.terminals.iter().filter(|t| t.state() != State::Created) {
-                let request = crate::support::api::ReleaseRequest {
+            let listed = session
+                .caller
+                .terminals
+                .clone()
+                .list_terminals(request.clone())
+                .await
+                .expect("a list")
+                .into_inner();
+            let settled = listed.terminals.iter().all(|t| t.state() != TerminalState::Created);
+            for terminal in listed.terminals.iter().filter(|t| t.state() != TerminalState::Created) {
+                let request = crate::support::api::ReleaseTerminalRequest {
                     terminal_id: terminal.id.clone(),
                     grace: Some(Default::default()),
                     ..Default::default()
                 };
-                let _ = session.caller.terminals.clone().release(request).await;
+                let _ = session.caller.terminals.clone().release_terminal(request).await;
             }
             if listed.terminals.is_empty() && settled && gateway.footprint().processes == before.processes {
                 break;
@@ -223,7 +229,7 @@ async fn a_write_that_crosses_the_end_of_the_command_is_answered() {
             if let Err(refusal) = write {
                 assert_eq!(refusal.code, Code::FailedPrecondition, "{refusal:?}");
             }
-            assert_eq!(outcome.cause(), Cause::Exited);
+            assert_eq!(outcome.cause(), ExitCause::Exited);
             terminal.release().await;
         }
     })

@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::{
     Caller, Gateway, Refusal, Session,
-    api::{CreateSessionRequest, CreateTerminalRequest},
+    api::{CreateSessionRequest, CreateTerminalRequest, create_terminal_request},
     code, is_root, new_workspace, skip,
 };
 
@@ -21,8 +21,8 @@ const GROUP: u32 = 54_400;
 async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
     let request =
         CreateSessionRequest { roots: vec![root.display().to_string()], ..CreateSessionRequest::default() };
-    let opened = caller.sessions.clone().create(request).await;
-    opened.map(|session| session.into_inner().id).map_err(Refusal::from)
+    let opened = caller.sessions.clone().create_session(request).await;
+    opened.map(|session| session.into_inner().session.expect("it is set").id).map_err(Refusal::from)
 }
 
 /// A directory that is closed to all but root.
@@ -95,7 +95,7 @@ async fn what_its_groups_let_a_caller_enter_it_can_have_as_a_root() {
     let listed = member
         .sessions
         .clone()
-        .list(crate::support::api::ListSessionsRequest::default())
+        .list_sessions(crate::support::api::ListSessionsRequest::default())
         .await
         .unwrap()
         .into_inner()
@@ -103,10 +103,10 @@ async fn what_its_groups_let_a_caller_enter_it_can_have_as_a_root() {
     assert_eq!(listed.len(), 1);
     let request = CreateTerminalRequest {
         session_id: listed[0].id.clone(),
-        command: "true".into(),
+        command: Some(create_terminal_request::Command::Program("true".into())),
         ..CreateTerminalRequest::default()
     };
-    member.terminals.clone().create(request).await.expect("the root is there again");
+    member.terminals.clone().create_terminal(request).await.expect("the root is there again");
     gateway.stop();
 }
 

@@ -6,19 +6,23 @@ use tokio_stream::StreamExt as _;
 
 use crate::support::{
     Gateway, Session,
-    api::{State, Terminal, WatchTerminalsRequest},
+    api::{Terminal, TerminalState, WatchTerminalsRequest, WatchTerminalsResponse},
     in_session, is_root, skip, within,
 };
 
 const STRANGER: u32 = 54_321;
 
 /// Every event up to the end of `own`, which must come.
-async fn events_until_released(events: &mut tonic::Streaming<Terminal>, own: &str) -> Vec<Terminal> {
+async fn events_until_released(
+    events: &mut tonic::Streaming<WatchTerminalsResponse>,
+    own: &str,
+) -> Vec<Terminal> {
     let mut seen = Vec::new();
     loop {
         let event =
             within("the stranger's own event", events.next()).await.expect("it goes on").expect("it goes on");
-        let last = event.id == own && event.state() == State::Released;
+        let event = event.terminal.expect("it is set");
+        let last = event.id == own && event.state() == TerminalState::Released;
         seen.push(event);
         if last {
             return seen;
@@ -37,7 +41,7 @@ async fn a_watch_of_everything_shows_a_stranger_only_its_own_terminals() {
         let stranger = Session::open_as(&gateway, STRANGER).await;
         let watch = async |caller: &crate::support::Caller| {
             let request = WatchTerminalsRequest::default();
-            caller.terminals.clone().watch(request).await.expect("a watch").into_inner()
+            caller.terminals.clone().watch_terminals(request).await.expect("a watch").into_inner()
         };
         let mut strangers = watch(&stranger.caller).await;
         let mut owners = watch(&session.caller).await;

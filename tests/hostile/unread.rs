@@ -8,7 +8,7 @@ use crate::{
     flood::{ATTACKER, Flood, the_victim_is_served},
     support::{
         Gateway, Refusal, Session,
-        api::{OutputRequest, OutputResponse},
+        api::{GetOutputRequest, GetOutputResponse},
         is_root, skip, within,
     },
 };
@@ -33,7 +33,7 @@ async fn answers_that_one_user_does_not_take_are_bounded_by_bytes() {
     the_victim_is_served(&gateway).await;
     let before = gateway.process().resident_bytes();
     for (path, streams) in
-        [("/provost.v1.Terminals/Output", 100), ("/provost.v1.Terminals/StreamOutput", 1_000)]
+        [("/provost.v1.Terminals/GetOutput", 100), ("/provost.v1.Terminals/StreamOutput", 1_000)]
     {
         let other = session.sh("sleep 1000").create().await;
         let flood = Flood::begin_with(&gateway, "unread", 2, streams, &[&terminal.id, path]);
@@ -59,8 +59,8 @@ async fn answers_that_one_user_does_not_take_are_bounded_by_bytes() {
     session.close().await;
 }
 
-async fn output(session: &Session, terminal: &str) -> Result<OutputResponse, Refusal> {
-    let request = OutputRequest { terminal_id: terminal.to_owned(), ..OutputRequest::default() };
-    let answered = within("an answer", session.caller.terminals.clone().output(request)).await;
+async fn output(session: &Session, terminal: &str) -> Result<GetOutputResponse, Refusal> {
+    let request = GetOutputRequest { terminal_id: terminal.to_owned(), ..GetOutputRequest::default() };
+    let answered = within("an answer", session.caller.terminals.clone().get_output(request)).await;
     answered.map(tonic::Response::into_inner).map_err(Refusal::from)
 }

@@ -7,7 +7,7 @@ use crate::{
     directory, must_be_intact, records,
     support::{
         Gateway, Options, Refusal, Session, Terminal,
-        api::{ReportRequest, Sighting},
+        api::{Bypass, ReportBypassRequest},
         is_root, skip,
     },
 };
@@ -209,10 +209,12 @@ async fn what_costs_nothing(gateway: &Arc<Gateway>, session: &Session, stubborn:
             roots: vec![session.workspace.display().to_string()],
             ..Default::default()
         };
-        let refusal = caller.sessions.clone().create(new).await.expect_err("a session is something new");
+        let refusal =
+            caller.sessions.clone().create_session(new).await.expect_err("a session is something new");
         must_be_the_share(&Refusal::from(refusal));
-        let report = ReportRequest { session_id: session.id.clone(), sighting: Sighting::RanBeside.into() };
-        let refusal = caller.sessions.clone().report(report).await.expect_err("it has no share left");
+        let report =
+            ReportBypassRequest { session_id: session.id.clone(), bypass: Bypass::CommandRun.into() };
+        let refusal = caller.sessions.clone().report_bypass(report).await.expect_err("it has no share left");
         assert_eq!(Refusal::from(refusal).reason, "QUOTA");
     }
 }

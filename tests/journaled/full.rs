@@ -8,7 +8,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use crate::{
     disk::{SmallDisk, becomes},
     kinds, must_be_intact, records,
-    support::{Refusal, Session, api::State, eventually},
+    support::{Refusal, Session, api::TerminalState, eventually},
 };
 
 fn must_be_the_journal(refusal: &Refusal) {
@@ -57,13 +57,13 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
         ..Default::default()
     };
     let mut opened = Vec::new();
-    while let Ok(fitted) = session.caller.sessions.clone().create(one_more.clone()).await {
-        opened.push(fitted.into_inner().id);
+    while let Ok(fitted) = session.caller.sessions.clone().create_session(one_more.clone()).await {
+        opened.push(fitted.into_inner().session.expect("it is set").id);
         assert!(opened.len() < 40, "the disk is full, and sessions are opened");
     }
     for session_id in opened {
         let close = crate::support::api::CloseSessionRequest { session_id };
-        session.caller.sessions.clone().close(close).await.expect("closing takes no room");
+        session.caller.sessions.clone().close_session(close).await.expect("closing takes no room");
     }
     let before = gateway.footprint();
     for _ in 0..3 {
@@ -77,7 +77,8 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
         .expect("provost can be started");
     let found: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("it is JSON");
     assert_eq!(found["journal"]["is_full"], true, "{found}");
-    let refused = session.caller.sessions.clone().create(one_more).await.expect_err("it is not written");
+    let refused =
+        session.caller.sessions.clone().create_session(one_more).await.expect_err("it is not written");
     must_be_the_journal(&Refusal::from(refused));
     // Nothing of what was refused is left.
     gateway.comes_back_to(&before).await;
@@ -88,7 +89,7 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
     assert!(String::from_utf8_lossy(&ended.output().await.data).contains("still here"));
     killed.kill(Some(Duration::ZERO)).await;
     killed.wait().await;
-    assert_eq!(killed.get().await.expect("it is there").state(), State::Finished);
+    assert_eq!(killed.get().await.expect("it is there").state(), TerminalState::Finished);
     released.try_release(Some(Duration::ZERO)).await.expect("it is released");
 
     disk.empty();

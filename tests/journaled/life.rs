@@ -229,7 +229,8 @@ async fn a_session_beyond_the_cap_is_refused_and_that_is_written() {
             roots: vec![session.workspace.display().to_string()],
             ..CreateSessionRequest::default()
         };
-        let refused = session.caller.sessions.clone().create(request).await.expect_err("there is one");
+        let refused =
+            session.caller.sessions.clone().create_session(request).await.expect_err("there is one");
         assert_eq!(Refusal::from(refused).meta("limit"), "sessions_per_principal");
         let written = records(&directory(&gateway), &[]);
         let written = written.iter().find(|record| record["kind"] == "quota_refused").expect("it is written");
@@ -249,7 +250,7 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
         };
         for turn in 0..100_u64 {
             let (mut sessions, request) = (session.caller.sessions.clone(), request.clone());
-            let begun = tokio::spawn(async move { sessions.create(request).await });
+            let begun = tokio::spawn(async move { sessions.create_session(request).await });
             // Each leaves at another moment of its create: some before it, some when its answer is on the way.
             tokio::time::sleep(Duration::from_micros(turn * 20)).await;
             begun.abort();
@@ -257,7 +258,8 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
         }
         within("as many sessions as the journal says", async {
             loop {
-                let list = session.caller.sessions.clone().list(ListSessionsRequest::default()).await;
+                let list =
+                    session.caller.sessions.clone().list_sessions(ListSessionsRequest::default()).await;
                 let open = list.expect("sessions can be listed").into_inner().sessions.len();
                 let all = records(&directory(&gateway), &[]);
                 let of = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count();
@@ -268,11 +270,11 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
             }
         })
         .await;
-        let list = session.caller.sessions.clone().list(ListSessionsRequest::default()).await;
+        let list = session.caller.sessions.clone().list_sessions(ListSessionsRequest::default()).await;
         for left in list.expect("sessions can be listed").into_inner().sessions {
             if left.id != session.id {
                 let close = CloseSessionRequest { session_id: left.id };
-                session.caller.sessions.clone().close(close).await.expect("it can be closed");
+                session.caller.sessions.clone().close_session(close).await.expect("it can be closed");
             }
         }
     })

@@ -6,8 +6,8 @@ use tonic::{Code, Streaming, transport::Channel};
 use crate::support::{
     Caller, DEADLINE, Gateway, Refusal, Session,
     api::{
-        AuditDecision, AuditFilter, AuditIntegrity, AuditRecord, FollowAuditRequest, QueryAuditRequest,
-        VerifyAuditRequest, audit_client::AuditClient,
+        AuditFilter, AuditIntegrity, AuditRecord, Decision, FollowRecordsRequest, FollowRecordsResponse,
+        QueryRecordsRequest, VerifyJournalRequest, audit_client::AuditClient,
     },
     is_root, skip, within,
 };
@@ -17,11 +17,11 @@ fn client(caller: &Caller) -> AuditClient<Channel> {
 }
 
 async fn queried(caller: &Caller, filter: AuditFilter) -> Vec<serde_json::Value> {
-    let request = QueryAuditRequest { filter: Some(filter), last: None };
-    let mut stream = client(caller).query(request).await.expect("a query").into_inner();
+    let request = QueryRecordsRequest { filter: Some(filter), last: None };
+    let mut stream = client(caller).query_records(request).await.expect("a query").into_inner();
     let mut records = Vec::new();
     while let Some(record) = within("a record", stream.next()).await {
-        records.push(parsed(&record.expect("a record")));
+        records.push(parsed(&record.expect("a record").record.expect("it is set")));
     }
     records
 }
@@ -32,9 +32,9 @@ fn parsed(record: &AuditRecord) -> serde_json::Value {
     line["record"].clone()
 }
 
-async fn next(stream: &mut Streaming<AuditRecord>) -> serde_json::Value {
+async fn next(stream: &mut Streaming<FollowRecordsResponse>) -> serde_json::Value {
     let record = within("the next record", stream.next()).await.expect("the stream goes on");
-    parsed(&record.expect("a record"))
+    parsed(&record.expect("a record").record.expect("it is set"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -65,22 +65,26 @@ async fn a_caller_is_shown_its_own_records_and_the_administrator_all() {
         assert!(queried(&one.caller, filter).await.is_empty());
     }
     let foreign = AuditFilter { principal: "uid:4002".into(), ..AuditFilter::default() };
-    let request = QueryAuditRequest { filter: Some(foreign.clone()), last: None };
-    let refused = Refusal::from(client(&one.caller).query(request).await.expect_err("it is another's"));
+    let request = QueryRecordsRequest { filter: Some(foreign.clone()), last: None };
+    let refused =
+        Refusal::from(client(&one.caller).query_records(request).await.expect_err("it is another's"));
     refused.must_name_the_field("filter.principal");
 
     let root = gateway.caller().await;
     let all = queried(&root, AuditFilter::default()).await;
     assert!(all.iter().any(|record| record["kind"] == "gateway_started"));
     assert!(all.iter().any(|record| record["principal"] == "uid:4002"));
-    let denied = AuditFilter { decision: AuditDecision::Deny.into(), ..foreign };
+    let denied = AuditFilter { decision: Decision::Deny.into(), ..foreign };
     let denied = queried(&root, denied).await;
     assert_eq!(denied.len(), 1, "{denied:?}");
 
-    let refused =
-        client(&one.caller).verify(VerifyAuditRequest::default()).await.expect_err("it is not for all");
+    let refused = client(&one.caller)
+        .verify_journal(VerifyJournalRequest::default())
+        .await
+        .expect_err("it is not for all");
     assert_eq!(Refusal::from(refused).code, Code::PermissionDenied);
-    let report = client(&root).verify(VerifyAuditRequest::default()).await.expect("a report").into_inner();
+    let report =
+        client(&root).verify_journal(VerifyJournalRequest::default()).await.expect("a report").into_inner();
     assert!(
         matches!(report.integrity(), AuditIntegrity::Intact | AuditIntegrity::Torn)
             && report.faults.is_empty(),
@@ -96,8 +100,8 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     session.command("true").finish().await;
     let filter = Some(AuditFilter { session_id: session.id.clone(), ..AuditFilter::default() });
     let follow = async |after_sequence| {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence, last: None };
-        client(&session.caller).follow(request).await.expect("it can be followed").into_inner()
+        let request = FollowRecordsRequest { filter: filter.clone(), after_sequence, last: None };
+        client(&session.caller).follow_records(request).await.expect("it can be followed").into_inner()
     };
     let (mut new, mut again) = (follow(None).await, follow(Some(0)).await);
     session.command("uname").finish().await;
@@ -111,8 +115,8 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     // Nobody can take all the places, and a place that is left is free.
     let mut held = Vec::new();
     let refused = loop {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None, last: None };
-        match client(&session.caller).follow(request).await {
+        let request = FollowRecordsRequest { filter: filter.clone(), after_sequence: None, last: None };
+        match client(&session.caller).follow_records(request).await {
             Ok(stream) => held.push(stream),
             Err(status) => break Refusal::from(status),
         }
@@ -121,8 +125,8 @@ async fn a_follower_is_sent_what_is_written_from_then_on_or_from_where_it_was() 
     drop((held, new, again));
     let begun = std::time::Instant::now();
     loop {
-        let request = FollowAuditRequest { filter: filter.clone(), after_sequence: None, last: None };
-        if client(&session.caller).follow(request).await.is_ok() {
+        let request = FollowRecordsRequest { filter: filter.clone(), after_sequence: None, last: None };
+        if client(&session.caller).follow_records(request).await.is_ok() {
             break;
         }
         assert!(begun.elapsed() < DEADLINE, "places are not given back");

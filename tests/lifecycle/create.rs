@@ -51,7 +51,7 @@ async fn one_request_id_sent_a_hundred_times_starts_one_process_even_when_connec
             request.set_timeout(Duration::from_secs(50));
             tries.push(tokio::spawn(async move {
                 let mut terminals = caller.terminals.clone();
-                let creation = terminals.create(request);
+                let creation = terminals.create_terminal(request);
                 if i % 2 == 0 {
                     // Cut at a different moment each time: the future is dropped, and the connection with it.
                     tokio::time::timeout(Duration::from_micros(i * 150), creation).await.ok()
@@ -63,7 +63,14 @@ async fn one_request_id_sent_a_hundred_times_starts_one_process_even_when_connec
         let mut ids = BTreeSet::new();
         for one in tries {
             if let Some(answer) = within("a creation", one).await.expect("the task ends") {
-                ids.insert(answer.expect("the same request is the same terminal").into_inner().id);
+                ids.insert(
+                    answer
+                        .expect("the same request is the same terminal")
+                        .into_inner()
+                        .terminal
+                        .expect("it is set")
+                        .id,
+                );
             }
         }
         assert_eq!(ids.len(), 1, "one request id, one terminal: {ids:?}");
@@ -262,13 +269,7 @@ async fn a_command_that_cannot_be_one_is_refused_with_its_field() {
         session.command("").refusal().await.must_name_the_field("command");
         session.command("a\0b").refusal().await.must_name_the_field("command");
         session.command("true").args(["a\0b"]).refusal().await.must_name_the_field("args");
-        session
-            .command("echo hi")
-            .args(["more"])
-            .with(|r| r.shell_line = true)
-            .refusal()
-            .await
-            .must_name_the_field("args");
+        session.command("echo hi").args(["more"]).shell_line().refusal().await.must_name_the_field("args");
     })
     .await;
 }
@@ -314,7 +315,7 @@ async fn numbers_that_mean_nothing_are_refused_with_their_field() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_whole_line_goes_to_the_profiles_shell() {
     in_session(&Gateway::shared(), async |session| {
-        let done = session.command("echo a; echo b | tr b c").with(|r| r.shell_line = true).finish().await;
+        let done = session.command("echo a; echo b | tr b c").shell_line().finish().await;
         assert_eq!(done.text(), "a\nc\n");
     })
     .await;

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Refusal,
-    api::{Cause, MemoryPeakSource, State, outcome::End},
+    api::{ExitCause, MemoryPeakSource, TerminalState, outcome::End},
     code, in_session, signal_name, within,
 };
 
@@ -16,7 +16,7 @@ async fn every_exit_code_comes_back_as_it_was_given() {
         for expected in [0, 1, 2, 41, 124, 126, 127, 128, 137, 255] {
             let done = session.sh(&format!("exit {expected}")).finish().await;
             assert_eq!(done.outcome.end, Some(End::ExitCode(expected)));
-            assert_eq!(done.outcome.cause(), Cause::Exited);
+            assert_eq!(done.outcome.cause(), ExitCause::Exited);
         }
     })
     .await;
@@ -36,7 +36,7 @@ async fn a_signal_comes_back_by_its_name_and_not_as_a_code() {
         ] {
             let done = session.sh(&format!("kill -{number} $$; sleep 5")).finish().await;
             assert_eq!(signal_name(&done.outcome), name);
-            assert_eq!(done.outcome.cause(), Cause::Signalled, "{name} was the command's own");
+            assert_eq!(done.outcome.cause(), ExitCause::Signalled, "{name} was the command's own");
         }
     })
     .await;
@@ -110,16 +110,16 @@ async fn all_waiters_get_the_same_answer_early_and_late() {
 async fn a_waiters_deadline_is_its_own_and_the_command_runs_on() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.command("sleep").args(["1000"]).create().await;
-        let mut request = tonic::Request::new(terminal.request());
+        let mut request = tonic::Request::new(terminal.wait_request());
         request.set_timeout(Duration::from_millis(200));
         let status =
             within("the caller's deadline", terminal.caller.terminals.clone().wait_for_exit(request))
                 .await
                 .expect_err("the command runs on");
         assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Running);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Running);
         terminal.kill(Some(Duration::ZERO)).await;
-        assert_eq!(terminal.wait().await.cause(), Cause::Killed);
+        assert_eq!(terminal.wait().await.cause(), ExitCause::Killed);
     })
     .await;
 }
@@ -139,9 +139,9 @@ async fn waiters_and_readers_are_answered_by_a_release() {
         // Cleanly: an answer with the terminal's end, or the word that it is gone; never a broken connection.
         match within("the waiter", waiter).await.expect("the task ends") {
             Ok((state, outcome)) => {
-                assert!(matches!(state, State::Released | State::Finished), "{state:?}");
+                assert!(matches!(state, TerminalState::Released | TerminalState::Finished), "{state:?}");
                 if let Some(outcome) = outcome {
-                    assert_eq!(outcome.cause(), Cause::Killed);
+                    assert_eq!(outcome.cause(), ExitCause::Killed);
                 }
             }
             Err(refusal) => panic!("the wait ended with {refusal:?}"),

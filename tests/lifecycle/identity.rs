@@ -8,7 +8,8 @@ use crate::support::{
     Caller, EndOfInput, Gateway, Refusal, Session, Terminal,
     api::{
         CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, GetSessionRequest,
-        ListSessionsRequest, ListTerminalsRequest, Stream, StreamOutputRequest,
+        ListSessionsRequest, ListTerminalsRequest, OutputStream, StreamOutputRequest,
+        create_terminal_request,
     },
     in_session, is_root, skip, within,
 };
@@ -41,16 +42,16 @@ async fn answers(caller: &Caller, id: &str, session_id: &str) -> Vec<(&'static s
     heard("Write", terminal.write(b"x", EndOfInput::NotYet).await.err());
     heard("Release", terminal.try_release(None).await.err());
     let mut terminals = caller.terminals.clone();
-    let request = crate::support::api::OutputRequest {
+    let request = crate::support::api::GetOutputRequest {
         terminal_id: id.to_owned(),
         session_id: session_id.to_owned(),
         ..Default::default()
     };
-    heard("Output", within("Output", terminals.output(request)).await.err().map(Refusal::from));
+    heard("Output", within("Output", terminals.get_output(request)).await.err().map(Refusal::from));
     let request = StreamOutputRequest {
         terminal_id: id.to_owned(),
         session_id: session_id.to_owned(),
-        stream: Stream::Unspecified as i32,
+        stream: OutputStream::Unspecified as i32,
         offset: 0,
         follow: true,
     };
@@ -115,7 +116,7 @@ async fn foreign_unknown_malformed_and_released_ids_are_refused_alike_on_every_c
         if let (Some(other), Some(foreign)) = (other, foreign) {
             assert_eq!(
                 foreign.get().await.expect("its owner sees it").state(),
-                crate::support::api::State::Running
+                crate::support::api::TerminalState::Running
             );
             other.close().await;
         }
@@ -135,7 +136,7 @@ async fn a_terminal_named_with_another_session_is_not_found() {
             // It still runs: none of the refused calls did anything.
             assert_eq!(
                 terminal.get().await.expect("it is there").state(),
-                crate::support::api::State::Running
+                crate::support::api::TerminalState::Running
             );
         })
         .await;
@@ -162,13 +163,13 @@ async fn foreign_unknown_and_malformed_sessions_are_refused_alike_on_every_call(
         for id in &ids {
             let mut sessions = session.caller.sessions.clone();
             let mut terminals = session.caller.terminals.clone();
-            let get = sessions.get(GetSessionRequest { session_id: id.clone() }).await.err();
-            let close = sessions.close(CloseSessionRequest { session_id: id.clone() }).await.err();
+            let get = sessions.get_session(GetSessionRequest { session_id: id.clone() }).await.err();
+            let close = sessions.close_session(CloseSessionRequest { session_id: id.clone() }).await.err();
             let mut request = session.command("true").request;
             request.session_id = id.clone();
-            let create = terminals.create(request).await.err();
+            let create = terminals.create_terminal(request).await.err();
             let list = terminals
-                .list(ListTerminalsRequest { session_id: id.clone(), ..Default::default() })
+                .list_terminals(ListTerminalsRequest { session_id: id.clone(), ..Default::default() })
                 .await
                 .err();
             let heard: Vec<Refusal> = [("Get", get), ("Close", close), ("Create", create), ("List", list)]
@@ -207,11 +208,16 @@ async fn lists_show_a_principal_nothing_of_another() {
         let mine = session.command("sleep").args(["1000"]).create().await;
         let theirs = other.command("sleep").args(["1000"]).create().await;
         for (caller, sees, not) in [(&session.caller, &mine, &theirs), (&other.caller, &theirs, &mine)] {
-            let listed =
-                caller.terminals.clone().list(ListTerminalsRequest::default()).await.expect("a list");
+            let listed = caller
+                .terminals
+                .clone()
+                .list_terminals(ListTerminalsRequest::default())
+                .await
+                .expect("a list");
             let ids: Vec<_> = listed.into_inner().terminals.into_iter().map(|t| t.id).collect();
             assert!(ids.contains(&sees.id) && !ids.contains(&not.id), "{ids:?}");
-            let listed = caller.sessions.clone().list(ListSessionsRequest::default()).await.expect("a list");
+            let listed =
+                caller.sessions.clone().list_sessions(ListSessionsRequest::default()).await.expect("a list");
             let ids: Vec<_> = listed.into_inner().sessions.into_iter().map(|s| s.id).collect();
             assert!(ids.contains(&sees.session_id) && !ids.contains(&not.session_id), "{ids:?}");
         }
@@ -228,9 +234,11 @@ async fn a_session_says_who_owns_it_and_what_it_holds() {
         let finished = session.command("true").create().await;
         finished.wait().await;
         let mut sessions = session.caller.sessions.clone();
-        let seen =
-            sessions.get(GetSessionRequest { session_id: session.id.clone() }).await.expect("it is there");
-        let seen = seen.into_inner();
+        let seen = sessions
+            .get_session(GetSessionRequest { session_id: session.id.clone() })
+            .await
+            .expect("it is there");
+        let seen = seen.into_inner().session.expect("it is set");
         assert_eq!(seen.owner, format!("uid:{}", nix::unistd::geteuid()));
         assert_eq!(seen.roots, [session.workspace.display().to_string()]);
         assert_eq!((seen.live_terminals, seen.finished_terminals), (1, 1));
@@ -250,10 +258,31 @@ async fn one_request_id_opens_one_session() {
         request_id: "session-once".into(),
         ..CreateSessionRequest::default()
     };
-    let first = caller.sessions.clone().create(request.clone()).await.expect("it opens").into_inner();
-    let second = caller.sessions.clone().create(request).await.expect("it is the same").into_inner();
+    let first = caller
+        .sessions
+        .clone()
+        .create_session(request.clone())
+        .await
+        .expect("it opens")
+        .into_inner()
+        .session
+        .expect("it is set");
+    let second = caller
+        .sessions
+        .clone()
+        .create_session(request)
+        .await
+        .expect("it is the same")
+        .into_inner()
+        .session
+        .expect("it is set");
     assert_eq!(first.id, second.id);
-    caller.sessions.clone().close(CloseSessionRequest { session_id: first.id }).await.expect("it closes");
+    caller
+        .sessions
+        .clone()
+        .close_session(CloseSessionRequest { session_id: first.id })
+        .await
+        .expect("it closes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -263,12 +292,12 @@ async fn a_session_needs_a_root_that_is_an_absolute_existing_directory() {
     let file = gateway.directory().join("host-marker").display().to_string();
     for roots in [vec![], vec![String::new()], vec!["relative".to_owned()], vec!["/x\0y".to_owned()]] {
         let request = CreateSessionRequest { roots: roots.clone(), ..CreateSessionRequest::default() };
-        let status = caller.sessions.clone().create(request).await.expect_err("it is refused");
+        let status = caller.sessions.clone().create_session(request).await.expect_err("it is refused");
         Refusal::from(status).must_name_the_field("roots");
     }
     for root in ["/no/such/directory".to_owned(), file] {
         let request = CreateSessionRequest { roots: vec![root.clone()], ..CreateSessionRequest::default() };
-        let status = caller.sessions.clone().create(request).await.expect_err("it is refused");
+        let status = caller.sessions.clone().create_session(request).await.expect_err("it is refused");
         let refusal = Refusal::from(status);
         assert!(
             matches!(refusal.code, Code::InvalidArgument | Code::FailedPrecondition | Code::PermissionDenied),
@@ -294,15 +323,15 @@ async fn a_root_gives_a_principal_no_more_than_it_has_on_the_host() {
         roots: vec![directory.display().to_string()],
         ..CreateSessionRequest::default()
     };
-    match caller.sessions.clone().create(request).await {
+    match caller.sessions.clone().create_session(request).await {
         Err(status) => {
             assert!(matches!(status.code(), Code::PermissionDenied | Code::InvalidArgument), "{status:?}")
         }
         Ok(opened) => {
-            let id = opened.into_inner().id;
+            let id = opened.into_inner().session.expect("it is set").id;
             let mut request = CreateTerminalRequest {
                 session_id: id.clone(),
-                command: "sh".into(),
+                command: Some(create_terminal_request::Command::Program("sh".into())),
                 args: vec![
                     "-c".into(),
                     "cat secret; echo mine > written; rm -f secret; mv secret gone; ls".into(),
@@ -310,10 +339,10 @@ async fn a_root_gives_a_principal_no_more_than_it_has_on_the_host() {
                 ..Default::default()
             };
             request.request_id = "look".into();
-            if let Ok(terminal) = caller.terminals.clone().create(request).await {
+            if let Ok(terminal) = caller.terminals.clone().create_terminal(request).await {
                 let terminal = Terminal {
                     caller: caller.clone(),
-                    id: terminal.into_inner().id,
+                    id: terminal.into_inner().terminal.expect("it is set").id,
                     session_id: id.clone(),
                     info: Default::default(),
                 };
@@ -321,7 +350,12 @@ async fn a_root_gives_a_principal_no_more_than_it_has_on_the_host() {
                 let text = String::from_utf8_lossy(&terminal.output().await.data).into_owned();
                 assert!(!text.contains("root's own"), "another user's secret was read: {text}");
             }
-            caller.sessions.clone().close(CloseSessionRequest { session_id: id }).await.expect("it closes");
+            caller
+                .sessions
+                .clone()
+                .close_session(CloseSessionRequest { session_id: id })
+                .await
+                .expect("it closes");
         }
     }
     assert_eq!(std::fs::read_to_string(&secret).expect("the secret is there"), "root's own");

@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Options, Process, Session,
-    api::{Cause, Lifetime, State},
+    api::{ExitCause, Lifetime, TerminalState},
     eventually, is_root, skip, within,
 };
 
@@ -42,9 +42,9 @@ async fn closing_a_session_ends_all_that_is_in_it() {
         assert_eq!(terminal.get().await.expect_err("it is gone").code, Code::NotFound);
     }
     if let Ok((state, outcome)) = within("the waiter", waiter).await.expect("the task ends") {
-        assert!(matches!(state, State::Released | State::Finished), "{state:?}");
+        assert!(matches!(state, TerminalState::Released | TerminalState::Finished), "{state:?}");
         if let Some(outcome) = outcome {
-            assert_eq!(outcome.cause(), Cause::Shutdown, "{outcome:?}");
+            assert_eq!(outcome.cause(), ExitCause::Shutdown, "{outcome:?}");
         }
     }
     drop(terminals);
@@ -82,10 +82,18 @@ async fn a_session_outlives_the_process_that_opened_it_when_nothing_was_asked_fo
     terminal.until("ready").await;
     session.caller.vanish();
     let again = gateway.caller_as(54321).await;
-    let seen = again.terminals.clone().get(terminal.request()).await.expect("it is still there").into_inner();
-    assert_eq!(seen.state(), State::Running);
+    let seen = again
+        .terminals
+        .clone()
+        .get_terminal(terminal.request())
+        .await
+        .expect("it is still there")
+        .into_inner()
+        .terminal
+        .expect("it is set");
+    assert_eq!(seen.state(), TerminalState::Running);
     let request = crate::support::api::CloseSessionRequest { session_id: session.id.clone() };
-    again.sessions.clone().close(request).await.expect("it can be closed");
+    again.sessions.clone().close_session(request).await.expect("it can be closed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,8 +117,8 @@ async fn sigterm_ends_the_gateway_and_everything_in_it_where_it_is_to_stop() {
     gateway.signal(Signal::SIGTERM);
     let answer = within("the waiter", waiter).await.expect("the task ends");
     match answer {
-        Ok((_, Some(outcome))) => assert_eq!(outcome.cause(), Cause::Shutdown, "{outcome:?}"),
-        Ok((state, None)) => assert_eq!(state, State::Released),
+        Ok((_, Some(outcome))) => assert_eq!(outcome.cause(), ExitCause::Shutdown, "{outcome:?}"),
+        Ok((state, None)) => assert_eq!(state, TerminalState::Released),
         // On a busy machine the wait may reach the gateway only after its terminal has gone.
         Err(refusal) => assert!(matches!(refusal.code, Code::Unavailable | Code::NotFound), "{refusal:?}"),
     }
@@ -129,7 +137,8 @@ async fn a_draining_gateway_ends_although_clients_hold_streams_open() {
     let mut stream = terminal.stream(Default::default(), 0, crate::support::Follow::Yes).await;
     stream.message().await.expect("it goes on");
     let request = crate::support::api::WatchTerminalsRequest::default();
-    let mut watch = session.caller.terminals.clone().watch(request).await.expect("a watch").into_inner();
+    let mut watch =
+        session.caller.terminals.clone().watch_terminals(request).await.expect("a watch").into_inner();
     watch.message().await.expect("it goes on");
     tokio::task::block_in_place(|| gateway.stop());
     drop((stream, watch));
@@ -149,7 +158,7 @@ async fn a_killed_supervisor_takes_its_commands_along_and_the_outcome_is_lost_an
     }
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(supervisor), Signal::SIGKILL).expect("root may");
     let outcome = terminal.wait().await;
-    assert_eq!((outcome.end.clone(), outcome.cause()), (None, Cause::SandboxLost), "{outcome:?}");
+    assert_eq!((outcome.end.clone(), outcome.cause()), (None, ExitCause::SandboxLost), "{outcome:?}");
     eventually("no orphan", || Process::all_marked(&marker).is_empty().then_some(())).await;
     assert_eq!(terminal.output().await.data, &b"ready\n"[..], "what it said is kept");
     terminal.release().await;

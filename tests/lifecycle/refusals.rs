@@ -18,7 +18,8 @@ async fn a_refused_command_leaves_no_terminal_no_group_and_no_descriptor() {
         }
         gateway.comes_back_to(&before).await;
         let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
-        let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
+        let listed =
+            session.caller.terminals.clone().list_terminals(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty());
     })
     .await;

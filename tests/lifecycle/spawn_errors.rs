@@ -25,7 +25,7 @@ fn must_name_the_stage(refusal: &Refusal, errno: i32) {
 
 async fn nothing_is_left_of_it(session: &Session) {
     let request = ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
-    let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
+    let listed = session.caller.terminals.clone().list_terminals(request).await.expect("a list").into_inner();
     assert!(listed.terminals.is_empty(), "a command that never ran is listed: {:?}", listed.terminals);
 }
 

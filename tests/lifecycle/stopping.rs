@@ -6,7 +6,7 @@ use tonic::Code;
 
 use crate::support::{
     Gateway, Process,
-    api::{Cause, State},
+    api::{ExitCause, TerminalState},
     api_duration, code, eventually, in_session, seconds, signal_name,
 };
 
@@ -22,9 +22,9 @@ async fn kill_ends_a_command_and_leaves_the_terminal_valid() {
         terminal.until("before").await;
         terminal.kill(None).await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", Cause::Killed));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", ExitCause::Killed));
         assert_eq!(terminal.output().await.data, &b"before\n"[..]);
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Finished);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Finished);
         terminal.release().await;
     })
     .await;
@@ -38,9 +38,9 @@ async fn kill_is_idempotent_and_a_finished_terminal_accepts_it() {
             terminal.kill(Some(LONG)).await;
         }
         let outcome = terminal.wait().await;
-        assert_eq!(outcome.cause(), Cause::Killed);
+        assert_eq!(outcome.cause(), ExitCause::Killed);
         for _ in 0..3 {
-            assert_eq!(terminal.kill(Some(Duration::ZERO)).await.state(), State::Finished);
+            assert_eq!(terminal.kill(Some(Duration::ZERO)).await.state(), TerminalState::Finished);
         }
         assert_eq!(terminal.wait().await, outcome, "a late kill changes nothing");
 
@@ -48,7 +48,7 @@ async fn kill_is_idempotent_and_a_finished_terminal_accepts_it() {
         let outcome = ended.wait().await;
         ended.kill(None).await;
         assert_eq!(ended.wait().await, outcome);
-        assert_eq!((code(&outcome), outcome.cause()), (3, Cause::Exited));
+        assert_eq!((code(&outcome), outcome.cause()), (3, ExitCause::Exited));
     })
     .await;
 }
@@ -62,7 +62,7 @@ async fn a_second_kill_with_a_shorter_grace_is_obeyed() {
         terminal.until("got TERM").await;
         terminal.kill(Some(Duration::ZERO)).await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
     })
     .await;
 }
@@ -78,7 +78,7 @@ async fn any_signal_can_be_sent_and_is_not_called_a_kill() {
         terminal.until("usr1").await;
         terminal.signal("INT").await.expect("a short name is a name");
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause()), (4, Cause::Exited));
+        assert_eq!((code(&outcome), outcome.cause()), (4, ExitCause::Exited));
     })
     .await;
 }
@@ -91,7 +91,7 @@ async fn a_signal_that_is_none_is_refused_with_its_field() {
             let refusal = terminal.signal(name).await.expect_err("it is no signal");
             refusal.must_name_the_field("signal");
         }
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Running);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Running);
     })
     .await;
 }
@@ -142,7 +142,7 @@ async fn a_time_limit_ends_the_command_with_its_cause_and_keeps_the_output() {
             .create()
             .await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", Cause::TimeLimit));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", ExitCause::TimeLimit));
         assert_eq!(terminal.output().await.data, &b"kept\n"[..]);
     })
     .await;
@@ -159,7 +159,7 @@ async fn a_time_limit_also_ends_a_command_that_ignores_it() {
             .create()
             .await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::TimeLimit));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::TimeLimit));
     })
     .await;
 }
@@ -175,7 +175,7 @@ async fn an_idle_limit_ends_a_silent_command_and_not_a_talking_one() {
             .create()
             .await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", Cause::IdleLimit));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", ExitCause::IdleLimit));
         let text = String::from_utf8_lossy(&terminal.output().await.data).into_owned();
         assert!(text.ends_with("34\nsilent\n"), "it was ended while it talked: {text}");
     })
@@ -191,7 +191,7 @@ async fn the_first_cause_wins() {
         terminal.until("ready").await;
         terminal.kill(Some(Duration::from_secs(7))).await;
         let outcome = terminal.wait().await;
-        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", Cause::Killed));
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed));
     })
     .await;
 }
@@ -209,7 +209,7 @@ async fn the_profiles_time_limit_holds_and_a_caller_can_only_tighten_it() {
     });
     in_session(&gateway, async |session| {
         let plain = session.command("sleep").args(["1000"]).finish().await;
-        assert_eq!(plain.outcome.cause(), Cause::TimeLimit);
+        assert_eq!(plain.outcome.cause(), ExitCause::TimeLimit);
         match session
             .command("sleep")
             .args(["1000"])
@@ -217,7 +217,7 @@ async fn the_profiles_time_limit_holds_and_a_caller_can_only_tighten_it() {
             .try_create()
             .await
         {
-            Ok(terminal) => assert_eq!(terminal.wait().await.cause(), Cause::TimeLimit),
+            Ok(terminal) => assert_eq!(terminal.wait().await.cause(), ExitCause::TimeLimit),
             Err(refusal) => {
                 assert!(matches!(refusal.code, Code::PermissionDenied | Code::InvalidArgument), "{refusal:?}")
             }
@@ -231,7 +231,7 @@ async fn what_outlives_the_main_process_is_ended_and_counted() {
     in_session(&Gateway::shared(), async |session| {
         let marker = session.marker();
         let done = session.attack("escape").args(["leave", &marker]).finish().await;
-        assert_eq!((code(&done.outcome), done.outcome.cause()), (5, Cause::Exited));
+        assert_eq!((code(&done.outcome), done.outcome.cause()), (5, ExitCause::Exited));
         assert_eq!(done.outcome.stragglers_killed, 3, "{:?}", done.outcome);
         eventually("no straggler", || Process::all_marked(&marker).is_empty().then_some(())).await;
     })

@@ -142,14 +142,14 @@ fn ask_before_touch(policy: &mut toml::Table) {
 
 async fn approve(caller: &Caller, id: &str) {
     let mut approvals = ApprovalsClient::new(caller.channel());
-    let pending = within("a list", approvals.list(ListApprovalsRequest::default())).await;
+    let pending = within("a list", approvals.list_approvals(ListApprovalsRequest::default())).await;
     assert_eq!(pending.expect("it can be listed").into_inner().approvals.len(), 1);
     let request = ResolveApprovalRequest {
         approval_id: id.to_owned(),
         decision: ApprovalDecision::Approve.into(),
         ..ResolveApprovalRequest::default()
     };
-    within("an answer", approvals.resolve(request)).await.expect("it can be answered");
+    within("an answer", approvals.resolve_approval(request)).await.expect("it can be answered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

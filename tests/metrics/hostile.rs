@@ -26,7 +26,7 @@ async fn everything_but_reading_the_page_is_refused_exactly() {
         ("GET /metrics/", 404),
         ("GET //metrics", 404),
         ("GET /metrics/../../etc/passwd", 404),
-        ("POST /provost.v1.Sessions/Create", 404),
+        ("POST /provost.v1.Sessions/CreateSession", 404),
         ("GET http://elsewhere/secret", 404),
     ] {
         let answer = ask(at, format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{
     Collected, EndOfInput, Follow, Gateway, Process,
-    api::{Cause, State, Stream},
+    api::{ExitCause, OutputStream, TerminalState},
     code, eventually, in_session, within,
 };
 
@@ -35,11 +35,11 @@ async fn a_grandchild_that_holds_the_pipe_does_not_hold_the_exit() {
         let marker = session.marker();
         let terminal = session.attack("emit").args(["holder", "0", &marker]).create().await;
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause()), (3, Cause::Exited));
+        assert_eq!((code(&outcome), outcome.cause()), (3, ExitCause::Exited));
         assert_eq!(outcome.stragglers_killed, 1, "{outcome:?}");
         assert_eq!(terminal.output().await.data, &b"left\n"[..]);
         assert!(Process::all_marked(&marker).is_empty(), "the holder is gone when the exit is told");
-        let read = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await;
+        let read = Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await;
         assert_eq!((read.data, read.outcome), (b"left\n".to_vec(), Some(outcome)));
     })
     .await;
@@ -71,7 +71,7 @@ async fn a_command_that_closes_its_streams_runs_on() {
             (links.len() == 1).then_some(())
         })
         .await;
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Running);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Running);
         terminal.write(b"", EndOfInput::After).await.expect("it is open");
         assert_eq!(code(&terminal.wait().await), 7);
         assert_eq!(terminal.output().await.data, &b"closing\n"[..]);
@@ -89,7 +89,9 @@ async fn a_follower_is_told_the_outcome_at_the_end() {
         let terminal = session.sh("read go; echo bye; exit 6").stdin().create().await;
         let follower = tokio::spawn({
             let terminal = terminal.clone();
-            async move { Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await }
+            async move {
+                Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await
+            }
         });
         terminal.write(b"\n", EndOfInput::After).await.expect("it is open");
         let read = within("the follower", follower).await.expect("the task ends");
@@ -109,7 +111,7 @@ async fn a_killed_commands_last_output_is_kept() {
         terminal.until("ready").await;
         terminal.kill(Some(Duration::from_secs(600))).await;
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause()), (8, Cause::Killed));
+        assert_eq!((code(&outcome), outcome.cause()), (8, ExitCause::Killed));
         assert_eq!(terminal.output().await.data, &b"ready\ncleaning\n"[..]);
     })
     .await;

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::support::{Collected, Follow, Gateway, Pattern, api::Stream, code, in_session};
+use crate::support::{Collected, Follow, Gateway, Pattern, api::OutputStream, code, in_session};
 
 const DEFAULT_LIMIT: u64 = 1 << 20;
 
@@ -121,11 +121,12 @@ async fn a_character_that_is_half_written_is_held_back_from_the_text_and_shown_w
     in_session(&Gateway::shared(), async |session| {
         let script = r"printf 'x\342\202'; read go; printf '\254y'";
         let terminal = session.sh(script).stdin().create().await;
-        let mut events = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let mut events = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let mut got = 0;
         while got < 3 {
             let event = crate::support::within("three bytes", events.message()).await.expect("it goes on");
-            if let Some(crate::support::api::output_event::Event::Chunk(chunk)) = event.and_then(|e| e.event)
+            if let Some(crate::support::api::stream_output_response::Event::Chunk(chunk)) =
+                event.and_then(|e| e.event)
             {
                 got += chunk.data.len();
             }
@@ -154,7 +155,7 @@ async fn each_stream_of_a_split_terminal_has_the_whole_limit() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.attack("emit").args(["both", "50000"]).split().retain(10_000).create().await;
         terminal.wait().await;
-        for stream in [Stream::Stdout, Stream::Stderr] {
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let output = terminal.output_of(stream).await;
             assert_eq!((output.start_offset, output.next_offset), (40_000, 50_000), "{stream:?}");
             Pattern::check(40_000, &output.data);

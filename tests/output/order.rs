@@ -1,6 +1,6 @@
 //! Merged output keeps the order of writing; split output keeps the streams apart.
 
-use crate::support::{Follow, Gateway, RunResult, api::Stream, in_session};
+use crate::support::{Follow, Gateway, RunResult, api::OutputStream, in_session};
 
 fn alternation(prefix: char, n: usize) -> String {
     (0..n).map(|i| format!("{prefix}{i}\n")).collect()
@@ -22,15 +22,18 @@ async fn split_output_keeps_each_stream_whole_and_apart() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.attack("emit").args(["alternate", "20000"]).split().create().await;
         terminal.wait().await;
-        let out = terminal.output_of(Stream::Stdout).await.data;
-        let err = terminal.output_of(Stream::Stderr).await.data;
+        let out = terminal.output_of(OutputStream::Stdout).await.data;
+        let err = terminal.output_of(OutputStream::Stderr).await.data;
         assert!(out == alternation('o', 20000).as_bytes(), "stdout");
         assert!(err == alternation('e', 20000).as_bytes(), "stderr");
         // The unnamed stream of a split terminal is stdout.
         assert_eq!(terminal.output().await.data, out);
         let seen = terminal.get().await.expect("it is there");
         let streams: Vec<_> = seen.output.iter().map(|p| (p.stream(), p.next_offset)).collect();
-        assert_eq!(streams, [(Stream::Stdout, out.len() as u64), (Stream::Stderr, err.len() as u64)]);
+        assert_eq!(
+            streams,
+            [(OutputStream::Stdout, out.len() as u64), (OutputStream::Stderr, err.len() as u64)]
+        );
     })
     .await;
 }
@@ -54,9 +57,11 @@ async fn a_run_keeps_the_streams_of_a_split_command_apart() {
         let run = RunResult::all(run).await;
         assert!(run.stdout == alternation('o', 5000).as_bytes(), "stdout");
         assert!(run.stderr == alternation('e', 5000).as_bytes(), "stderr");
-        let request =
-            crate::support::api::TerminalRequest { terminal_id: run.finished.id, session_id: String::new() };
-        let gone = session.caller.terminals.clone().get(request).await;
+        let request = crate::support::api::GetTerminalRequest {
+            terminal_id: run.finished.id,
+            session_id: String::new(),
+        };
+        let gone = session.caller.terminals.clone().get_terminal(request).await;
         assert_eq!(gone.expect_err("a run releases").code(), tonic::Code::NotFound);
     })
     .await;
@@ -66,8 +71,8 @@ async fn a_run_keeps_the_streams_of_a_split_command_apart() {
 async fn the_streams_of_a_split_terminal_can_be_followed_at_once() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.attack("emit").args(["alternate", "20000"]).split().create().await;
-        let out = terminal.stream(Stream::Stdout, 0, Follow::Yes).await;
-        let err = terminal.stream(Stream::Stderr, 0, Follow::Yes).await;
+        let out = terminal.stream(OutputStream::Stdout, 0, Follow::Yes).await;
+        let err = terminal.stream(OutputStream::Stderr, 0, Follow::Yes).await;
         let (out, err) =
             tokio::join!(crate::support::Collected::all(out, 0), crate::support::Collected::all(err, 0));
         assert!(out.data == alternation('o', 20000).as_bytes() && out.gaps.is_empty(), "stdout");

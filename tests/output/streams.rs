@@ -6,7 +6,7 @@ use tokio_stream::StreamExt;
 
 use crate::support::{
     Collected, Follow, Gateway, Pattern, Session,
-    api::{State, Stream, output_event},
+    api::{OutputStream, TerminalState, stream_output_response},
     in_session, within,
 };
 
@@ -16,12 +16,12 @@ async fn output_can_be_polled_while_the_command_runs_and_after_it_has_ended() {
         let terminal = session.sh("echo one; read go; echo two").stdin().create().await;
         terminal.until("one").await;
         let now = terminal.output().await;
-        assert_eq!((&now.data[..], now.state()), (&b"one\n"[..], State::Running));
+        assert_eq!((&now.data[..], now.state()), (&b"one\n"[..], TerminalState::Running));
         assert!(now.outcome.is_none());
         terminal.write(b"\n", crate::support::EndOfInput::After).await.expect("it is open");
         let outcome = terminal.wait().await;
         let then = terminal.output().await;
-        assert_eq!((&then.data[..], then.state()), (&b"one\ntwo\n"[..], State::Finished));
+        assert_eq!((&then.data[..], then.state()), (&b"one\ntwo\n"[..], TerminalState::Finished));
         assert_eq!(then.outcome, Some(outcome));
     })
     .await;
@@ -36,17 +36,19 @@ async fn a_reader_that_resumes_gets_no_gap_and_nothing_twice() {
         let mut at = 0;
         let mut turns = 0;
         while at < total {
-            let mut events = terminal.stream(Stream::Unspecified, at, Follow::Yes).await;
+            let mut events = terminal.stream(OutputStream::Unspecified, at, Follow::Yes).await;
             let leave = at + 50_000;
             while at < leave {
                 match within("a chunk", events.message()).await.expect("it goes on").and_then(|e| e.event) {
-                    Some(output_event::Event::Chunk(chunk)) => {
+                    Some(stream_output_response::Event::Chunk(chunk)) => {
                         assert_eq!(chunk.offset, at);
                         Pattern::check(at, &chunk.data);
                         at += chunk.data.len() as u64;
                     }
-                    Some(output_event::Event::Gap(gap)) => panic!("nothing was dropped, but: {gap:?}"),
-                    Some(output_event::Event::End(end)) => {
+                    Some(stream_output_response::Event::Gap(gap)) => {
+                        panic!("nothing was dropped, but: {gap:?}")
+                    }
+                    Some(stream_output_response::Event::End(end)) => {
                         assert_eq!((end.next_offset, at), (total, total));
                         break;
                     }
@@ -59,7 +61,8 @@ async fn a_reader_that_resumes_gets_no_gap_and_nothing_twice() {
         // From every kind of offset of the finished terminal.
         for from in [0, 1, 7, 65_535, 65_536, total - 1, total] {
             let rest =
-                Collected::all(terminal.stream(Stream::Unspecified, from, Follow::Yes).await, from).await;
+                Collected::all(terminal.stream(OutputStream::Unspecified, from, Follow::Yes).await, from)
+                    .await;
             assert_eq!(rest.data.len() as u64, total - from);
             Pattern::check(from, &rest.data);
         }
@@ -77,13 +80,15 @@ async fn a_reader_from_before_the_oldest_gets_the_exact_gap_first() {
         assert!((300_000..=400_000).contains(&oldest), "{oldest}");
         for from in [0_u64, 1, oldest - 1] {
             let read =
-                Collected::all(terminal.stream(Stream::Unspecified, from, Follow::Yes).await, from).await;
+                Collected::all(terminal.stream(OutputStream::Unspecified, from, Follow::Yes).await, from)
+                    .await;
             assert_eq!(read.gaps, [(from, oldest)]);
             Pattern::check(oldest, &read.data);
             assert_eq!(read.next_offset, 500_000);
         }
         let read =
-            Collected::all(terminal.stream(Stream::Unspecified, 400_000, Follow::Yes).await, 400_000).await;
+            Collected::all(terminal.stream(OutputStream::Unspecified, 400_000, Follow::Yes).await, 400_000)
+                .await;
         assert!(read.gaps.is_empty());
     })
     .await;
@@ -94,7 +99,7 @@ async fn a_stream_that_does_not_follow_ends_with_what_is_held() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.sh("echo held; exec sleep 1000").create().await;
         terminal.until("held").await;
-        let read = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::No).await, 0).await;
+        let read = Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::No).await, 0).await;
         assert_eq!(read.data, b"held\n");
         assert!(read.outcome.is_none());
     })
@@ -106,7 +111,7 @@ async fn a_reader_from_past_the_end_waits_for_its_offset() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.sh("printf 0123; read go; printf 456789").stdin().create().await;
         terminal.until("0123").await;
-        let mut events = terminal.stream(Stream::Unspecified, 7, Follow::Yes).await;
+        let mut events = terminal.stream(OutputStream::Unspecified, 7, Follow::Yes).await;
         let early = tokio::time::timeout(Duration::from_millis(100), events.message()).await;
         assert!(early.is_err(), "something came from an offset that is not there yet: {early:?}");
         terminal.write(b"\n", crate::support::EndOfInput::After).await.expect("it is open");
@@ -124,7 +129,7 @@ async fn many_readers_see_the_same_bytes() {
             .map(|_| {
                 let terminal = terminal.clone();
                 tokio::spawn(async move {
-                    Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await
+                    Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await
                 })
             })
             .collect();
@@ -147,10 +152,12 @@ async fn a_reader_that_stops_reading_holds_up_neither_the_command_nor_the_others
         let idle = Session::open(&gateway).await;
         let mut lazy = terminal.clone();
         lazy.caller = idle.caller.clone();
-        let mut stopped = lazy.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let mut stopped = lazy.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let reader = tokio::spawn({
             let terminal = terminal.clone();
-            async move { Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await }
+            async move {
+                Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await
+            }
         });
         terminal.wait().await;
         let read = within("the other reader", reader).await.expect("the task ends");
@@ -160,16 +167,16 @@ async fn a_reader_that_stops_reading_holds_up_neither_the_command_nor_the_others
         let mut last = None;
         while let Some(event) = within("the lazy reader", stopped.next()).await {
             match event.expect("it goes on").event.expect("an event") {
-                output_event::Event::Chunk(chunk) => {
+                stream_output_response::Event::Chunk(chunk) => {
                     assert_eq!(chunk.offset, at);
                     Pattern::check(at, &chunk.data);
                     at += chunk.data.len() as u64;
                 }
-                output_event::Event::Gap(gap) => {
+                stream_output_response::Event::Gap(gap) => {
                     assert_eq!(gap.from_offset, at);
                     at = gap.to_offset;
                 }
-                output_event::Event::End(end) => last = Some(end.next_offset),
+                stream_output_response::Event::End(end) => last = Some(end.next_offset),
             }
         }
         assert_eq!((at, last), (total, Some(total)));
@@ -184,7 +191,7 @@ async fn a_slow_reader_of_a_flood_sees_counted_gaps_and_true_bytes() {
         let total = 60_000_000_u64;
         let terminal =
             session.attack("emit").args(["pattern", &total.to_string()]).retain(64 << 10).create().await;
-        let read = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await;
+        let read = Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await;
         assert_eq!(read.data.len() as u64 + read.lost(), total);
         assert_eq!(read.next_offset, total);
         // What came is what was written at its offset.
@@ -205,7 +212,7 @@ async fn a_reader_that_goes_away_leaves_no_trace() {
         terminal.until("ready").await;
         let before = gateway.process().descriptors().len();
         for _ in 0..200 {
-            let mut events = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+            let mut events = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
             within("a chunk", events.message()).await.expect("it goes on");
         }
         crate::support::eventually("the descriptors of before", || {

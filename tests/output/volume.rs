@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{
     Gateway, Pattern,
-    api::{Cause, State, run_event},
+    api::{ExitCause, TerminalState, run_response},
     code, in_session, within,
 };
 
@@ -24,8 +24,8 @@ async fn a_gibibyte_without_a_newline_is_carried_whole_and_the_gateway_stays_sma
         // Hashing a gibibyte in unoptimised code takes a minute: count all, hash the first 64 MiB.
         while let Some(event) = within("a run event", events.message()).await.expect("it goes on") {
             match event.event.expect("an event") {
-                run_event::Event::Started(_) => {}
-                run_event::Event::Chunk(chunk) => {
+                run_response::Event::Started(_) => {}
+                run_response::Event::Chunk(chunk) => {
                     assert_eq!(chunk.offset, total, "a run loses nothing");
                     if total < 64 << 20 {
                         hash.update(&chunk.data);
@@ -34,7 +34,7 @@ async fn a_gibibyte_without_a_newline_is_carried_whole_and_the_gateway_stays_sma
                     assert!(chunk.data.iter().all(|&b| b == b'a'), "a byte was changed near {total}");
                     total += chunk.data.len() as u64;
                 }
-                run_event::Event::Finished(terminal) => finished = Some(terminal),
+                run_response::Event::Finished(terminal) => finished = Some(terminal),
             }
         }
         peak = peak.max(gateway.process().resident_bytes());
@@ -54,7 +54,7 @@ async fn a_run_carries_every_byte_with_the_same_hash_however_slow_its_reader() {
             session.attack("emit").args(["pattern", &total.to_string()]).run().await.expect("it starts");
         let (mut ours, mut at, mut pauses) = (Sha256::new(), 0_u64, 0);
         while let Some(event) = within("a run event", events.message()).await.expect("it goes on") {
-            if let run_event::Event::Chunk(chunk) = event.event.expect("an event") {
+            if let run_response::Event::Chunk(chunk) = event.event.expect("an event") {
                 assert_eq!(chunk.offset, at, "a run loses nothing");
                 ours.update(&chunk.data);
                 at += chunk.data.len() as u64;
@@ -96,10 +96,10 @@ async fn an_endless_flood_leaves_the_gateways_memory_flat() {
         let after = gateway.process().resident_bytes();
         println!("resident: {} KiB before, {} KiB after a gibibyte", before >> 10, after >> 10);
         assert!(after <= before + (4 << 20), "the gateway grew from {before} to {after} bytes");
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Running);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Running);
         terminal.kill(Some(std::time::Duration::ZERO)).await;
         let outcome = terminal.wait().await;
-        assert_eq!(outcome.cause(), Cause::Killed);
+        assert_eq!(outcome.cause(), ExitCause::Killed);
         terminal.release().await;
     })
     .await;

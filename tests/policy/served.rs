@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{
     Gateway,
-    api::{Cause, CreateTerminalRequest, OnAsk},
+    api::{CreateTerminalRequest, ExitCause, OnAsk},
     api_duration, code, eventually, in_session, within,
 };
 
@@ -122,10 +122,10 @@ async fn a_rules_time_limit_holds_for_the_commands_that_it_matches_and_for_no_ot
         };
         within("the rules", loaded).await;
         let napped = session.command("sleep").args(["1000"]).finish().await;
-        assert_eq!(napped.outcome.cause(), Cause::TimeLimit, "{:?}", napped.outcome);
+        assert_eq!(napped.outcome.cause(), ExitCause::TimeLimit, "{:?}", napped.outcome);
         let other = session.command("tail").args(["-f", "/dev/null"]);
         let other = other.with(|request| request.idle_limit = Some(api_duration(Duration::from_millis(600))));
-        assert_eq!(other.finish().await.outcome.cause(), Cause::IdleLimit, "it was given no time limit");
+        assert_eq!(other.finish().await.outcome.cause(), ExitCause::IdleLimit, "it was given no time limit");
     })
     .await;
 }

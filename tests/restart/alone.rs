@@ -7,7 +7,7 @@ use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Caller, Gateway, Options, Session,
-        api::{Cause, State},
+        api::{ExitCause, TerminalState},
         code, eventually, is_root, skip,
     },
 };
@@ -121,14 +121,14 @@ async fn survive_kills(place: Place) {
         }
     }
     let timed = timed.over(&session.caller);
-    assert_eq!(timed.wait().await.cause(), Cause::TimeLimit);
+    assert_eq!(timed.wait().await.cause(), ExitCause::TimeLimit);
     stop(&session.workspace);
     for ((terminal, name, _), number) in terminals.iter().zip(0..) {
         let outcome = terminal.wait().await;
-        assert_eq!((code(&outcome), outcome.cause()), (number, Cause::Exited), "{name}");
+        assert_eq!((code(&outcome), outcome.cause()), (number, ExitCause::Exited), "{name}");
         must_be_whole(terminal, name).await;
         assert_eq!(starts(&session.workspace, name), 1, "{name} was started once");
-        assert_eq!(terminal.get().await.expect("it is there").state(), State::Finished);
+        assert_eq!(terminal.get().await.expect("it is there").state(), TerminalState::Finished);
     }
     // Ended ones keep their sandbox, and with it their output, over a restart; released ones leave nothing.
     gateway.crash();

@@ -12,7 +12,7 @@ use crate::{
     lost::kill_sandboxes,
     support::{
         Attack, Caller, Gateway, Terminal,
-        api::{self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, State},
+        api::{self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, TerminalState},
         code, new_workspace, within,
     },
 };
@@ -57,7 +57,9 @@ impl Wishes {
         CreateTerminalRequest {
             session_id: session_id.to_owned(),
             request_id: "the terminal".into(),
-            command: self.workspace.join("lines").display().to_string(),
+            command: Some(api::create_terminal_request::Command::Program(
+                self.workspace.join("lines").display().to_string(),
+            )),
             args: vec![NAME.into(), count.to_string(), "20".into(), CODE.to_string()],
             ..CreateTerminalRequest::default()
         }
@@ -65,12 +67,20 @@ impl Wishes {
 
     /// Everything that a caller does with a terminal, until the gateway does not answer any more.
     async fn tell(&self, caller: &mut Caller, seen: &mut Seen, ending: Ending) -> Result<(), tonic::Status> {
-        let session = within("a session", caller.sessions.create(self.session())).await?.into_inner().id;
+        let session = within("a session", caller.sessions.create_session(self.session()))
+            .await?
+            .into_inner()
+            .session
+            .expect("it is set")
+            .id;
         seen.session = Some(session.clone());
-        let terminal =
-            within("a terminal", caller.terminals.create(self.terminal(&session))).await?.into_inner();
+        let terminal = within("a terminal", caller.terminals.create_terminal(self.terminal(&session)))
+            .await?
+            .into_inner()
+            .terminal
+            .expect("it is set");
         seen.terminal = Some(terminal.id.clone());
-        let named = api::TerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+        let named = api::WaitForExitRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         if ending == Ending::Kill {
             within("its start", async {
                 while starts(&self.workspace, NAME) == 0 {
@@ -78,17 +88,17 @@ impl Wishes {
                 }
             })
             .await;
-            let kill = api::KillRequest { terminal_id: terminal.id.clone(), ..Default::default() };
-            within("a kill", caller.terminals.kill(kill)).await?;
+            let kill = api::KillTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+            within("a kill", caller.terminals.kill_terminal(kill)).await?;
         }
         if ending != Ending::Release {
             let ended = within("the end", caller.terminals.wait_for_exit(named)).await?.into_inner();
             seen.outcome = ended.outcome;
         }
-        let release = api::ReleaseRequest { terminal_id: terminal.id, ..Default::default() };
-        within("a release", caller.terminals.release(release)).await?;
+        let release = api::ReleaseTerminalRequest { terminal_id: terminal.id, ..Default::default() };
+        within("a release", caller.terminals.release_terminal(release)).await?;
         let close = CloseSessionRequest { session_id: session };
-        within("a close", caller.sessions.close(close)).await?;
+        within("a close", caller.sessions.close_session(close)).await?;
         Ok(())
     }
 }
@@ -148,12 +158,18 @@ async fn crash_at(point: &str, ending: Ending, left: Left, isolation: Isolation,
     gateway.start_again();
 
     let mut caller = gateway.caller().await;
-    let session =
-        within("the session", caller.sessions.create(wishes.session())).await.unwrap().into_inner().id;
+    let session = within("the session", caller.sessions.create_session(wishes.session()))
+        .await
+        .unwrap()
+        .into_inner()
+        .session
+        .expect("it is set")
+        .id;
     if let (Some(before), Left::Terminal) = (&seen.session, left) {
         assert_eq!(*before, session, "the same request has the same session");
     }
-    let found = within("the terminals", caller.terminals.list(api::ListTerminalsRequest::default())).await;
+    let found =
+        within("the terminals", caller.terminals.list_terminals(api::ListTerminalsRequest::default())).await;
     let found = found.unwrap().into_inner().terminals;
     assert!(found.len() <= 1, "{found:?}");
     match left {
@@ -166,7 +182,7 @@ async fn crash_at(point: &str, ending: Ending, left: Left, isolation: Isolation,
     }
     assert!(starts(&wishes.workspace, NAME) <= 1, "nothing is run twice");
     let close = CloseSessionRequest { session_id: session };
-    within("the close", caller.sessions.close(close)).await.unwrap();
+    within("the close", caller.sessions.close_session(close)).await.unwrap();
     drop(caller);
     // Fails when a process, a group or a mount is left.
     gateway.stop();
@@ -182,8 +198,8 @@ async fn must_be_the_one(
     seen: &Seen,
     (ending, sandboxes): (Ending, Sandboxes),
 ) {
-    let created = within("the terminal", caller.terminals.create(wishes.terminal(session))).await;
-    let info = created.unwrap().into_inner();
+    let created = within("the terminal", caller.terminals.create_terminal(wishes.terminal(session))).await;
+    let info = created.unwrap().into_inner().terminal.unwrap();
     if let Some(before) = &seen.terminal {
         assert_eq!(*before, info.id, "the same request has the same terminal");
     }
@@ -200,15 +216,15 @@ async fn must_be_the_one(
     if sandboxes == Sandboxes::Die {
         // The gateway may have heard of the end before it crashed.
         match first.cause() {
-            api::Cause::SandboxLost => assert_eq!(first.end, None, "no code is made up"),
-            api::Cause::Exited => assert_eq!(code(&first), CODE),
-            cause => assert!(cause == api::Cause::Killed && ending == Ending::Kill, "{first:?}"),
+            api::ExitCause::SandboxLost => assert_eq!(first.end, None, "no code is made up"),
+            api::ExitCause::Exited => assert_eq!(code(&first), CODE),
+            cause => assert!(cause == api::ExitCause::Killed && ending == Ending::Kill, "{first:?}"),
         }
-    } else if first.cause() == api::Cause::Exited {
+    } else if first.cause() == api::ExitCause::Exited {
         assert_eq!(code(&first), CODE);
         must_be_whole(&terminal, NAME).await;
     }
-    assert_eq!(terminal.get().await.unwrap().state(), State::Finished);
+    assert_eq!(terminal.get().await.unwrap().state(), TerminalState::Finished);
     match sandboxes {
         Sandboxes::GoOn => assert_eq!(starts(&wishes.workspace, NAME), 1, "run once"),
         // It may have died before it could write that it runs.

@@ -261,7 +261,7 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
         roots: vec![session.workspace.display().to_string()],
         ..Default::default()
     };
-    let refused = session.caller.sessions.clone().create(request).await.unwrap_err();
+    let refused = session.caller.sessions.clone().create_session(request).await.unwrap_err();
     let refused = crate::support::Refusal::from(refused);
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "STATE_UNWRITABLE"));
     assert_eq!(code(&session.command("true").finish().await.outcome), 0, "what is there can be used");

@@ -9,7 +9,7 @@ use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Follow, Gateway, Options, Process, RunResult, Session,
-        api::{State, Stream},
+        api::{OutputStream, TerminalState},
         code, eventually, within,
     },
 };
@@ -41,7 +41,7 @@ async fn a_drain_serves_waits_and_streams_and_begins_nothing() {
     let gateway = Gateway::start();
     let session = Session::open(&gateway).await;
     let terminal = printing(&session, "waited-for", Until::Stopped, 5).create().await;
-    let stream = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+    let stream = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
     let mut waiting = Box::pin(terminal.wait());
     // The wait has come to the gateway when an answer that was asked for after it has.
     tokio::select! {
@@ -57,7 +57,7 @@ async fn a_drain_serves_waits_and_streams_and_begins_nothing() {
         }
     };
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "DRAINING"));
-    assert_eq!(terminal.get().await.expect("the API answers").state(), State::Running);
+    assert_eq!(terminal.get().await.expect("the API answers").state(), TerminalState::Running);
     stop(&session.workspace);
     assert_eq!(code(&waiting.await), 5);
     let all = crate::support::Collected::all(stream, 0).await;
@@ -73,7 +73,7 @@ async fn a_drain_that_has_taken_its_time_ends() {
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     let session = Session::open(&gateway).await;
     let terminal = printing(&session, "long", Until::Stopped, 0).create().await;
-    let mut stream = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+    let mut stream = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
     let begun = Instant::now();
     gateway.signal(Signal::SIGTERM);
     assert!(gateway.wait().success());
@@ -89,7 +89,7 @@ async fn a_second_signal_ends_a_drain_at_once() {
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     let session = Session::open(&gateway).await;
     let terminal = printing(&session, "long", Until::Stopped, 0).create().await;
-    let _stream = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+    let _stream = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
     gateway.signal(Signal::SIGTERM);
     eventually("the gateway drains", || gateway.log_tail().contains(": draining").then_some(())).await;
     gateway.signal(Signal::SIGTERM);

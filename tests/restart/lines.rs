@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::support::{Collected, Command, Follow, Session, Terminal, api::Stream};
+use crate::support::{Collected, Command, Follow, Session, Terminal, api::OutputStream};
 
 /// How a command that prints lines ends.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(crate) fn starts(workspace: &Path, name: &str) -> usize {
 
 /// All lines of an ended command, read to the end; fails unless each is there once and in order.
 pub(crate) async fn must_be_whole(terminal: &Terminal, name: &str) {
-    let all = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await;
+    let all = Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await;
     assert_eq!(all.lost(), 0, "{name}: {:?}", all.gaps);
     must_be_lines(&String::from_utf8(all.data).expect("the lines are text"), name);
 }

@@ -13,7 +13,7 @@ use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Follow, Gateway, Process, Refusal, Session, Terminal,
-        api::{self, Cause, State, Stream},
+        api::{self, ExitCause, OutputStream, TerminalState},
         code, eventually, within,
     },
 };
@@ -51,17 +51,17 @@ fn ends(gateway: &Gateway, id: &str) -> Vec<String> {
 /// What holds of a terminal whose sandbox was killed while no gateway was there.
 async fn must_be_lost(terminal: &Terminal) -> api::Outcome {
     let outcome = terminal.wait().await;
-    assert_eq!((outcome.cause(), outcome.end.clone()), (Cause::SandboxLost, None), "no code is made up");
+    assert_eq!((outcome.cause(), outcome.end.clone()), (ExitCause::SandboxLost, None), "no code is made up");
     let info = terminal.get().await.expect("it is known");
-    assert_eq!((info.state(), info.outcome.as_ref()), (State::Finished, Some(&outcome)));
+    assert_eq!((info.state(), info.outcome.as_ref()), (TerminalState::Finished, Some(&outcome)));
     assert!(info.output_lost);
     let output = terminal.output().await;
     assert!(output.output_lost && output.truncated && output.data.is_empty());
-    let mut stream = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+    let mut stream = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
     let event =
         within("the end", stream.message()).await.expect("it ends well").and_then(|event| event.event);
     match event {
-        Some(api::output_event::Event::End(end)) => assert!(end.output_lost),
+        Some(api::stream_output_response::Event::End(end)) => assert!(end.output_lost),
         other => panic!("{other:?}"),
     }
     outcome
@@ -106,7 +106,8 @@ async fn a_hundred_commands_that_are_lost_without_a_gateway_are_told_as_lost_onc
         let refusal = released.over(&session.caller).get().await.unwrap_err();
         assert_eq!(refusal.code, Code::NotFound, "what was released does not come back");
         let listed = api::ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
-        let listed = within("the list", session.caller.terminals.clone().list(listed)).await.unwrap();
+        let listed =
+            within("the list", session.caller.terminals.clone().list_terminals(listed)).await.unwrap();
         assert_eq!(listed.into_inner().terminals.len(), 101);
         gateway.crash();
     }
@@ -141,7 +142,7 @@ async fn terminals_of_a_sandbox_that_was_lost_are_known_to_every_gateway_after()
         lost.until("seen 0").await;
         kill_firsts(&gateway);
         let told = lost.wait().await;
-        assert_eq!(told.cause(), Cause::SandboxLost);
+        assert_eq!(told.cause(), ExitCause::SandboxLost);
         for _ in 0..2 {
             gateway.crash();
             gateway.start_again();
@@ -185,7 +186,7 @@ async fn a_lost_command_in_a_sandbox_of_its_own_is_told_as_lost_and_the_others_g
     assert!(Process::all_marked(&lost).is_empty());
     let again = session.idle(&kept).request_id("kept").create().await;
     assert_eq!((again.id.as_str(), Process::all_marked(&kept).len()), (&*kept_one.id, 1));
-    assert_eq!(kept_one.over(&session.caller).get().await.unwrap().state(), State::Running);
+    assert_eq!(kept_one.over(&session.caller).get().await.unwrap().state(), TerminalState::Running);
     assert_eq!(ends(&gateway, &lost_one.id).len(), 1);
     assert_eq!(ends(&gateway, &kept_one.id).len(), 0);
     session.close().await;
@@ -201,7 +202,7 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         let mut run = session.idle(&marker).run().await.expect("it runs");
         let first =
             within("its beginning", run.message()).await.expect("it answers").expect("it says something");
-        let Some(api::run_event::Event::Started(started)) = first.event else { panic!("{first:?}") };
+        let Some(api::run_response::Event::Started(started)) = first.event else { panic!("{first:?}") };
         eventually("the command runs", || Process::all_marked(&marker).pop()).await;
         gateway.crash();
         drop(run);
@@ -211,7 +212,14 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
         let listed = api::ListTerminalsRequest { session_id: session.id.clone(), ..Default::default() };
         let mut caller = session.caller.terminals.clone();
         within("nothing is listed", async {
-            while !caller.list(listed.clone()).await.expect("it answers").into_inner().terminals.is_empty() {
+            while !caller
+                .list_terminals(listed.clone())
+                .await
+                .expect("it answers")
+                .into_inner()
+                .terminals
+                .is_empty()
+            {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })
@@ -247,7 +255,7 @@ async fn a_damaged_roll_is_put_aside_and_said_and_nothing_else_is_lost() {
             gateway.start_again();
             session.go_on(&gateway.caller().await);
             let (runs, first) = (runs.over(&session.caller), first.over(&session.caller));
-            assert_eq!(runs.get().await.expect("its supervisor knows it").state(), State::Running);
+            assert_eq!(runs.get().await.expect("its supervisor knows it").state(), TerminalState::Running);
             assert_eq!(first.wait().await, told);
             let said = gateway.provost(&["doctor"]);
             assert_eq!(said.contains(&format!("{}.damaged", session.id)), damage < 3, "{damage}: {said}");
@@ -291,7 +299,7 @@ async fn a_request_whose_terminal_may_be_running_out_of_reach_is_not_run_again()
     gateway.start_again();
     session.go_on(&gateway.caller().await);
     let again = printing(&session, "once", Until::Stopped, 0).request_id("once").create().await;
-    assert_eq!((again.id.as_str(), again.info.state()), (&*first.id, State::Running));
+    assert_eq!((again.id.as_str(), again.info.state()), (&*first.id, TerminalState::Running));
     // Reaped, it is lost, as the gateway sees when it looks again.
     gateway.crash();
     fs::write(&record, "damaged").expect("it is ours");

@@ -4,7 +4,7 @@ use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Follow, Gateway, Process, Refusal, Session,
-        api::{Cause, State, Stream},
+        api::{ExitCause, OutputStream, TerminalState},
         code, eventually, in_session, within,
     },
 };
@@ -50,7 +50,7 @@ async fn a_hundred_commands_survive_twenty_kills_of_the_gateway() {
         // Until something was written that only this gateway has seen.
         let last = &terminals[terminals.len() - 1].0;
         let from = last.get().await.expect("it runs").output[0].next_offset;
-        let mut stream = last.stream(Stream::Unspecified, from, Follow::Yes).await;
+        let mut stream = last.stream(OutputStream::Unspecified, from, Follow::Yes).await;
         within("more lines", stream.message()).await.expect("the stream goes on");
     }
     let caller = gateway.caller().await;
@@ -61,7 +61,7 @@ async fn a_hundred_commands_survive_twenty_kills_of_the_gateway() {
     for (terminal, name, expected) in &terminals {
         let (first, second) = (terminal.wait().await, terminal.wait().await);
         assert_eq!(first, second, "one outcome for all who wait");
-        assert_eq!((code(&first), first.cause()), (*expected, Cause::Exited), "{name}");
+        assert_eq!((code(&first), first.cause()), (*expected, ExitCause::Exited), "{name}");
         must_be_whole(terminal, name).await;
     }
     for session in &sessions {
@@ -134,9 +134,9 @@ async fn limits_hold_while_no_gateway_is_there_and_ends_meanwhile_are_kept() {
     session.go_on(&gateway.caller().await);
     let [timed, idle, ended] = [timed, idle, ended].map(|terminal| terminal.over(&session.caller));
     let outcome = ended.wait().await;
-    assert_eq!((code(&outcome), outcome.cause()), (7, Cause::Exited));
+    assert_eq!((code(&outcome), outcome.cause()), (7, ExitCause::Exited));
     assert_eq!(ended.output().await.data, b"last\n"[..]);
-    for (terminal, cause) in [(timed, Cause::TimeLimit), (idle, Cause::IdleLimit)] {
+    for (terminal, cause) in [(timed, ExitCause::TimeLimit), (idle, ExitCause::IdleLimit)] {
         let outcome = terminal.wait().await;
         assert_eq!(outcome.cause(), cause);
         let wall = outcome.usage.and_then(|usage| usage.wall).expect("the supervisor measured it");
@@ -163,13 +163,13 @@ async fn limits_go_on_where_they_were_however_often_the_gateway_dies() {
             session.go_on(&gateway.caller().await);
             let [timed, idle] = [&timed, &idle].map(|terminal| terminal.over(&session.caller));
             let states = [timed.get().await, idle.get().await].map(|seen| seen.expect("it is known").state());
-            if states == [State::Finished; 2] {
+            if states == [TerminalState::Finished; 2] {
                 break;
             }
         }
     })
     .await;
-    for (terminal, cause) in [(timed, Cause::TimeLimit), (idle, Cause::IdleLimit)] {
+    for (terminal, cause) in [(timed, ExitCause::TimeLimit), (idle, ExitCause::IdleLimit)] {
         assert_eq!(terminal.over(&session.caller).wait().await.cause(), cause);
     }
     session.close().await;

@@ -29,7 +29,7 @@ async fn an_upgrade_and_a_way_back_lose_nothing_that_runs() {
     begun_before.until("before 1").await;
 
     gateway.crash();
-    gateway.start_again_as(None, &[(VERSION, "2")]);
+    gateway.start_again_as(None, &[(VERSION, "3")]);
     first.go_on(&gateway.caller().await);
     begun_before.over(&first.caller).get().await.expect("the newer build has taken it back");
     let mut second = Session::open(&gateway).await;
@@ -75,7 +75,7 @@ async fn builds_that_take_turns_lose_nothing_of_what_both_have_begun() {
             released.release().await;
             gateway.crash();
             if turn % 2 == 0 {
-                gateway.start_again_as(None, &[(VERSION, "2")]);
+                gateway.start_again_as(None, &[(VERSION, "3")]);
             } else {
                 gateway.start_again();
             }

@@ -11,8 +11,9 @@ use std::{
 use prost::Message as _;
 use provost::{
     proto::supervisor::{
-        Exit, Exited, Hello, HelloAnswer, Progress, Release, Resume, Shutdown, Spawn, Spawned, StageFailure,
-        Started, Stop, StopCause, ToSupervisor, from_supervisor::Message, spawned, to_supervisor::Request,
+        Exit, Exited, Hello, HelloResponse, Progress, Release, Resume, Shutdown, Spawn, Spawned,
+        StageFailure, Started, Stop, StopCause, ToSupervisor, from_supervisor::Message, spawned,
+        to_supervisor::Request,
     },
     sys::{
         fdpass::{FrameReceiver, ReceiveError, send},
@@ -190,7 +191,7 @@ pub struct Client {
     socket: UnixStream,
     receiver: FrameReceiver,
     sequence: u64,
-    pub hello: HelloAnswer,
+    pub hello: HelloResponse,
     pub exits: HashMap<String, Exit>,
     pub progress: VecDeque<Progress>,
 }
@@ -205,7 +206,7 @@ pub struct Held {
 impl Client {
     fn over(socket: UnixStream) -> Self {
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let (receiver, hello) = (FrameReceiver::new(), HelloAnswer::default());
+        let (receiver, hello) = (FrameReceiver::new(), HelloResponse::default());
         Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() }
     }
 

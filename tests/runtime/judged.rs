@@ -16,8 +16,8 @@ fn identity(path: &Path) -> FileIdentity {
     FileIdentity { device: seen.dev(), inode: seen.ino(), changed_ns }
 }
 
-fn judged(path: &Path, identity: Option<FileIdentity>, settled: bool) -> JudgedFile {
-    JudgedFile { path: path.display().to_string(), identity, settled }
+fn judged(path: &Path, identity: Option<FileIdentity>, is_immutable: bool) -> JudgedFile {
+    JudgedFile { path: path.display().to_string(), identity, is_immutable }
 }
 
 /// A script that says a word.
@@ -39,15 +39,15 @@ pub fn another_file_than_the_judged_one_is_not_executed() {
     };
 
     let before = identity(&path);
-    for settled in [true, false] {
-        if settled {
+    for is_immutable in [true, false] {
+        if is_immutable {
             let (_, output) = client.run(spawn("term_1", Some(vec![judged(&path, Some(before), true)])));
             assert_eq!(output, b"judged\n");
         }
-        let program = judged(Path::new("/bin/echo"), Some(identity(Path::new("/bin/echo"))), settled);
+        let program = judged(Path::new("/bin/echo"), Some(identity(Path::new("/bin/echo"))), is_immutable);
         let echo = Spawn {
             argv: vec!["echo".into(), "x".into()],
-            ..spawn(&format!("term_2_{settled}"), Some(vec![program]))
+            ..spawn(&format!("term_2_{is_immutable}"), Some(vec![program]))
         };
         assert_eq!(client.run(echo).1, b"x\n", "by its path, and by its descriptor");
     }
@@ -55,8 +55,8 @@ pub fn another_file_than_the_judged_one_is_not_executed() {
     fs::rename(&other, &path).unwrap();
     // Who asks for the name alone gets what is there by now: this is the attack.
     assert_eq!(client.run(spawn("term_3", None)).1, b"other\n");
-    for settled in [true, false] {
-        let files = vec![judged(&path, Some(before), settled)];
+    for is_immutable in [true, false] {
+        let files = vec![judged(&path, Some(before), is_immutable)];
         let failure = client.spawn(spawn("term_4", Some(files))).map(drop).unwrap_err();
         assert_eq!((failure.stage(), failure.index, failure.errno), (Stage::Program, 0, libc::ESTALE));
     }

@@ -16,7 +16,7 @@ use std::{
 
 use provost::{
     cgroup::{CgroupDirectory, Hierarchy},
-    proto::supervisor::SandboxPosture,
+    proto::supervisor::EffectiveConfinement,
     supervisor::{CommandIdentity, Ready, runtime},
     sys::oom::OwnOomScore,
 };
@@ -73,7 +73,7 @@ fn supervise(arguments: &[String]) -> ! {
         listener: OwnedFd::from(UnixListener::bind(&arguments[0]).unwrap()),
         directories: arguments[2..].iter().map(directory).collect(),
         identity: CommandIdentity::Change { uid: 54_321, gid: 54_321 },
-        effective_confinement: SandboxPosture::default(),
+        effective_confinement: EffectiveConfinement::default(),
         oom_score: OwnOomScore::open().unwrap(),
         die_with_gateway: arguments[1] == "die",
         fail_at: None,

@@ -393,7 +393,7 @@ fn a_new_gateway_finds_everything() {
             .spawn(Spawn {
                 split_output: true,
                 ring_bytes: 0,
-                keepsake: format!("term_{number}").into(),
+                metadata: format!("term_{number}").into(),
                 ..shell(&format!("term_{number}"), line)
             })
             .unwrap();
@@ -411,7 +411,7 @@ fn a_new_gateway_finds_everything() {
         assert_eq!(descriptors.len(), list.terminals.len() * 2);
         for terminal in list.terminals {
             assert_eq!(terminal.rings, 2);
-            assert_eq!(terminal.keepsake, terminal.terminal_id.as_bytes(), "what was given is given back");
+            assert_eq!(terminal.metadata, terminal.terminal_id.as_bytes(), "what was given is given back");
             match terminal.exit {
                 Some(exit) => {
                     assert_eq!(exit.end, Some(End::Code(5)));
@@ -438,8 +438,8 @@ fn what_a_gateway_that_is_gone_has_asked_for_is_found() {
     let (supervisor, mut before) = start();
     let pid = nix::unistd::Pid::from_raw(supervisor.pid().cast_signed());
     kill(pid, Signal::SIGSTOP).unwrap();
-    let keepsake = vec![7; 100_000].into();
-    before.send(Request::Spawn(Spawn { keepsake, ..shell("term_1", "exec sleep 1000") }));
+    let metadata = vec![7; 100_000].into();
+    before.send(Request::Spawn(Spawn { metadata, ..shell("term_1", "exec sleep 1000") }));
     drop(before);
     let mut after = supervisor.dial();
     after.send(Request::Hello(Hello { lowest_version: 1, highest_version: 1 }));

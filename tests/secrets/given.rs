@@ -50,7 +50,8 @@ async fn a_caller_can_neither_set_nor_override_a_secret() {
             env: vec![EnvVar { name: "TOKEN".into(), value: "mine".into() }],
             ..Default::default()
         };
-        let refusal = caller.sessions.create(request).await.expect_err("a session cannot bring it either");
+        let refusal =
+            caller.sessions.create_session(request).await.expect_err("a session cannot bring it either");
         assert_eq!(refusal.code(), Code::PermissionDenied);
     })
     .await;

@@ -4,7 +4,7 @@ use std::process::Command as Process;
 
 use crate::{
     Armed, VALUE, armed, covered,
-    support::{Collected, EndOfInput, Follow, RunResult, Session, Terminal, api::Stream, eventually},
+    support::{Collected, EndOfInput, Follow, RunResult, Session, Terminal, api::OutputStream, eventually},
     with_secret, write_secret,
 };
 
@@ -43,14 +43,14 @@ async fn a_value_that_is_written_byte_by_byte_is_covered_at_every_moment() {
         assert_eq!(String::from_utf8_lossy(&outside.stdout), format!("before {VALUE} after\n"));
 
         let terminal = with_secret(session.sh(BY_BYTES)).create().await;
-        let followed = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let followed = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let (polled, followed) = tokio::join!(watch_until_the_end(&terminal), Collected::all(followed, 0));
         let expected = format!("before {} after\n", covered());
         assert_eq!(String::from_utf8_lossy(&polled), expected);
         assert_eq!(String::from_utf8_lossy(&followed.data), expected);
         // From any offset, within the secret too.
         for offset in 0..=expected.len() {
-            let stream = terminal.stream(Stream::Unspecified, offset as u64, Follow::No).await;
+            let stream = terminal.stream(OutputStream::Unspecified, offset as u64, Follow::No).await;
             let part = Collected::all(stream, offset as u64).await;
             assert_eq!(String::from_utf8_lossy(&part.data), expected[offset..], "from {offset}");
         }
@@ -72,8 +72,8 @@ async fn a_value_is_covered_on_each_stream_and_in_a_run_and_in_logs() {
         assert_eq!(String::from_utf8_lossy(&run.stderr), err);
         let terminal = with_secret(session.sh(script).split()).create().await;
         terminal.wait().await;
-        assert_eq!(String::from_utf8_lossy(&terminal.output_of(Stream::Stdout).await.data), out);
-        assert_eq!(String::from_utf8_lossy(&terminal.output_of(Stream::Stderr).await.data), err);
+        assert_eq!(String::from_utf8_lossy(&terminal.output_of(OutputStream::Stdout).await.data), out);
+        assert_eq!(String::from_utf8_lossy(&terminal.output_of(OutputStream::Stderr).await.data), err);
         let logs = Process::new(env!("CARGO_BIN_EXE_provost"))
             .args(["logs", &terminal.id, "--gateway"])
             .arg(format!("unix:{}", armed.gateway.socket.display()))
@@ -144,7 +144,7 @@ async fn nothing_of_a_value_is_left_where_the_ring_has_dropped_its_beginning() {
         // One value after another, so that every cut goes through one.
         let line = "while :; do echo \"$TOKEN\"; done | head -c 3000000";
         let terminal = with_secret(session.sh(line).retain(1_000)).create().await;
-        let follow = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let follow = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let poll = async {
             loop {
                 let output = terminal.output().await;
@@ -159,7 +159,7 @@ async fn nothing_of_a_value_is_left_where_the_ring_has_dropped_its_beginning() {
         must_be_covered(&followed.data);
         assert_eq!(followed.data.len() as u64 + followed.lost(), 3_000_000);
         for offset in [0, 1_500_000, 2_990_000, 2_999_500, 2_999_990] {
-            let stream = terminal.stream(Stream::Unspecified, offset, Follow::No).await;
+            let stream = terminal.stream(OutputStream::Unspecified, offset, Follow::No).await;
             must_be_covered(&Collected::all(stream, offset).await.data);
         }
         terminal.release().await;
@@ -217,7 +217,7 @@ async fn the_next_gateway_covers_what_this_one_was_told() {
     session.go_on(&caller);
     let terminal = terminal.over(&caller);
     terminal.write(b"\n", EndOfInput::NotYet).await.expect("it reads");
-    let followed = Collected::all(terminal.stream(Stream::Unspecified, 0, Follow::Yes).await, 0).await;
+    let followed = Collected::all(terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await, 0).await;
     assert_eq!(String::from_utf8_lossy(&followed.data), format!("{0}\nx{0}\n{0}\n", covered()));
     assert_eq!(terminal.output().await.data, followed.data);
     terminal.release().await;

@@ -78,7 +78,7 @@ async fn a_value_in_a_line_that_is_asked_about_is_neither_written_nor_shown() {
         let refusal = asking().refusal().await;
         assert_eq!(refusal.reason, "APPROVAL_REQUIRED");
         let mut approvals = ApprovalsClient::new(session.caller.channel());
-        let list = within("a list", approvals.list(ListApprovalsRequest::default())).await;
+        let list = within("a list", approvals.list_approvals(ListApprovalsRequest::default())).await;
         let list: Vec<Approval> = list.expect("it can be listed").into_inner().approvals;
         let shown = format!("{list:?}");
         assert!(shown.contains("mkfifo") && shown.contains("***"), "{shown}");
@@ -88,7 +88,7 @@ async fn a_value_in_a_line_that_is_asked_about_is_neither_written_nor_shown() {
             decision: ApprovalDecision::Approve.into(),
             ..ResolveApprovalRequest::default()
         };
-        within("an answer", approvals.resolve(request)).await.expect("it can be answered");
+        within("an answer", approvals.resolve_approval(request)).await.expect("it can be answered");
         // It is the same request, and runs with the value in its line.
         let done = asking().finish().await;
         assert_eq!(code(&done.outcome), 1, "there is no such directory");

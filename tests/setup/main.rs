@@ -519,7 +519,7 @@ fn no_command_can_run_when_any_step_of_set_up_fails() {
         "STAGE_NO_NEW_PRIVS",
         "STAGE_LANDLOCK",
         "STAGE_SECCOMP",
-        "STAGE_POSTURE",
+        "STAGE_EFFECTIVE_CONFINEMENT",
     ]
     .into_iter()
     .enumerate()

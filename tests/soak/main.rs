@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use support::{Gateway, Session, api::Cause, code, in_session, within};
+use support::{Gateway, Session, api::ExitCause, code, in_session, within};
 
 /// Creates, waits and releases a number of commands from `width` tasks at once; gives how many came back.
 async fn storm(session: &Session, count: usize, width: usize) -> usize {
@@ -28,7 +28,7 @@ async fn storm(session: &Session, count: usize, width: usize) -> usize {
                 while take(&left) {
                     let terminal = command.clone().create().await;
                     let outcome = terminal.wait().await;
-                    assert_eq!((code(&outcome), outcome.cause()), (0, Cause::Exited));
+                    assert_eq!((code(&outcome), outcome.cause()), (0, ExitCause::Exited));
                     terminal.release().await;
                     done.fetch_add(1, Ordering::Relaxed);
                 }

@@ -19,10 +19,11 @@ use tonic::Streaming;
 use super::{
     Attack, Caller, Gateway, Refusal,
     api::{
-        self, Cause, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar, KillRequest,
-        Outcome, OutputEvent, OutputMode, OutputRequest, OutputResponse, ReleaseRequest, RunEvent,
-        RunRequest, SignalRequest, State, StdinMode, Stream, StreamOutputRequest, TerminalRequest,
-        WriteRequest, outcome::End, output_event, run_event,
+        self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar, ExitCause,
+        GetOutputRequest, GetOutputResponse, GetTerminalRequest, KillTerminalRequest, Outcome, OutputMode,
+        OutputStream, ReleaseTerminalRequest, RunRequest, RunResponse, SignalTerminalRequest, StdinMode,
+        StreamOutputRequest, StreamOutputResponse, TerminalState, WaitForExitRequest, WriteInputRequest,
+        create_terminal_request, outcome::End, run_response, stream_output_response,
     },
     within,
 };
@@ -101,9 +102,10 @@ impl Session {
             ..CreateSessionRequest::default()
         };
         change(&mut request);
-        let session =
-            within("a session", caller.sessions.create(request)).await.expect("a session can be opened");
-        let session = session.into_inner();
+        let session = within("a session", caller.sessions.create_session(request))
+            .await
+            .expect("a session can be opened");
+        let session = session.into_inner().session.expect("it is set");
         assert!(session.id.starts_with("sess_"), "a session's id: {}", session.id);
         Self { caller, id: session.id, workspace, gateway: gateway.clone() }
     }
@@ -119,7 +121,7 @@ impl Session {
             caller: self.caller.clone(),
             request: CreateTerminalRequest {
                 session_id: self.id.clone(),
-                command: program.to_owned(),
+                command: Some(create_terminal_request::Command::Program(program.to_owned())),
                 ..CreateTerminalRequest::default()
             },
         }
@@ -149,7 +151,7 @@ impl Session {
     /// Closes the session; fails if any cgroup or process is left that names it.
     pub async fn close(&self) {
         let request = CloseSessionRequest { session_id: self.id.clone() };
-        within("the session's close", self.caller.sessions.clone().close(request))
+        within("the session's close", self.caller.sessions.clone().close_session(request))
             .await
             .expect("a session can be closed");
     }
@@ -178,6 +180,13 @@ impl Command {
     /// The same command over another connection.
     pub fn over(mut self, caller: &Caller) -> Self {
         self.caller = caller.clone();
+        self
+    }
+
+    /// The program's name is a line for the shell.
+    pub fn shell_line(mut self) -> Self {
+        use create_terminal_request::Command::{Program, ShellLine};
+        self.request.command = self.request.command.map(|(Program(text) | ShellLine(text))| ShellLine(text));
         self
     }
 
@@ -238,8 +247,8 @@ impl Command {
     /// Creates the terminal, or gives the refusal.
     pub async fn try_create(mut self) -> Result<Terminal, Refusal> {
         let session_id = self.request.session_id.clone();
-        let answer = within("a terminal", self.caller.terminals.create(self.request)).await;
-        let info = answer.map_err(Refusal::from)?.into_inner();
+        let answer = within("a terminal", self.caller.terminals.create_terminal(self.request)).await;
+        let info = answer.map_err(Refusal::from)?.into_inner().terminal.expect("it is set");
         assert!(info.id.starts_with("term_"), "a terminal's id: {}", info.id);
         Ok(Terminal { caller: self.caller, id: info.id.clone(), session_id, info })
     }
@@ -267,7 +276,7 @@ impl Command {
     }
 
     /// Runs through `Run`, in one call.
-    pub async fn run(mut self) -> Result<Streaming<RunEvent>, Refusal> {
+    pub async fn run(mut self) -> Result<Streaming<RunResponse>, Refusal> {
         let request = RunRequest { create: Some(self.request) };
         within("a run", self.caller.terminals.run(request))
             .await
@@ -314,71 +323,88 @@ impl Terminal {
     }
 
     /// A request that names it.
-    pub fn request(&self) -> TerminalRequest {
-        TerminalRequest { terminal_id: self.id.clone(), session_id: self.session_id.clone() }
+    pub fn request(&self) -> GetTerminalRequest {
+        GetTerminalRequest { terminal_id: self.id.clone(), session_id: self.session_id.clone() }
+    }
+
+    /// A request to wait for its end.
+    pub fn wait_request(&self) -> WaitForExitRequest {
+        WaitForExitRequest { terminal_id: self.id.clone(), session_id: self.session_id.clone() }
     }
 
     /// Its present state.
     pub async fn get(&self) -> Result<api::Terminal, Refusal> {
         let mut terminals = self.caller.terminals.clone();
-        within("Get", terminals.get(self.request())).await.map(|a| a.into_inner()).map_err(Refusal::from)
+        within("Get", terminals.get_terminal(self.request()))
+            .await
+            .map(|a| a.into_inner().terminal.expect("it is set"))
+            .map_err(Refusal::from)
     }
 
     /// Waits for the end.
-    pub async fn try_wait(&self) -> Result<(State, Option<Outcome>), Refusal> {
+    pub async fn try_wait(&self) -> Result<(TerminalState, Option<Outcome>), Refusal> {
         let mut terminals = self.caller.terminals.clone();
-        let answer =
-            within("the end of the command", terminals.wait_for_exit(self.request())).await?.into_inner();
+        let answer = within("the end of the command", terminals.wait_for_exit(self.wait_request()))
+            .await?
+            .into_inner();
         Ok((answer.state(), answer.outcome))
     }
 
     /// Waits for the end, and checks what is true of every end.
     pub async fn wait(&self) -> Outcome {
         let (state, outcome) = self.try_wait().await.expect("the terminal can be waited for");
-        assert_eq!(state, State::Finished, "the state of an ended terminal");
+        assert_eq!(state, TerminalState::Finished, "the state of an ended terminal");
         let outcome = outcome.expect("a finished terminal has an outcome");
         // Invariant X, and what a receipt promises.
         assert_eq!(outcome.survivors, 0, "survivors: {outcome:?}");
-        assert_ne!(outcome.cause(), Cause::Unspecified, "every end has a cause: {outcome:?}");
+        assert_ne!(outcome.cause(), ExitCause::Unspecified, "every end has a cause: {outcome:?}");
         assert!(
             outcome.end.is_some()
-                || !matches!(outcome.cause(), Cause::Exited | Cause::Signalled | Cause::MemoryLimit),
+                || !matches!(
+                    outcome.cause(),
+                    ExitCause::Exited | ExitCause::Signalled | ExitCause::MemoryLimit
+                ),
             "an end without code or signal: {outcome:?}"
         );
         outcome
     }
 
     /// The retained output: the merged stream, or stdout.
-    pub async fn output(&self) -> OutputResponse {
-        self.output_of(Stream::Unspecified).await
+    pub async fn output(&self) -> GetOutputResponse {
+        self.output_of(OutputStream::Unspecified).await
     }
 
     /// The retained output of one stream.
-    pub async fn output_of(&self, stream: Stream) -> OutputResponse {
-        let request = OutputRequest {
+    pub async fn output_of(&self, stream: OutputStream) -> GetOutputResponse {
+        let request = GetOutputRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             stream: stream as i32,
             as_text: false,
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Output", terminals.output(request)).await.expect("the output can be read").into_inner()
+        within("Output", terminals.get_output(request)).await.expect("the output can be read").into_inner()
     }
 
     /// The retained output as text, cut at characters.
-    pub async fn output_text(&self) -> OutputResponse {
-        let request = OutputRequest {
+    pub async fn output_text(&self) -> GetOutputResponse {
+        let request = GetOutputRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             stream: 0,
             as_text: true,
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Output", terminals.output(request)).await.expect("the output can be read").into_inner()
+        within("Output", terminals.get_output(request)).await.expect("the output can be read").into_inner()
     }
 
     /// The output as it comes, from an offset on.
-    pub async fn stream(&self, stream: Stream, offset: u64, follow: Follow) -> Streaming<OutputEvent> {
+    pub async fn stream(
+        &self,
+        stream: OutputStream,
+        offset: u64,
+        follow: Follow,
+    ) -> Streaming<StreamOutputResponse> {
         let request = StreamOutputRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
@@ -395,14 +421,14 @@ impl Terminal {
 
     /// Waits until the output contains `text`, and gives all that has come by then.
     pub async fn until(&self, text: &str) -> String {
-        let mut events = self.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let mut events = self.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let mut seen = Vec::new();
         loop {
             let event = within(text, events.message()).await.expect("the stream goes on");
             match event.and_then(|e| e.event) {
-                Some(output_event::Event::Chunk(chunk)) => seen.extend_from_slice(&chunk.data),
-                Some(output_event::Event::Gap(_)) => {}
-                Some(output_event::Event::End(end)) => {
+                Some(stream_output_response::Event::Chunk(chunk)) => seen.extend_from_slice(&chunk.data),
+                Some(stream_output_response::Event::Gap(_)) => {}
+                Some(stream_output_response::Event::End(end)) => {
                     panic!("the command ended without {text:?}: {:?} {end:?}", String::from_utf8_lossy(&seen))
                 }
                 None => panic!("the stream ended without an end"),
@@ -421,36 +447,42 @@ impl Terminal {
 
     /// Begins to stop the tree, or gives the refusal.
     pub async fn try_kill(&self, grace: Option<Duration>) -> Result<api::Terminal, Refusal> {
-        let request = KillRequest {
+        let request = KillTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             grace: grace.map(api_duration),
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Kill", terminals.kill(request)).await.map(|a| a.into_inner()).map_err(Refusal::from)
+        within("Kill", terminals.kill_terminal(request))
+            .await
+            .map(|a| a.into_inner().terminal.expect("it is set"))
+            .map_err(Refusal::from)
     }
 
     /// Sends a signal.
     pub async fn signal(&self, name: &str) -> Result<(), Refusal> {
-        let request = SignalRequest {
+        let request = SignalTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             signal: name.to_owned(),
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Signal", terminals.signal(request)).await.map(drop).map_err(Refusal::from)
+        within("Signal", terminals.signal_terminal(request)).await.map(drop).map_err(Refusal::from)
     }
 
     /// Writes to stdin.
     pub async fn write(&self, data: &[u8], end: EndOfInput) -> Result<u64, Refusal> {
-        let request = WriteRequest {
+        let request = WriteInputRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             data: data.to_vec().into(),
             eof: end == EndOfInput::After,
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Write", terminals.write(request)).await.map(|a| a.into_inner().written).map_err(Refusal::from)
+        within("Write", terminals.write_input(request))
+            .await
+            .map(|a| a.into_inner().written_bytes)
+            .map_err(Refusal::from)
     }
 
     /// Stops and releases, and fails if a cgroup that names the terminal is left.
@@ -460,13 +492,13 @@ impl Terminal {
 
     /// Releases, or gives the refusal.
     pub async fn try_release(&self, grace: Option<Duration>) -> Result<(), Refusal> {
-        let request = ReleaseRequest {
+        let request = ReleaseTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.session_id.clone(),
             grace: grace.map(api_duration),
         };
         let mut terminals = self.caller.terminals.clone();
-        within("Release", terminals.release(request)).await.map(drop).map_err(Refusal::from)
+        within("Release", terminals.release_terminal(request)).await.map(drop).map_err(Refusal::from)
     }
 }
 
@@ -505,25 +537,25 @@ pub struct Collected {
 
 impl Collected {
     /// Reads a stream that began at `offset` to its end.
-    pub async fn all(mut events: Streaming<OutputEvent>, offset: u64) -> Self {
+    pub async fn all(mut events: Streaming<StreamOutputResponse>, offset: u64) -> Self {
         let mut out = Self { next_offset: offset, ..Self::default() };
         loop {
             let event = within("an output event", events.message()).await.expect("the stream goes on");
             match event.expect("a stream ends with an End").event.expect("an event is one of three") {
-                output_event::Event::Chunk(chunk) => {
+                stream_output_response::Event::Chunk(chunk) => {
                     assert_eq!(chunk.offset, out.next_offset, "a chunk follows the one before it");
                     assert!(!chunk.data.is_empty(), "a chunk is never empty");
                     out.chunks.insert(chunk.offset, chunk.data.len());
                     out.next_offset += chunk.data.len() as u64;
                     out.data.extend_from_slice(&chunk.data);
                 }
-                output_event::Event::Gap(gap) => {
+                stream_output_response::Event::Gap(gap) => {
                     assert_eq!(gap.from_offset, out.next_offset, "a gap begins where the reader was");
                     assert!(gap.to_offset > gap.from_offset, "a gap is never empty");
                     out.gaps.push((gap.from_offset, gap.to_offset));
                     out.next_offset = gap.to_offset;
                 }
-                output_event::Event::End(end) => {
+                stream_output_response::Event::End(end) => {
                     assert_eq!(end.next_offset, out.next_offset, "the end is where the bytes end");
                     out.outcome = end.outcome;
                     assert!(
@@ -557,23 +589,23 @@ pub struct RunResult {
 
 impl RunResult {
     /// Reads all events, handing each chunk to `each` first.
-    pub async fn all(mut events: Streaming<RunEvent>) -> Self {
+    pub async fn all(mut events: Streaming<RunResponse>) -> Self {
         let (mut started, mut out, mut err) = (None, Vec::new(), Vec::new());
         loop {
             let event = within("a run event", events.message()).await.expect("the run goes on");
             match event.expect("a run ends with Finished").event.expect("an event is one of three") {
-                run_event::Event::Started(terminal) => {
+                run_response::Event::Started(terminal) => {
                     assert!(
                         started.replace(terminal).is_none() && out.is_empty(),
                         "Started comes once, and first"
                     );
                 }
-                run_event::Event::Chunk(chunk) => {
-                    let to = if chunk.stream() == Stream::Stderr { &mut err } else { &mut out };
+                run_response::Event::Chunk(chunk) => {
+                    let to = if chunk.stream() == OutputStream::Stderr { &mut err } else { &mut out };
                     assert_eq!(chunk.offset, to.len() as u64, "a run loses nothing");
                     to.extend_from_slice(&chunk.data);
                 }
-                run_event::Event::Finished(finished) => {
+                run_response::Event::Finished(finished) => {
                     let started = started.expect("Started comes first");
                     assert!(
                         events.message().await.expect("the run ends well").is_none(),

@@ -187,7 +187,8 @@ async fn what_is_refused_for_a_change_leaves_nothing_and_is_said() {
             session_id: session.id.clone(),
             ..Default::default()
         };
-        let listed = session.caller.terminals.clone().list(request).await.expect("a list").into_inner();
+        let listed =
+            session.caller.terminals.clone().list_terminals(request).await.expect("a list").into_inner();
         assert!(listed.terminals.is_empty(), "{:?}", listed.terminals);
         let journal = gateway.state.join("journal");
         let written = || {

@@ -13,8 +13,9 @@ use std::{
 use provost::{
     client::{self, Client},
     proto::v1::{
-        Cause, CreateSessionRequest, CreateTerminalRequest, KillRequest, OutputRequest, RunRequest, State,
-        Terminal, TerminalRequest, outcome::End, run_event,
+        CreateSessionRequest, CreateTerminalRequest, ExitCause, GetOutputRequest, GetTerminalRequest,
+        KillTerminalRequest, RunRequest, Terminal, TerminalState, create_terminal_request, outcome::End,
+        run_response,
     },
 };
 
@@ -75,25 +76,40 @@ async fn session(client: &mut Client, name: &str) -> String {
         roots: vec![workspace.display().to_string()],
         ..CreateSessionRequest::default()
     };
-    client.sessions.create(request).await.expect("a session").into_inner().id
+    client
+        .sessions
+        .create_session(request)
+        .await
+        .expect("a session")
+        .into_inner()
+        .session
+        .expect("it is set")
+        .id
 }
 
 fn shell(session: &str, script: &str) -> CreateTerminalRequest {
     CreateTerminalRequest {
         session_id: session.to_owned(),
-        command: "sh".into(),
+        command: Some(create_terminal_request::Command::Program("sh".into())),
         args: vec!["-c".into(), script.to_owned()],
         ..CreateTerminalRequest::default()
     }
 }
 
 async fn start(client: &mut Client, session: &str, script: &str) -> Terminal {
-    client.terminals.create(shell(session, script)).await.expect("a terminal").into_inner()
+    client
+        .terminals
+        .create_terminal(shell(session, script))
+        .await
+        .expect("a terminal")
+        .into_inner()
+        .terminal
+        .expect("it is set")
 }
 
 async fn lines(client: &mut Client, terminal: &str) -> Vec<String> {
-    let request = OutputRequest { terminal_id: terminal.to_owned(), ..OutputRequest::default() };
-    let output = client.terminals.output(request).await.expect("its output").into_inner();
+    let request = GetOutputRequest { terminal_id: terminal.to_owned(), ..GetOutputRequest::default() };
+    let output = client.terminals.get_output(request).await.expect("its output").into_inner();
     assert_eq!(output.start_offset, 0, "nothing was dropped");
     let text = String::from_utf8(output.data.to_vec()).unwrap();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -117,9 +133,16 @@ async fn grows_without_a_gap(client: &mut Client, terminal: &str, than: usize) -
     seen
 }
 
-async fn state(client: &mut Client, terminal: &str) -> (State, u32) {
-    let request = TerminalRequest { terminal_id: terminal.to_owned(), ..TerminalRequest::default() };
-    let terminal = client.terminals.get(request).await.expect("it is known").into_inner();
+async fn state(client: &mut Client, terminal: &str) -> (TerminalState, u32) {
+    let request = GetTerminalRequest { terminal_id: terminal.to_owned(), ..GetTerminalRequest::default() };
+    let terminal = client
+        .terminals
+        .get_terminal(request)
+        .await
+        .expect("it is known")
+        .into_inner()
+        .terminal
+        .expect("it is set");
     (terminal.state(), terminal.pid)
 }
 
@@ -156,8 +179,8 @@ async fn a_2_the_first_caller_starts_the_gateway_and_limits_are_in_force() {
     assert!(receipt.cgroup.starts_with(SANDBOXES), "not in the sandboxes' unit: {}", receipt.cgroup);
     assert_eq!(receipt.shortfalls, Vec::<String>::new());
     assert_eq!(receipt.limits.get("memory.max").map(String::as_str), Some("4294967296"));
-    let kill = KillRequest { terminal_id: terminal.id, ..KillRequest::default() };
-    client.terminals.kill(kill).await.expect("it can be killed");
+    let kill = KillTerminalRequest { terminal_id: terminal.id, ..KillTerminalRequest::default() };
+    client.terminals.kill_terminal(kill).await.expect("it can be killed");
 }
 
 #[tokio::test]
@@ -170,7 +193,7 @@ async fn b_commands_run_on_while_the_gateway_is_restarted_upgraded_and_rolled_ba
     let terminal = start(&mut client, &session, NUMBERED).await;
     let mut seen = grows_without_a_gap(&mut client, &terminal.id, 3).await;
     let (running, process) = state(&mut client, &terminal.id).await;
-    assert_eq!(running, State::Running);
+    assert_eq!(running, TerminalState::Running);
     // A new file under the old name each time, as a package manager puts it there; then the old one again.
     for step in ["restart", "upgrade", "roll back"] {
         if step != "restart" {
@@ -180,7 +203,7 @@ async fn b_commands_run_on_while_the_gateway_is_restarted_upgraded_and_rolled_ba
         let before = main_process("provost.service");
         succeed("systemctl", &["restart", "provost.service"]);
         client = served_anew(before).await;
-        assert_eq!(state(&mut client, &terminal.id).await, (State::Running, process), "after {step}");
+        assert_eq!(state(&mut client, &terminal.id).await, (TerminalState::Running, process), "after {step}");
         seen = grows_without_a_gap(&mut client, &terminal.id, seen).await;
     }
 }
@@ -237,7 +260,7 @@ async fn e_a_reload_puts_a_new_profile_into_force_and_memory_runs_out_for_the_co
                 Ok(events) => {
                     let mut events = events.into_inner();
                     while let Some(event) = events.message().await.expect("an event") {
-                        if let Some(run_event::Event::Finished(terminal)) = event.event {
+                        if let Some(run_response::Event::Finished(terminal)) = event.event {
                             let outcome = terminal.outcome.expect("it has ended");
                             return (outcome.cause(), outcome.end);
                         }
@@ -251,7 +274,7 @@ async fn e_a_reload_puts_a_new_profile_into_force_and_memory_runs_out_for_the_co
         }
     })
     .await;
-    assert_eq!(cause, Cause::MemoryLimit, "{end:?}");
+    assert_eq!(cause, ExitCause::MemoryLimit, "{end:?}");
     assert_eq!(end, Some(End::Signal("SIGKILL".into())));
     assert_eq!(property("provost.service", "ActiveState"), "active");
     assert_eq!(property("provost-sandboxes.service", "ActiveState"), "active");

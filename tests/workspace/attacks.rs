@@ -320,7 +320,7 @@ async fn a_change_is_undone_while_its_command_runs_and_is_in_the_journal() {
     let changes = &done.outcome.workspace_changes;
     assert_eq!(changes.len(), 1, "{}", shown(changes));
     assert_eq!(changes[0].action(), WorkspaceAction::Restored);
-    assert_eq!(changes[0].what, "core.fsmonitor = ./x");
+    assert_eq!(changes[0].description, "core.fsmonitor = ./x");
     let kept = outside(&session.workspace, "cat .git/config.provost-quarantine-*");
     assert!(kept.contains("fsmonitor"), "what was there is kept: {kept}");
     session.close().await;

@@ -50,7 +50,7 @@ async fn session(gateway: &Arc<Gateway>, profile: &str) -> Session {
 /// Each change on a line, for a failed test.
 fn shown(changes: &[WorkspaceChange]) -> String {
     let line = |change: &WorkspaceChange| {
-        format!("{}: {}: {:?} {}\n", change.path, change.what, change.action(), change.failure)
+        format!("{}: {}: {:?} {}\n", change.path, change.description, change.action(), change.failure)
     };
     changes.iter().map(line).collect()
 }

@@ -45,11 +45,28 @@ const PIECE_MIN_BYTES: u64 = 64;
 const PREFIX_BYTES: usize = 5;
 
 /// Calls that are answered by a stream, by the last part of their path.
-const STREAMING_CALLS: [&str; 8] =
-    ["StreamOutput", "Run", "Terminals/Watch", "Approvals/Watch", "Health/Watch", "Query", "Follow", "Info"];
+const STREAMING_CALLS: [&str; 8] = [
+    "StreamOutput",
+    "Run",
+    "WatchTerminals",
+    "WatchApprovals",
+    "Health/Watch",
+    "QueryRecords",
+    "FollowRecords",
+    "Info",
+];
 /// Calls that end or hand over something, or wait: they are made whether or not there is room for what they answer.
-const PRIORITY_CALLS: [&str; 9] =
-    ["Kill", "Release", "Signal", "Write", "Close", "WaitForExit", "Resolve", "Report", "Health/Check"];
+const PRIORITY_CALLS: [&str; 9] = [
+    "KillTerminal",
+    "ReleaseTerminal",
+    "SignalTerminal",
+    "WriteInput",
+    "CloseSession",
+    "WaitForExit",
+    "ResolveApproval",
+    "ReportBypass",
+    "Health/Check",
+];
 
 /// How a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

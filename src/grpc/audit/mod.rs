@@ -18,12 +18,13 @@ use reader::{
 use super::{caller, errors, request::FieldError};
 use crate::{
     journal::{
-        Entries, Follower, Integrity, Journal, JournalPublicKey, RecordFilter, RecordedVerdict, VerifyReport,
-        verify,
+        Entries, FaultKind, Follower, Integrity, Journal, JournalPublicKey, RecordFilter, RecordedVerdict,
+        VerifyReport, verify,
     },
     proto::v1::{
-        AuditDecision, AuditFault, AuditFilter, AuditIntegrity, FollowAuditRequest, QueryAuditRequest,
-        VerifyAuditRequest, VerifyAuditResponse, audit_server::Audit as Service,
+        AuditFault, AuditFaultKind, AuditFilter, AuditIntegrity, AuditRecord, Decision, FollowRecordsRequest,
+        FollowRecordsResponse, QueryRecordsRequest, QueryRecordsResponse, VerifyJournalRequest,
+        VerifyJournalResponse, audit_server::Audit as Service,
     },
     session::Peer,
     terminal::Terminals,
@@ -66,11 +67,11 @@ impl AuditService {
         let field_error = |field: &str, problem: &str| {
             errors::bad_field(FieldError { field: format!("filter.{field}"), problem: problem.to_owned() })
         };
-        let verdict = match AuditDecision::try_from(requested.decision) {
-            Ok(AuditDecision::Unspecified) => None,
-            Ok(AuditDecision::Allow) => Some(RecordedVerdict::Allow),
-            Ok(AuditDecision::Deny) => Some(RecordedVerdict::Deny),
-            Ok(AuditDecision::Ask) => Some(RecordedVerdict::Ask),
+        let verdict = match Decision::try_from(requested.decision) {
+            Ok(Decision::Unspecified) => None,
+            Ok(Decision::Allow) => Some(RecordedVerdict::Allow),
+            Ok(Decision::Deny) => Some(RecordedVerdict::Deny),
+            Ok(Decision::Ask) => Some(RecordedVerdict::Ask),
             Err(_) => return Err(field_error("decision", "is not a decision")),
         };
         let since_ns = match requested.since {
@@ -103,12 +104,15 @@ impl AuditService {
 
 #[tonic::async_trait]
 impl Service for AuditService {
-    type QueryStream = RecordStream;
-    type FollowStream = RecordStream;
+    type QueryRecordsStream = RecordStream<QueryRecordsResponse>;
+    type FollowRecordsStream = RecordStream<FollowRecordsResponse>;
 
-    async fn query(&self, request: Request<QueryAuditRequest>) -> Result<Response<RecordStream>, Status> {
+    async fn query_records(
+        &self,
+        request: Request<QueryRecordsRequest>,
+    ) -> Result<Response<RecordStream<QueryRecordsResponse>>, Status> {
         let peer = caller(&request)?;
-        let QueryAuditRequest { filter, last } = request.into_inner();
+        let QueryRecordsRequest { filter, last } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let last = parse_last(last)?;
         let journal = self.journal()?;
@@ -118,17 +122,20 @@ impl Service for AuditService {
         let Some(last) = last else {
             let entries = reader.read(move || Entries::new(&directory, filter)).await?;
             let entries = entries.map_err(|error| errors::journal_unreadable(&error))?;
-            return Ok(Response::new(records(RecordSource::Existing(entries), None, reader)));
+            return Ok(Response::new(records(RecordSource::Existing(entries), None, reader, queried)));
         };
         let after = before_last(&reader, &directory, &filter, last).await?.unwrap_or(u64::MAX);
         let follower = reader.read(move || Follower::new(&directory, filter, LAST_FILES)).await?;
         let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(RecordSource::Followed { follower, after }, None, reader)))
+        Ok(Response::new(records(RecordSource::Followed { follower, after }, None, reader, queried)))
     }
 
-    async fn follow(&self, request: Request<FollowAuditRequest>) -> Result<Response<RecordStream>, Status> {
+    async fn follow_records(
+        &self,
+        request: Request<FollowRecordsRequest>,
+    ) -> Result<Response<RecordStream<FollowRecordsResponse>>, Status> {
         let peer = caller(&request)?;
-        let FollowAuditRequest { filter, after_sequence, last } = request.into_inner();
+        let FollowRecordsRequest { filter, after_sequence, last } = request.into_inner();
         let filter = self.filter(&peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
         journal.flush().await;
@@ -147,13 +154,18 @@ impl Service for AuditService {
         };
         let follower = reader.read(move || follow_after(&directory, filter, after)).await?;
         let follower = follower.map_err(|error| errors::journal_unreadable(&error))?;
-        Ok(Response::new(records(RecordSource::Followed { follower, after }, Some(written), reader)))
+        Ok(Response::new(records(
+            RecordSource::Followed { follower, after },
+            Some(written),
+            reader,
+            followed,
+        )))
     }
 
-    async fn verify(
+    async fn verify_journal(
         &self,
-        request: Request<VerifyAuditRequest>,
-    ) -> Result<Response<VerifyAuditResponse>, Status> {
+        request: Request<VerifyJournalRequest>,
+    ) -> Result<Response<VerifyJournalResponse>, Status> {
         let peer = caller(&request)?;
         if !self.is_administrator(&peer) {
             return Err(errors::not_an_administrator());
@@ -176,6 +188,14 @@ impl Service for AuditService {
     }
 }
 
+fn queried(record: AuditRecord) -> QueryRecordsResponse {
+    QueryRecordsResponse { record: Some(record) }
+}
+
+fn followed(record: AuditRecord) -> FollowRecordsResponse {
+    FollowRecordsResponse { record: Some(record) }
+}
+
 fn parse_last(last: Option<u32>) -> Result<Option<usize>, Status> {
     if last.is_some_and(|last| last > LAST_MAX) {
         let problem = format!("is more than {LAST_MAX}");
@@ -184,7 +204,7 @@ fn parse_last(last: Option<u32>) -> Result<Option<usize>, Status> {
     Ok(last.map(|last| last as usize))
 }
 
-fn verify_response(report: VerifyReport) -> VerifyAuditResponse {
+fn verify_response(report: VerifyReport) -> VerifyJournalResponse {
     let integrity = match report.integrity() {
         Integrity::Intact => AuditIntegrity::Intact,
         Integrity::Torn => AuditIntegrity::Torn,
@@ -194,18 +214,32 @@ fn verify_response(report: VerifyReport) -> VerifyAuditResponse {
         file: fault.file,
         line: fault.line,
         sequence: fault.sequence,
-        kind: fault.kind.name().to_owned(),
-        problem: fault.problem,
+        kind: fault_kind(fault.kind).into(),
+        message: fault.problem,
     };
-    VerifyAuditResponse {
+    VerifyJournalResponse {
         integrity: integrity.into(),
         files: report.files,
         records: report.records,
         first_sequence: report.first_sequence.unwrap_or_default(),
         last_sequence: report.last.map_or(0, |last| last.sequence),
         last_hash: report.last.map(|last| last.hash.to_string()).unwrap_or_default(),
-        signed_through: report.signed_through,
+        last_signed_sequence: report.signed_through,
         faults: report.faults.into_iter().map(fault).collect(),
-        more_faults: report.more_faults,
+        faults_omitted: report.more_faults,
+    }
+}
+
+fn fault_kind(kind: FaultKind) -> AuditFaultKind {
+    match kind {
+        FaultKind::Changed => AuditFaultKind::Changed,
+        FaultKind::Removed => AuditFaultKind::Removed,
+        FaultKind::Reordered => AuditFaultKind::Reordered,
+        FaultKind::Inserted => AuditFaultKind::Inserted,
+        FaultKind::Truncated => AuditFaultKind::Truncated,
+        FaultKind::MissingFile => AuditFaultKind::MissingFile,
+        FaultKind::Head => AuditFaultKind::Head,
+        FaultKind::BadSignature => AuditFaultKind::BadSignature,
+        FaultKind::Unsigned => AuditFaultKind::Unsigned,
     }
 }

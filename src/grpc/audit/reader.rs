@@ -38,7 +38,7 @@ pub(super) const CONCURRENT_READS: usize = 4;
 /// The files that they are looked for in.
 pub(super) const LAST_FILES: usize = 2;
 
-pub(super) type RecordStream = Pin<Box<dyn Stream<Item = Result<AuditRecord, Status>> + Send>>;
+pub(super) type RecordStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Where records come from.
 pub(super) enum RecordSource {
@@ -132,26 +132,29 @@ pub(super) fn follow_after(
     Follower::new(directory, filter, (newer + 1).min(files.len()))
 }
 
-struct StreamState {
+struct StreamState<T> {
     source: RecordSource,
     /// Absent: what is there is all.
     written: Option<watch::Receiver<u64>>,
     read: std::vec::IntoIter<AuditRecord>,
     is_at_end: bool,
     reader: RecordReader,
+    response: fn(AuditRecord) -> T,
 }
 
-pub(super) fn records(
+pub(super) fn records<T: 'static>(
     source: RecordSource,
     written: Option<watch::Receiver<u64>>,
     reader: RecordReader,
-) -> RecordStream {
-    let reading = StreamState { source, written, read: Vec::new().into_iter(), is_at_end: false, reader };
+    response: fn(AuditRecord) -> T,
+) -> RecordStream<T> {
+    let read = Vec::new().into_iter();
+    let reading = StreamState { source, written, read, is_at_end: false, reader, response };
     Box::pin(unfold(Some(reading), |reading| async {
         let mut reading = reading?;
         loop {
             if let Some(record) = reading.read.next() {
-                return Some((Ok(record), Some(reading)));
+                return Some((Ok((reading.response)(record)), Some(reading)));
             }
             if reading.is_at_end {
                 // Records that came since the look are told of at once.

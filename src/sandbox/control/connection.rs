@@ -21,7 +21,7 @@ use tokio::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        Exited, FromSupervisor, Hello, HelloAnswer, Progress, ToSupervisor, from_supervisor::Message,
+        Exited, FromSupervisor, Hello, HelloResponse, Progress, ToSupervisor, from_supervisor::Message,
         to_supervisor::Request,
     },
     sys::{
@@ -127,7 +127,7 @@ impl ControlConnection {
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
-    pub async fn hello(&self) -> Result<HelloAnswer, ControlConnectError> {
+    pub async fn hello(&self) -> Result<HelloResponse, ControlConnectError> {
         check_hello(self.request(Request::Hello(hello_request())).await?.message)
     }
 
@@ -282,7 +282,7 @@ pub(crate) fn hello_request() -> Hello {
 }
 
 /// The answer to it, when a version was agreed on.
-pub(crate) fn check_hello(answer: Message) -> Result<HelloAnswer, ControlConnectError> {
+pub(crate) fn check_hello(answer: Message) -> Result<HelloResponse, ControlConnectError> {
     let (lowest, highest) = spoken_versions();
     match answer {
         Message::Hello(answer) if (lowest..=highest).contains(&answer.version) => Ok(answer),

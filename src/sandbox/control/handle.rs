@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     failpoint,
-    proto::supervisor::{Exit, Identity, SandboxPosture, Shutdown, StopCause, to_supervisor::Request},
+    proto::supervisor::{EffectiveConfinement, Exit, Identity, Shutdown, StopCause, to_supervisor::Request},
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
         control::{
@@ -105,7 +105,7 @@ pub struct Sandbox {
     id: String,
     identity: Identity,
     shortfalls: Vec<Shortfall>,
-    effective_confinement: OnceLock<SandboxPosture>,
+    effective_confinement: OnceLock<EffectiveConfinement>,
     control: ControlConnection,
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
     life: watch::Sender<SandboxLife>,
@@ -146,7 +146,7 @@ impl Sandbox {
             Ok(Ok(answer)) => {
                 unwanted.0 = None;
                 failpoint::reach("sandbox.greeted");
-                let posture = answer.posture.unwrap_or_default();
+                let posture = answer.effective_confinement.unwrap_or_default();
                 sandbox
                     .effective_confinement
                     .set(posture)
@@ -209,7 +209,7 @@ impl Sandbox {
     pub(crate) fn from_adopted(
         facts: SandboxState,
         remains: Cleanup,
-        posture: SandboxPosture,
+        posture: EffectiveConfinement,
         supervisor: AsyncFd<OwnedFd>,
         control: ControlConnection,
         listeners: HashMap<String, Arc<dyn Listener>>,
@@ -337,7 +337,7 @@ impl Sandbox {
     }
 
     /// What is in force, read back from the kernel by the supervisor.
-    pub fn effective_confinement(&self) -> Option<&SandboxPosture> {
+    pub fn effective_confinement(&self) -> Option<&EffectiveConfinement> {
         self.effective_confinement.get()
     }
 

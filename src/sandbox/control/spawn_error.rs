@@ -95,7 +95,7 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
         | Stage::NoNewPrivs
         | Stage::Landlock
         | Stage::Seccomp
-        | Stage::Posture
+        | Stage::EffectiveConfinement
         | Stage::LeafLimit
         | Stage::SessionLeader
         | Stage::Descriptors

@@ -53,7 +53,7 @@ pub fn build(terminal_id: String, order: ExecSpec, provisions: SpawnExtras) -> S
         idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
         kill_grace_ms: millis(order.kill_grace()),
         linger_ms: millis(times.linger),
-        keepsake,
+        metadata: keepsake,
     }
 }
 
@@ -70,10 +70,10 @@ fn judged(order: &ExecSpec) -> Option<Judged> {
         // No file has the inode 0: one that appears is not executed.
         Resolved::Missing => {
             let identity = Some(FileIdentity::default());
-            JudgedFile { path: interpreter.path.clone(), identity, settled: false }
+            JudgedFile { path: interpreter.path.clone(), identity, is_immutable: false }
         }
         Resolved::Builtin | Resolved::Unknown => {
-            JudgedFile { path: interpreter.path.clone(), identity: None, settled: false }
+            JudgedFile { path: interpreter.path.clone(), identity: None, is_immutable: false }
         }
     });
     Some(Judged { files: std::iter::once(judged_file(file)).chain(interpreters).collect() })
@@ -84,7 +84,7 @@ fn judged_file(file: &FileId) -> JudgedFile {
     JudgedFile {
         path: file.lookup_path.clone(),
         identity: Some(FileIdentity { device, inode, changed_ns }),
-        settled: file.stability == PathStability::Fixed,
+        is_immutable: file.stability == PathStability::Fixed,
     }
 }
 

@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     proto::supervisor::{
-        Exit, FromSupervisor, HeldTerminal, HelloAnswer, ListTerminals, SandboxPosture, Started,
+        EffectiveConfinement, Exit, FromSupervisor, HeldTerminal, HelloResponse, ListTerminals, Started,
         ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sandbox::{
@@ -98,7 +98,7 @@ pub struct AdoptableSandbox {
     /// Its terminals.
     pub terminals: Vec<DiscoveredTerminal>,
     directory: PathBuf,
-    effective_confinement: SandboxPosture,
+    effective_confinement: EffectiveConfinement,
     supervisor: AsyncFd<OwnedFd>,
     client: HandshakeClient,
 }
@@ -158,7 +158,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     };
     let supervisor = async_fd::register(supervisor, Interest::READABLE)
         .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
-    let posture = answer.posture.unwrap_or_default();
+    let posture = answer.effective_confinement.unwrap_or_default();
     let directory = directory.to_owned();
     Ok(Discovered::Alive(Box::new(AdoptableSandbox {
         facts,
@@ -232,7 +232,7 @@ impl HandshakeClient {
         ControlConnection::resume(self.socket, self.receiver, self.sequence)
     }
 
-    async fn hello(&mut self) -> Result<(HelloAnswer, Vec<OwnedFd>), HandshakeError> {
+    async fn hello(&mut self) -> Result<(HelloResponse, Vec<OwnedFd>), HandshakeError> {
         let (answer, descriptors) = self.request(Request::Hello(connection::hello_request())).await?;
         let answer = connection::check_hello(answer).map_err(|error| HandshakeError::Failed(error.into()))?;
         Ok((answer, descriptors))
@@ -325,5 +325,5 @@ fn open_terminal(
         return Err(ControlConnectError::Control(ControlError::UnexpectedMessage).into());
     };
     let ended = terminal.exit.map(|exit| (Box::new(exit), Duration::from_millis(terminal.ended_ms_ago)));
-    Ok(DiscoveredTerminal { id, metadata: terminal.keepsake, started, stdout, stderr: rings.next(), ended })
+    Ok(DiscoveredTerminal { id, metadata: terminal.metadata, started, stdout, stderr: rings.next(), ended })
 }

@@ -9,7 +9,7 @@ fn record(path: &Path) -> RootRecord {
     let opened = roots::open(path, &Rights::own(), &Governing::default()).unwrap();
     let (device, inode) = device_and_inode(&opened).unwrap();
     let path = path.to_str().unwrap().to_owned();
-    RootRecord { named: path.clone(), path, device, inode }
+    RootRecord { requested_path: path.clone(), path, device, inode }
 }
 
 fn is_reopened(root: &RootRecord, same_boot: bool) -> bool {

@@ -108,7 +108,7 @@ fn judged_file(file: &JudgedFile) -> Result<JudgedProgram, Errno> {
             inode: identity.inode,
             changed_ns: identity.changed_ns,
         }),
-        stability: if file.settled { PathStability::Stable } else { PathStability::Changeable },
+        stability: if file.is_immutable { PathStability::Stable } else { PathStability::Changeable },
     })
 }
 

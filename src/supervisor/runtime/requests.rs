@@ -14,8 +14,8 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        HeldTerminal, Hello, HelloAnswer, ListTerminals, Release, SendSignal, Stop, StopCause, TerminalList,
-        ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+        HeldTerminal, Hello, HelloResponse, ListTerminals, Release, SendSignal, Stop, StopCause,
+        TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -86,10 +86,10 @@ impl Runtime {
                 if agreed.is_some() { HandshakeState::Done } else { HandshakeState::Refused };
         }
         self.handshaken |= agreed.is_some();
-        let answer = HelloAnswer {
+        let answer = HelloResponse {
             version: agreed.unwrap_or_default(),
             sandbox_id: self.sandbox_id.clone(),
-            posture: Some(self.effective_confinement.clone()),
+            effective_confinement: Some(self.effective_confinement.clone()),
         };
         // A gateway that started us holds one already; another one does without us if there is none left.
         let own = Pidfd::open(std::process::id().cast_signed()).ok();
@@ -186,7 +186,7 @@ impl Runtime {
             started: Some(terminal.started.clone()),
             exit,
             rings: terminal.outputs.len() as u32,
-            keepsake: terminal.metadata.clone(),
+            metadata: terminal.metadata.clone(),
             ended_ms_ago: ended_ago.as_millis() as u64,
         }
     }

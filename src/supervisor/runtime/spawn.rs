@@ -86,7 +86,7 @@ impl Runtime {
         if self.terminals.len() >= MAX_TERMINALS {
             return Err(Errno::EDQUOT);
         }
-        if request.keepsake.len() > MAX_METADATA_BYTES {
+        if request.metadata.len() > MAX_METADATA_BYTES {
             return Err(Errno::EMSGSIZE);
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Runtime {
             events: None,
             wake: None,
             // A copy: what came is a view of the whole request.
-            metadata: Bytes::copy_from_slice(&request.keepsake),
+            metadata: Bytes::copy_from_slice(&request.metadata),
         };
         // The command's ends of the pipes go away with `prepared.ends`.
         let key = self.terminals.insert(terminal);

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaves},
-    proto::supervisor::SandboxPosture,
+    proto::supervisor::EffectiveConfinement,
     supervisor::ready::{CommandIdentity, Ready},
     sys::spawn::Spawner,
 };
@@ -48,7 +48,7 @@ pub(super) struct Shutdown {
 #[derive(Debug)]
 pub(super) struct Runtime {
     pub(super) sandbox_id: String,
-    pub(super) effective_confinement: SandboxPosture,
+    pub(super) effective_confinement: EffectiveConfinement,
     pub(super) identity: CommandIdentity,
     pub(super) die_with_gateway: bool,
     pub(super) listener: UnixListener,

@@ -6,7 +6,7 @@ use nix::{errno::Errno, fcntl::AT_FDCWD};
 
 use super::stage::StageError;
 use crate::{
-    proto::supervisor::{Identity, SandboxPlan, SandboxPosture, Stage},
+    proto::supervisor::{EffectiveConfinement, Identity, SandboxPlan, Stage},
     sys::file,
 };
 
@@ -15,13 +15,13 @@ const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "ne
 /// CAP_KILL, CAP_SETGID, CAP_SETUID.
 const SUPERVISOR_CAPABILITY_BITS: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 
-/// Of [`Stage::Posture`], beyond the lines of status: commands could look into the supervisor's memory.
+/// Of [`Stage::EffectiveConfinement`], beyond the lines of status: commands could look into the supervisor's memory.
 const DUMPABLE: usize = 100;
 
 /// The supervisor's cgroup as the host names it; to be asked for before it has a cgroup namespace of its own.
 pub fn read_cgroup() -> Result<String, StageError> {
-    let text =
-        file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup")).map_err(StageError::of(Stage::Posture))?;
+    let text = file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup"))
+        .map_err(StageError::of(Stage::EffectiveConfinement))?;
     let text = String::from_utf8_lossy(&text);
     let named = |prefix: &str| text.lines().find_map(|line| line.strip_prefix(prefix));
     Ok(named("0::").unwrap_or_default().to_owned())
@@ -33,12 +33,12 @@ pub fn read_back(
     ids: &Identity,
     landlock_abi: u32,
     cgroup: String,
-) -> Result<SandboxPosture, StageError> {
-    let status =
-        file::read_at(AT_FDCWD, Path::new("/proc/self/status")).map_err(StageError::of(Stage::Posture))?;
+) -> Result<EffectiveConfinement, StageError> {
+    let status = file::read_at(AT_FDCWD, Path::new("/proc/self/status"))
+        .map_err(StageError::of(Stage::EffectiveConfinement))?;
     let status = String::from_utf8_lossy(&status);
-    if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::Posture))? {
-        return Err(StageError::at(Stage::Posture, DUMPABLE, Errno::EPERM));
+    if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::EffectiveConfinement))? {
+        return Err(StageError::at(Stage::EffectiveConfinement, DUMPABLE, Errno::EPERM));
     }
     let kept = if ids.privileged { SUPERVISOR_CAPABILITY_BITS } else { 0 };
     let filtered = plan.seccomp.as_ref().is_some_and(|plan| plan.enabled);
@@ -59,10 +59,10 @@ pub fn read_back(
         // A host that filters the gateway itself has the field at 2 whatever the plan says.
         let more_than_asked = field == "Seccomp:" && !filtered && found.is_some();
         if found != Some(wanted) && !more_than_asked {
-            return Err(StageError::at(Stage::Posture, index, Errno::EPERM));
+            return Err(StageError::at(Stage::EffectiveConfinement, index, Errno::EPERM));
         }
     }
-    Ok(SandboxPosture { namespaces: read_namespaces()?, landlock_abi, cgroup })
+    Ok(EffectiveConfinement { namespaces: read_namespaces()?, landlock_abi, cgroup })
 }
 
 fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {
@@ -71,11 +71,11 @@ fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {
         nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC,
         nix::sys::stat::Mode::empty(),
     )
-    .map_err(StageError::of(Stage::Posture))?;
+    .map_err(StageError::of(Stage::EffectiveConfinement))?;
     let inode = |name: &str| {
         nix::sys::stat::fstatat(directory.as_fd(), name, nix::fcntl::AtFlags::empty())
             .map(|stat| (name.to_owned(), stat.st_ino))
-            .map_err(StageError::of(Stage::Posture))
+            .map_err(StageError::of(Stage::EffectiveConfinement))
     };
     NAMESPACES.iter().map(|name| inode(name)).collect()
 }

@@ -128,7 +128,7 @@ fn set_up(
     let landlock_abi = confinement::enforce_landlock(plan, &directories)?;
     fail(Stage::Seccomp)?;
     confinement::install_seccomp(plan)?;
-    fail(Stage::Posture)?;
+    fail(Stage::EffectiveConfinement)?;
     let posture = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
 
     let ready = Ready {

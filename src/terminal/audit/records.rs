@@ -15,7 +15,7 @@ use crate::{
         SpawnFailed, SpawnRecord, StartedRecord, UsageRecord, WorkspaceChange,
     },
     policy::{self, CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
-    proto::v1::{self, Outcome, outcome},
+    proto::v1::{self, Network, Outcome, outcome},
     reason::Reason,
     sandbox::{
         handle::{Sandbox, StartError},
@@ -182,6 +182,7 @@ pub fn spawn(
 
 /// A command that runs.
 pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
+    let network = network_name(receipt.network()).to_owned();
     Record::Started(StartedRecord {
         terminal: subject.terminal.to_string(),
         session: subject.session.to_string(),
@@ -198,8 +199,8 @@ pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
             seccomp_mode: receipt.seccomp_mode,
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
-            network: receipt.network,
-            network_reaches: receipt.network_reaches,
+            network,
+            network_reaches: receipt.network_exposure,
             limits: receipt.limits.into_iter().collect(),
             cgroup: receipt.cgroup,
             shortfalls: receipt.shortfalls,
@@ -423,4 +424,12 @@ pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sa
         })
     };
     sandbox.shortfalls().iter().map(of).collect()
+}
+
+fn network_name(network: Network) -> &'static str {
+    match network {
+        Network::Unspecified => "",
+        Network::None => "none",
+        Network::Host => "host",
+    }
 }

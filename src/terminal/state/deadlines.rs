@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{claim::Claim, live::Live, terminal::Terminal};
-use crate::{proto::v1::Cause, terminal::spec::TimeLimits};
+use crate::{proto::v1::ExitCause, terminal::spec::TimeLimits};
 
 /// How long after its grace an end may take to be reported, before the gateway kills the command's cgroup.
 const END_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ impl Terminal {
 
 async fn enforce_limit(terminal: Arc<Terminal>, limit: Duration, grace: Duration) {
     if timeout(limit, terminal.wait_over()).await.is_err() {
-        set_limit_cause(&terminal, Cause::TimeLimit);
+        set_limit_cause(&terminal, ExitCause::TimeLimit);
         let at = Instant::now() + grace.saturating_add(END_REPORT_TIMEOUT);
         enforce(terminal, at, EnforceWhen::WhileProcessesLive).await;
     }
@@ -91,14 +91,14 @@ async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) 
         if now != written {
             (written, since) = (now, Instant::now());
         } else if since.elapsed() >= window {
-            set_limit_cause(&terminal, Cause::IdleLimit);
+            set_limit_cause(&terminal, ExitCause::IdleLimit);
             return force_kill(&terminal, EnforceWhen::WhileProcessesLive).await;
         }
     }
 }
 
 /// Its end is this limit's from here on, unless its processes have ended and only its output is still to be read.
-fn set_limit_cause(terminal: &Terminal, cause: Cause) {
+fn set_limit_cause(terminal: &Terminal, cause: ExitCause) {
     let runs = |live: &Live| live.sandbox.has_processes_of(&terminal.id.to_string());
     if terminal.live().is_some_and(runs) {
         terminal.set_end_cause(Some(cause));

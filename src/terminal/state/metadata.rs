@@ -12,7 +12,7 @@ use super::terminal::Terminal;
 use crate::{
     masking::Masker,
     policy::{Digest, ProfileName, StreamMode, profile::Network},
-    proto::state::{TerminalRecord, Waits},
+    proto::state::{self, TerminalRecord},
     terminal::{
         secrets::command_secrets::Secrets,
         spec::{Backpressure, CommandForm, TerminalSpec, TimeLimits},
@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// The version of the record; a later one means something else by what is there. Fields are added without one.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Arguments beyond these bytes are not kept: after a restart they are missing from the terminal's description, as
-/// `args_cut` says. The command itself has had them all.
+/// `args_truncated` says. The command itself has had them all.
 const ARGUMENTS_MAX_BYTES: usize = 64 << 10;
 
 /// The longest that a caller can ask for. For a terminal of an earlier build, whose profile's grace is not known.
@@ -38,37 +38,37 @@ pub(in crate::terminal) fn encode(terminal: &Terminal, secrets: &Secrets) -> Byt
 /// What may lie in a file: no argument, no line of a shell, no secret.
 pub(in crate::terminal) fn without_arguments(terminal: &Terminal) -> TerminalRecord {
     let record = record(terminal);
-    let command = if record.names_program { record.command } else { String::new() };
-    TerminalRecord { command, args: Vec::new(), args_cut: true, ..record }
+    let command = if record.command_is_program { record.command } else { String::new() };
+    TerminalRecord { command, args: Vec::new(), args_truncated: true, ..record }
 }
 
 fn record(terminal: &Terminal) -> TerminalRecord {
     let summary = &terminal.spec;
-    let (args, args_cut) = cut(&summary.args);
+    let (args, args_truncated) = cut(&summary.args);
     TerminalRecord {
         version: VERSION,
         session_id: terminal.session.id.to_string(),
         request_id: terminal.request_id.clone().unwrap_or_default(),
         command: summary.command.clone(),
         args,
-        args_cut,
+        args_truncated,
         cwd: summary.cwd.clone(),
         profile: summary.profile.to_string(),
         network: summary.network.to_owned(),
         labels: summary.labels.clone().into_iter().collect(),
         output_limit_bytes: summary.output_limit_bytes,
         split_output: summary.streams == StreamMode::Split,
-        waits: match summary.backpressure {
-            Backpressure::Never => Waits::ForNobody,
-            Backpressure::ForStream => Waits::ForStream,
-            Backpressure::ForRun => Waits::ForRun,
+        backpressure: match summary.backpressure {
+            Backpressure::Never => state::Backpressure::None,
+            Backpressure::ForStream => state::Backpressure::Stream,
+            Backpressure::ForRun => state::Backpressure::Run,
         }
         .into(),
         digest: Bytes::copy_from_slice(&summary.digest.bytes()),
         generation: summary.generation,
         created_at_ns: nanoseconds(terminal.created_at),
         secrets: Vec::new(),
-        names_program: summary.form == CommandForm::Program,
+        command_is_program: summary.form == CommandForm::Program,
         time_limit_ms: summary.time_limits.limit.map(millis),
         idle_limit_ms: summary.time_limits.idle.map(millis),
         kill_grace_ms: Some(millis(summary.time_limits.grace)),
@@ -87,7 +87,7 @@ fn cut(args: &[String]) -> (Vec<String>, bool) {
     (kept, is_cut)
 }
 
-/// What a keepsake says of its terminal.
+/// What the metadata says of its terminal.
 #[derive(Debug)]
 pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) spec: TerminalSpec,
@@ -98,21 +98,21 @@ pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) masker: Masker,
 }
 
-/// Why a keepsake says nothing.
+/// Why metadata cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
     /// It is no such record.
-    #[error("a terminal's keepsake is no record")]
+    #[error("the metadata of a terminal is malformed")]
     Malformed(#[from] prost::DecodeError),
     /// It may mean something else than is known here.
-    #[error("a terminal's keepsake is of version {0}, and this build knows none after {VERSION}")]
+    #[error("the metadata of a terminal is of version {0}, and this build knows none after {VERSION}")]
     Version(u32),
     /// What every terminal has is not in it.
-    #[error("a terminal's keepsake lacks what every terminal has")]
+    #[error("the metadata of a terminal is incomplete")]
     Incomplete,
 }
 
-/// Reads a keepsake. Without it there is no terminal: nobody would know what in its output is to be masked.
+/// Reads the metadata of a terminal. Without it there is no terminal: nobody would know what in its output is to be masked.
 pub(in crate::terminal) fn decode(metadata: &[u8]) -> Result<RestoredMetadata, MetadataError> {
     from_record(TerminalRecord::decode(metadata)?)
 }
@@ -128,14 +128,14 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
     let digest: [u8; 32] = record.digest[..].try_into().map_err(|_| MetadataError::Incomplete)?;
     let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
     let masker = masker.map_err(|_| MetadataError::Incomplete)?;
-    let backpressure = match record.waits() {
-        Waits::Unspecified | Waits::ForNobody => Backpressure::Never,
-        Waits::ForStream => Backpressure::ForStream,
-        Waits::ForRun => Backpressure::ForRun,
+    let backpressure = match record.backpressure() {
+        state::Backpressure::Unspecified | state::Backpressure::None => Backpressure::Never,
+        state::Backpressure::Stream => Backpressure::ForStream,
+        state::Backpressure::Run => Backpressure::ForRun,
     };
     Ok(RestoredMetadata {
         spec: TerminalSpec {
-            form: if record.names_program { CommandForm::Program } else { CommandForm::ShellLine },
+            form: if record.command_is_program { CommandForm::Program } else { CommandForm::ShellLine },
             command: record.command,
             args: record.args,
             cwd: record.cwd,

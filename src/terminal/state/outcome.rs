@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::{
     proto::{
         supervisor::{Exit, Started, StopCause, exit},
-        v1::{Cause, MemoryPeakSource, Outcome, Usage, outcome},
+        v1::{ExitCause, MemoryPeakSource, Outcome, Usage, outcome},
     },
     terminal::signal,
 };
@@ -44,12 +44,17 @@ pub fn reported(exit: &Exit) -> Outcome {
 /// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The cause is what it
 /// was being ended for, if it was. The kernel had ended every process of the sandbox before this was known, but for those
 /// that are counted as survivors.
-pub fn lost(started: Option<&Started>, end_cause: Option<Cause>, survivors: u32, now: SystemTime) -> Outcome {
+pub fn lost(
+    started: Option<&Started>,
+    end_cause: Option<ExitCause>,
+    survivors: u32,
+    now: SystemTime,
+) -> Outcome {
     let started_at = started.map(|started| nanoseconds(started.started_at_ns));
     let wall = started_at.and_then(|at| now.duration_since(at).ok());
     Outcome {
         end: None,
-        cause: end_cause.unwrap_or(Cause::SandboxLost).into(),
+        cause: end_cause.unwrap_or(ExitCause::SandboxLost).into(),
         usage: wall.map(|wall| Usage { wall: Some(duration(wall)), ..Usage::default() }),
         started_at: started_at.map(timestamp),
         ended_at: Some(timestamp(now)),
@@ -59,22 +64,22 @@ pub fn lost(started: Option<&Started>, end_cause: Option<Cause>, survivors: u32,
 }
 
 /// What set the end in motion: ours if it was, else the kernel's, else the command's own.
-fn cause(exit: &Exit) -> Cause {
+fn cause(exit: &Exit) -> ExitCause {
     cause_of_stop(exit.stopped()).unwrap_or(match exit.end {
-        _ if exit.memory_limit => Cause::MemoryLimit,
-        Some(exit::End::Code(_)) => Cause::Exited,
-        Some(exit::End::Signal(_)) => Cause::Signalled,
-        None => Cause::SandboxLost,
+        _ if exit.memory_limit => ExitCause::MemoryLimit,
+        Some(exit::End::Code(_)) => ExitCause::Exited,
+        Some(exit::End::Signal(_)) => ExitCause::Signalled,
+        None => ExitCause::SandboxLost,
     })
 }
 
 /// The cause of a stop that we began.
-pub fn cause_of_stop(cause: StopCause) -> Option<Cause> {
+pub fn cause_of_stop(cause: StopCause) -> Option<ExitCause> {
     match cause {
-        StopCause::Killed => Some(Cause::Killed),
-        StopCause::TimeLimit => Some(Cause::TimeLimit),
-        StopCause::IdleLimit => Some(Cause::IdleLimit),
-        StopCause::Shutdown => Some(Cause::Shutdown),
+        StopCause::Killed => Some(ExitCause::Killed),
+        StopCause::TimeLimit => Some(ExitCause::TimeLimit),
+        StopCause::IdleLimit => Some(ExitCause::IdleLimit),
+        StopCause::Shutdown => Some(ExitCause::Shutdown),
         StopCause::Unspecified => None,
     }
 }
@@ -102,19 +107,21 @@ mod tests {
     #[test]
     fn what_we_did_wins_over_how_it_looks() {
         let mut exit = Exit { end: Some(exit::End::Signal(9)), ..Exit::default() };
-        assert_eq!(cause(&exit), Cause::Signalled);
+        assert_eq!(cause(&exit), ExitCause::Signalled);
         exit.memory_limit = true;
-        assert_eq!(cause(&exit), Cause::MemoryLimit);
+        assert_eq!(cause(&exit), ExitCause::MemoryLimit);
         exit.stopped = StopCause::TimeLimit.into();
-        assert_eq!(cause(&exit), Cause::TimeLimit);
+        assert_eq!(cause(&exit), ExitCause::TimeLimit);
     }
 
     #[test]
     fn a_lost_command_has_neither_code_nor_signal() {
-        for (ends_for, cause) in [(None, Cause::SandboxLost), (Some(Cause::TimeLimit), Cause::TimeLimit)] {
+        for (ends_for, cause) in
+            [(None, ExitCause::SandboxLost), (Some(ExitCause::TimeLimit), ExitCause::TimeLimit)]
+        {
             let outcome = lost(Some(&Started::default()), ends_for, 0, SystemTime::now());
             assert_eq!((outcome.end.clone(), outcome.cause()), (None, cause));
         }
-        assert_eq!(reported(&Exit::default()).cause(), Cause::SandboxLost);
+        assert_eq!(reported(&Exit::default()).cause(), ExitCause::SandboxLost);
     }
 }

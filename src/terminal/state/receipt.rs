@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use super::live::Live;
 use crate::{
     policy::profile::Network,
-    proto::v1::Receipt,
+    proto::v1::{self, Receipt},
     terminal::{id::TerminalId, spec::TerminalSpec},
 };
 
@@ -45,8 +45,8 @@ pub(in crate::terminal) fn of(
         seccomp_mode: status.number("Seccomp").unwrap_or_default(),
         seccomp_filters: status.number("Seccomp_filters").unwrap_or_default(),
         landlock_abi: confinement.map(|confinement| confinement.landlock_abi).unwrap_or_default(),
-        network: spec.network.to_owned(),
-        network_reaches: reachable(
+        network: network(spec.network).into(),
+        network_exposure: reachable(
             spec.network,
             confinement.map_or(0, |confinement| confinement.landlock_abi),
         ),
@@ -54,6 +54,14 @@ pub(in crate::terminal) fn of(
         cgroup: confinement.map(|confinement| confinement.cgroup.clone()).unwrap_or_default(),
         shortfalls: shortfalls.chain(unset).collect(),
         survivors,
+    }
+}
+
+fn network(name: &str) -> v1::Network {
+    match name {
+        name if name == Network::None.name() => v1::Network::None,
+        name if name == Network::Host.name() => v1::Network::Host,
+        _ => v1::Network::Unspecified,
     }
 }
 

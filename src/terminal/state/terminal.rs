@@ -30,7 +30,7 @@ use crate::{
     journal::Record,
     proto::{
         supervisor::StopCause,
-        v1::{Cause, Outcome, Receipt},
+        v1::{ExitCause, Outcome, Receipt},
     },
     sandbox::handle::{CommandEnd, Listener},
     session::Session,
@@ -73,7 +73,7 @@ pub struct Terminal {
     /// By when it must have ended, where that was asked for.
     deadline: Mutex<Option<Instant>>,
     /// What it is being ended for.
-    end_cause: Mutex<Option<Cause>>,
+    end_cause: Mutex<Option<ExitCause>>,
     pub(in crate::terminal) holds: ReaderHolds,
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
@@ -248,17 +248,17 @@ impl Terminal {
     }
 
     /// What it is being ended for, if it is.
-    pub(in crate::terminal) fn end_cause(&self) -> Option<Cause> {
+    pub(in crate::terminal) fn end_cause(&self) -> Option<ExitCause> {
         *self.lock_end_cause()
     }
 
     /// Notes what it is being ended for. The first cause stands.
-    pub(in crate::terminal) fn set_end_cause(&self, cause: Option<Cause>) {
+    pub(in crate::terminal) fn set_end_cause(&self, cause: Option<ExitCause>) {
         let mut end_cause = self.lock_end_cause();
         *end_cause = end_cause.or(cause);
     }
 
-    fn lock_end_cause(&self) -> std::sync::MutexGuard<'_, Option<Cause>> {
+    fn lock_end_cause(&self) -> std::sync::MutexGuard<'_, Option<ExitCause>> {
         self.end_cause.lock().expect("no code panics while it holds a cause")
     }
 

@@ -16,7 +16,9 @@ use prost::Message as _;
 
 use crate::{
     proto::{
-        state::{RollRecord, TerminalBegun, TerminalEnded, TerminalRecord, roll_record::Record},
+        state::{
+            TerminalCreated, TerminalEnded, TerminalLogRecord, TerminalRecord, terminal_log_record::Record,
+        },
         v1::Outcome,
     },
     session::SessionId,
@@ -144,7 +146,7 @@ pub(in crate::terminal) struct TerminalLog {
 /// What stands on a roll of one terminal.
 #[derive(Debug, Clone)]
 pub(in crate::terminal) struct LogEntry {
-    pub(in crate::terminal) begun: TerminalBegun,
+    pub(in crate::terminal) begun: TerminalCreated,
     pub(in crate::terminal) ended: Option<TerminalEnded>,
 }
 
@@ -175,12 +177,12 @@ impl TerminalLog {
         if file.entries.contains_key(&id) {
             return Ok(());
         }
-        let begun = TerminalBegun {
+        let begun = TerminalCreated {
             terminal_id: id.to_string(),
             sandbox_id: sandbox_id.to_owned(),
             terminal: Some(record()),
         };
-        file.append(Record::Begun(begun.clone()))?;
+        file.append(Record::Created(begun.clone()))?;
         file.entries.insert(id, LogEntry { begun, ended: None });
         Ok(())
     }
@@ -204,7 +206,7 @@ impl TerminalLog {
         if file.entries.remove(&id).is_none() {
             return;
         }
-        if let Err(error) = file.append(Record::Forgotten(id.to_string())) {
+        if let Err(error) = file.append(Record::Removed(id.to_string())) {
             tracing::error!(terminal.id = %id, error = %error, "a released terminal is still on its session's roll");
         }
         file.rewrite_when_long();
@@ -243,7 +245,7 @@ impl LogFile {
     }
 
     fn restore(file: PathBuf) -> (Self, Result<(), TerminalLogError>) {
-        let error = match append_log::read::<RollRecord>(&file) {
+        let error = match append_log::read::<TerminalLogRecord>(&file) {
             Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
                 return (Self::empty(AppendLog::new(file)), Ok(()));
             }
@@ -283,7 +285,7 @@ impl LogFile {
         if self.has_unwritten {
             self.rewrite()?;
         }
-        let appended = self.log.append(&RollRecord { record: Some(record) });
+        let appended = self.log.append(&TerminalLogRecord { record: Some(record) });
         self.has_unwritten = appended.is_err();
         appended
     }
@@ -302,10 +304,10 @@ impl LogFile {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let records = self.entries.values().flat_map(|entry| {
-            let begun = Some(Record::Begun(entry.begun.clone()));
+            let begun = Some(Record::Created(entry.begun.clone()));
             begun.into_iter().chain(entry.ended.clone().map(Record::Ended))
         });
-        let written = self.log.rewrite(records.map(|record| RollRecord { record: Some(record) }));
+        let written = self.log.rewrite(records.map(|record| TerminalLogRecord { record: Some(record) }));
         self.has_unwritten = written.is_err();
         // After a failure, too: it is not tried again with each terminal.
         self.rewrite_at_bytes = (self.log.length() * REWRITE_AT_TIMES).max(REWRITE_ABOVE_BYTES);
@@ -313,11 +315,11 @@ impl LogFile {
     }
 }
 
-fn replay(records: Vec<RollRecord>) -> HashMap<TerminalId, LogEntry> {
+fn replay(records: Vec<TerminalLogRecord>) -> HashMap<TerminalId, LogEntry> {
     let mut entries = HashMap::<TerminalId, LogEntry>::new();
     for record in records {
         match record.record {
-            Some(Record::Begun(begun)) => {
+            Some(Record::Created(begun)) => {
                 if let Some(id) = TerminalId::parse(&begun.terminal_id) {
                     entries.insert(id, LogEntry { begun, ended: None });
                 }
@@ -328,7 +330,7 @@ fn replay(records: Vec<RollRecord>) -> HashMap<TerminalId, LogEntry> {
                     entry.ended = Some(ended);
                 }
             }
-            Some(Record::Forgotten(id)) => {
+            Some(Record::Removed(id)) => {
                 if let Some(id) = TerminalId::parse(&id) {
                     entries.remove(&id);
                 }

@@ -251,7 +251,7 @@ impl Observer for WatchedWorkspaces {
         };
         seen.changes.push(v1::WorkspaceChange {
             path: crate::printable::path(&change.path).chars().take(PATH_SHOWN_CHARS).collect(),
-            what: change.what.clone(),
+            description: change.what.clone(),
             action: action.into(),
             failure,
         });
