@@ -17,6 +17,7 @@ fn capped(config: &str) -> Arc<Gateway> {
 fn must_be_the_quota(refusal: &Refusal) {
     assert_eq!(refusal.code, Code::ResourceExhausted, "{refusal:?}");
     assert!(!refusal.meta("limit").is_empty(), "a quota names its limit: {refusal:?}");
+    assert_eq!(refusal.quotas, [refusal.meta("limit")], "{refusal:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

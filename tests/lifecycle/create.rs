@@ -4,7 +4,11 @@ use std::{collections::BTreeSet, fs, time::Duration};
 
 use tonic::Code;
 
-use crate::support::{Gateway, Process, Session, api::EnvVar, code, eventually, in_session, seconds, within};
+use crate::support::{
+    Gateway, Process, Session,
+    api::{EnvVar, Network},
+    code, eventually, in_session, seconds, within,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_runs_and_its_output_and_exit_code_come_back() {
@@ -161,6 +165,70 @@ async fn a_working_directory_outside_of_the_roots_is_denied_by_a_rule() {
             let refusal = session.command("pwd").cwd(&cwd).refusal().await;
             assert_eq!(refusal.code, Code::PermissionDenied, "{cwd}: {refusal:?}");
             assert!(!refusal.meta("rule").is_empty(), "{cwd}: a denial names its rule: {refusal:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn links_to_a_working_directory_tell_nothing_of_what_is_outside() {
+    in_session(&Gateway::shared(), async |session| {
+        fs::create_dir_all(session.workspace.join("deep/inner")).expect("directories can be made");
+        for (target, link) in [
+            ("/etc", "out"),
+            ("/no/such/directory", "nowhere"),
+            ("..", "up"),
+            ("deep/inner", "near"),
+            ("gone", "dangling"),
+        ] {
+            std::os::unix::fs::symlink(target, session.workspace.join(link)).expect("a link can be made");
+        }
+        let at = |name: &str| session.command("pwd").cwd(session.workspace.join(name));
+        let mut answers = Vec::new();
+        for out in ["out", "nowhere", "out/gone", "up"] {
+            let mut refusal = at(out).refusal().await;
+            assert_eq!(refusal.code, Code::PermissionDenied, "{out}: {refusal:?}");
+            assert_eq!(refusal.meta("rule"), "session.roots", "{out}: {refusal:?}");
+            refusal.message = refusal.message.replace(&format!("/{out} "), "");
+            answers.push((refusal.reason, refusal.message));
+        }
+        answers.dedup();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        let inner = session.workspace.join("deep/inner").canonicalize().expect("it is there");
+        assert_eq!(at("near").finish().await.text().trim(), inner.display().to_string());
+        assert_eq!(at("dangling").refusal().await.reason, "CWD_GONE");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_denial_names_its_exact_rule_and_a_bad_request_its_exact_field() {
+    in_session(&Gateway::shared(), async |session| {
+        let plain = || session.command("true");
+        for (command, rule) in [
+            (plain().env("LD_PRELOAD", "x"), "profile.workspace.environment.deny:LD_*"),
+            (plain().cwd("/etc"), "session.roots"),
+            (plain().with(|r| r.profile = "none".into()), "profile.exists"),
+            (
+                plain().with(|r| {
+                    r.profile = "offline".into();
+                    r.network = Network::Host as i32;
+                }),
+                "profile.offline.network.choices",
+            ),
+        ] {
+            let refusal = command.refusal().await;
+            assert_eq!((refusal.code, refusal.meta("rule")), (Code::PermissionDenied, rule), "{refusal:?}");
+        }
+        for (command, field) in [
+            (session.command(""), "command"),
+            (plain().args(["a", "b\0"]), "args[1]"),
+            (plain().cwd("work"), "cwd"),
+            (plain().env("A=B", "x"), "env[0].name"),
+            (plain().with(|r| r.network = 77), "network"),
+        ] {
+            let refusal = command.refusal().await;
+            assert_eq!((refusal.code, &*refusal.fields), (Code::InvalidArgument, &[field.to_owned()][..]));
         }
     })
     .await;

@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::support::{
     Caller, EndOfInput, Gateway, Refusal, Session, Terminal,
     api::{
-        CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, GetSessionRequest,
+        CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, GetSessionRequest, Lifetime,
         ListSessionsRequest, ListTerminalsRequest, OutputStream, StreamOutputRequest,
         create_terminal_request,
     },
@@ -256,6 +256,7 @@ async fn one_request_id_opens_one_session() {
     let request = CreateSessionRequest {
         roots: vec![workspace.display().to_string()],
         request_id: "session-once".into(),
+        lifetime: Lifetime::OwnerProcess as i32,
         ..CreateSessionRequest::default()
     };
     let first = caller
@@ -276,7 +277,7 @@ async fn one_request_id_opens_one_session() {
         .into_inner()
         .session
         .expect("it is set");
-    assert_eq!(first.id, second.id);
+    assert_eq!((first.id.as_str(), second.lifetime()), (second.id.as_str(), Lifetime::OwnerProcess));
     caller
         .sessions
         .clone()

@@ -7,6 +7,7 @@ mod create;
 mod ends;
 mod identity;
 mod input;
+mod isolation;
 mod reaping;
 mod refusals;
 mod spawn_errors;

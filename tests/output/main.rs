@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backpressure;
 mod ends;
 mod limits;
 mod order;

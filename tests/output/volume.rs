@@ -12,6 +12,7 @@ use crate::support::{
 const GIBIBYTE: u64 = 1 << 30;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_gibibyte_without_a_newline_is_carried_whole_and_the_gateway_stays_small() {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {

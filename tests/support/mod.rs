@@ -13,6 +13,7 @@ mod gateway;
 mod group;
 mod host;
 mod pattern;
+mod process_state;
 mod session;
 mod status;
 mod wait;

@@ -127,6 +127,22 @@ impl Session {
         }
     }
 
+    /// The one terminal of this session, once it is there.
+    pub async fn only_terminal(&self) -> Terminal {
+        let request = api::ListTerminalsRequest { session_id: self.id.clone(), ..Default::default() };
+        let info = within("the session's terminal", async {
+            loop {
+                let listed = self.caller.terminals.clone().list(request.clone()).await.expect("a list");
+                if let Some(info) = listed.into_inner().terminals.pop() {
+                    return info;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        Terminal { caller: self.caller.clone(), id: info.id.clone(), session_id: self.id.clone(), info }
+    }
+
     /// `sh -c SCRIPT` in this session.
     pub fn sh(&self, script: &str) -> Command {
         self.command("sh").args(["-c", script])
@@ -607,6 +623,7 @@ impl RunResult {
                 }
                 run_response::Event::Finished(finished) => {
                     let started = started.expect("Started comes first");
+                    assert_eq!(finished.state(), State::Released, "a run releases its terminal");
                     assert!(
                         events.message().await.expect("the run ends well").is_none(),
                         "nothing after the end"

@@ -16,6 +16,8 @@ pub struct Refusal {
     pub metadata: HashMap<String, String>,
     /// The fields of `BadRequest`.
     pub fields: Vec<String>,
+    /// The subjects of `QuotaFailure`.
+    pub quotas: Vec<String>,
     /// The sentence, for people.
     pub message: String,
 }
@@ -34,6 +36,10 @@ impl From<tonic::Status> for Refusal {
             fields: details
                 .bad_request()
                 .map(|b| b.field_violations.iter().map(|v| v.field.clone()).collect())
+                .unwrap_or_default(),
+            quotas: details
+                .quota_failure()
+                .map(|q| q.violations.iter().map(|v| v.subject.clone()).collect())
                 .unwrap_or_default(),
             message: status.message().to_owned(),
         }
