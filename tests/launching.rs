@@ -2,6 +2,9 @@
 //!
 //! Each test looks at all children of this process, so they take turns, and nothing else runs here.
 
+#[path = "support/process_state.rs"]
+mod process_state;
+
 use std::{
     fs,
     os::{fd::AsFd, unix::fs::PermissionsExt},

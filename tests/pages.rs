@@ -53,6 +53,32 @@ fn every_test_that_a_promise_names_is_there() {
     }
 }
 
+/// `cargo test` covers every promise: of the tests in a row one at least is neither long nor for a build with failpoints.
+#[test]
+fn every_promise_has_a_test_that_is_not_long() {
+    let long: BTreeSet<String> =
+        rust_files(&root().join("tests")).iter().flat_map(|file| long_tests(&read_path(file))).collect();
+    assert!(long.contains("of_twenty_thousand_short_commands_none_hangs_and_no_exit_is_lost"));
+    for row in read("docs/promises.md").lines().filter(|line| line.starts_with("| ") && line.contains("::")) {
+        let of_units = row.contains("`.ci/systemd` runs");
+        let runs = quoted(row)
+            .filter(|word| word.contains("::"))
+            .any(|name| !long.contains(name.rsplit("::").next().unwrap_or_default()));
+        assert!(runs || of_units, "only long tests hold this promise: {row}");
+    }
+}
+
+/// Names of the tests of a file that `cargo test` leaves out.
+fn long_tests(code: &str) -> Vec<String> {
+    let marked = code.split("#[ignore = \"long: ").skip(1);
+    let name = |after: &str| Some(after.split("fn ").nth(1)?.split('(').next()?.to_owned());
+    marked.filter_map(name).collect()
+}
+
+fn read_path(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 #[test]
 fn every_constant_that_a_limit_names_is_there() {
     let page = read("docs/limits.md");
@@ -121,6 +147,56 @@ fn every_option_that_the_readme_shows_is_in_the_help() {
             assert!(help.iter().any(|help| help.contains(option)), "README.md shows {option}, no help does");
         }
     }
+}
+
+/// A reader follows at most four links from the README to the code that keeps a promise.
+#[test]
+fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
+    let page = read("docs/tour.md");
+    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(stops).collect();
+    assert_eq!(stops.len(), 10, "docs/tour.md has ten promises");
+    for (number, path) in stops.iter().enumerate().map(|(at, path)| (at + 1, path)) {
+        assert!((2..=5).contains(&path.len()), "promise {number} has {} stops", path.len());
+        assert_eq!(path[0].file, "README.md", "promise {number} begins at the README");
+        let last = &path[path.len() - 1];
+        assert!(last.file.starts_with("src/"), "promise {number} ends in the code: {}", last.file);
+        for stop in path {
+            let text = flat(&read(&stop.file));
+            let sought = &stop.sought;
+            let is_there = match stop.file.ends_with(".rs") {
+                true => ["(", "<"].iter().any(|after| text.contains(&format!("fn {sought}{after}"))),
+                false => text.contains(sought),
+            };
+            assert!(is_there, "promise {number}: {} has no {sought:?}", stop.file);
+        }
+        for pair in path.windows(2) {
+            let (from, to) = (read(&pair[0].file), &pair[1]);
+            let name = Path::new(&to.file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let leads = from.contains(&name) || from.contains(&to.sought);
+            assert!(leads, "promise {number}: {} does not lead to {}", pair[0].file, to.file);
+        }
+    }
+}
+
+/// A line of the tour: the file that it links to, and what a reader finds there, between backticks.
+struct Stop {
+    file: String,
+    sought: String,
+}
+
+fn stops(section: &str) -> Vec<Stop> {
+    let lines = section.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let stop = |line: &str| {
+        let link = line.split("](../").nth(1)?.split([')', '#']).next()?;
+        let sought = line.split("): `").nth(1)?.split('`').next()?;
+        Some(Stop { file: link.to_owned(), sought: sought.to_owned() })
+    };
+    lines.map(|line| stop(line).unwrap_or_else(|| panic!("no stop of the tour: {line}"))).collect()
+}
+
+/// The text with its line breaks as blanks, and without backticks.
+fn flat(text: &str) -> String {
+    text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What stands between backticks, on one line.

@@ -1,6 +1,9 @@
 //! What the journal promises, tried from outside: nothing is lost, nothing is changed unseen, nothing is written
 //! by halves.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod command;
 mod exact;
 mod full_disk;

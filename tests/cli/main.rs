@@ -3,6 +3,9 @@
 //! The real binary, with its embedded gateway or one that these tests start on a socket of their own. Never touches
 //! a gateway of the machine.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod environment;
 mod escapes;
 mod fixture;

@@ -337,6 +337,7 @@ enum Kept {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_tracer_in_another_terminal_does_not_keep_an_ended_command() {
     let gateway = Gateway::start();
     let ways = [Kept::Killed, Kept::TimeLimit, Kept::IdleLimit];

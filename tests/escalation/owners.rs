@@ -155,6 +155,7 @@ async fn every_state_ends_with_a_gateway_that_stops_what_it_runs() {
 
 /// A supervisor that does nothing leaves the end to the gateway: what the command was ended for is told all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn provost_run_tells_what_it_was_ended_for_although_its_supervisor_is_stopped() {
     let limited = async |option: &str, cause: &str| {
         let place = Place::new();

@@ -9,35 +9,40 @@ use crate::{
     },
 };
 
-/// Sessions, terminals of each, kills.
-const SESSIONS: usize = 10;
-const TERMINALS: usize = 10;
-const KILLS: usize = 20;
+#[tokio::test]
+async fn twenty_commands_survive_four_kills_of_the_gateway() {
+    survive(2, 10, 4).await;
+}
 
 #[tokio::test]
+#[ignore = "long: .ci/run runs it"]
 async fn a_hundred_commands_survive_twenty_kills_of_the_gateway() {
+    survive(10, 10, 20).await;
+}
+
+async fn survive(session_count: usize, terminals_of_each: usize, kills: usize) {
     let gateway = Gateway::start();
     // What a first command leaves behind for the next ones is no leak.
     in_session(&gateway, async |session| drop(session.command("true").finish().await)).await;
     let before = gateway.footprint();
     let mut sessions = Vec::new();
     let mut terminals = Vec::new();
-    for number in 0..SESSIONS {
+    for number in 0..session_count {
         let session = Session::open(&gateway).await;
-        for place in 0..TERMINALS {
+        for place in 0..terminals_of_each {
             let name = format!("{number}-{place}");
             // Some end early, some in the middle, most after the last kill; in between there is no gateway often.
             let until = match place {
                 0..3 => Until::Lines((number * 12 + place * 35 + 5) as u32),
                 _ => Until::Stopped,
             };
-            let expected = (number * TERMINALS + place) as u32 % 200;
+            let expected = (number * terminals_of_each + place) as u32 % 200;
             let terminal = printing(&session, &name, until, expected).retain(1 << 20).create().await;
             terminals.push((terminal, name, expected));
         }
         sessions.push(session);
     }
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         gateway.crash();
         gateway.start_again();
         let caller = gateway.caller().await;

@@ -3,6 +3,9 @@
 //! Run by root these tests take an id that nobody has; run by anybody else they take that user's. No entry in
 //! /etc/passwd, no subordinate ids and no delegated cgroup is needed, and none is made.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod threads;
 mod user;
 

@@ -3,6 +3,9 @@
 //! A target with its own `main`: the supervisor must be a process with one thread, and the test harness of the
 //! standard library has more. Run as root: it makes control groups below its own. Arguments are parts of names.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod client;
 mod judged;
 mod latency;

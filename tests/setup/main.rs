@@ -2,6 +2,9 @@
 //!
 //! Needs namespaces; without them it skips loudly, and fails where CI says that it has them.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod layers;
 mod protections;
 

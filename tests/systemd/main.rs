@@ -19,6 +19,8 @@ use provost::{
     },
 };
 
+#[path = "../support/process_state.rs"]
+mod process_state;
 #[path = "../support/wait.rs"]
 mod wait;
 

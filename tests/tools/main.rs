@@ -4,6 +4,9 @@
 //! Each project is made by its test, at the same path for both runs, with fixed times, so that what tools write of
 //! paths and times cannot differ. Nothing is fetched from anywhere.
 
+#[path = "../support/process_state.rs"]
+mod process_state;
+
 mod comparison;
 mod directories;
 mod toolchains;
