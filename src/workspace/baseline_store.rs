@@ -1,5 +1,5 @@
-//! What is known of a workspace, in a file of the state directory: a gateway that is killed while commands run leaves it to
-//! the next one, which judges by it what has changed meanwhile.
+//! The stored baseline of a workspace: a file in the state directory, by which the next gateway judges what commands have
+//! changed after this gateway was killed.
 //!
 //! Holds the content of control files. Readable by the gateway's user only, bounded, and removed with the last session of
 //! the workspace.
@@ -39,11 +39,11 @@ impl BaselineStore {
         Self { path, is_removed: Mutex::new(false) }
     }
 
-    /// What is to be written of what is known.
-    pub(super) fn record(&self, eyes: &IntegrityChecker) -> WorkspaceRecord {
+    /// The baseline as it is stored. Files that do not fit are left out.
+    pub(super) fn record(&self, checker: &IntegrityChecker) -> WorkspaceRecord {
         let mut room = MESSAGE_MAX_BYTES / 2;
         let mut known = Vec::new();
-        for (path, role, content) in eyes.baseline() {
+        for (path, role, content) in checker.baseline() {
             let content = match content {
                 FileContent::File { bytes, mode } => {
                     known_file::Content::File(known_file::File { bytes: bytes.clone().into(), mode: *mode })
@@ -64,7 +64,7 @@ impl BaselineStore {
             room -= size;
             known.push(file);
         }
-        WorkspaceRecord { files: known, is_complete: eyes.has_baseline }
+        WorkspaceRecord { files: known, is_complete: checker.has_baseline }
     }
 
     /// Writes it, with the gateway's own rights; the thread then has the owner's again.
@@ -83,7 +83,7 @@ impl BaselineStore {
             unreachable!("the rights of uid {uid} cannot be had again: {errno}");
         }
         if let Err(error) = written {
-            tracing::error!(file = ?self.path, %error, "what is known of a workspace is not written down");
+            tracing::error!(file = ?self.path, %error, "the baseline of a workspace cannot be written");
         }
     }
 
@@ -98,7 +98,7 @@ impl BaselineStore {
         }
     }
 
-    /// What a gateway before this one has known; nothing, where there was none.
+    /// Reads the baseline of an earlier gateway; `None` when there is none or it was not complete.
     pub(super) fn read(&self) -> Option<Vec<(PathBuf, Role, FileContent)>> {
         match statefile::read::<WorkspaceRecord>(&self.path) {
             Ok(record) if record.is_complete => {
@@ -107,7 +107,7 @@ impl BaselineStore {
             Ok(_) => None,
             Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::error!(file = ?self.path, %error, "what was known of a workspace cannot be read");
+                tracing::error!(file = ?self.path, %error, "the stored baseline of a workspace cannot be read");
                 None
             }
         }
@@ -125,7 +125,7 @@ impl BaselineStore {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    tracing::error!(file = ?path, %error, "what was known of a workspace is not removed");
+                    tracing::error!(file = ?path, %error, "the stored baseline of a workspace cannot be removed");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What an accepted configuration takes in or runs: it is as good as a part of it, whether it is there yet or not.
+//! The files that an accepted configuration includes or runs: they count as a part of it, whether they exist yet or not.
 //!
 //! A value is read for the program that it names, and for the scripts that it gives to one. Links are followed to where they
 //! lead, as far as that is below the root.
@@ -52,14 +52,14 @@ impl ConfigReferences {
         in_it.map(|(path, (_, role))| (path.clone(), *role)).collect()
     }
 
-    /// Takes a configuration in. Gives the directories that are to be looked at.
+    /// Adds the references of a configuration, and returns the directories to scan.
     pub fn add_config(&mut self, tree: &Tree, config: &Path, bytes: &[u8]) -> Vec<PathBuf> {
         let repository = config.parent().unwrap_or(Path::new("")).to_owned();
         let worktree = match repository.file_name().is_some_and(|name| name == ".git") {
             true => repository.parent().unwrap_or(Path::new("")).to_owned(),
             false => repository.clone(),
         };
-        let mut to_look_at = Vec::new();
+        let mut to_scan = Vec::new();
         for entry in gitconfig::dangerous(bytes, ConfigKind::Repository) {
             let is_include = entry.name().starts_with("include");
             let role = if is_include { Role::Config(ConfigKind::Repository) } else { Role::Hook };
@@ -71,11 +71,11 @@ impl ConfigReferences {
                     continue;
                 };
                 for named in [Some(named.clone()), tree.canonical_path(&named)].into_iter().flatten() {
-                    to_look_at.extend(self.add(tree, named, &repository, role, is_path));
+                    to_scan.extend(self.add(tree, named, &repository, role, is_path));
                 }
             }
         }
-        to_look_at
+        to_scan
     }
 
     fn add(

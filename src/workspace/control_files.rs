@@ -1,4 +1,4 @@
-//! The places of a workspace by which people's tools find code to run, and which change of one is dangerous.
+//! Control files: the files of a workspace by which people's tools find code to run, and which change of one is dangerous.
 //!
 //! Reads what it judges by descriptor, and changes nothing.
 
@@ -17,7 +17,7 @@ use super::{
 
 /// The maximum number of control files of a workspace in the baseline, and of files that its configurations name.
 pub const MAX_CONTROL_FILES: usize = 4_096;
-/// Directories of a repository that hold objects and names, and no configuration. They are not looked at, and nothing
+/// Directories of a repository that hold objects and names, and no configuration. They are not scanned, and nothing
 /// may point into them.
 pub const SKIPPED_DIRECTORIES: [&str; 3] = ["objects", "refs", "logs"];
 /// The most bytes of a value that a person is shown.
@@ -81,7 +81,7 @@ pub fn is_hook(name: &OsStr) -> bool {
     !name.as_bytes().ends_with(b".sample") && !is_quarantine_name(name)
 }
 
-/// Whether a name is one that this gateway gives to what it moves aside or is about to put back.
+/// Whether a name is one that the gateway gives to quarantined files and to files that it is about to restore.
 pub fn is_quarantine_name(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let ends = [QUARANTINE_MARK, RESTORE_MARK].map(|part| name.rsplit_once(part).map(|(_, end)| end));
@@ -93,12 +93,12 @@ pub fn assess_change(
     tree: &Tree,
     repositories: &BTreeSet<PathBuf>,
     before: Option<&FileContent>,
-    sight: &ControlFile,
+    file: &ControlFile,
 ) -> Option<String> {
-    if before == Some(&sight.content) {
+    if before == Some(&file.content) {
         return None;
     }
-    match (sight.role, &sight.content) {
+    match (file.role, &file.content) {
         (_, FileContent::Absent) => None,
         (Role::Tool, _) => Some("a file that tools run or read commands from".to_owned()),
         (Role::RebaseTodo, FileContent::Directory) => None,
@@ -107,13 +107,13 @@ pub fn assess_change(
         (_, FileContent::Link(to)) => Some(format!("a link to {}", display_text(&to.to_string_lossy()))),
         (_, FileContent::Unsupported) => Some("something that cannot be read as a file".to_owned()),
         (Role::Config(flavour), FileContent::File { bytes, .. }) => assess_config(flavour, before, bytes)
-            .or_else(|| assess_worktree(tree, repositories, before, &sight.path, bytes)),
+            .or_else(|| assess_worktree(tree, repositories, before, &file.path, bytes)),
         (Role::RebaseTodo, FileContent::File { bytes, .. }) => {
             let first = rebase_todo::new_commands(bytes, before)?;
             Some(display_text(&first))
         }
         (Role::Pointer, FileContent::File { bytes, .. }) => {
-            assess_pointer(tree, repositories, &sight.path, bytes)
+            assess_pointer(tree, repositories, &file.path, bytes)
         }
         (Role::Hook, FileContent::Directory) => None,
         (Role::Hook, FileContent::File { .. }) => Some("a hook".to_owned()),
@@ -159,7 +159,7 @@ fn assess_worktree(
     Some(display_text(&format!("core.worktree = {elsewhere}")))
 }
 
-/// A pointer may lead to a place in the same root that is looked at as well: elsewhere nobody would see what it holds.
+/// A pointer may lead to a scanned directory of the same root only: changes elsewhere would not be found.
 fn assess_pointer(
     tree: &Tree,
     repositories: &BTreeSet<PathBuf>,
@@ -213,7 +213,7 @@ pub fn resolve_beneath(tree: &Tree, directory: &Path, path: &Path) -> Option<Pat
     Some(at)
 }
 
-/// Whether a place lies in a directory that is not looked at.
+/// Whether a path is in a directory that is not scanned.
 fn is_skipped(repositories: &BTreeSet<PathBuf>, path: &Path) -> bool {
     path.ancestors().any(|at| {
         let is_name =

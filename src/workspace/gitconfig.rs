@@ -37,7 +37,7 @@ impl ConfigEntry {
     }
 }
 
-/// Which keys of a file are looked at.
+/// The kind of a configuration file, which decides which keys are dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigKind {
     /// A repository's configuration.

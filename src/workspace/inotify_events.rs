@@ -1,4 +1,4 @@
-//! What the kernel notices of a workspace: one inotify(7) instance, its watches, and their share of the host's.
+//! One inotify(7) instance for a workspace: its watches and events.
 //!
 //! Knows which directory or file each watch is for, and nothing of what is in it. Never blocks.
 
@@ -86,7 +86,7 @@ impl InotifyEvents {
         Self { inotify, lease, directories: HashMap::new(), files: HashMap::new(), shortfall }
     }
 
-    /// Whether anything can be noticed.
+    /// Whether inotify is in use. When it is not, changes are found by scans only.
     pub fn is_active(&self) -> bool {
         self.inotify.is_some()
     }
@@ -106,7 +106,8 @@ impl InotifyEvents {
         self.pending_bytes() > 0
     }
 
-    /// Takes what waits now, each to `each`. What comes while this is read is for the next time: a flood keeps nobody here.
+    /// Reads the events that wait now. Events that arrive meanwhile are left for the next call, so that a flood of events
+    /// does not keep the caller here.
     pub fn read(&mut self, mut each: impl FnMut(InotifyEventKind)) {
         if self.inotify.is_none() {
             return;
@@ -154,7 +155,7 @@ impl InotifyEvents {
         }
     }
 
-    /// Watches a file that is open. `by`: the directory whose look sees it.
+    /// Watches a file that is open. `by`: the directory whose scan finds it.
     pub fn watch_file(&mut self, file: &impl std::os::fd::AsRawFd, by: &Path) {
         if let Some(descriptor) = self.watch(&Tree::proc_fd_path(file), FILE_EVENTS) {
             self.files.entry(descriptor).or_default().insert(by.to_owned());
@@ -189,7 +190,7 @@ impl InotifyEvents {
     }
 
     fn pending_bytes(&self) -> usize {
-        // It cannot fail for an inotify instance. If it did, nobody could say that nothing has changed.
+        // It cannot fail for an inotify instance. If it did, it would be unknown whether anything has changed.
         self.inotify.as_ref().map_or(0, |inotify| pending::bytes(inotify).unwrap_or(MAX_QUICK_READ_BYTES + 1))
     }
 }

@@ -1,7 +1,7 @@
-//! What is known of a workspace, and what becomes of a change: it is accepted, undone, or only said.
+//! The baseline of a workspace's control files, and what is done about a change: it is accepted, undone or reported.
 //!
-//! Whatever was there before a command ran is its owner's business and is accepted as it is. What changes while one runs
-//! is judged. Acts by descriptor and with the rights of the thread that calls it.
+//! What was there before a command ran is accepted as it is. What changes while a command runs is judged. Files are
+//! accessed by descriptor, with the permissions of the calling thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::policy::profile::OnChange;
 
-/// The most bytes of all control files of a root that are known.
+/// The maximum bytes of all control files in the baseline.
 const MAX_BASELINE_BYTES: usize = 16 << 20;
 
 /// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
@@ -33,9 +33,9 @@ const MAX_COPY_DEPTH: usize = 8;
 pub enum ChangeAction {
     /// It holds what it held before.
     Restored,
-    /// It was moved aside.
+    /// It was renamed so that no tool finds it.
     Quarantined,
-    /// Nothing: the profile wants to be told, no more.
+    /// Nothing: the profile asks for a report only.
     Reported,
     /// It could not be undone.
     Failed(String),
@@ -54,41 +54,41 @@ pub struct DangerousChange {
     pub sha256: Option<String>,
 }
 
-/// What becomes of what is found.
+/// What a scan does with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanMode {
     /// No command runs: what is there is accepted.
     Accept,
-    /// The first look is not done, and a command runs since this moment (as [`ControlFile::changed_at`]): what has changed
-    /// since is judged, the rest accepted.
+    /// The first scan is not complete, and a command runs since this moment (as [`ControlFile::changed_at`]): what has
+    /// changed since is judged, the rest is accepted.
     AcceptBefore(i64, OnChange),
     /// A command runs.
     Judge(OnChange),
 }
 
-/// What is known of a workspace.
+/// Compares a workspace with its baseline.
 #[derive(Debug)]
 pub struct IntegrityChecker {
     tree: Tree,
     scanner: Scanner,
     baseline: BTreeMap<PathBuf, (Role, FileContent)>,
     baseline_bytes: usize,
-    /// Tools' places at the root that were there before any command: they are read-only in every sandbox, and what changes in
-    /// them was changed outside.
+    /// Tools' files at the root that were there before any command. They are read-only in every sandbox, so that a change
+    /// in them was made outside.
     read_only: BTreeSet<PathBuf>,
-    /// Lists that running commands may be working off: judged when none runs.
+    /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
     is_final_scan: bool,
-    /// Could not be undone, and was said.
+    /// Changes that could not be undone and were reported.
     failed_undos: BTreeMap<PathBuf, FileContent>,
-    /// The first look at everything has come to its end.
+    /// The first scan is complete.
     pub has_baseline: bool,
-    /// What is known has changed since it was last written down.
+    /// The baseline has changed since it was last stored.
     pub is_dirty: bool,
 }
 
 impl IntegrityChecker {
-    /// Knows nothing yet, or all that a gateway before this one has known.
+    /// `known`: the stored baseline of an earlier gateway.
     pub(super) fn new(
         tree: Tree,
         share: Option<InotifyLease>,
@@ -112,58 +112,58 @@ impl IntegrityChecker {
         this
     }
 
-    /// Whether nothing can have changed since the last look. Does not block.
+    /// Whether nothing can have changed since the last scan. Does not block.
     pub fn is_unchanged(&mut self) -> bool {
         self.deferred_todos.is_empty() && self.scanner.is_unchanged()
     }
 
-    /// Whether the kernel has noticed anything since it was last asked. Does not block.
+    /// Whether inotify events wait. Does not block.
     pub fn has_events(&self) -> bool {
         self.scanner.has_events()
     }
 
-    /// Whether nothing is known that could change without a word.
+    /// Whether the baseline is empty: no file of it can change without an event.
     pub fn baseline_is_empty(&self) -> bool {
         self.baseline.is_empty()
     }
 
-    /// Whether the look at everything has come to its end.
+    /// Whether the scan of everything is complete.
     pub fn scan_is_complete(&self) -> bool {
         self.scanner.is_complete()
     }
 
-    /// Whether nothing was heard of that was not looked at.
+    /// Whether everything that events were about is scanned.
     pub fn events_are_processed(&self) -> bool {
         self.scanner.events_are_processed()
     }
 
-    /// Some of the workspace is not looked at.
+    /// Records why some of the workspace is not scanned; the first reason stays.
     pub fn set_shortfall(&mut self, reason: &str) {
         self.scanner.set_shortfall(reason.to_owned());
     }
 
-    /// Why some of the workspace is not looked at.
+    /// Why some of the workspace is not scanned.
     pub fn shortfall(&self) -> Option<&str> {
         self.scanner.shortfall()
     }
 
-    /// What is known, to be written down.
+    /// The files of the baseline.
     pub fn baseline(&self) -> impl Iterator<Item = (&Path, Role, &FileContent)> {
         self.baseline.iter().map(|(path, (role, content))| (path.as_path(), *role, content))
     }
 
-    /// Watches for these, too.
+    /// Adds the files of tools that a profile protects.
     pub fn add_tools(&mut self, tools: &[PathBuf]) {
         self.scanner.add_tools(tools);
     }
 
-    /// Looks at everything again where nothing can be heard of.
+    /// Starts a scan of everything when inotify is not in use.
     pub fn rescan_without_inotify(&mut self) {
         self.scanner.rescan_without_inotify();
     }
 
-    /// Compares the known files themselves: a file that somebody holds mapped changes without a word. `is_last`: no command
-    /// runs any more.
+    /// Compares the files of the baseline themselves: a file that is mapped into memory changes without an event.
+    /// `is_last`: no command runs any more.
     pub fn compare_files(&mut self, is_last: bool) {
         self.is_final_scan = is_last;
         if is_last {
@@ -181,50 +181,50 @@ impl IntegrityChecker {
         self.scanner.recheck(changed);
     }
 
-    /// Takes what the kernel has noticed until now: what the next looks are about.
+    /// Reads the inotify events until now: what the next scans are about.
     pub fn read_events(&mut self) {
         self.scanner.read_events();
     }
 
-    /// Looks at what may have changed, until a moment.
-    pub fn scan(&mut self, mode: ScanMode, until: Instant) -> Vec<DangerousChange> {
+    /// Scans what may have changed, until a deadline.
+    pub fn scan(&mut self, mode: ScanMode, deadline: Instant) -> Vec<DangerousChange> {
         let mut changes = Vec::new();
         let mut found = Vec::new();
-        self.scanner.scan(&self.tree, until, &mut |sight| found.push(sight));
-        // What has gone is forgotten last: what was renamed is compared with what it was.
-        found.sort_by_key(|sight| sight.content == FileContent::Absent);
-        // What was looked at twice is judged once: the second sight is older than what was done about the first.
+        self.scanner.scan(&self.tree, deadline, &mut |file| found.push(file));
+        // Missing files are removed last, so that a renamed file is compared with its old content.
+        found.sort_by_key(|file| file.content == FileContent::Absent);
+        // A file that was read twice is judged once: the second reading is older than what was done about the first.
         let mut judged = BTreeSet::new();
-        for sight in found {
-            if judged.insert(sight.path.clone()) {
-                self.assess(mode, sight, &mut changes);
+        for file in found {
+            if judged.insert(file.path.clone()) {
+                self.assess(mode, file, &mut changes);
             }
         }
         self.has_baseline |= self.scanner.is_complete();
         changes
     }
 
-    fn assess(&mut self, mode: ScanMode, sight: ControlFile, changes: &mut Vec<DangerousChange>) {
+    fn assess(&mut self, mode: ScanMode, file: ControlFile, changes: &mut Vec<DangerousChange>) {
         let on_change = match mode {
-            ScanMode::Accept => return self.update_baseline(sight, FollowReferences::Yes),
-            ScanMode::AcceptBefore(moment, _) if sight.changed_at < moment => {
-                return self.update_baseline(sight, FollowReferences::Yes);
+            ScanMode::Accept => return self.update_baseline(file, FollowReferences::Yes),
+            ScanMode::AcceptBefore(moment, _) if file.changed_at < moment => {
+                return self.update_baseline(file, FollowReferences::Yes);
             }
             ScanMode::AcceptBefore(_, on_change) | ScanMode::Judge(on_change) => on_change,
         };
-        if sight.role == Role::RebaseTodo && !self.is_final_scan {
-            self.deferred_todos.insert(sight.path);
+        if file.role == Role::RebaseTodo && !self.is_final_scan {
+            self.deferred_todos.insert(file.path);
             return;
         }
-        if sight.role == Role::Tool && self.is_harmless_tool_file(&sight) {
-            return self.update_baseline(sight, FollowReferences::No);
+        if file.role == Role::Tool && self.is_harmless_tool_file(&file) {
+            return self.update_baseline(file, FollowReferences::No);
         }
-        let before = self.baseline.get(&sight.path).map(|(_, content)| content);
-        let Some(what) = control_files::assess_change(&self.tree, &self.scanner.repositories, before, &sight)
+        let before = self.baseline.get(&file.path).map(|(_, content)| content);
+        let Some(what) = control_files::assess_change(&self.tree, &self.scanner.repositories, before, &file)
         else {
-            return self.update_baseline(sight, FollowReferences::No);
+            return self.update_baseline(file, FollowReferences::No);
         };
-        let cleaned = match (&sight.role, &sight.content) {
+        let cleaned = match (&file.role, &file.content) {
             (Role::RebaseTodo, FileContent::File { bytes, mode }) => Some(FileContent::File {
                 bytes: rebase_todo::without_new_commands(bytes, before),
                 mode: *mode,
@@ -236,10 +236,10 @@ impl IntegrityChecker {
             (OnChange::Report, _) => Ok(ChangeAction::Reported),
             (on_change, Some(before @ (FileContent::File { .. } | FileContent::Link(_)))) => {
                 let kept = match on_change {
-                    OnChange::Quarantine => self.tree.quarantine(&sight.path),
+                    OnChange::Quarantine => self.tree.quarantine(&file.path),
                     OnChange::Undo | OnChange::Report => Ok(()),
                 };
-                match kept.and_then(|()| self.tree.restore(&sight.path, before)) {
+                match kept.and_then(|()| self.tree.restore(&file.path, before)) {
                     Ok(()) => Ok(ChangeAction::Restored),
                     // No room for what was there: what is there now must not stay.
                     Err(_) if kept.is_ok() && on_change == OnChange::Quarantine => {
@@ -247,49 +247,49 @@ impl IntegrityChecker {
                     }
                     Err(errno) => self
                         .tree
-                        .quarantine(&sight.path)
+                        .quarantine(&file.path)
                         .map(|()| ChangeAction::Quarantined)
                         .map_err(|_| errno),
                 }
             }
-            (_, _) => self.tree.quarantine(&sight.path).map(|()| ChangeAction::Quarantined),
+            (_, _) => self.tree.quarantine(&file.path).map(|()| ChangeAction::Quarantined),
         };
         if action == Err(Errno::ENOENT) {
-            // It has gone meanwhile, or was moved aside with its directory.
+            // It was removed meanwhile, or quarantined with its directory.
             return;
         }
         let action = action.unwrap_or_else(|errno| ChangeAction::Failed(errno.to_string()));
-        let sha256 = match &sight.content {
+        let sha256 = match &file.content {
             FileContent::File { bytes, .. } => Some(hex(&Sha256::digest(bytes))),
             _ => None,
         };
         let is_failure = matches!(action, ChangeAction::Failed(_));
-        let was_said = is_failure && self.failed_undos.get(&sight.path) == Some(&sight.content);
-        if !was_said {
-            let path = self.tree.path().join(&sight.path);
+        let was_reported = is_failure && self.failed_undos.get(&file.path) == Some(&file.content);
+        if !was_reported {
+            let path = self.tree.path().join(&file.path);
             changes.push(DangerousChange { path, what, action: action.clone(), sha256 });
         }
         match action {
-            // Said once, until it changes again.
-            ChangeAction::Reported => self.update_baseline(sight, FollowReferences::Yes),
+            // Reported once, until it changes again.
+            ChangeAction::Reported => self.update_baseline(file, FollowReferences::Yes),
             ChangeAction::Failed(_) if self.failed_undos.len() < MAX_CONTROL_FILES => {
-                self.failed_undos.insert(sight.path, sight.content);
+                self.failed_undos.insert(file.path, file.content);
             }
             ChangeAction::Failed(_) | ChangeAction::Restored | ChangeAction::Quarantined => {}
         }
     }
 
-    /// Whether a tool's place runs nothing that was not accepted: it cannot be a command's, its content is harmless, or the
-    /// same is known of another place: a copy, a worktree, a directory by another name.
-    fn is_harmless_tool_file(&self, sight: &ControlFile) -> bool {
-        if self.read_only.iter().any(|place| sight.path.starts_with(place)) {
+    /// Whether a tool's file runs nothing that was not accepted: a command cannot have written it, its content is harmless,
+    /// or the baseline has the same content at another path (a copy, a worktree, a renamed directory).
+    fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
+        if self.read_only.iter().any(|place| file.path.starts_with(place)) {
             return true;
         }
-        match &sight.content {
-            FileContent::File { bytes, .. } => self.is_file_accepted(&sight.path, bytes),
+        match &file.content {
+            FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
             FileContent::Directory => {
-                self.baseline.contains_key(&sight.path)
-                    || self.is_directory_accepted(&sight.path, MAX_COPY_DEPTH)
+                self.baseline.contains_key(&file.path)
+                    || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
             }
             FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported => false,
         }
@@ -320,8 +320,8 @@ impl IntegrityChecker {
             })
     }
 
-    fn update_baseline(&mut self, sight: ControlFile, follow: FollowReferences) {
-        let ControlFile { path, role, content, .. } = sight;
+    fn update_baseline(&mut self, file: ControlFile, follow: FollowReferences) {
+        let ControlFile { path, role, content, .. } = file;
         if let (FollowReferences::Yes, Role::Config(_), FileContent::File { bytes, .. }) =
             (follow, role, &content)
         {
@@ -344,7 +344,7 @@ impl IntegrityChecker {
         if before == Some(&content) {
             return;
         }
-        // What is not there, and a directory where git wants a file, is as good as unknown.
+        // A missing file, and a directory where git expects a file, are not kept in the baseline.
         let is_nothing =
             content == FileContent::Absent || (content == FileContent::Directory && role != Role::Tool);
         let size = |content: &FileContent| {

@@ -80,7 +80,7 @@ type WorkspaceKey = (u64, u64, u32);
 pub struct Workspaces {
     watched: Mutex<HashMap<WorkspaceKey, WatchedWorkspace>>,
     budget: Arc<InotifyBudget>,
-    /// Where what is known is written down for the next gateway.
+    /// Where baselines are stored for the next gateway.
     state: Option<PathBuf>,
 }
 
@@ -124,10 +124,10 @@ impl Workspaces {
             }
         }
         let store = self.state.as_ref().map(|state| BaselineStore::new(state, key));
-        let known = store.as_ref().and_then(BaselineStore::read);
+        let baseline = store.as_ref().and_then(BaselineStore::read);
         let tree = Tree::new(root.path.to_owned(), root.descriptor.try_clone()?);
         let watch = Arc::new(Watcher::start(
-            IntegrityChecker::new(tree, self.budget.lease_instance(owner), known),
+            IntegrityChecker::new(tree, self.budget.lease_instance(owner), baseline),
             root.owner,
             store,
         )?);
@@ -138,14 +138,16 @@ impl Workspaces {
         Ok(watch)
     }
 
-    /// The rests of looks that were cut short, of the workspaces that only this session has.
+    /// Finishes the scans that were cut short, for the workspaces that only this session uses.
     pub fn finish_pending_scans(&self, session: &str) -> Vec<ScanWaiter> {
         let watched = self.lock();
-        let own = watched.values().filter(|one| one.sessions.len() == 1 && one.sessions.contains(session));
-        own.filter_map(|one| one.watcher.finish_pending_scan()).collect()
+        let own = watched
+            .values()
+            .filter(|watched| watched.sessions.len() == 1 && watched.sessions.contains(session));
+        own.filter_map(|watched| watched.watcher.finish_pending_scan()).collect()
     }
 
-    /// A session has ended. A workspace without one is not watched any more, and what is known of it is forgotten.
+    /// A session is closed. A workspace without sessions is no longer watched, and its baseline is removed.
     pub fn close_session(&self, session: &str, roots: &[WorkspaceRoot<'_>]) {
         let mut watched = self.lock();
         watched.retain(|_, watched| {

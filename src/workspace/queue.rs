@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// The requests since the thread last looked.
+/// The requests since the thread last took some.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// Commands about to start that wait for a complete baseline.
@@ -119,7 +119,7 @@ impl RequestQueue {
         self.changed.notify_one();
     }
 
-    /// Whoever looks at the requests looks at what a wake is about, too.
+    /// Takes the requests. The thread looks at the running commands next, so that a wake has been seen.
     fn take(mut state: MutexGuard<'_, QueueState>) -> Option<Requests> {
         state.is_woken = false;
         (!state.is_closed).then(|| std::mem::take(&mut state.requests))

@@ -1,6 +1,6 @@
-//! The list of an interrupted rebase: git runs the commands in it when somebody lets the rebase go on. Pure.
+//! The todo list of an interrupted rebase: git runs the commands in it when the rebase is continued. Pure.
 //!
-//! Everyday work writes such lists and works them off: they are judged when no command runs any more.
+//! Everyday work writes and executes such lists, so they are judged when no command runs any more.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Finds the control places of a workspace: by walking it once, and afterwards where the kernel has noticed something.
+//! Finds the control files of a workspace: by a scan of everything, and afterwards where inotify reports a change.
 //!
-//! Every directory that it walks is watched, so that a new repository deep below is seen by its own directory. Bounded in
-//! directories, in files and in time. What it could not look at it says, and does not take for looked at.
+//! Every scanned directory is watched, so that a new repository deep below is found by an event of its own directory.
+//! Bounded in directories, files and time. What could not be scanned is reported as a shortfall.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -22,17 +22,17 @@ use super::{
     tree::Tree,
 };
 
-/// The most directories of a root that are looked at and watched.
+/// The maximum number of directories of a root that are scanned and watched.
 pub const MAX_DIRECTORIES: usize = 16_384;
-/// The most directories that are waiting to be readable.
+/// The maximum number of unreadable directories that are tried again.
 const MAX_UNREADABLE: usize = 1_024;
 
-/// Where to look, and how far.
+/// A directory to scan.
 #[derive(Debug, PartialEq, Eq)]
 enum ScanTask {
-    /// This directory, and all below it.
+    /// With all directories below it.
     Recursive(PathBuf),
-    /// This directory alone.
+    /// Alone.
     Directory(PathBuf),
 }
 
@@ -40,22 +40,22 @@ enum ScanTask {
 #[derive(Debug)]
 pub struct Scanner {
     inotify: InotifyEvents,
-    /// Directories looked at in this walk, where none can be watched.
+    /// The directories of this scan that are not watched, when inotify is not in use.
     scanned_unwatched: usize,
     tasks: VecDeque<ScanTask>,
-    /// What was heard of: before the rest.
+    /// Directories that events were about: scanned before the rest.
     event_tasks: VecDeque<ScanTask>,
-    /// Known places that have changed without a word.
+    /// Files of the baseline that have changed without an event.
     rechecks: Vec<(PathBuf, Role)>,
-    /// Could not be opened, and are tried again.
+    /// Directories that could not be opened and are tried again.
     unreadable: BTreeSet<PathBuf>,
     /// The repositories' own directories.
     pub repositories: BTreeSet<PathBuf>,
-    /// What tools other than git look for.
+    /// The files of tools other than git.
     pub tools: ToolPaths,
-    /// What accepted configurations name.
+    /// The files that accepted configurations name.
     references: ConfigReferences,
-    /// Why some of it is not looked at.
+    /// Why some of the workspace is not scanned.
     shortfall: Option<String>,
 }
 
@@ -76,17 +76,17 @@ impl Scanner {
         }
     }
 
-    /// Whether all that was to be looked at was, as far as is known without asking the kernel.
+    /// Whether all tasks are done. Does not ask the kernel for new events.
     pub fn is_complete(&self) -> bool {
         self.tasks.is_empty() && self.events_are_processed()
     }
 
-    /// Whether nothing was heard of that was not looked at.
+    /// Whether everything that events were about is scanned.
     pub fn events_are_processed(&self) -> bool {
         self.event_tasks.is_empty() && self.rechecks.is_empty()
     }
 
-    /// Whether nothing can have changed since the last look. Does not block.
+    /// Whether nothing can have changed since the last scan. Does not block.
     pub fn is_unchanged(&mut self) -> bool {
         if self.inotify.has_backlog() {
             return false;
@@ -97,35 +97,35 @@ impl Scanner {
         self.is_complete() && self.unreadable.is_empty() && self.inotify.is_active()
     }
 
-    /// Whether the kernel has noticed anything since it was last asked. Does not block.
+    /// Whether inotify events wait. Does not block.
     pub fn has_events(&self) -> bool {
         self.inotify.has_events()
     }
 
-    /// Looks at everything again.
+    /// Starts a scan of everything.
     pub fn rescan(&mut self) {
         self.scanned_unwatched = 0;
         self.event_tasks.clear();
         self.tasks = VecDeque::from([ScanTask::Recursive(PathBuf::new())]);
     }
 
-    /// Looks at everything again where nothing can be heard of.
+    /// Starts a scan of everything when inotify is not in use.
     pub fn rescan_without_inotify(&mut self) {
         if !self.inotify.is_active() {
             self.rescan();
         }
     }
 
-    /// Known places that have changed.
+    /// Reads these files again in the next scan.
     pub fn recheck(&mut self, changed: impl IntoIterator<Item = (PathBuf, Role)>) {
         self.rechecks.extend(changed);
     }
 
-    /// These are tools' files, too. Each directory that may have some is looked at once for all of them.
+    /// Adds files of tools. A directory that may hold several of them is scanned once.
     pub fn add_tools(&mut self, tools: &[PathBuf]) {
         let directories: BTreeSet<PathBuf> = self.tools.add(tools).into_iter().collect();
         for directory in directories {
-            // The first look at everything has not begun, or a look for tools waits there: both see these too.
+            // A scan of this directory that waits already finds these files too.
             let is_waiting = |task: &ScanTask| matches!(task, ScanTask::Recursive(path) | ScanTask::Directory(path) if *path == directory);
             if !self.tasks.iter().any(is_waiting) {
                 self.tasks.push_back(ScanTask::Directory(directory));
@@ -133,11 +133,11 @@ impl Scanner {
         }
     }
 
-    /// Takes what the kernel has noticed, as directories to look at.
+    /// Turns the inotify events into directories to scan.
     pub fn read_events(&mut self) {
-        let mut noticed = Vec::new();
-        self.inotify.read(|one| noticed.push(one));
-        noticed.into_iter().for_each(|one| self.apply_event(one));
+        let mut events = Vec::new();
+        self.inotify.read(|event| events.push(event));
+        events.into_iter().for_each(|event| self.apply_event(event));
     }
 
     fn apply_event(&mut self, noticed: InotifyEventKind) {
@@ -190,9 +190,9 @@ impl Scanner {
             && path.file_name().is_some_and(|name| SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped))
     }
 
-    /// Looks at what was heard of and then at the rest, until a moment. Each control place that is found goes to `found`.
-    /// Hears of nothing new, so that a flood of changes does not keep it from its end.
-    pub fn scan(&mut self, tree: &Tree, until: Instant, found: &mut impl FnMut(ControlFile)) {
+    /// Scans what events were about and then the rest, until a deadline. Each control file goes to `found`.
+    /// Reads no new events, so that a flood of changes does not keep it from its end.
+    pub fn scan(&mut self, tree: &Tree, deadline: Instant, found: &mut impl FnMut(ControlFile)) {
         for path in std::mem::take(&mut self.unreadable) {
             self.event_tasks.push_back(ScanTask::Recursive(path));
         }
@@ -201,21 +201,21 @@ impl Scanner {
             self.inspect(tree, &by, path, role, found);
         }
         loop {
-            let is_news = !self.event_tasks.is_empty();
-            let queue = if is_news { &mut self.event_tasks } else { &mut self.tasks };
+            let is_event = !self.event_tasks.is_empty();
+            let queue = if is_event { &mut self.event_tasks } else { &mut self.tasks };
             let Some(task) = queue.pop_front() else { return };
             let (path, is_deep) = match task {
                 ScanTask::Recursive(path) => (path, true),
                 ScanTask::Directory(path) => (path, false),
             };
-            self.scan_directory(tree, &path, is_deep, is_news, &mut |mut sight| {
-                if is_news {
-                    // It was heard of, whatever its time says: what was moved keeps the times of what is in it.
-                    sight.changed_at = i64::MAX;
+            self.scan_directory(tree, &path, is_deep, is_event, &mut |mut file| {
+                if is_event {
+                    // An event was about it, whatever its times say: a moved directory keeps the times of its files.
+                    file.changed_at = i64::MAX;
                 }
-                found(sight);
+                found(file);
             });
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return;
             }
         }
@@ -226,7 +226,7 @@ impl Scanner {
         tree: &Tree,
         path: &Path,
         is_deep: bool,
-        is_news: bool,
+        is_event: bool,
         found: &mut impl FnMut(ControlFile),
     ) {
         let directory = match tree.directory(path) {
@@ -235,13 +235,13 @@ impl Scanner {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EXDEV) => return,
             Err(errno) => return self.retry_later(path, errno),
         };
-        // Before it is listed: what comes between is heard of.
+        // Before it is listed, so that changes in between cause events.
         let is_deep = match self.inotify.watch_directory(&directory, path) {
             AddWatchOutcome::New => is_deep && !self.exceeds_max_directories(self.inotify.directories()),
             AddWatchOutcome::Already => is_deep,
             AddWatchOutcome::No => {
                 if self.inotify.is_active() {
-                    // Closed to its owner: nothing of it is noticed.
+                    // Closed to its owner: there are no events.
                     self.retry_later(path, Errno::EACCES);
                 }
                 self.scanned_unwatched += 1;
@@ -255,7 +255,7 @@ impl Scanner {
         let has = |wanted: &str| names.iter().any(|(name, _)| name == wanted);
         if control_files::is_repository(path, has) {
             if !self.repositories.contains(path) && !is_deep {
-                // Only now known to be one: its parts are looked at as such.
+                // It has become a repository: its parts are scanned as such.
                 self.push_event_task(ScanTask::Recursive(path.to_owned()));
             }
             self.repositories.insert(path.to_owned());
@@ -268,17 +268,17 @@ impl Scanner {
             let below =
                 names.iter().filter(|(_, is_directory)| *is_directory).map(|(name, _)| path.join(name));
             let below: Vec<PathBuf> = below.filter(|below| !self.is_skipped(path, below)).collect();
-            // What was heard of is looked at whole before the rest.
-            let queue = if is_news { &mut self.event_tasks } else { &mut self.tasks };
+            // What an event was about is scanned completely before the rest.
+            let queue = if is_event { &mut self.event_tasks } else { &mut self.tasks };
             queue.extend(below.into_iter().map(ScanTask::Recursive));
         }
     }
 
-    /// What could not be opened is tried again at each look: a directory that is closed to its owner, a host without
+    /// What could not be opened is tried again at each scan: a directory that is closed to its owner, a host without
     /// descriptors.
     fn retry_later(&mut self, path: &Path, errno: Errno) {
         if errno == Errno::ENAMETOOLONG {
-            self.set_shortfall("paths of more than 4096 bytes are not looked at".to_owned());
+            self.set_shortfall("paths of more than 4096 bytes are not scanned".to_owned());
             return;
         }
         if errno != Errno::EACCES {
@@ -291,7 +291,7 @@ impl Scanner {
         }
     }
 
-    /// The control places among the names of a directory, but for a repository's own.
+    /// The control files among the names of a directory, except a repository's own.
     fn inspect_names(
         &mut self,
         tree: &Tree,
@@ -353,14 +353,14 @@ impl Scanner {
         }
     }
 
-    /// What an accepted configuration takes in or runs is as good as a part of it.
+    /// Follows what an accepted configuration includes or runs: it counts as a part of it.
     pub fn follow_references(&mut self, tree: &Tree, config: &Path, bytes: &[u8]) {
         for directory in self.references.add_config(tree, config, bytes) {
             self.push_event_task(ScanTask::Directory(directory));
         }
     }
 
-    /// One control place, watched from now on by itself. `by`: the directory whose look sees it.
+    /// Reads one control file and watches it from now on. `by`: the directory whose scan finds it.
     fn inspect(
         &mut self,
         tree: &Tree,
@@ -381,17 +381,17 @@ impl Scanner {
     fn exceeds_max_directories(&mut self, directories: usize) -> bool {
         let has_too_many = directories > MAX_DIRECTORIES;
         if has_too_many {
-            self.set_shortfall(format!("more than {MAX_DIRECTORIES} directories: the rest is not looked at"));
+            self.set_shortfall(format!("more than {MAX_DIRECTORIES} directories: the rest is not scanned"));
         }
         has_too_many
     }
 
-    /// Says why some of it is not looked at; the first reason stays.
+    /// Records why some of the workspace is not scanned; the first reason stays.
     pub fn set_shortfall(&mut self, reason: String) {
         self.shortfall.get_or_insert(reason);
     }
 
-    /// Why some of it is not looked at.
+    /// Why some of the workspace is not scanned.
     pub fn shortfall(&self) -> Option<&str> {
         self.shortfall.as_deref().or(self.inotify.shortfall.as_deref())
     }

@@ -1,7 +1,7 @@
-//! A workspace's files, by descriptor: listed, read, put back and moved aside beneath the root, without following links
-//! and without leaving its file system.
+//! File operations below the root of a workspace: list, read, restore and quarantine, by descriptor, without following
+//! links and without leaving the file system.
 //!
-//! Decides nothing. Has the rights of the thread that calls it, which are the workspace owner's.
+//! Decides nothing. Has the permissions of the calling thread, which are the workspace owner's.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,9 +22,9 @@ use nix::{
 
 /// The most bytes of a control file that are read; a longer one counts as [`Content::Unsupported`].
 pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
-/// In the names of what was moved aside.
+/// In the names of quarantined files.
 pub const QUARANTINE_MARK: &str = ".provost-quarantine-";
-/// In the names of what is about to be put back.
+/// In the names of files that are about to be restored.
 pub const RESTORE_MARK: &str = ".provost-restore-";
 
 /// What is at a place.
@@ -121,7 +121,7 @@ impl Tree {
                 continue;
             }
             let name = OsString::from_vec(name.to_vec());
-            // A file system that does not tell is asked at each: what is no directory then fails to open as one.
+            // Some file systems do not report the type. What is no directory then fails to open as one.
             names.push((name, matches!(entry.file_type(), Some(Type::Directory) | None)));
         }
         Ok(names)
@@ -181,7 +181,7 @@ impl Tree {
         Ok(FileContent::File { bytes, mode: stat.st_mode & 0o7777 })
     }
 
-    /// Makes a place hold what it held before. What is there is lost.
+    /// Makes a path hold what it held before. What is there is lost.
     pub fn restore(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
         let (directory, name) = self.open_parent(path)?;
         let new = suffixed(name, RESTORE_MARK);
@@ -208,7 +208,7 @@ impl Tree {
         })
     }
 
-    /// Gives what is at a place another name beside it, which no tool looks for.
+    /// Renames what is at a path to a name in the same directory that no tool looks for.
     pub fn quarantine(&self, path: &Path) -> Result<(), Errno> {
         let (directory, name) = self.open_parent(path)?;
         with_write_permission(&directory, || rename_to_quarantine(&directory, name))
@@ -265,10 +265,10 @@ fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Resu
 }
 
 fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let aside = suffixed(name, QUARANTINE_MARK);
-    match renameat2(directory, name, directory, aside.as_os_str(), RenameFlags::RENAME_NOREPLACE) {
-        // A file system without the flag; the new name is nobody's.
-        Err(Errno::EINVAL) => renameat(directory, name, directory, aside.as_os_str()),
+    let new_name = suffixed(name, QUARANTINE_MARK);
+    match renameat2(directory, name, directory, new_name.as_os_str(), RenameFlags::RENAME_NOREPLACE) {
+        // A file system without the flag. The new name is unique.
+        Err(Errno::EINVAL) => renameat(directory, name, directory, new_name.as_os_str()),
         done => done,
     }
 }

@@ -165,15 +165,15 @@ mod tests {
 
     fn checker(root: &Path) -> IntegrityChecker {
         let descriptor = fs::File::open(root).unwrap().into();
-        let share = InotifyBudget::of_host().lease_instance(geteuid().as_raw());
-        IntegrityChecker::new(Tree::new(root.to_owned(), descriptor), share, None)
+        let lease = InotifyBudget::of_host().lease_instance(geteuid().as_raw());
+        IntegrityChecker::new(Tree::new(root.to_owned(), descriptor), lease, None)
     }
 
     fn owner() -> (u32, u32) {
         (geteuid().as_raw(), getegid().as_raw())
     }
 
-    /// A command that runs beside.
+    /// Another command in the same workspace.
     #[derive(Debug)]
     struct OtherCommand;
 
@@ -184,14 +184,14 @@ mod tests {
     #[test]
     fn with_other_commands_running_an_end_skips_the_scan_only_when_the_baseline_is_empty() {
         let root = tempfile::tempdir().unwrap();
-        let beside: Arc<dyn Observer> = Arc::new(OtherCommand);
+        let observer: Arc<dyn Observer> = Arc::new(OtherCommand);
         let watch_two = || {
             let watch = Watcher::start(checker(root.path()), owner(), None).unwrap();
             if let Some(ScanWaiter(is_ready)) = watch.ensure_baseline(&[]) {
                 is_ready.blocking_recv().unwrap();
             }
             for id in ["one", "other"] {
-                watch.command_starting(id.to_owned(), Arc::downgrade(&beside), OnChange::default());
+                watch.command_starting(id.to_owned(), Arc::downgrade(&observer), OnChange::default());
             }
             watch
         };
@@ -202,16 +202,16 @@ mod tests {
         }
         let begun = Instant::now();
         while !watch.end_if_unchanged("one") {
-            // Its thread may look just now, and then nobody can say at once.
-            assert!(begun.elapsed() < TEST_TIMEOUT, "nothing is known, and nothing has changed");
+            // The thread may scan just now, and then the call cannot know.
+            assert!(begun.elapsed() < TEST_TIMEOUT, "the baseline is empty, and nothing has changed");
             thread::yield_now();
         }
         let left: Vec<String> = watch.state.lock_running().iter().map(|running| running.id.clone()).collect();
-        assert_eq!(left, ["other"], "the other one runs on");
+        assert_eq!(left, ["other"], "the other one still runs");
         for directory in [".git/objects", ".git/refs"] {
             fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         fs::write(root.path().join(".git/config"), "[core]\n\tbare = false\n").unwrap();
-        assert!(!watch_two().end_if_unchanged("one"), "a configuration is known");
+        assert!(!watch_two().end_if_unchanged("one"), "a configuration is in the baseline");
     }
 }
