@@ -1,7 +1,7 @@
-//! Records for people: what is written once is shown in each record that means it.
+//! Expands records for display: a command that is stored in one record is shown in each record that refers to it.
 //!
-//! Finds a command in the record that has it, among those shown before or in the files. Says where it would be when that
-//! record is not there any more. Checks nothing.
+//! The command is looked up among the records shown before, then in the files. When its record is deleted, the number of
+//! that record is shown instead. Verifies nothing.
 
 use std::{collections::VecDeque, io};
 
@@ -146,9 +146,9 @@ mod tests {
         in_turn.expand(&mut shown);
         let whole = serde_json::json!(["sh", "-c", "git status --short"]);
         assert_eq!(shown["record"]["command"]["argv"], whole);
-        let mut beside = serde_json::json!({ "seq": decision + 1, "record": record(&near) });
-        in_turn.expand(&mut beside);
-        assert_eq!(beside["record"]["command"]["argv"], whole);
+        let mut next = serde_json::json!({ "seq": decision + 1, "record": record(&near) });
+        in_turn.expand(&mut next);
+        assert_eq!(next["record"]["command"]["argv"], whole);
 
         let mut shown = of("spawn");
         CommandExpander::from_directory(&directory).expand(&mut shown);

@@ -9,12 +9,12 @@ pub struct Counters {
     pub records: Counter,
     /// Their bytes.
     pub bytes: Counter,
-    /// Records that were not written: refused to who waited for them, or dropped where nobody did.
+    /// Records that were not written: failed appends and dropped best-effort records.
     pub unwritten: Counter,
-    /// Groups of records that the disk did not take.
+    /// Batches that could not be written.
     pub write_failures: Counter,
-    /// Times that the disk did not make records durable.
+    /// Failed syncs.
     pub sync_failures: Counter,
-    /// Files that were begun, but for the first.
+    /// Files that were created after the first one.
     pub rotations: Counter,
 }

@@ -7,7 +7,7 @@
 //! lock                                  held by the one writer
 //! quarantine/                           torn last lines, as they were found
 //! ```
-//! Refuses a directory that others may write to.
+//! A directory that other users can write to is refused.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -111,7 +111,7 @@ struct Head {
     hash: Hash,
 }
 
-/// Why `head` says nothing.
+/// The file `head` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     /// It cannot be read.
@@ -125,7 +125,7 @@ pub enum HeadError {
     UnknownVersion(u32),
 }
 
-/// Why a directory cannot be written to.
+/// The directory cannot be written to.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalDirectoryError {
     /// It cannot be made or used.
@@ -202,7 +202,7 @@ impl LockedDirectory {
         private_file_options().append(true).read(true).open(self.directory.path.join(&file.name))
     }
 
-    /// Makes a file that must not exist, and makes its name durable.
+    /// Creates a file that must not exist, and makes its name durable.
     pub fn create(&self, file: &JournalFile) -> io::Result<File> {
         let created = private_file_options()
             .append(true)
@@ -218,7 +218,7 @@ impl LockedDirectory {
         fs::remove_file(self.directory.path.join(&file.name))
     }
 
-    /// Keeps bytes that are taken out of a file, durably, and says what they are called.
+    /// Stores bytes that are removed from a file durably, and returns their name.
     pub fn quarantine(
         &self,
         file: &JournalFile,
@@ -245,8 +245,8 @@ impl LockedDirectory {
 
     /// Replaces `head`: after a crash of this process it is the old one or the new one; after one of the host too,
     /// where `sync` is anything but off.
-    pub fn write_head(&self, link: ChainHead, sync: SyncRule) -> io::Result<()> {
-        write_head(&self.directory.path, link, sync)
+    pub fn write_head(&self, chain_head: ChainHead, sync: SyncRule) -> io::Result<()> {
+        write_head(&self.directory.path, chain_head, sync)
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -254,9 +254,9 @@ impl LockedDirectory {
     }
 }
 
-/// As [`LockedDirectory::write_head`]; for whoever acts for the holder of the lock.
-pub(super) fn write_head(directory: &Path, link: ChainHead, sync: SyncRule) -> io::Result<()> {
-    let head = Head { v: FORMAT_VERSION, sequence: link.sequence, hash: link.hash };
+/// As [`LockedDirectory::write_head`], for a thread of the process that holds the lock.
+pub(super) fn write_head(directory: &Path, chain_head: ChainHead, sync: SyncRule) -> io::Result<()> {
+    let head = Head { v: FORMAT_VERSION, sequence: chain_head.sequence, hash: chain_head.hash };
     let new = directory.join("head.new");
     let mut file = private_file_options().create(true).truncate(true).open(&new)?;
     file.write_all(&serde_json::to_vec(&head)?)?;

@@ -110,8 +110,8 @@ mod tests {
         let mut bytes = Vec::new();
         let moment = Moment { wall_ns: 1_763_720_787_123_456_789, boot_ns: 42 };
         let body = serde_json::to_vec(record).unwrap();
-        let mut link = ChainHead::START;
-        link.extend(&mut bytes, &moment, "8c0e", &body);
+        let mut chain_head = ChainHead::START;
+        chain_head.extend(&mut bytes, &moment, "8c0e", &body);
         bytes
     }
 
@@ -133,8 +133,8 @@ mod tests {
     fn a_record_of_the_longest_kind_fits_its_line() {
         let mut bytes = Vec::new();
         let moment = Moment { wall_ns: u64::MAX, boot_ns: u64::MAX };
-        let mut link = ChainHead { sequence: u64::MAX - 1, hash: Hash::ZERO };
-        link.extend(&mut bytes, &moment, &"b".repeat(36), &vec![b'x'; MAX_RECORD_BYTES]);
+        let mut chain_head = ChainHead { sequence: u64::MAX - 1, hash: Hash::ZERO };
+        chain_head.extend(&mut bytes, &moment, &"b".repeat(36), &vec![b'x'; MAX_RECORD_BYTES]);
         assert!(bytes.len() <= MAX_LINE_BYTES, "{}", bytes.len());
     }
 
@@ -143,9 +143,9 @@ mod tests {
     #[test]
     fn the_order_of_keys_is_that_of_the_record_and_is_hashed_as_it_stands() {
         let chained = |body: &str| {
-            let (mut bytes, mut link) = (Vec::new(), ChainHead::START);
-            link.extend(&mut bytes, &Moment { wall_ns: 1, boot_ns: 1 }, "8c0e", body.as_bytes());
-            (String::from_utf8(bytes).unwrap(), link.hash)
+            let (mut bytes, mut chain_head) = (Vec::new(), ChainHead::START);
+            chain_head.extend(&mut bytes, &Moment { wall_ns: 1, boot_ns: 1 }, "8c0e", body.as_bytes());
+            (String::from_utf8(bytes).unwrap(), chain_head.hash)
         };
         let record =
             Record::GatewayStopped(GatewayStopped { cause: "drained".to_owned(), live_terminals: 0 });

@@ -1,4 +1,4 @@
-//! Reads a journal's file line by line, in bounded memory. Judges nothing.
+//! Reads a journal's file line by line, in bounded memory. Does not parse the lines.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -11,7 +11,7 @@ pub(super) enum LineEnd {
     Newline,
     /// With the file.
     EndOfFile,
-    /// It is longer than any line of a journal; the rest of it was passed over.
+    /// The line is longer than any line of a journal; its rest was skipped.
     TooLong,
 }
 

@@ -43,7 +43,7 @@ pub struct FilesRemoved {
 /// A signature over everything before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The public key, in hexadecimal. Only a hint: whoever verifies brings the key.
+    /// The public key, in hexadecimal. Only a hint: verifying uses a key of its own.
     pub public_key: String,
     /// Ed25519 over the signed text of `docs/journal.md`, in hexadecimal.
     pub signature: String,
@@ -58,7 +58,7 @@ pub struct Unwritten {
     pub error: String,
 }
 
-/// What was wrong with the journal when it was taken up again.
+/// What was wrong with the journal when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
@@ -101,7 +101,7 @@ pub enum Finding {
         /// How.
         problem: String,
     },
-    /// The disk refused to make records durable. They were written once more, or are in doubt, from this one on.
+    /// The disk refused to make records durable. Records after `durable_sequence` may be missing in the file.
     SyncFailed {
         /// The file that they are in.
         file: String,

@@ -1,7 +1,7 @@
-//! Reads a journal's records: those that are there, and those that come.
+//! Reads a journal's records: those that are written, and new ones as they come.
 //!
-//! Checks each line's own hash and passes bad ones on as errors; the chain is for `verify`. A last line that is not
-//! finished is one that is being written, and is left for later.
+//! Checks each line's own hash and returns bad lines as errors; `verify` checks the chain. A last line without a newline
+//! is being written, and is read again later.
 
 use std::{
     fs::File,
@@ -24,7 +24,7 @@ use super::{
     record::RecordedVerdict,
 };
 
-/// Which records are wanted: those for which everything that is set holds.
+/// Which records are wanted: those that match every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordFilter {
     /// About this principal's sessions, terminals and requests.
@@ -110,13 +110,13 @@ impl Entries {
         Ok(Self { directory: directory.clone(), filter, files: directory.files()?.into_iter(), open: None })
     }
 
-    /// Looks at one record, or for the next file: for whoever must not read on for long.
+    /// Reads one record or opens the next file, for callers that must not block for long.
     pub fn look(&mut self) -> Result<ReadStep, JournalReadError> {
         let Some((file, reader)) = &mut self.open else {
             let Some(file) = self.files.next() else { return Ok(ReadStep::End) };
             match self.directory.open(&file) {
                 Ok(source) => self.open = Some((file, LineReader::new(source))),
-                // The retention rule was quicker.
+                // The retention rule has deleted it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error.into()),
             }
@@ -135,12 +135,12 @@ impl Entries {
     }
 }
 
-/// What one look has found.
+/// The result of reading one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadStep {
     /// A record that is wanted.
     Entry(Box<JournalEntry>),
-    /// Nothing that is wanted: look on.
+    /// The record is not wanted, or a file was opened: read on.
     Skipped,
     /// There is no more, or no more yet.
     End,
@@ -204,7 +204,7 @@ impl Follower {
         }
     }
 
-    /// Looks at one record, or for the next file: for whoever must not read on for long.
+    /// Reads one record or opens the next file, for callers that must not block for long.
     pub fn look(&mut self) -> Result<ReadStep, JournalReadError> {
         if let Some(found) = self.read()? {
             return Ok(found);

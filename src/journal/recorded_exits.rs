@@ -1,7 +1,7 @@
-//! Which commands' ends are in the journal already: asked once, by a gateway that takes over another one's commands.
+//! Finds the terminals whose exit is in the journal already, for a gateway that adopts another one's commands.
 //!
-//! Looks for one text and parses nothing: in a line, a quotation mark that is not the journal's own has a backslash
-//! before it, so that no text of a caller can look like this.
+//! Searches for one string and parses nothing: in a line, a quotation mark within a text has a backslash before it, so no
+//! text of a caller can contain the string.
 
 use std::{
     collections::HashSet,
@@ -21,7 +21,7 @@ const MAX_TERMINAL_ID_BYTES: usize = 64;
 /// Read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The most ends that are remembered.
+/// The maximum number of terminals that are returned.
 pub const MAX_RECORDED_EXITS: usize = 256 * 1024;
 
 /// The terminals whose exit is written, at most [`MAX_RECORDED_EXITS`], of the newest files. Files that were

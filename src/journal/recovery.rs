@@ -1,7 +1,7 @@
-//! Taking up a journal where an earlier writer left it, whatever it left.
+//! Recovers the directory of a journal that an earlier writer left, in any state.
 //!
-//! A torn last line is moved to `quarantine`. Anything else that is wrong is left untouched as evidence, and a new
-//! file is begun that says so. Never repairs in silence, never refuses because of what it finds.
+//! A torn last line is moved to `quarantine`. Any other damage is left untouched as evidence, and a new file is begun that
+//! records it. Every repair is recorded, and no damage makes opening fail.
 
 use std::{fs::File, io, io::Seek as _, io::SeekFrom};
 
@@ -15,7 +15,7 @@ use super::{
     record::Record,
 };
 
-/// Where a journal is to be gone on with.
+/// Where writing continues.
 #[derive(Debug)]
 pub(super) struct RecoveredState {
     /// The last record.
@@ -24,7 +24,7 @@ pub(super) struct RecoveredState {
     pub current: Option<CurrentFile>,
     /// The file before a new one.
     pub previous: Option<String>,
-    /// The journal's own name, where a file tells it.
+    /// The journal's id, when a file contains it.
     pub journal: Option<String>,
     /// What was wrong.
     pub findings: Vec<Finding>,
@@ -39,7 +39,7 @@ pub(super) struct CurrentFile {
     pub records: u64,
 }
 
-/// Looks at what there is, moves a torn line away, and says where to go on.
+/// Reads what is there, quarantines a torn line, and returns where writing continues.
 pub(super) fn recover_directory(held: &LockedDirectory, sync: SyncRule) -> io::Result<RecoveredState> {
     let mut findings = Vec::new();
     let head = match held.directory().head() {
@@ -57,7 +57,7 @@ pub(super) fn recover_directory(held: &LockedDirectory, sync: SyncRule) -> io::R
             findings.push(Finding::HeadUnreadable { problem: "the file head is missing".to_owned() });
         }
     }
-    let mut resumption = RecoveredState {
+    let mut recovered = RecoveredState {
         chain_head: ChainHead::START,
         current: None,
         previous: None,
@@ -67,30 +67,30 @@ pub(super) fn recover_directory(held: &LockedDirectory, sync: SyncRule) -> io::R
     for (at, file) in files.iter().enumerate().rev() {
         let scan = scan_file(held, file, head)?;
         let is_oldest = at == 0;
-        let usable = recover_file(held, file, scan, is_oldest, head, &mut resumption)?;
+        let usable = recover_file(held, file, scan, is_oldest, head, &mut recovered)?;
         if usable {
             break;
         }
     }
-    compare_with_head(head, &mut resumption);
-    Ok(resumption)
+    compare_with_head(head, &mut recovered);
+    Ok(recovered)
 }
 
-/// Goes on from one file. False: it holds no record, and is gone; the file before it is the one to go on from.
+/// Continues from one file. Returns false when it held no record and was removed: the file before it is tried next.
 fn recover_file(
     held: &LockedDirectory,
     file: &JournalFile,
     scan: FileScan,
     is_oldest: bool,
     head: Option<ChainHead>,
-    resumption: &mut RecoveredState,
+    recovered: &mut RecoveredState,
 ) -> io::Result<bool> {
-    resumption.journal = scan.journal;
-    resumption.previous = Some(file.name.clone());
+    recovered.journal = scan.journal;
+    recovered.previous = Some(file.name.clone());
     if let Some(BadLine { line, problem, is_torn: false, .. }) = &scan.bad {
         let problem = problem.clone();
-        resumption.findings.push(Finding::Damaged { file: file.name.clone(), line: *line, problem });
-        resumption.chain_head = scan.furthest;
+        recovered.findings.push(Finding::Damaged { file: file.name.clone(), line: *line, problem });
+        recovered.chain_head = scan.furthest;
         return Ok(true);
     }
     let handle = held.open_to_append(file)?;
@@ -102,39 +102,39 @@ fn recover_file(
         handle.set_len(offset)?;
         handle.sync_data()?;
         let file = file.name.clone();
-        resumption.findings.push(Finding::TornTail { file, offset, bytes, quarantined_as });
+        recovered.findings.push(Finding::TornTail { file, offset, bytes, quarantined_as });
     }
     let Some(last) = scan.last else {
         held.remove(file)?;
-        resumption.previous = None;
+        recovered.previous = None;
         // The files before it are gone: its name is all that is left of their count.
         let before = file.first_sequence.saturating_sub(1);
         let hash = head.filter(|head| head.sequence == before).map_or(Hash::ZERO, |head| head.hash);
-        resumption.chain_head = ChainHead { sequence: before, hash };
+        recovered.chain_head = ChainHead { sequence: before, hash };
         return Ok(is_oldest);
     };
-    resumption.chain_head = last.chain_head();
+    recovered.chain_head = last.chain_head();
     if !matches!(last.record, Record::FileClosed(_)) {
         let (len, records) = (scan.good_bytes, scan.records);
-        resumption.current = Some(CurrentFile { file: file.clone(), handle, len, records });
+        recovered.current = Some(CurrentFile { file: file.clone(), handle, len, records });
     }
     Ok(true)
 }
 
 /// What was once durable must be there.
-fn compare_with_head(head: Option<ChainHead>, resumption: &mut RecoveredState) {
+fn compare_with_head(head: Option<ChainHead>, recovered: &mut RecoveredState) {
     let Some(head) = head else { return };
-    if head.sequence > resumption.chain_head.sequence {
-        resumption.findings.push(Finding::Lost {
-            last_sequence: resumption.chain_head.sequence,
+    if head.sequence > recovered.chain_head.sequence {
+        recovered.findings.push(Finding::Lost {
+            last_sequence: recovered.chain_head.sequence,
             head_sequence: head.sequence,
         });
         // Their numbers are not given out again: the gap stays to be seen.
-        resumption.chain_head.sequence = head.sequence;
-        resumption.current = None;
-    } else if head.sequence == resumption.chain_head.sequence {
+        recovered.chain_head.sequence = head.sequence;
+        recovered.current = None;
+    } else if head.sequence == recovered.chain_head.sequence {
         // A record that took the place of the durable one is not continued: the break stays to be seen.
-        resumption.chain_head.hash = head.hash;
+        recovered.chain_head.hash = head.hash;
     }
 }
 

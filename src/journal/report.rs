@@ -1,14 +1,14 @@
-//! What verifying a journal comes to: whether it is as it was written, and where not.
+//! The result of verifying a journal: whether it is as it was written, and where it is not.
 //!
-//! Only says; what is found, and how, is in `verify`. Bounded, however much is wrong.
+//! Data only; `verify` makes it. Bounded, however much is wrong.
 
 use serde::Serialize;
 
 use super::{chain::ChainHead, record::Record};
 
-/// The most faults that a report holds; the rest are counted.
+/// The maximum number of faults in a report; further ones are counted.
 pub const MAX_FAULTS: usize = 100;
-/// The most notices that a report holds; the rest are counted.
+/// The maximum number of notices in a report; further ones are counted.
 pub const MAX_NOTICES: usize = 100;
 
 /// What verifying found.
@@ -38,7 +38,7 @@ pub struct VerifyReport {
     pub more_notices: u64,
 }
 
-/// The report in a word.
+/// Whether the journal is as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Integrity {
@@ -51,7 +51,7 @@ pub enum Integrity {
 }
 
 impl VerifyReport {
-    /// The report in a word.
+    /// Whether the journal is as it was written.
     pub fn integrity(&self) -> Integrity {
         match (&self.faults[..], &self.torn_line) {
             ([], None) => Integrity::Intact,

@@ -1,5 +1,5 @@
-//! What is deleted of a journal's older files by the retention rule: chosen when a file ends, deleted once the record of
-//! it is written. Never the current file.
+//! Applies the retention rule: old files are chosen when a file is closed, and deleted once the record of their deletion
+//! is written. Never the current file.
 
 use std::{io, time::UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use super::{
 };
 
 impl LogStore {
-    /// Chooses what the retention rule deletes, and owes the record of it.
+    /// Chooses the files that the retention rule deletes, and queues the record of their deletion.
     pub(super) fn plan_removals(&mut self, clock: &mut dyn Clock) -> io::Result<()> {
         let files = self.locked.directory().files()?;
         let rule = self.options.retention;
@@ -31,7 +31,7 @@ impl LogStore {
                 files.iter().take(at_most).take_while(is_old).count()
             }
         };
-        // Never the current file, which is the last one; nor one with a record that is too young.
+        // Not the current file, which is the last one, and no file with a record that is too young.
         let now = clock.now();
         let is_young = |file: &JournalFile| {
             let ended =
@@ -71,7 +71,7 @@ impl LogStore {
             self.sync()?;
         }
         for file in std::mem::take(&mut self.files_to_remove) {
-            // What cannot be deleted now is the oldest file at the next rotation again.
+            // A file that cannot be deleted now is tried again at the next rotation.
             let _ = self.locked.remove(&file);
         }
         Ok(())

@@ -88,9 +88,9 @@ impl JournalKey {
         JournalPublicKey(self.0.verifying_key())
     }
 
-    /// Signs all of the journal up to and with `link`.
-    pub(super) fn sign(&self, link: ChainHead) -> Checkpoint {
-        let signature = self.0.sign(signed_text(link).as_bytes());
+    /// Signs all of the journal up to and with `chain_head`.
+    pub(super) fn sign(&self, chain_head: ChainHead) -> Checkpoint {
+        let signature = self.0.sign(signed_text(chain_head).as_bytes());
         Checkpoint { public_key: self.public_key().to_hex(), signature: hex(&signature.to_bytes()) }
     }
 }
@@ -114,17 +114,20 @@ impl JournalPublicKey {
         hex(self.0.as_bytes())
     }
 
-    /// Whether `checkpoint` signs all of the journal up to and with `link`.
-    pub(super) fn verifies(&self, link: ChainHead, checkpoint: &Checkpoint) -> bool {
+    /// Whether `checkpoint` signs all of the journal up to and with `chain_head`.
+    pub(super) fn verifies(&self, chain_head: ChainHead, checkpoint: &Checkpoint) -> bool {
         let mut signature = [0; 64];
         parse_hex(checkpoint.signature.as_bytes(), &mut signature)
-            && self.0.verify_strict(signed_text(link).as_bytes(), &Signature::from_bytes(&signature)).is_ok()
+            && self
+                .0
+                .verify_strict(signed_text(chain_head).as_bytes(), &Signature::from_bytes(&signature))
+                .is_ok()
     }
 }
 
 /// What is signed: the purpose, so that no other use of the key can be taken for it, and the chain's end.
-fn signed_text(link: ChainHead) -> String {
-    format!("provost journal checkpoint v1\n{}\n{}\n", link.sequence, link.hash)
+fn signed_text(chain_head: ChainHead) -> String {
+    format!("provost journal checkpoint v1\n{}\n{}\n", chain_head.sequence, chain_head.hash)
 }
 
 fn load(path: &Path, label: &str, prefix: &[u8], wanted: &'static str) -> Result<[u8; 32], KeyError> {
@@ -207,12 +210,12 @@ mod tests {
     #[test]
     fn a_signature_holds_for_its_place_only() {
         let key = JournalKey::from_bytes(&[7; 32]);
-        let link = ChainHead { sequence: 9, hash: Hash([1; 32]) };
-        let checkpoint = key.sign(link);
-        assert!(key.public_key().verifies(link, &checkpoint));
-        assert!(!key.public_key().verifies(ChainHead { sequence: 8, ..link }, &checkpoint));
-        assert!(!key.public_key().verifies(ChainHead { hash: Hash([2; 32]), ..link }, &checkpoint));
-        assert!(!JournalKey::from_bytes(&[8; 32]).public_key().verifies(link, &checkpoint));
+        let chain_head = ChainHead { sequence: 9, hash: Hash([1; 32]) };
+        let checkpoint = key.sign(chain_head);
+        assert!(key.public_key().verifies(chain_head, &checkpoint));
+        assert!(!key.public_key().verifies(ChainHead { sequence: 8, ..chain_head }, &checkpoint));
+        assert!(!key.public_key().verifies(ChainHead { hash: Hash([2; 32]), ..chain_head }, &checkpoint));
+        assert!(!JournalKey::from_bytes(&[8; 32]).public_key().verifies(chain_head, &checkpoint));
     }
 
     #[test]

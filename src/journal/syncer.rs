@@ -1,4 +1,4 @@
-//! The thread that makes written records durable and then says so in `head`, so that the writer need not wait.
+//! The thread that syncs written records and then updates `head`, so that the writer does not wait for the disk.
 //!
 //! `head` is never ahead of what has been synced. A failure is handed to the writer, which begins a new file: after
 //! a failed fdatasync(2) the kernel may have dropped the pages and would call the next one a success.
@@ -50,11 +50,11 @@ impl Syncer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Everything up to `link` is written to `file`.
-    pub fn written(&self, link: ChainHead, file: &Arc<File>) {
+    /// Everything up to `chain_head` is written to `file`.
+    pub fn written(&self, chain_head: ChainHead, file: &Arc<File>) {
         let mut state = lock(&self.shared.state);
         let was_idle = state.written.is_none();
-        state.written = Some((link, Arc::clone(file)));
+        state.written = Some((chain_head, Arc::clone(file)));
         drop(state);
         if was_idle {
             self.shared.changed.notify_one();
@@ -84,7 +84,7 @@ impl Drop for Syncer {
         lock(&self.shared.state).is_stopping = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It has no panic of its own to hand on: whoever closes the journal syncs once more.
+            // A panic of the thread is not passed on: closing the journal syncs once more.
             let _ = thread.join();
         }
     }
@@ -92,16 +92,16 @@ impl Drop for Syncer {
 
 impl SyncerShared {
     fn run(&self) {
-        while let Some((link, file)) = self.next() {
+        while let Some((chain_head, file)) = self.next() {
             let synced = match self.rule {
                 SyncRule::Batch { .. } => file.sync_data(),
                 SyncRule::Always | SyncRule::Off => Ok(()),
             };
             match synced {
                 Ok(()) => {
-                    lock(&self.state).durable = link;
-                    // A head that stays behind proves less, but nothing wrong; the next one makes up for it.
-                    let _ = write_head(&self.directory, link, self.rule);
+                    lock(&self.state).durable = chain_head;
+                    // An old head proves less, but nothing wrong, and the next one replaces it.
+                    let _ = write_head(&self.directory, chain_head, self.rule);
                 }
                 Err(error) => lock(&self.state).failed = Some(error),
             }
@@ -126,7 +126,7 @@ impl SyncerShared {
             }
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
-        // Stopping: what is left is synced by whoever closes the file.
+        // When stopping, the rest is synced by the thread that closes the file.
         if state.is_stopping { None } else { state.written.take() }
     }
 }

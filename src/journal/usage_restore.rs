@@ -1,7 +1,7 @@
-//! What earlier gateways have written lately, and when: from the ends of files, and from the lines of one that has no end.
+//! Restores the write quota's usage from the files of earlier gateways: from the last record of a closed file, and from
+//! the lines of a file that was not closed.
 //!
-//! For the shares and for what may be deleted. Checks nothing: what a file says of itself is for `verify` to judge, and what
-//! cannot be read counts as nobody's.
+//! Verifies nothing: `verify` does. A line that cannot be read counts for no principal.
 
 use std::{
     io::{self, Read as _, Seek as _, SeekFrom},
@@ -20,10 +20,10 @@ use super::{
     write_quota::WriteQuota,
 };
 
-/// The end of a file is read so far back for its last line.
+/// The last line is looked for in this many bytes at the end of a file.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Of a line, what tells whose it is and how old.
+/// The fields of a line that give its principal and age.
 #[derive(Deserialize)]
 struct UsageLine {
     time: String,
@@ -38,7 +38,7 @@ struct UsageSubject {
     principal: Option<String>,
 }
 
-/// Counts what was written within the time of the shares.
+/// Counts what was written within the time of the quota.
 pub(super) fn restore_usage(
     directory: &JournalDirectory,
     boot_id: &str,
@@ -79,11 +79,11 @@ fn restore_from_lines(
     let mut lines = LineReader::new(directory.open(file)?);
     while let Some(raw) = lines.next()? {
         let bytes = raw.bytes.len() as u64;
-        let glance = match raw.ending {
+        let line = match raw.ending {
             LineEnd::Newline => serde_json::from_slice::<UsageLine>(raw.bytes).ok(),
             LineEnd::EndOfFile | LineEnd::TooLong => None,
         };
-        match glance {
+        match line {
             Some(UsageLine { time, boot, mono_ns, record }) => {
                 let ago = age(&boot, mono_ns, || parse_utc(&time), boot_id, now);
                 counted(record.principal.as_deref(), bytes, ago);

@@ -51,9 +51,9 @@ struct Verifier<'a> {
     last_position: LinePosition,
     /// The hash that the last record continues.
     last_previous_hash: Option<Hash>,
-    /// What the first file continues, until a record tells of its deletion.
+    /// The record before the first file, until a record explains its deletion.
     unexplained_start: Option<(ChainHead, LinePosition)>,
-    /// A link that does not hold: which of its two records is bad, the next one tells.
+    /// A break in the chain. The next record shows which of its two records is bad.
     chain_break: Option<ChainBreak>,
     /// The first records found missing: they may come later.
     gap: Option<Gap>,
@@ -230,7 +230,7 @@ impl Verifier<'_> {
         let is_copy = self.last_record == Some((line.sequence, Some(line.hash)));
         let problem = format!("there are two records with number {}", line.sequence);
         if is_original && !is_copy {
-            // Both continue the record before; only what comes next can tell which of them was written first.
+            // Both continue the record before; only the next record shows which of them was written first.
             let before = self.last_position.clone();
             self.fault(before, line.sequence, FaultKind::Inserted, &problem);
             self.last_record = Some((line.sequence, Some(line.hash)));
@@ -269,10 +269,11 @@ impl Verifier<'_> {
             Record::FilesRemoved(removed) => {
                 let end = ChainHead { sequence: removed.last_sequence, hash: removed.last_hash };
                 // All of them, or those before the first one that is still there: deleting may be interrupted.
-                let tells_of = |(link, first): &(ChainHead, LinePosition)| {
-                    *link == end || (link.sequence < end.sequence && removed.files.contains(&first.file))
+                let explains = |(chain_head, first): &(ChainHead, LinePosition)| {
+                    *chain_head == end
+                        || (chain_head.sequence < end.sequence && removed.files.contains(&first.file))
                 };
-                if self.unexplained_start.as_ref().is_some_and(tells_of) {
+                if self.unexplained_start.as_ref().is_some_and(explains) {
                     self.unexplained_start = None;
                 }
                 self.notice(line);
@@ -290,7 +291,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The later of two records is held by what follows it: the earlier one was changed, and its hash made again.
+    /// The later of two records is held by what follows it: the earlier one was changed, and its hash computed again.
     fn blame_previous_record(&mut self, fault: usize, before: LinePosition, this: ChainHead) {
         let fault = &mut self.report.faults[fault];
         fault.file = before.file;
@@ -321,9 +322,10 @@ impl Verifier<'_> {
         if self.key.is_some() && self.report.signed_through.is_none() && self.report.records > 0 {
             self.fault(end, last, FaultKind::Unsigned, "nothing is signed by the key");
         }
-        if let Some((link, LinePosition { file, line })) = self.unexplained_start {
-            let problem = format!("the records up to {} are missing, and no record says why", link.sequence);
-            let sequence = link.sequence;
+        if let Some((chain_head, LinePosition { file, line })) = self.unexplained_start {
+            let problem =
+                format!("the records up to {} are missing, and no record says why", chain_head.sequence);
+            let sequence = chain_head.sequence;
             let fault = JournalFault { file, line, sequence, kind: FaultKind::MissingFile, problem };
             self.report.faults.insert(0, fault);
             self.report.faults.truncate(MAX_FAULTS);
@@ -331,7 +333,7 @@ impl Verifier<'_> {
         self.report
     }
 
-    /// Notes a fault and says where it is kept.
+    /// Records a fault and returns its index.
     fn fault(&mut self, place: LinePosition, sequence: u64, kind: FaultKind, problem: &str) -> Option<usize> {
         if self.report.faults.len() >= MAX_FAULTS {
             self.report.more_faults += 1;

@@ -1,9 +1,9 @@
-//! How much each principal has written in the time that every record is kept for, and how much it may.
+//! The write quota: how much each principal may write in the time for which every record is kept.
 //!
-//! A file is not deleted before its records are as old as that, whatever the number of files; so what all write within
-//! that time must fit in what the retention rule keeps. One principal may have half of what nobody has written: alone a
-//! third of all, beside one other that does the same a quarter, and so on; a part for those who come later is always
-//! left. Decides nothing: who has no share left is told so by whoever asks, and what must be written is counted all the same.
+//! No file is deleted before its records have that age, so everything that is written in that time must fit into what the
+//! retention rule keeps. A principal may write half of the bytes that are still free: a third of all bytes when it is
+//! alone, a quarter when another one does the same, and so on, so that some are always left for others. Callers check the
+//! quota before they act; a record that has to be written is counted even when the quota is exceeded.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,15 +16,15 @@ use super::{
     mutex::lock,
 };
 
-/// Parts of the time that are counted apart.
+/// The number of slices of the time that are counted apart.
 const SLICES: usize = 16;
-/// Of all bytes, what each principal may write whatever the others have: one in so many.
+/// Each principal may write one part in this many of all bytes, whatever the others have written.
 const MIN_SHARE_DIVISOR: u64 = 256;
 /// What the envelope adds to a record, about.
 const TYPICAL_ENVELOPE_BYTES: u64 = 300;
-/// The most principals that the end of a file names; those who wrote less are together.
+/// The maximum number of principals in the last record of a file; the others are counted together.
 const MAX_NAMED_PRINCIPALS: usize = 64;
-/// Under which name they are.
+/// The name of the others.
 const OTHERS: &str = "";
 
 /// A principal has written as much as it may.
@@ -78,7 +78,7 @@ fn slot_of(slice: u64) -> usize {
 }
 
 impl WriteQuota {
-    /// Of a journal that keeps so many bytes, and each record at least so long. Zero: nobody's is bounded.
+    /// For a journal that keeps so many bytes, and each record for at least this time. Zero: there is no quota.
     pub(super) fn new(total_bytes: u64, within: Duration) -> Self {
         Self { total_bytes, within, written: Mutex::default() }
     }
@@ -107,7 +107,7 @@ impl WriteQuota {
         }
     }
 
-    /// A record of a principal, or of nobody, is on its way.
+    /// Counts a record that is about to be written, for its principal if it has one.
     pub(super) fn count(&self, principal: Option<&str>, body_bytes: usize) {
         if self.is_unbounded() {
             return;
@@ -122,7 +122,7 @@ impl WriteQuota {
         }
     }
 
-    /// A record that an earlier gateway wrote so long ago; it is in the current file.
+    /// Counts a record in the current file that an earlier gateway wrote, `ago` before now.
     pub(super) fn restore_in_current_file(&self, principal: Option<&str>, bytes: u64, ago: Duration) {
         if let Some(principal) = principal {
             *entry(&mut lock(&self.written).file, principal) += bytes;
@@ -130,7 +130,7 @@ impl WriteQuota {
         self.restore(principal, bytes, ago);
     }
 
-    /// What a file says that it holds, which was ended so long ago.
+    /// Counts a file that was closed `ago` before now, by the totals in its last record.
     pub(super) fn restore_file(&self, held: &BTreeMap<String, u64>, file_bytes: u64, ago: Duration) {
         let mut of_nobody = file_bytes;
         for (principal, bytes) in held {
@@ -140,7 +140,7 @@ impl WriteQuota {
         self.restore(None, of_nobody, ago);
     }
 
-    /// A record that an earlier gateway wrote so long ago, to another file than the current one.
+    /// Counts a record in another file that an earlier gateway wrote, `ago` before now.
     pub(super) fn restore(&self, principal: Option<&str>, bytes: u64, ago: Duration) {
         if self.is_unbounded() || ago >= self.within {
             return;
@@ -154,7 +154,7 @@ impl WriteQuota {
         written.add(principal, slice, bytes);
     }
 
-    /// Who has written how much of the current file.
+    /// The bytes of the current file by principal.
     pub(super) fn current_file_usage(&self) -> BTreeMap<String, u64> {
         let file = &lock(&self.written).file;
         let mut all: Vec<(String, u64)> = file.iter().map(|(name, bytes)| (name.clone(), *bytes)).collect();
@@ -165,7 +165,7 @@ impl WriteQuota {
         all.into_iter().collect()
     }
 
-    /// There is a new file.
+    /// Starts counting for a new file.
     pub(super) fn begin_file(&self) {
         lock(&self.written).file.clear();
     }

@@ -27,7 +27,7 @@ const DIRECTORY_EVENTS: Flags = Flags::IN_CREATE.union(Flags::IN_MOVED_TO).union
 /// Changes of a file, by whichever of its names.
 const FILE_EVENTS: Flags = Flags::IN_MODIFY.union(Flags::IN_CLOSE_WRITE).union(Flags::IN_ATTRIB);
 
-const SCANS_ONLY: &str = "changes are found by walks only, at each terminal's end";
+const SCANS_ONLY: &str = "changes are found by scans only, at each terminal's end";
 
 /// Something that has changed.
 #[derive(Debug)]

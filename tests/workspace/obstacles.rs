@@ -137,7 +137,7 @@ async fn a_workspace_for_which_there_is_no_inotify_is_walked() {
     let changes = &done.outcome.workspace_changes;
     assert_eq!(changes.len(), 3, "{}", shown(changes));
     assert!(
-        done.outcome.workspace_shortfall.contains("walks only"),
+        done.outcome.workspace_shortfall.contains("scans only"),
         "{:?}",
         done.outcome.workspace_shortfall
     );

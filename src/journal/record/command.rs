@@ -1,6 +1,6 @@
-//! Texts that came from a caller, as far as a record holds them.
+//! Texts from a caller, cut to what a record holds.
 //!
-//! Bounded here, whatever they were; secret values are taken out by whoever makes the record.
+//! Their length is bounded here; the code that makes a record redacts secret values first.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The record of a request that was judged: what a caller wrote stands in it once.
+//! The record of a judged request. Text of the caller is stored in it once.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -25,7 +25,7 @@ pub struct DecisionRecord {
     pub rule: Option<String>,
     /// Of the policy.
     pub generation: u64,
-    /// What the caller was told; empty where it was allowed.
+    /// The reason in the answer to the caller; empty when it was allowed.
     pub reason: String,
     /// The command as the caller gave it; a line for a shell is one text.
     pub command: RecordedCommand,
@@ -121,10 +121,10 @@ fn is_zero(number: &u64) -> bool {
 impl Serialize for DecisionRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.command.argv.join(" ");
-        let mut fold = DeltaEncoder::into(&text);
-        let reason = fold.encode(&self.reason);
+        let mut encoder = DeltaEncoder::into(&text);
+        let reason = encoder.encode(&self.reason);
         let judged = (!self.judged.is_empty()).then(|| EncodedCommands {
-            commands: self.judged.commands.iter().map(|command| fold.encode(command)).collect(),
+            commands: self.judged.commands.iter().map(|command| encoder.encode(command)).collect(),
             cut_bytes: self.judged.cut_bytes,
         });
         let Self { principal, session, terminal, request_digest, verdict, rule, generation, .. } = self;

@@ -1,7 +1,6 @@
-//! A text that repeats another text of its record, written as the places of that text: what a caller wrote stands in the
-//! journal once.
+//! Delta encoding of a text against another text of the same record, so that a caller's text is in the journal once.
 //!
-//! Pure; what is folded comes back as it was, whatever the texts are. Costs as much time as the texts are long.
+//! Pure. Decoding returns the original text for all texts, in time linear in their length.
 
 use std::collections::HashMap;
 
@@ -139,22 +138,22 @@ mod tests {
     #[test]
     fn what_is_repeated_is_not_written_again() {
         let of = "sh -c echo 'MARKER_12345' \"$x\"; ls -la /usr/share";
-        let mut fold = DeltaEncoder::into(of);
-        assert_eq!(fold.encode(of), DeltaText::Pieces(vec![Piece::Copy(0, of.len())]));
-        let folded = fold.encode("echo MARKER_12345 MARKER_12345");
-        let text = serde_json::to_string(&folded).unwrap();
+        let mut encoder = DeltaEncoder::into(of);
+        assert_eq!(encoder.encode(of), DeltaText::Pieces(vec![Piece::Copy(0, of.len())]));
+        let encoded = encoder.encode("echo MARKER_12345 MARKER_12345");
+        let text = serde_json::to_string(&encoded).unwrap();
         assert_eq!(text, r#"["echo ",[12,12]," ",[12,12]]"#);
-        assert_eq!(fold.encode("another text"), DeltaText::Plain("another text".to_owned()));
-        assert_eq!(fold.encode("ls"), DeltaText::Plain("ls".to_owned()));
-        assert_eq!(serde_json::from_str::<DeltaText>(&text).unwrap(), folded);
+        assert_eq!(encoder.encode("another text"), DeltaText::Plain("another text".to_owned()));
+        assert_eq!(encoder.encode("ls"), DeltaText::Plain("ls".to_owned()));
+        assert_eq!(serde_json::from_str::<DeltaText>(&text).unwrap(), encoded);
         assert_eq!(DeltaText::Pieces(vec![Piece::Copy(usize::MAX, 2)]).decode(of), "\u{fffd}");
     }
 
     proptest! {
         #[test]
         fn what_is_folded_comes_back(of in "[ab漢é ]{0,60}", text in "[ab漢é ]{0,60}") {
-            let folded = DeltaEncoder::into(&of).encode(&text);
-            let written = serde_json::to_string(&folded).unwrap();
+            let encoded = DeltaEncoder::into(&of).encode(&text);
+            let written = serde_json::to_string(&encoded).unwrap();
             let read: DeltaText = serde_json::from_str(&written).unwrap();
             prop_assert_eq!(read.decode(&of), text);
         }

@@ -77,17 +77,17 @@ pub struct SessionClosed {
 pub struct BypassReported {
     /// The session.
     pub session: String,
-    /// Who said so. Nothing has checked it.
+    /// Who reported it. The report is not verified.
     pub principal: String,
-    /// What was seen.
+    /// What happened.
     pub report: BypassReport,
 }
 
-/// What can be seen beside the gateway.
+/// What can happen outside the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BypassReport {
-    /// An agent has run a command itself, which no policy has judged.
+    /// An agent has run a command itself, without a decision of the policy.
     Bypassed,
 }
 

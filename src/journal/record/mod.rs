@@ -1,7 +1,7 @@
 //! What the journal can say: one type for each kind of record.
 //!
 //! Kinds and fields are only ever added; the order of the fields is the order on disk. Text that came from a caller
-//! is bounded here ([`Command`]); secrets are masked by whoever makes the record. Nothing here is judged or acted on.
+//! is bounded here ([`RecordedCommand`]); the code that makes a record redacts secrets. Nothing here is judged or acted on.
 
 mod approval;
 mod command;
@@ -60,7 +60,7 @@ pub enum Record {
     SessionOpened(SessionOpened),
     /// A session was closed.
     SessionClosed(SessionClosed),
-    /// A caller has said what it saw happen beside the gateway.
+    /// A caller has reported what happened outside the gateway.
     BypassReported(BypassReported),
     /// A request was refused because a bound was reached.
     QuotaRefused(QuotaRefused),
@@ -80,7 +80,7 @@ pub enum Record {
     FilesRemoved(FilesRemoved),
     /// The journal itself: all before this is signed.
     Checkpoint(Checkpoint),
-    /// The journal itself: what was wrong when it was taken up again.
+    /// The journal itself: what was wrong when it was opened.
     Recovery(Finding),
     /// The journal itself: appends that were refused while it could not be written.
     Unwritten(Unwritten),

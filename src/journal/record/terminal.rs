@@ -76,7 +76,7 @@ pub struct ReceiptRecord {
     pub network_reaches: Vec<String>,
     /// Limits in force.
     pub limits: BTreeMap<String, String>,
-    /// The sandbox's place in the v2 tree; empty: it has no group there.
+    /// The sandbox's cgroup in the v2 hierarchy; empty: it has none.
     pub cgroup: String,
     /// What the profile preferred and this host did not give.
     pub shortfalls: Vec<String>,
