@@ -1,7 +1,7 @@
 //! The `provost` command: dispatch, and nothing else.
 //!
-//! The gateway starts sandboxes by executing this same file under another name, and `provost acp` its agent's leash. Those
-//! paths must reach neither clap nor tokio: a thread or a runtime would be in the way.
+//! The gateway starts sandboxes by executing this same file under another name, and `provost acp` starts its agent's
+//! subreaper so. Those paths must reach neither clap nor tokio: they must not have threads or a runtime.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What has become of sandboxes since the gateway's start.
+//! Counts of sandboxes since the gateway's start.
 
 use crate::counters::Counter;
 
@@ -7,20 +7,20 @@ use crate::counters::Counter;
 pub struct SandboxCounters {
     /// Launched.
     pub launched: Counter,
-    /// Not launched, or launched and never heard of.
+    /// Launches that failed, and sandboxes that never answered.
     pub failed: Counter,
-    /// Found after a restart, alive, and taken back.
+    /// Adopted after a restart.
     pub adopted: Counter,
     /// Ended before this gateway ended them.
     pub lost: Counter,
-    /// Ended, however, with nothing left of them.
+    /// Ended and removed.
     pub gone: Counter,
 }
 
 impl SandboxCounters {
-    /// How many there are.
+    /// How many exist now.
     pub fn alive(&self) -> u64 {
-        // Read first: one that comes meanwhile is counted, one that goes is not missed.
+        // `gone` is read first, so that a sandbox that ends meanwhile is still counted as alive.
         let gone = self.gone.read();
         (self.launched.read() + self.adopted.read()).saturating_sub(gone)
     }

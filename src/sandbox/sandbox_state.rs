@@ -1,7 +1,7 @@
-//! What is known of a sandbox besides what its supervisor says, written down before anything of it is started.
+//! The record of a sandbox in its directory, written before any of its processes is started.
 //!
-//! Whoever finds the directory reads from it whose the sandbox is and which groups are its own. Says nothing of
-//! terminals: those their supervisor knows.
+//! A later gateway reads from it which session and which cgroups the sandbox belongs to. Terminals are not
+//! recorded: the supervisor knows them.
 
 use std::{io, path::Path};
 
@@ -24,12 +24,12 @@ use crate::{
 /// The file's name in the sandbox's directory.
 const NAME: &str = "record";
 
-/// A sandbox's facts, as they were written down.
+/// The recorded state of a sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxState {
     /// The sandbox.
     pub id: String,
-    /// Whose it is.
+    /// The session and profile that it serves.
     pub assignment: SandboxAssignment,
     /// Of its terminals.
     pub profile: ProfileName,
@@ -45,18 +45,18 @@ pub struct SandboxState {
     pub ptys: u32,
 }
 
-/// Why there are none.
+/// Why the record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxStateError {
     /// The file cannot be used.
     #[error("its record")]
     Record(#[from] StatefileError),
-    /// It is about something else.
+    /// It describes another sandbox, or is incomplete.
     #[error("its record is about another sandbox, or lacks what every sandbox has")]
     WrongSandbox,
 }
 
-/// Writes the facts down.
+/// Writes the record.
 pub(crate) fn write(
     directory: &Path,
     profile: &str,
@@ -81,7 +81,7 @@ pub(crate) fn write(
     statefile::write(&directory.join(NAME), &written)
 }
 
-/// Reads the facts of the sandbox in a directory.
+/// Reads the record in a sandbox's directory.
 ///
 /// # Errors
 /// [`SandboxStateError`].
@@ -111,7 +111,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     })
 }
 
-/// Every sandbox of an older gateway may have as many as one sandbox may.
+/// Sandboxes of older gateways may have the maximum.
 fn ptys(plan: &SandboxPlan) -> u32 {
     plan.mounts
         .iter()

@@ -1,6 +1,6 @@
-//! What a sandbox is to be: the request to launch one, complete and parsed.
+//! The request to launch a sandbox, parsed and complete.
 //!
-//! Only types. Which profile, which roots and which network was decided before.
+//! Only types. Profile, roots and network were decided before.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -24,42 +24,42 @@ pub struct SandboxSpec {
     pub roots: Vec<Root>,
     /// Its network.
     pub network: Network,
-    /// Whose files the roots hold.
+    /// The user who owns the files in the roots.
     pub owner: Owner,
     /// The owner's other groups.
     pub groups: Arc<[u32]>,
-    /// What none of it may reach.
+    /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
-    /// Whose it is.
+    /// The session and profile that it serves.
     pub assignment: SandboxAssignment,
-    /// Whether it ends with the control connection (an embedded gateway's), or waits for the next one.
+    /// Whether it ends with the control connection (embedded gateway), or waits for the next gateway.
     pub die_with_gateway: bool,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
     pub fail_at: Option<String>,
 }
 
-/// Whose a sandbox is, for the gateway that finds it after this one.
+/// The session and profile that a sandbox serves, for a gateway that adopts it.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxAssignment {
     /// The session.
     pub session_id: String,
-    /// Of the profile as it is now: a changed one of the same name is another.
+    /// A hash of the profile's content: a changed profile of the same name has another one.
     pub confinement: u64,
-    /// Who else uses it.
+    /// Which terminals may use it.
     pub sharing: Sharing,
 }
 
-/// Whose a sandbox is.
+/// Which terminals may use a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// Of all terminals of the session with that profile and network.
+    /// All terminals of the session with that profile and network.
     #[default]
     Shared,
-    /// Of one terminal, and ends with it.
+    /// One terminal. The sandbox ends with it.
     Exclusive,
 }
 
-/// A principal by ids of the host.
+/// A user of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// User.
@@ -68,11 +68,11 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// A protection that was preferred and could not be had.
+/// A protection that the profile prefers and that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortfall {
     /// Which one, by its name in [`crate::sandbox::probe::protections`].
     pub protection: Cow<'static, str>,
-    /// Why not, for people.
+    /// Why it is missing, for people.
     pub reason: String,
 }

@@ -1,8 +1,8 @@
-//! Everything that descends from this process, found in /proc and signalled by descriptor.
+//! The descendants of this process, found in /proc and signalled by pidfd.
 //!
-//! A number in /proc may be another process's by the time that it is used. So a process is opened first, and then asked
-//! for its parent again, down from ourselves: a signal reaches nobody who does not descend from us. What is missed in one
-//! look, because its parent has just ended, is a child of ours in the next.
+//! A pid in /proc may belong to another process by the time it is used. So a process is opened first, and then its
+//! parent is read again, from this process downwards: a signal reaches no process that does not descend from this
+//! one. A process that is missed because its parent has just exited is our child in the next scan.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,46 +13,46 @@ use nix::sys::signal::Signal;
 
 use crate::sys::{pidfd::Pidfd, process};
 
-/// Those that were asked to end.
+/// Processes that were sent TERM.
 pub(super) type Signalled = HashSet<i32>;
 
-/// Asks everybody to end who was not asked before. What was stopped goes on, for only then it can.
+/// Sends TERM to each descendant that has not had it, and CONT, so that a stopped one can handle it.
 pub(super) fn terminate(told: &mut Signalled) {
     visit(|pid, process| {
         if told.insert(pid) {
-            // It may have ended meanwhile, or be another user's: whether it is gone is seen elsewhere.
+            // It may have exited, or belong to another user. Whether it is gone is checked elsewhere.
             let _ = process.signal(Signal::SIGTERM as i32);
             let _ = process.signal(Signal::SIGCONT as i32);
         }
     });
 }
 
-/// Kills everybody.
+/// Kills every descendant.
 pub(super) fn kill() {
     visit(|_, process| {
         let _ = process.signal(Signal::SIGKILL as i32);
     });
 }
 
-/// How many there are, those that nobody has reaped among them.
+/// The number of descendants, zombies included.
 pub(super) fn count() -> usize {
     let mut count = 0;
     visit(|_, _| count += 1);
     count
 }
 
-/// Shows every descendant, parents before children.
+/// Calls `show` for every descendant, parents before children.
 fn visit(mut show: impl FnMut(i32, &Pidfd)) {
     let mut children = children_by_parent();
     let own = std::process::id().cast_signed();
-    // Ourselves have no descriptor: we are there.
+    // This process needs no descriptor.
     let mut to_visit: Vec<(i32, Option<Pidfd>)> = vec![(own, None)];
     while let Some((parent, held)) = to_visit.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
-            // Too many at once: there is a next look.
+            // Out of descriptors: the next scan continues.
             let Ok(process) = Pidfd::open(child) else { continue };
             let is_its_child = process::parent_of(child).is_ok_and(|of| of == Some(parent));
-            // While both are there, both numbers are theirs.
+            // While both processes are unreaped, both pids are theirs.
             let are_there = is_there(&process) && held.as_ref().is_none_or(is_there);
             if is_its_child && are_there {
                 show(child, &process);
@@ -62,9 +62,9 @@ fn visit(mut show: impl FnMut(i32, &Pidfd)) {
     }
 }
 
-/// Whether it was not reaped yet: then nobody else has its number.
+/// Whether it is not reaped yet, so that its pid cannot be reused.
 fn is_there(process: &Pidfd) -> bool {
-    // EPERM: there, and another user's.
+    // EPERM: it exists and belongs to another user.
     !matches!(process.signal(0), Err(nix::errno::Errno::ESRCH))
 }
 

@@ -1,7 +1,7 @@
-//! The process itself: starts the agent, waits, and ends what is left.
+//! The process itself: starts the agent, waits, and ends its processes.
 //!
-//! One thread, no runtime. The story is [`hold`]; every wait in it has a limit once the end has begun. It is told to end
-//! by its socket or by a signal, and by the end of the agent's own process.
+//! One thread, no runtime. [`run`] is the whole sequence; after the request to end, every wait has a limit. The end
+//! is requested by closing the socket, by a signal, or by the exit of the agent itself.
 
 use std::{
     ffi::OsString,
@@ -24,50 +24,52 @@ use nix::{
     },
 };
 
-use super::{
-    GRACE_S, KILL_LIMIT_S,
-    descendants::{self, Signalled},
-};
+use super::descendants::{self, Signalled};
 use crate::sys::{
     fdpass::FrameReceiver,
     file, signals,
     wait::{self, ExitStatus, ReapResult, WaitTarget},
 };
 
+/// How long the agent's processes have after TERM. Then they are killed.
+pub const GRACE_S: u64 = 3;
+/// How long killing may take. Processes that the kernel does not end by then are left and reported.
+pub const KILL_LIMIT_S: u64 = 5;
+
 const EXIT_DONE: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
 const EXIT_NOT_STARTED: i32 = 71;
-/// Between two looks at what is ending: what loses its parent becomes ours without a signal.
+/// How often processes are listed while they end: a process that becomes ours as an orphan sends no signal.
 const RESCAN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs the agent that the arguments name, and ends with all that descends from it.
+/// Runs the agent that the arguments name, and ends all its descendants.
 pub fn main() -> ! {
-    // An agent starts commands of its own: what `provost acp` was told to ignore is not for them.
+    // Signals that `provost acp` ignores must not be ignored by the agent's commands.
     signals::reset();
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
     exit(run(UnixStream::from(socket)))
 }
 
 fn run(mut socket: UnixStream) -> i32 {
-    let mut leash = match Subreaper::start(&socket) {
-        Ok(leash) => leash,
+    let mut subreaper = match Subreaper::start(&socket) {
+        Ok(subreaper) => subreaper,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::EIO as i32);
-            // Whoever wanted to know is gone, then.
+            // The receiver is gone, then.
             let _ = socket.write_all(&errno.to_le_bytes());
             return EXIT_NOT_STARTED;
         }
     };
     let _ = socket.write_all(&0_i32.to_le_bytes());
-    leash.wait_for_end_request(&mut socket);
-    leash.terminate_all(&mut socket);
-    leash.kill_all(&mut socket);
+    subreaper.wait_for_end_request(&mut socket);
+    subreaper.terminate_all(&mut socket);
+    subreaper.kill_all(&mut socket);
     let left = u8::try_from(descendants::count()).unwrap_or(u8::MAX);
     let _ = socket.write_all(&[left]);
     EXIT_DONE
 }
 
-/// What is held.
+/// The agent and the state of its processes.
 struct Subreaper {
     agent: i32,
     status: Option<u8>,
@@ -75,7 +77,7 @@ struct Subreaper {
     children: Children,
 }
 
-/// Whether there is anything left to wait for.
+/// Whether this process has children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Children {
     Some,
@@ -87,15 +89,16 @@ impl Subreaper {
         let [stdin, stdout] = receive_pipes(socket)?;
         let mask = SigSet::from_iter([Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        // Before there is anything that could lose its parent.
+        // Before a process exists that could become an orphan.
         prctl::set_child_subreaper(true)?;
         let agent = start_agent(stdin, stdout)?;
-        // Only now, for a mask is inherited; what has ended meanwhile is reaped before the first wait.
+        // Block signals after the start, because the agent inherits the mask. A child that has exited meanwhile is
+        // reaped before the first wait.
         mask.thread_block()?;
         Ok(Self { agent, status: None, signals, children: Children::Some })
     }
 
-    /// Waits for the end of the agent, or an order.
+    /// Waits for the exit of the agent, or a request to end.
     fn wait_for_end_request(&mut self, socket: &mut UnixStream) {
         loop {
             self.reap(socket);
@@ -127,14 +130,14 @@ impl Subreaper {
         self.children == Children::Some
     }
 
-    /// Reaps what has ended, the agent's processes that have come to us among it.
+    /// Reaps children that have exited, including adopted orphans.
     fn reap(&mut self, socket: &mut UnixStream) {
         loop {
             match wait::reap(WaitTarget::Any) {
                 Ok(ReapResult::Reaped(reaped)) if reaped.pid == self.agent && self.status.is_none() => {
                     let status = status_of(reaped.end);
                     self.status = Some(status);
-                    // Nobody has to be there.
+                    // The receiver may be gone.
                     let _ = socket.write_all(&[status]);
                 }
                 Ok(ReapResult::Reaped(_)) | Err(Errno::EINTR) => {}
@@ -147,7 +150,7 @@ impl Subreaper {
         }
     }
 
-    /// Waits for a child's end, for an order where `socket` is given, or for the limit.
+    /// Waits for a child's exit, for a request to end if `socket` is given, or for the limit.
     fn wait(&self, socket: Option<&UnixStream>, limit: Option<Duration>) -> WakeReason {
         let mut from = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         from.extend(socket.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
@@ -155,7 +158,7 @@ impl Subreaper {
         if poll(&mut from, limit).is_err() {
             return WakeReason::ChildOrTimeout;
         }
-        // Nothing is ever said to us: what is to be read is the end.
+        // The peer never sends data: readable means closed.
         let is_ordered = from.get(1).is_some_and(|socket| socket.any() == Some(true));
         let mut woken = if is_ordered { WakeReason::EndRequested } else { WakeReason::ChildOrTimeout };
         while let Ok(Some(signal)) = self.signals.read_signal() {
@@ -170,9 +173,9 @@ impl Subreaper {
 /// Why a wait is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WakeReason {
-    /// Everything is to end.
+    /// Everything must end.
     EndRequested,
-    /// Something may have ended, or the limit has come.
+    /// A child may have exited, or the limit has passed.
     ChildOrTimeout,
 }
 
@@ -195,7 +198,7 @@ fn start_agent(stdin: OwnedFd, stdout: OwnedFd) -> io::Result<i32> {
     Ok(child.id().cast_signed())
 }
 
-/// As shells have it.
+/// The exit status as shells encode it.
 fn status_of(end: ExitStatus) -> u8 {
     match end {
         ExitStatus::Code(code) => code,

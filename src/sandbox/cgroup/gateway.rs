@@ -1,7 +1,7 @@
-//! The gateway's own directories in the cgroup trees, below the group it was started in. Those of its sandboxes are made in
+//! The gateway's own cgroups, below the cgroup that it was started in. The cgroups of its sandboxes are made in
 //! them.
 //!
-//! Never touches a group that no gateway has made, and makes nothing above its own.
+//! Touches no cgroup that was not made by a gateway, and makes none above the gateway's own.
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use crate::{
     },
 };
 
-/// How the names of gateways' directories begin.
+/// The prefix of gateways' cgroups.
 const PREFIX: &str = "provost-";
 
-/// A gateway's directories: one in each hierarchy in which it can make any.
+/// A gateway's cgroups: one in each hierarchy in which it can make any.
 #[derive(Debug)]
 pub struct GatewayCgroups {
     cgroups: Vec<GatewayCgroup>,
@@ -37,9 +37,9 @@ pub struct GatewayCgroups {
 struct GatewayCgroup {
     path: PathBuf,
     hierarchy: Hierarchy,
-    /// What sandboxes below can have.
+    /// Controllers that sandboxes in it can have.
     controllers: Vec<String>,
-    /// Principals' directories whose bounds are set, by user id.
+    /// Principals' cgroups whose limits are set, by user id.
     principals: Mutex<HashMap<u32, principal::ConfiguredCgroup>>,
     _presence: PresenceLock,
 }
@@ -57,8 +57,8 @@ pub struct MissingController {
 const NEEDED: [&str; 3] = ["memory", "pids", "cpu"];
 
 impl GatewayCgroups {
-    /// Makes the directories of the gateway with this state directory, and removes what dead gateways have left beside them.
-    /// Where nothing can be made, that is said by [`Self::missing`].
+    /// Makes the cgroups of the gateway with this state directory, and removes abandoned ones of dead gateways.
+    /// When none can be made, [`Self::missing`] says so.
     #[must_use]
     pub fn make(own: &[OwnCgroup], state: &Path) -> Self {
         let name = gateway_name(state);
@@ -75,7 +75,7 @@ impl GatewayCgroups {
         Self { cgroups, missing }
     }
 
-    /// What limits cannot be had, and why.
+    /// The controllers whose limits cannot be set.
     #[must_use]
     pub fn missing(&self) -> &[MissingController] {
         &self.missing
@@ -87,8 +87,8 @@ impl GatewayCgroups {
         self.cgroups.iter().any(|group| group.hierarchy == Hierarchy::V2)
     }
 
-    /// Removes the gateway's own directories, in which no sandbox can be made any more. One in which a sandbox lives on
-    /// stays: the next gateway uses or removes it.
+    /// Removes the gateway's own cgroups. After this no sandbox can be made. A cgroup in which a sandbox still runs
+    /// stays for the next gateway to use or remove.
     pub fn remove(&self) {
         for group in &self.cgroups {
             principal::remove_empty(&group.path);
@@ -96,7 +96,8 @@ impl GatewayCgroups {
         }
     }
 
-    /// Makes a sandbox's directories below its principal's and sets the limits of both; gives them to the supervisor's ids.
+    /// Makes a sandbox's cgroups below its principal's, sets the limits of both, and delegates the sandbox's to the
+    /// supervisor's ids.
     ///
     /// # Errors
     /// [`DirectoryError`]; what was made is removed again.
@@ -116,7 +117,8 @@ impl GatewayCgroups {
             directory::delegate(&path, hierarchy, owner.0, owner.1)
         };
         if let Err(error) = self.cgroups.iter().try_for_each(&mut make) {
-            // Just made and empty: nothing can be in the way, and the first error is the one to tell.
+            // The cgroups were just made and are empty, so removing them works. The first error is the one to
+            // return.
             let _ = made.remove_now();
             return Err(error);
         }
@@ -124,19 +126,21 @@ impl GatewayCgroups {
     }
 }
 
-/// Whose sandboxes are made together, and within which bounds.
+/// The cgroup that holds all sandboxes of one principal.
 #[derive(Debug, Clone, Copy)]
 pub struct PrincipalCgroup {
     /// Its user id.
     pub uid: u32,
-    /// Of all its sandboxes.
+    /// For all its sandboxes together.
     pub limits: CgroupLimitValues,
 }
 
-/// Principals whose directories are remembered; beyond that they are forgotten, and brought to their state once more.
+/// Principals whose cgroup is cached. When the cache is full it is cleared, and the cgroups are set up again on
+/// use.
 const MAX_CACHED_PRINCIPALS: usize = 1_024;
 
-/// How often a principal's directory may be removed, by the end of its last sandbox, before a new one is in it.
+/// How often making a sandbox's cgroup is tried again when the principal's was removed at the end of its last
+/// sandbox.
 const MAX_MAKE_ATTEMPTS: u32 = 16;
 
 fn make_below(
@@ -179,13 +183,13 @@ impl GatewayCgroup {
 }
 
 impl GatewayCgroups {
-    /// Removes the directories of sandboxes that are not known: of a launch that ended between making them and writing them
-    /// down, or whose record was lost. Those in which something runs stay; their names.
+    /// Removes the cgroups of unknown sandboxes: those of a launch that ended before it was recorded, or whose
+    /// record was lost. A cgroup in which something runs stays; its name is returned.
     #[must_use]
     pub fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
         let mut occupied = Vec::new();
         let levels = self.cgroups.iter().flat_map(|group| {
-            // Gateways before this one made sandboxes without a principal's level.
+            // Earlier gateways made sandboxes without a cgroup for the principal.
             std::iter::once(group.path.clone()).chain(principal::all(&group.path))
         });
         for level in levels {
@@ -212,7 +216,7 @@ impl Drop for GatewayCgroups {
     }
 }
 
-/// The same for a gateway that is started again on the same state directory, and another for any other gateway.
+/// The name is the same for every gateway on this state directory, and differs between state directories.
 fn gateway_name(state: &Path) -> String {
     match std::fs::metadata(state) {
         Ok(directory) => format!("{PREFIX}{:x}-{:x}", directory.dev(), directory.ino()),
@@ -231,7 +235,8 @@ fn make_cgroup(own: &OwnCgroup, name: &str, whys: &mut Vec<String>) -> Option<Ga
         }
     };
     if !directory::is_writable(&path) {
-        // Of another user's gateway, whose state directory had the same number before it was removed.
+        // It belongs to another user's gateway, whose state directory had the same inode number before it was
+        // removed.
         whys.push(format!("cgroup {} belongs to somebody else", crate::printable::path(&path)));
         return None;
     }
@@ -250,7 +255,7 @@ fn make_cgroup(own: &OwnCgroup, name: &str, whys: &mut Vec<String>) -> Option<Ga
         });
     }
     if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal::gateway_limits()) {
-        // Nothing would hold all of them together: then there are no limits to be had.
+        // Without a limit on all principals together the host is not protected, so no limits are offered.
         whys.push(with_cause(&error));
         controllers.clear();
     }
@@ -258,7 +263,7 @@ fn make_cgroup(own: &OwnCgroup, name: &str, whys: &mut Vec<String>) -> Option<Ga
     Some(GatewayCgroup { path, hierarchy, controllers, principals: Mutex::default(), _presence: presence })
 }
 
-/// Lets a controller through the own group and the gateway's directory.
+/// Enables a controller in the own cgroup and in the gateway's.
 fn enable_controller(own: &Path, gateway: &Path, controller: &str) -> Result<(), CgroupError> {
     let one = [controller.to_owned()];
     if !directory::has_enabled(own, &one) {
@@ -267,10 +272,11 @@ fn enable_controller(own: &Path, gateway: &Path, controller: &str) -> Result<(),
     directory::enable_controllers(gateway, &one)
 }
 
-/// Takes the gateway out of its own group if that does not hand these controllers down yet: a group with processes
-/// cannot (cgroups(7), "no internal processes"). Looked at before anything is enabled, for `cpu` and `pids` can be:
-/// they make such a group the root of threaded ones, below which nothing else can be had (cgroups(7), "EOPNOTSUPP").
-/// Other programs' processes are left where they are, and then there are no controllers.
+/// Moves the gateway out of its own cgroup if that does not enable these controllers for children yet: a cgroup
+/// with processes cannot (cgroups(7), "no internal processes"). This is checked before any controller is enabled,
+/// because `cpu` and `pids` can be enabled: they would make the cgroup the root of threaded ones, below which
+/// nothing else works (cgroups(7), "EOPNOTSUPP"). Other programs' processes are not moved; then there are no
+/// controllers.
 fn vacate_own_cgroup(own: &Path, controllers: &[String]) -> Result<(), CgroupError> {
     // The root of the hierarchy has no type, and may have processes.
     if directory::has_enabled(own, controllers) || !own.join("cgroup.type").exists() {
@@ -296,7 +302,7 @@ fn move_to_leaf(own: &Path) -> Result<(), CgroupError> {
     })
 }
 
-/// Removes directories of gateways that are gone and have nothing running in them.
+/// Removes cgroups of dead gateways in which nothing runs.
 fn remove_abandoned(own: &Path, mine: &str) {
     let Ok(entries) = std::fs::read_dir(own) else { return };
     for entry in entries.flatten() {
@@ -305,10 +311,10 @@ fn remove_abandoned(own: &Path, mine: &str) {
         if !name.starts_with(PREFIX) || name == mine || name == GATEWAY_LEAF {
             continue;
         }
-        // In the order that makes it safe: nobody may come in while it is looked at.
+        // First lock, then check: no process can be added to a locked cgroup in between.
         let claimed = directory::open(&entry.path()).ok().and_then(directory::lock_abandoned);
         if claimed.is_some() && !directory::has_processes(&entry.path()) {
-            // Whoever is faster has done the same.
+            // Another gateway may have removed it first.
             let _ = directory::remove(&entry.path());
         }
     }
@@ -329,7 +335,7 @@ pub(crate) fn with_cause(error: &CgroupError) -> String {
     format!("{error}{cause}")
 }
 
-/// The groups that this process could make directories in.
+/// The cgroups below which this process could make others.
 ///
 /// # Errors
 /// When /proc cannot be read.

@@ -1,8 +1,8 @@
-//! The level of the cgroup trees between a gateway and its sandboxes: one directory for each principal, with the bounds of
-//! all its sandboxes together.
+//! The cgroups between a gateway's and its sandboxes': one for each principal, with the limits of all its sandboxes
+//! together.
 //!
-//! A principal is known here by its user id alone. The directory is there while a sandbox of the principal is: whoever
-//! makes a sandbox makes it, whoever removes the last one removes it. It holds no process.
+//! A principal is identified by its user id. Its cgroup exists while it has a sandbox: it is made with the first
+//! one and removed with the last. It holds no process of its own.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -15,13 +15,13 @@ use crate::cgroup::{
     limits::{self, CgroupLimitValues},
 };
 
-/// How the names of principals' directories begin; the user id follows.
+/// The prefix of principals' cgroups; the user id follows.
 const PREFIX: &str = "principal-";
 
-/// Of a host's memory and of its process ids, what one principal may have where nothing else is configured, in percent.
+/// The share of the host's memory and process ids that one principal may use by default, in percent.
 const SHARE_PERCENT: u64 = 80;
 
-/// What all principals of a gateway have together, in percent: two at their bounds leave the host something.
+/// The share that all principals of a gateway may use together, in percent. The rest is left to the host.
 const ALL_PERCENT: u64 = 90;
 
 /// Bounds on what all sandboxes of one principal use together.
@@ -42,7 +42,7 @@ impl Default for PrincipalLimits {
 }
 
 impl PrincipalLimits {
-    /// With numbers of this host for what is absent.
+    /// Fills in absent limits as a share of this host's resources.
     pub(crate) fn on_this_host(self) -> CgroupLimitValues {
         let share = percent(SHARE_PERCENT);
         CgroupLimitValues {
@@ -56,7 +56,7 @@ impl PrincipalLimits {
     }
 }
 
-/// Of all principals of a gateway together.
+/// The limits of all principals of a gateway together.
 pub(crate) fn gateway_limits() -> CgroupLimitValues {
     let share = percent(ALL_PERCENT);
     CgroupLimitValues {
@@ -70,7 +70,7 @@ fn percent(part: u64) -> impl Fn(u64) -> u64 {
     move |whole| whole / 100 * part
 }
 
-/// `None` where the kernel does not say: then the host has no number to take a share of.
+/// `None` where the kernel does not report it.
 fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -84,13 +84,13 @@ fn process_ids() -> Option<u64> {
     bounds.into_iter().filter_map(number).min()
 }
 
-/// The directory of a principal below a gateway's.
+/// The path of a principal's cgroup below the gateway's.
 pub(crate) fn path(gateway: &Path, uid: u32) -> PathBuf {
     gateway.join(format!("{PREFIX}{uid}"))
 }
 
-/// Makes the directory, sets its bounds and lets controllers through to sandboxes. One that is there is brought to the same
-/// state, so that it does not matter who was first.
+/// Makes a principal's cgroup, sets its limits and enables controllers for sandboxes. An existing one is brought to
+/// the same state.
 pub(crate) fn make(
     path: &Path,
     hierarchy: Hierarchy,
@@ -98,7 +98,8 @@ pub(crate) fn make(
     limits: &CgroupLimitValues,
 ) -> Result<ConfiguredCgroup, CgroupError> {
     directory::make(path)?;
-    // Before its bounds are set: of one that is replaced meanwhile, nobody says that it has them.
+    // Read the inode before setting limits: if the cgroup is replaced meanwhile, the new one is not taken for
+    // configured.
     let made = ConfiguredCgroup { inode: inode_of(path)?, limits: *limits };
     limits::set(path, hierarchy, controllers, limits)?;
     if hierarchy == Hierarchy::V2 {
@@ -107,16 +108,16 @@ pub(crate) fn make(
     Ok(made)
 }
 
-/// A principal's directory that was brought to its state by this gateway.
+/// A principal's cgroup that this gateway has configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConfiguredCgroup {
-    /// Its inode: the kernel gives none of a cgroup's twice.
+    /// The kernel never reuses a cgroup's inode number.
     inode: u64,
     limits: CgroupLimitValues,
 }
 
 impl ConfiguredCgroup {
-    /// Whether this is the directory that is there, with these bounds.
+    /// Whether the cgroup at this path is still this one, with these limits.
     pub(crate) fn is_current(&self, path: &Path, limits: &CgroupLimitValues) -> bool {
         self.limits == *limits && inode_of(path).is_ok_and(|number| number == self.inode)
     }
@@ -128,22 +129,22 @@ fn inode_of(path: &Path) -> Result<u64, CgroupError> {
         .map_err(|cause| CgroupError::Open { path: path.to_owned(), cause })
 }
 
-/// Removes the directory above a sandbox's that has been removed, if it is a principal's and nothing else is in it.
+/// Removes a principal's empty cgroup after one of its sandboxes was removed.
 pub(crate) fn remove_above(sandbox: &Path) {
     if let Some(above) = sandbox.parent().filter(|above| is_principal_directory(above)) {
-        // The kernel refuses for as long as another sandbox is in it.
+        // The kernel refuses while another sandbox is in it.
         let _ = std::fs::remove_dir(above);
     }
 }
 
-/// Removes those below a gateway's directory in which no sandbox is.
+/// Removes principals' cgroups that hold no sandbox.
 pub(crate) fn remove_empty(gateway: &Path) {
     for principal in all(gateway) {
         let _ = std::fs::remove_dir(principal);
     }
 }
 
-/// The directories of principals below a gateway's.
+/// The principals' cgroups below a gateway's.
 pub(crate) fn all(gateway: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(gateway) else { return Vec::new() };
     entries.flatten().map(|entry| entry.path()).filter(|path| is_principal_directory(path)).collect()

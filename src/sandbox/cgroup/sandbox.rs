@@ -1,6 +1,6 @@
-//! A sandbox's directories in the cgroup trees: killed and removed as a whole.
+//! A sandbox's cgroups: killed and removed as a whole.
 //!
-//! Knows the directories that were made for it or recorded, and touches no other.
+//! Touches only cgroups that were made for the sandbox or recorded with it.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use crate::{
     sandbox::cgroup::principal,
 };
 
-/// A sandbox's directories in every hierarchy.
+/// A sandbox's cgroups, one in each hierarchy.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxCgroup {
     pub(crate) directories: Vec<SandboxCgroupDirectory>,
@@ -37,22 +37,22 @@ pub(crate) struct SandboxCgroupDirectory {
 pub enum Killed {
     /// The kernel has sent KILL to everything in the tree.
     All,
-    /// There is no tree that can be killed: kill the supervisor by its pidfd, which is PID 1 of everything.
+    /// There is no cgroup to kill. Kill the supervisor by its pidfd: it is PID 1 of every process in the sandbox.
     NoTree,
 }
 
-/// How long a version 1 group that should be empty is tried again.
+/// How long removing an empty version 1 cgroup is tried again.
 const V1_EMPTY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SandboxCgroup {
-    /// None at all: no tree could be written, and the profile does not insist.
+    /// No cgroup: none could be made, and the profile does not require one.
     #[must_use]
     pub fn absent() -> Self {
         Self::default()
     }
 
-    /// As a plan records them: those of a sandbox that another gateway has made. What does not bear the sandbox's
-    /// name is none of its directories.
+    /// The cgroups that a plan records, of a sandbox launched by an earlier gateway. A path that does not end in
+    /// the sandbox's id is ignored.
     pub(crate) fn from_plan(plan: &SandboxPlan) -> Self {
         let recorded = |directory: &CgroupDirectory| {
             let path = PathBuf::from(&directory.path);
@@ -84,7 +84,7 @@ impl SandboxCgroup {
         kill::kill_tree(&v2.path).map(|()| Killed::All)
     }
 
-    /// Waits for the sandbox to be empty and removes its directories.
+    /// Waits until the sandbox is empty and removes its cgroups.
     ///
     /// # Errors
     /// [`DirectoryError::Remove`] with `EBUSY` when something is still in it at the end of the time.
@@ -96,7 +96,7 @@ impl SandboxCgroup {
         })
     }
 
-    /// As [`Self::remove`], for a thread that may wait.
+    /// The blocking form of [`Self::remove`].
     ///
     /// # Errors
     /// As [`Self::remove`].
@@ -104,8 +104,8 @@ impl SandboxCgroup {
         if let Some(v2) = self.v2() {
             directory::wait_until_empty(&v2.path, at_most)?;
         }
-        // A process that was reaped may be in its version 1 groups for some microseconds more (Linux 6.18), of which
-        // no event tells.
+        // A reaped process can stay in its version 1 cgroups for some microseconds (Linux 6.18), and no event
+        // reports when it has left.
         let deadline = std::time::Instant::now() + at_most.min(V1_EMPTY_TIMEOUT);
         loop {
             match self.remove_now() {
@@ -131,26 +131,26 @@ impl SandboxCgroup {
         first
     }
 
-    /// The v2 directory, where there is one.
+    /// The v2 cgroup, if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.v2().map(|directory| directory.path.as_path())
     }
 
-    /// A terminal's cgroup in every hierarchy, also where it has none; empty where there is no tree.
+    /// The paths of a terminal's cgroup in every hierarchy, whether it exists or not.
     pub(crate) fn leaves(&self, terminal_id: &str) -> Vec<PathBuf> {
         let name = leaf::name_of(terminal_id);
         self.directories.iter().map(|directory| directory.path.join(&name)).collect()
     }
 
-    /// How many processes of a command are left, as far as that can be seen: without a tree, at least so many.
+    /// How many processes of a command are left. Without cgroups this is a lower bound.
     pub(crate) fn processes_left(&self, terminal_id: &str) -> u32 {
         let counts = self.leaves(terminal_id).into_iter().map(|leaf| kill::count(&leaf));
-        // Without a tree the sandbox is the terminal's own. In several hierarchies they are the same processes.
+        // Without cgroups the sandbox belongs to one terminal. The hierarchies hold the same processes.
         counts.max().map_or(1, |count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// Opens the file by which the whole sandbox is killed, for when there may be no descriptor left to open it with.
+    /// Opens `cgroup.kill` of the sandbox, for use when no descriptor is left to open it.
     pub(crate) fn open_kill_file(&self) -> Option<OwnedFd> {
         let file = self.v2()?.path.join("cgroup.kill");
         std::fs::OpenOptions::new().write(true).open(file).ok().map(OwnedFd::from)
@@ -160,7 +160,7 @@ impl SandboxCgroup {
         self.directories.iter().find(|directory| directory.hierarchy == Hierarchy::V2)
     }
 
-    /// For the plan: what the supervisor gets, in order, with the descriptors.
+    /// The cgroups for the plan, and their descriptors in the same order.
     pub(crate) fn to_plan(&self) -> Result<(Vec<CgroupDirectory>, Vec<OwnedFd>), CgroupError> {
         let mut planned = Vec::new();
         let mut descriptors = Vec::new();

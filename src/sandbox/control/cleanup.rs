@@ -1,6 +1,6 @@
-//! What is left on the host when a sandbox has ended, and taking it away.
+//! Removes what a sandbox leaves on the host when it has ended.
 //!
-//! Does whatever can be done and says in the log what could not: there is nobody left to tell.
+//! Continues past errors and logs them: no caller could handle them.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use crate::{
     sys::namespace,
 };
 
-/// How long the kernel may take to end a killed sandbox, before those who wait are told that it has not.
+/// How long the kernel may take to end a killed sandbox before waiters get a timeout.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is left on the host when a sandbox has ended.
+/// What has to be removed when a sandbox ends.
 #[derive(Debug)]
 pub(crate) struct Cleanup {
     cgroup: SandboxCgroup,
@@ -30,28 +30,28 @@ pub(crate) struct Cleanup {
     ptys: Option<PtyReservation>,
 }
 
-/// Whether a sandbox that was killed has ended.
+/// The result of killing a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KillOutcome {
-    /// No process of it is left.
+    /// No process is left.
     Ended,
-    /// The kernel has not ended it within the limit: something in it sleeps uninterruptibly, or is frozen.
+    /// The kernel has not ended it in time: a process sleeps uninterruptibly, or is frozen.
     StillAlive,
 }
 
 impl Cleanup {
-    /// Of a sandbox that runs. What its end takes is opened now.
+    /// For a sandbox that runs. Opens now what is needed at its end.
     pub(crate) fn new(cgroup: SandboxCgroup, directory: Option<PathBuf>) -> Self {
         let kill_file = cgroup.open_kill_file();
         Self { cgroup, directory, kill_file, ptys: None }
     }
 
-    /// With the pseudo-terminals that it may have: nobody else is given them before it has ended.
+    /// Holds the sandbox's pseudo-terminals until it has ended.
     pub(crate) fn with_ptys(self, ptys: PtyReservation) -> Self {
         Self { ptys: Some(ptys), ..self }
     }
 
-    /// Gives back what it had of what the host has one number of.
+    /// Releases the sandbox's pseudo-terminals.
     pub(crate) fn release_ptys(self) {
         drop(self.ptys);
     }
@@ -62,7 +62,8 @@ impl Cleanup {
         }
     }
 
-    /// As [`Self::end_and_remove`], of a supervisor that the reactor does not watch: a thread waits for its end.
+    /// As [`Self::end_and_remove`], for a supervisor that the reactor could not register: a thread waits for its
+    /// exit.
     pub(crate) async fn end_and_remove_unregistered(&self, id: &str, supervisor: OwnedFd) {
         self.kill_supervisor(id, &supervisor);
         let reaped = tokio::task::spawn_blocking(move || launch::reap(supervisor.as_fd()));
@@ -80,8 +81,8 @@ impl Cleanup {
         self.remove(id).await;
     }
 
-    /// Makes sure that no process is left. The kernel ends a pid namespace with its first process, before that
-    /// one can be reaped; the group's kill is for what may have been outside of the namespace.
+    /// Kills the sandbox and waits until no process is left. The kernel ends a pid namespace with its first
+    /// process, before that one can be reaped; the cgroup's kill is for processes outside of the namespace.
     pub(crate) async fn kill_and_wait(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> KillOutcome {
         self.kill_supervisor(id, supervisor.get_ref());
         if timeout(KILL_TIMEOUT, supervisor.readable()).await.is_err() {
@@ -92,9 +93,9 @@ impl Cleanup {
         KillOutcome::Ended
     }
 
-    /// Waits, however long it takes, until a sandbox that was killed has ended.
+    /// Waits without limit until a killed sandbox has ended.
     pub(crate) async fn wait_for_end(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
-        // An error would be the reactor's end, and with it this gateway's.
+        // Fails only when the reactor is shut down, with the gateway.
         let _ = supervisor.readable().await;
         self.reap(id, supervisor);
     }
@@ -106,7 +107,7 @@ impl Cleanup {
 
     fn reap(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) {
         match launch::reap(supervisor.get_ref().as_fd()) {
-            // Not our child: another gateway launched it.
+            // ECHILD: another gateway launched it.
             Ok(()) | Err(Errno::ECHILD) => {}
             Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
         }
@@ -132,7 +133,7 @@ impl Cleanup {
 
     pub(crate) async fn remove(&self, id: &str) {
         if let Err(error) = self.cgroup.remove(KILL_TIMEOUT).await {
-            // The directory is how the next gateway finds what is left.
+            // Keep the directory: the next gateway finds the cgroup by it.
             tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
             return;
         }

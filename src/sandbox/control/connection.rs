@@ -1,8 +1,8 @@
 //! The control connection to one supervisor, from the gateway's side.
 //!
-//! Asking writes straight to the socket, on the asker's own task; one task reads, and wakes who is answered. So
-//! a question and its answer cost one wake-up each way. Requests and answers are matched by sequence number.
-//! What is not understood ends the connection: a supervisor that speaks nonsense is as good as dead.
+//! A request is written to the socket by the task that makes it; one task reads, and wakes the requester. So a
+//! request and its response cost one wake-up each way. They are matched by sequence number. A malformed message
+//! ends the connection.
 
 use std::{
     collections::HashMap,
@@ -31,7 +31,7 @@ use crate::{
     wire::{self, EncodeError},
 };
 
-/// Bytes that may wait for a supervisor that does not read. At the bound, askers wait.
+/// Bytes that may be queued for a supervisor that does not read. Beyond this, requesters wait.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// Why a supervisor did not answer.
@@ -40,13 +40,13 @@ pub enum ControlError {
     /// The connection has ended.
     #[error("the sandbox is gone")]
     Lost,
-    /// It has not answered in time.
+    /// The supervisor has not answered in time.
     #[error("the sandbox does not answer")]
     TimedOut,
     /// The request does not fit into a frame.
     #[error("the request does not fit into a frame")]
     TooLarge(#[source] EncodeError),
-    /// The answer is of another kind than the question.
+    /// The response does not fit the request.
     #[error("the supervisor's answer does not fit the question")]
     UnexpectedMessage,
 }
@@ -57,7 +57,7 @@ pub enum ControlConnectError {
     /// The socket cannot be connected.
     #[error("connect to the sandbox")]
     Connect(#[source] io::Error),
-    /// No version of the protocol is spoken by both.
+    /// The two sides have no protocol version in common.
     #[error("the supervisor speaks no version of the protocol from {} to {}", spoken_versions().0, spoken_versions().1)]
     Version,
     /// The supervisor ended before it answered.
@@ -65,16 +65,16 @@ pub enum ControlConnectError {
     Control(#[from] ControlError),
 }
 
-/// An answer, with the descriptors that came with it.
+/// A response, and the descriptors that came with it.
 #[derive(Debug)]
 pub struct ControlResponse {
-    /// What was answered.
+    /// The message.
     pub message: Message,
-    /// In the order that the message says.
+    /// In the order that the message defines.
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// What a supervisor reports without being asked.
+/// An event that the supervisor reports on its own.
 #[derive(Debug)]
 pub enum SupervisorEvent {
     /// A ring that was armed has changed.
@@ -88,7 +88,7 @@ pub enum SupervisorEvent {
 pub struct ControlConnection {
     socket: AsyncFd<OwnedFd>,
     state: Mutex<ControlState>,
-    /// Until [`Self::serve`] takes it: what came in before.
+    /// Bytes received before [`Self::serve`] runs, which takes the receiver.
     receiver: Mutex<FrameReceiver>,
     /// Something waits to be written.
     blocked: Notify,
@@ -105,8 +105,8 @@ struct ControlState {
 }
 
 impl ControlConnection {
-    /// Connects to the socket in a sandbox's directory of the state directory. The path goes by the directory's
-    /// descriptor, because it may be longer than an address (108 bytes, unix(7)).
+    /// Connects to the control socket in a sandbox's directory. The path goes through the directory's descriptor,
+    /// because it may be longer than a socket address (108 bytes, unix(7)).
     pub fn connect(socket: &Path) -> Result<Self, ControlConnectError> {
         let stream = connect_by_directory(socket).map_err(ControlConnectError::Connect)?;
         stream.set_nonblocking(true).map_err(ControlConnectError::Connect)?;
@@ -115,7 +115,7 @@ impl ControlConnection {
         Ok(Self::resume(socket, FrameReceiver::new(), 0))
     }
 
-    /// Goes on with a connection on which so many requests were sent and answered.
+    /// Continues a connection on which this many requests were answered.
     pub(crate) fn resume(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
         Self {
             socket,
@@ -137,7 +137,7 @@ impl ControlConnection {
         receiver.await.map_err(|_| ControlError::Lost)
     }
 
-    /// Sends a request; its answer may be waited for, or not.
+    /// Sends a request. The caller may await the response or drop the receiver.
     pub async fn send(&self, request: Request) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
         let mut message = ToSupervisor { sequence: 0, request: Some(request) };
         loop {
@@ -163,15 +163,16 @@ impl ControlConnection {
         let (sender, receiver) = oneshot::channel();
         state.pending.insert(message.sequence, sender);
         state.sender.push(frame, Vec::new());
-        // An error of the socket is the reader's to find: it sees the end too.
+        // A socket error is also seen by the reader, which ends the connection.
         if matches!(state.sender.flush(self.socket.as_fd()), Ok(Flushed::Blocked)) {
             self.blocked.notify_one();
         }
         Ok(SendAttempt::Sent(receiver))
     }
 
-    /// Reads until the connection ends: answers go to who asked, events to `on_event`, in order. Also writes what
-    /// the socket did not take at once. Returns why it ended; `None`: the supervisor has closed.
+    /// Reads until the connection ends. Responses go to their requesters, events to `on_event`, in order. Also
+    /// writes what the socket did not take at once. Returns the error that ended the connection; `None` when the
+    /// supervisor has closed it.
     pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<ReceiveError> {
         let mut receiver = std::mem::take(&mut *self.lock_receiver());
         let error = self.receive(&mut receiver, &mut on_event).await;
@@ -222,7 +223,7 @@ impl ControlConnection {
         }
     }
 
-    /// Hands out the frames that have come in.
+    /// Delivers the complete frames that were received.
     fn deliver(
         &self,
         receiver: &mut FrameReceiver,
@@ -238,20 +239,20 @@ impl ControlConnection {
                 Some(answer) => {
                     let asker = self.lock().pending.remove(&message.sequence);
                     if let Some(asker) = asker {
-                        // Who asked may have gone; then nobody wants the answer.
+                        // The requester may have given up; then the response is dropped.
                         let _ =
                             asker.send(ControlResponse { message: answer, descriptors: frame.descriptors });
                     }
                 }
-                // Of a newer supervisor; nothing that we asked for.
+                // An unknown event of a newer supervisor is ignored.
                 None => {}
             }
         }
         Ok(Delivery::Delivered)
     }
 
-    /// Waits until something is queued and the socket has taken it. May be dropped at any time: what is queued
-    /// says what is left to do.
+    /// Waits until something is queued and the socket has taken some of it. Cancel-safe: the queue holds what is
+    /// left to write.
     async fn write_blocked(&self) -> io::Result<()> {
         while self.lock().sender.queued_bytes() == 0 {
             self.blocked.notified().await;
@@ -291,7 +292,7 @@ pub(crate) fn check_hello(answer: Message) -> Result<HelloResponse, ControlConne
     }
 }
 
-/// Whether what came could be understood.
+/// Whether the received frames were valid messages.
 enum Delivery {
     Delivered,
     Malformed,

@@ -1,15 +1,15 @@
-//! The gateway's own hand on a command: what it does, and sees, without the supervisor.
+//! Killing a command, and checking for its processes, without the supervisor.
 //!
-//! By the command's cgroup, named from here, and by the descriptors of the sandbox that were opened before anything ran
-//! in it. It asks the supervisor nothing and tells it nothing; when to do this is the terminal's to decide.
+//! Uses the command's cgroup by path, and descriptors of the sandbox that were opened before any command ran in it.
+//! The terminal decides when.
 
 use std::{fs, os::fd::BorrowedFd};
 
 use crate::{cgroup::kill, sandbox::control::handle::Sandbox, sys::process::ProcessIdentity};
 
 impl Sandbox {
-    /// Kills everything in a command's cgroup, in every hierarchy. Without a tree nothing is done: then the sandbox is the
-    /// command's own, to be killed as a whole.
+    /// Kills everything in a command's cgroup, in every hierarchy. Without cgroups nothing is done: the sandbox
+    /// then serves one command and is killed as a whole.
     pub async fn kill_command(&self, terminal_id: &str) {
         let leaves = self.cgroup().leaves(terminal_id);
         let kill =
@@ -27,7 +27,7 @@ impl Sandbox {
         );
     }
 
-    /// Whether something of a command is there, seen without its supervisor.
+    /// Whether a process of a command exists, without asking the supervisor.
     pub fn has_processes_of(&self, terminal_id: &str) -> bool {
         match self.cgroup().path() {
             Some(_) => self.cgroup().processes_left(terminal_id) > 0,
@@ -36,7 +36,7 @@ impl Sandbox {
     }
 }
 
-/// Whether the first process of a pid namespace has a child, dead or alive. When that cannot be seen, it may.
+/// Whether the first process of a pid namespace has a child, dead or alive; `true` if that cannot be read.
 fn has_children(supervisor: BorrowedFd<'_>) -> bool {
     let Ok(Some(ProcessIdentity { pid, .. })) = ProcessIdentity::of(supervisor) else { return false };
     let children = fs::read(format!("/proc/{pid}/task/{pid}/children"));

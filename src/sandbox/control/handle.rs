@@ -1,8 +1,8 @@
-//! A sandbox as the gateway holds it: launched or taken over, lost or shut down, taken away.
+//! A sandbox as the gateway holds it: launched or adopted, running, ended, removed.
 //!
-//! One task owns a sandbox from its launch to the moment when nothing of it is left: it reads the control
-//! connection, hands each event to the terminal that it is about, watches the supervisor's life, and cleans up.
-//! What is asked of it is in [`requests`](super::requests).
+//! One task owns a sandbox from its launch until nothing of it is left: it reads the control connection, passes
+//! each event to its terminal, watches the supervisor's pidfd, and cleans up. Requests to the supervisor are in
+//! [`requests`](super::requests).
 
 use std::{
     collections::HashMap,
@@ -40,30 +40,30 @@ use crate::{
     sys::{async_fd, namespace},
 };
 
-/// How long a supervisor may take to answer the first question.
+/// How long a supervisor may take for the handshake.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
 
-/// What a terminal is told by the sandbox that it runs in. Called on the sandbox's task: must not wait.
+/// What a sandbox reports to a terminal. Called on the sandbox's task, so it must not wait.
 pub trait Listener: Send + Sync + std::fmt::Debug {
     /// An armed ring has new bytes, or its end.
     fn progressed(&self);
-    /// The command outlives its kill, and its sandbox ends for that. Why it was to end.
+    /// The command survives its kill, so the sandbox will end. `cause` says why the command was stopped.
     fn given_up(&self, cause: StopCause);
     /// The command has ended. Called once.
     fn ended(&self, end: CommandEnd);
 }
 
-/// How a command's end came to be known.
+/// How a command ended.
 #[derive(Debug)]
 pub enum CommandEnd {
     /// The supervisor reported it.
     Reported(Box<Exit>),
     /// The sandbox died, and with it the command.
     SandboxLost {
-        /// Processes that the kernel has not ended yet, although they were killed. They are seen to by this gateway for
-        /// as long as it lives, and then by the next one.
+        /// Killed processes that the kernel has not ended yet. This gateway keeps waiting for them, and the next
+        /// one after it.
         survivors: u32,
     },
 }
@@ -74,13 +74,13 @@ pub enum StartError {
     /// It could not be launched.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// It was launched, and does not answer.
+    /// It was launched, and the handshake failed.
     #[error(transparent)]
     Connect(#[from] ControlConnectError),
-    /// A root of the session is not the directory any more that it was.
+    /// A root of the session was replaced or removed.
     #[error("the session's root {} is gone, or another directory is in its place", crate::printable::path(.0))]
     RootGone(PathBuf),
-    /// The gateway has no descriptors left to hold it by.
+    /// The gateway has no descriptors left for it.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
     /// It was launched, and did not answer in time.
@@ -88,14 +88,14 @@ pub enum StartError {
     TimedOut,
 }
 
-/// Whether a sandbox can be asked.
+/// How far the life of a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxLife {
     /// It answers.
     Up,
-    /// It has ended; its remains are being removed.
+    /// It has ended and is being removed.
     Ended,
-    /// Nothing of it is left, or what is left cannot be ended now and is nobody's any more.
+    /// Nothing is left of it, or the kernel does not end it and nobody waits any more.
     Gone,
 }
 
@@ -109,7 +109,7 @@ pub struct Sandbox {
     control: ControlConnection,
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
     life: watch::Sender<SandboxLife>,
-    /// Whether this gateway ends it.
+    /// This gateway has asked it to end.
     ending: AtomicBool,
     counters: Arc<SandboxCounters>,
     cgroup: SandboxCgroup,
@@ -117,7 +117,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Launches a sandbox, agrees with its supervisor on a version, and counts it.
+    /// Launches a sandbox and completes the handshake.
     pub async fn start(
         host: &Arc<Host>,
         state: &Path,
@@ -140,7 +140,7 @@ impl Sandbox {
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
         let sandbox = Self::from_launched(launched, counters).await?;
-        // Whoever asked may be gone before the answer comes.
+        // The caller may be cancelled during the handshake; then the sandbox is killed.
         let mut unwanted = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
@@ -165,7 +165,7 @@ impl Sandbox {
         }
     }
 
-    /// Connects, and starts the task that owns the sandbox from here on.
+    /// Connects, and starts the task that owns the sandbox.
     async fn from_launched(
         launched: LaunchedSandbox,
         counters: Arc<SandboxCounters>,
@@ -205,7 +205,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Starts the task that owns a sandbox that another gateway has launched, and that has answered.
+    /// Starts the task that owns an adopted sandbox.
     pub(crate) fn from_adopted(
         facts: SandboxState,
         remains: Cleanup,
@@ -234,7 +234,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// The life of a sandbox, from its first event to its last trace. Its pseudo-terminals are given back at the end.
+    /// The task that owns a sandbox, until it is removed. Its pseudo-terminals are released last.
     async fn supervise(self: Arc<Self>, remains: Cleanup) {
         let broken = self.control.serve(|event| self.dispatch(event)).await;
         if let Some(error) = broken {
@@ -291,7 +291,7 @@ impl Sandbox {
         }
     }
 
-    /// Stops every command and ends the sandbox. Returns when nothing is left of it.
+    /// Stops every command and ends the sandbox. Returns when it is removed.
     pub async fn shut_down(&self, grace: Duration) {
         self.ending.store(true, Relaxed);
         let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
@@ -307,7 +307,7 @@ impl Sandbox {
         self.wait_until(SandboxLife::Gone).await;
     }
 
-    /// Kills the supervisor, and with it the sandbox. Returns when nothing is left of it.
+    /// Kills the supervisor, and with it the sandbox. Returns when it is removed.
     pub async fn kill(&self) {
         self.ending.store(true, Relaxed);
         if let Err(errno) = namespace::kill_pidfd(self.supervisor.get_ref().as_fd()) {
@@ -316,7 +316,7 @@ impl Sandbox {
         self.wait_until(SandboxLife::Gone).await;
     }
 
-    /// Whether it can be asked.
+    /// Whether it accepts requests.
     pub fn is_up(&self) -> bool {
         *self.life.borrow() == SandboxLife::Up
     }
@@ -326,24 +326,24 @@ impl Sandbox {
         &self.id
     }
 
-    /// Who its commands are.
+    /// The identity of its commands.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// What the profile preferred and this host did not give.
+    /// Protections that the profile prefers and this host lacks.
     pub fn shortfalls(&self) -> &[Shortfall] {
         &self.shortfalls
     }
 
-    /// What is in force, read back from the kernel by the supervisor.
+    /// The confinement in force, as the supervisor has read it back from the kernel.
     pub fn effective_confinement(&self) -> Option<&EffectiveConfinement> {
         self.effective_confinement.get()
     }
 
     async fn wait_until(&self, life: SandboxLife) {
         let mut watched = self.life.subscribe();
-        // The sender is part of `self`: it cannot be gone.
+        // The sender is a field of `self`, so it cannot be dropped.
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
     }
 
@@ -359,7 +359,7 @@ impl Sandbox {
         &self.control
     }
 
-    /// Has a listener told of what happens to a terminal.
+    /// Registers the listener for a terminal's events.
     pub(crate) fn add_listener(&self, terminal_id: String, listener: Arc<dyn Listener>) {
         self.lock_terminals().insert(terminal_id, listener);
     }
@@ -373,7 +373,7 @@ impl Sandbox {
     }
 }
 
-/// Kills a sandbox that nobody has got; the task that owns it takes away what is left.
+/// Kills a sandbox that has no owner; the task that owns it cleans up.
 struct KillOnDrop(Option<Arc<Sandbox>>);
 
 impl Drop for KillOnDrop {

@@ -1,7 +1,7 @@
-//! What is asked of a sandbox's supervisor about its terminals: spawn, stop, signal, input, forget.
+//! Requests to a sandbox's supervisor about its terminals: spawn, stop, signal, write, release.
 //!
-//! Each is one request and its answer. Whoever asks something of a sandbox that has gone is told so; nothing here starts
-//! a new one.
+//! Each is one request and its response. A request to a sandbox that has ended fails; no new sandbox is started for
+//! it.
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -23,12 +23,11 @@ use crate::{
     sys::ring,
 };
 
-/// How long a supervisor may take to say that it stops or signals a command. It does neither before it answers, and never
-/// waits for a command.
+/// How long a supervisor may take to confirm a stop or a signal. It never waits for the command before it answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a supervisor may take to start a command. It gives up by itself on one that does not come to its exec within
-/// 10 s; others may be before this one.
+/// How long a supervisor may take to start a command. It gives up on one whose exec takes longer than 10 s; others
+/// may be ahead of it.
 const SPAWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why nothing was spawned.
@@ -37,7 +36,7 @@ pub enum SpawnRefused {
     /// A step failed.
     #[error("a step of the spawn failed")]
     Failed(SpawnFailure),
-    /// What was to be executed is not what was judged.
+    /// The program is not the file that policy evaluated.
     #[error("{path:?} is not the file that policy judged")]
     Changed {
         /// The step.
@@ -48,7 +47,7 @@ pub enum SpawnRefused {
     /// The sandbox did not answer.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// What came as a ring is none.
+    /// The descriptor is not an output ring.
     #[error("the output ring cannot be used")]
     Ring(#[from] ring::RingOpenError),
 }
@@ -64,20 +63,20 @@ pub enum RequestError {
     Errno(i32),
 }
 
-/// A command that was started: what the supervisor said of it, and its output.
+/// A command that was started, and its output.
 #[derive(Debug)]
 pub struct Spawned {
     /// As the supervisor saw it.
     pub started: Started,
-    /// Of stdout, or of the merged output.
+    /// The ring of stdout, or of the merged output.
     pub stdout: ring::RingReader,
-    /// Of stderr, when it is kept apart.
+    /// The ring of stderr, when it is separate.
     pub stderr: Option<ring::RingReader>,
 }
 
 impl Sandbox {
-    /// Spawns what the permit allows. The listener hears of everything that happens to it from then on; the supervisor
-    /// keeps the keepsake for the next gateway.
+    /// Spawns what the permit allows. From then on the listener gets the terminal's events. The supervisor keeps
+    /// the metadata for the next gateway.
     pub async fn spawn(
         &self,
         terminal_id: String,
@@ -112,7 +111,7 @@ impl Sandbox {
             answer.await.map_err(|_| ControlError::Lost)
         };
         let Ok(answer) = timeout(SPAWN_TIMEOUT, asked).await else {
-            // It may start the command whenever it goes on, and nobody would know of it.
+            // It may still start the command later, and nothing would track that command.
             tracing::error!(sandbox.id = self.id(), terminal.id = %terminal_id, "the supervisor does not answer: its sandbox is killed");
             self.kill().await;
             return Err(ControlError::TimedOut.into());
@@ -137,14 +136,14 @@ impl Sandbox {
         match open_rings(answer.descriptors) {
             Ok((stdout, stderr)) => Ok(Spawned { started, stdout, stderr }),
             Err(error) => {
-                // It runs, and nobody can read it: it must not go on.
+                // The command runs, but its output cannot be read: stop it.
                 let _ = self.stop(terminal_id, StopCause::Killed, Some(Duration::ZERO)).await;
                 Err(error)
             }
         }
     }
 
-    /// Begins to stop a command. That it has ended, or never was, is no error.
+    /// Begins to stop a command. Succeeds also when the command has ended or never existed.
     pub async fn stop(
         &self,
         terminal_id: String,
@@ -172,13 +171,13 @@ impl Sandbox {
         }
     }
 
-    /// Tells the supervisor that the reader of a held ring has advanced. Its answer says nothing.
+    /// Tells the supervisor that the reader of a full ring has advanced. The response is not awaited.
     pub async fn resume(&self, terminal_id: String) -> Result<(), ControlError> {
         self.control().send(Request::Resume(Resume { terminal_id })).await.map(drop)
     }
 
-    /// Tells the supervisor to forget an ended command. Sent, and not waited for: what it frees is the
-    /// supervisor's own bookkeeping, since the processes and the group were gone before the end was reported.
+    /// Releases an ended command in the supervisor. The response is not awaited: it only frees the supervisor's own
+    /// table, since processes and cgroup were gone before the end was reported.
     pub async fn release(&self, terminal_id: String) -> Result<(), ControlError> {
         self.control().send(Request::Release(Release { terminal_id })).await.map(drop)
     }

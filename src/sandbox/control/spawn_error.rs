@@ -1,4 +1,4 @@
-//! Why a command could not be started, told apart by the step that failed and its errno, never by a text.
+//! Why a command could not be started, classified by the failed step and its errno, never by text.
 
 use crate::proto::supervisor::{Stage, StageFailure};
 
@@ -11,7 +11,7 @@ pub enum SpawnFault {
     NotExecutable,
     /// The kernel refused to execute it.
     PermissionDenied,
-    /// The interpreter that the file names cannot be had.
+    /// The interpreter of the file cannot be executed.
     BadInterpreter,
     /// The working directory does not exist.
     CwdGone,
@@ -19,11 +19,11 @@ pub enum SpawnFault {
     CwdNotADirectory,
     /// Arguments and environment are longer than exec takes.
     ArgumentListTooLong,
-    /// The sandbox, or the host, has no more processes, memory or descriptors to give.
+    /// The sandbox or the host is out of processes, memory or descriptors.
     LimitReached,
-    /// A protection could not be put in force; nothing ran.
+    /// A protection could not be applied; nothing ran.
     ConfinementUnavailable,
-    /// Another file is there than the one that was judged, or it was changed since; nothing ran.
+    /// The file was replaced or changed since policy evaluated it; nothing ran.
     ProgramChanged,
 }
 

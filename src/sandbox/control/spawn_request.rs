@@ -1,4 +1,5 @@
-//! From an order to the supervisor's words. The order was taken out of a permit: this is the spawn that consumes it.
+//! Builds the supervisor's spawn request from a command specification. The specification was taken out of a permit,
+//! which this spawn consumes.
 
 use std::{path::Path, time::Duration};
 
@@ -15,16 +16,17 @@ use crate::{
     proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, Rlimit, Spawn},
 };
 
-/// A ring that holds up its command must be this large at least, or command and reader take turns at every byte.
+/// The smallest ring that blocks its command when full. With a smaller one, command and reader would take turns at
+/// every byte.
 const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
-/// What the gateway adds to what policy allowed. Holds secrets: nothing prints it.
+/// What the gateway adds to what policy allowed. Holds secrets, so it has no `Debug`.
 pub struct SpawnExtras {
-    /// What the next gateway is to know of the command.
+    /// The terminal's metadata, kept for the next gateway.
     pub metadata: Bytes,
     /// Secrets, as `NAME=value`.
     pub secrets: Vec<Bytes>,
-    /// Bytes that each ring holds beyond those that are retained: what stands before these says what in them is secret.
+    /// Bytes that each ring holds in addition to the retained ones. Redacting needs what came before them.
     pub margin_bytes: u64,
 }
 
@@ -57,8 +59,8 @@ pub fn build(terminal_id: String, order: ExecSpec, provisions: SpawnExtras) -> S
     }
 }
 
-/// What may be executed, and nothing else. A name is looked for again by nobody: it has become the path by which
-/// policy found its file.
+/// The only files that may be executed. The program is not searched for again: its path is the one at which policy
+/// found the file.
 fn judged(order: &ExecSpec) -> Option<Judged> {
     let file = match order.resolved() {
         Resolved::File(file) => file,
@@ -67,7 +69,7 @@ fn judged(order: &ExecSpec) -> Option<Judged> {
     };
     let interpreters = order.interpreters().iter().map(|interpreter| match &interpreter.file {
         Resolved::File(file) => JudgedFile { path: interpreter.path.clone(), ..judged_file(file) },
-        // No file has the inode 0: one that appears is not executed.
+        // No file has inode 0, so a file that appears later is not executed.
         Resolved::Missing => {
             let identity = Some(FileIdentity::default());
             JudgedFile { path: interpreter.path.clone(), identity, is_immutable: false }
@@ -88,8 +90,8 @@ fn judged_file(file: &FileId) -> JudgedFile {
     }
 }
 
-/// Of a script whose interpreter is executed in its place, what execve(2) makes of it: the interpreter and its
-/// argument, the script, the script's own arguments.
+/// The arguments of a script whose interpreter is executed in its place, as execve(2) would build them: the
+/// interpreter and its argument, the script, the script's own arguments.
 fn argv(order: &ExecSpec) -> Vec<Bytes> {
     let (Some(file), false) = (order.resolved_file(), order.interpreters().is_empty()) else {
         return order.argv().to_vec();
@@ -116,18 +118,18 @@ fn limits(rules: &LimitRules) -> Limits {
     }
 }
 
-/// Those of the profile; without a word of its own no cores.
+/// The profile's limits, and no core files unless the profile sets that limit.
 fn rlimits(rules: &LimitRules) -> Vec<Rlimit> {
     let unsaid = (!rules.rlimits.contains_key("core")).then(|| rlimit("core", 0)).flatten();
     rules.rlimits.iter().filter_map(|(name, value)| rlimit(name, *value)).chain(unsaid).collect()
 }
 
-/// No core file and none for the program that `kernel.core_pattern` names either: that one, root on the host, is given a
-/// process's memory, secrets and all, with a limit of 0 (core(5)).
+/// The kernel pipes a core to the program in `kernel.core_pattern`, which is root on the host, even with a limit of
+/// 0 (core(5)). A limit of 1 prevents that as well.
 const NO_DUMP: u64 = 1;
 
-/// A limit of setrlimit(2), no higher than the gateway's own hard one: nothing below it could be given more without
-/// privilege, and a tighter limit than the profile's is no shortfall. Policy has refused every other name.
+/// A limit of setrlimit(2), capped at the gateway's own hard limit, which cannot be raised without privilege. A
+/// lower limit than the profile's is no shortfall. Policy has refused unknown names.
 fn rlimit(name: &str, value: u64) -> Option<Rlimit> {
     let resource = match name {
         "as" => Resource::RLIMIT_AS,
@@ -143,14 +145,14 @@ fn rlimit(name: &str, value: u64) -> Option<Rlimit> {
         "stack" => Resource::RLIMIT_STACK,
         _ => return None,
     };
-    // A limit that can't be read is asked for as it is: setting it then fails with its stage and errno.
+    // If the limit cannot be read it is requested as it is; setting it then fails with its stage and errno.
     let hard = getrlimit(resource).map_or(u64::MAX, |(_, hard)| hard);
     let value = if resource == Resource::RLIMIT_CORE { value.max(NO_DUMP) } else { value };
     let value = value.min(hard);
     Some(Rlimit { resource: resource as u32, soft: value, hard: value })
 }
 
-/// Zero means "none" in the protocol; a limit below a millisecond is one of a millisecond.
+/// Zero means "none" in the protocol, so shorter limits are rounded up to a millisecond.
 fn whole_millis(time: Duration) -> u64 {
     millis(time).max(1)
 }

@@ -1,8 +1,8 @@
-//! Host ids for sandboxes: two out of a range for each where the gateway is privileged, else the user's own.
+//! Host ids for sandboxes: a pair from a range when the gateway is privileged, else the user's own.
 //!
-//! No two live sandboxes on a host share an id, whichever gateways made them: each pair is claimed by a lock on one
-//! byte of a file, held by the supervisor for as long as it lives. So there is no table that could be wrong after a
-//! crash. Never gives out the host's root.
+//! No two live sandboxes on a host share an id, whichever gateway made them: a pair is claimed by a lock on one
+//! byte of a file, and the supervisor holds the lock while it lives. No table can become stale after a crash. Host
+//! root is never given out.
 
 use std::{
     io,
@@ -43,13 +43,13 @@ impl Default for HostIdRange {
 /// Two host ids that belong to one sandbox.
 #[derive(Debug)]
 pub struct HostIdClaim {
-    /// Of the supervisor, user and group alike.
+    /// Of the supervisor, as user and as group.
     pub supervisor: u32,
     /// Of the commands.
     pub command: u32,
     /// More group ids, as many as were asked for.
     pub groups: Vec<u32>,
-    /// Whoever has this open has the claim.
+    /// The claim lasts while a copy of this descriptor is open.
     pub lock: OwnedFd,
 }
 
@@ -80,7 +80,7 @@ impl HostIdRange {
     /// `pairs` times two ids from `first` on, claimed in the file `locks`.
     #[must_use]
     pub fn new(first: u32, pairs: u32, locks: PathBuf) -> Self {
-        // Start anywhere, so that ids are not used again at once.
+        // Start at an arbitrary pair, so that ids are not reused at once.
         Self { first, pairs: pairs.max(1), locks, next: AtomicU32::new(std::process::id()) }
     }
 
@@ -102,7 +102,8 @@ impl HostIdRange {
         Ok(HostIdClaim { supervisor, command: supervisor + 1, groups, lock })
     }
 
-    /// The first id of a pair that nobody has; `ours` are those that this file has, whose locks do not stop it.
+    /// Claims a free pair and returns its first id. Locks on `ours` belong to the same open file and would not
+    /// conflict.
     fn claim_pair(&self, lock: &OwnedFd, ours: &mut Vec<u32>) -> Result<u32, HostIdError> {
         for _ in 0..self.pairs {
             let pair = self.next.fetch_add(1, Ordering::Relaxed) % self.pairs;
@@ -115,7 +116,7 @@ impl HostIdRange {
     }
 }
 
-/// Each claim has an open file of its own: that is what owns the lock (fcntl(2), open file description locks).
+/// Each claim has its own open file, which owns the lock (fcntl(2), open file description locks).
 fn open_claims(path: &Path) -> io::Result<OwnedFd> {
     let open = || {
         std::fs::OpenOptions::new()

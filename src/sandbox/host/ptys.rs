@@ -1,8 +1,8 @@
 //! How many of the host's pseudo-terminals a sandbox may have.
 //!
-//! The kernel has one number of them for the whole host (`kernel.pty.max`), and bounds only those of one devpts mount. So
-//! each sandbox is given a share when it is launched: of what its principal has left, so that one principal's sandboxes take
-//! a quarter of the host's at most, however many they are. The host keeps `kernel.pty.reserve` for itself.
+//! The kernel has one limit for the whole host (`kernel.pty.max`) and a limit for each devpts mount. So each
+//! sandbox reserves a share at launch, out of what its principal has left; one principal's sandboxes have at most a
+//! quarter of the host's together. The host keeps `kernel.pty.reserve`.
 
 use std::{
     collections::HashMap,
@@ -10,17 +10,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Pseudo-terminals of one sandbox.
+/// The most that one sandbox may have.
 pub const MAX_PTYS_PER_SANDBOX: u32 = 64;
-/// All sandboxes of a principal have at most one of so many parts of the host's.
+/// A principal's sandboxes together have at most the host's number divided by this.
 const PRINCIPAL_DIVISOR: u32 = 4;
-/// A sandbox is given at most one of so many parts of what is left: later ones have less, and few have none.
+/// A sandbox gets at most what is left divided by this: later sandboxes get less, and few get none.
 const SANDBOX_DIVISOR: u32 = 8;
-/// The kernel's own values of `kernel.pty.max` and `kernel.pty.reserve`, where /proc does not say.
+/// The kernel's defaults for `kernel.pty.max` and `kernel.pty.reserve`, for when /proc cannot be read.
 const DEFAULT_MAX: u32 = 4_096;
 const DEFAULT_RESERVE: u32 = 1_024;
 
-/// What this gateway has given away.
+/// The pseudo-terminals that this gateway's sandboxes have reserved.
 #[derive(Debug)]
 pub(crate) struct PtyPool {
     host: u32,
@@ -34,7 +34,7 @@ struct ReservedPtys {
 }
 
 impl PtyPool {
-    /// Of this host's settings.
+    /// Reads this host's settings.
     pub(crate) fn of_host() -> Arc<Self> {
         let max = setting("/proc/sys/kernel/pty/max").unwrap_or(DEFAULT_MAX);
         let reserve = setting("/proc/sys/kernel/pty/reserve").unwrap_or(DEFAULT_RESERVE);
@@ -45,7 +45,7 @@ impl PtyPool {
         Arc::new(Self { host, reserved: Mutex::default() })
     }
 
-    /// A share for a sandbox of this user. It may be of none.
+    /// Reserves a share for a sandbox of this user. It may be 0.
     pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> PtyReservation {
         let mut given = self.lock();
         let own = given.by_user.get(&uid).copied().unwrap_or_default();
@@ -56,7 +56,7 @@ impl PtyPool {
         PtyReservation { ptys: self.clone(), uid, count }
     }
 
-    /// Counts the share that an older gateway has given to a sandbox that still runs.
+    /// Counts the share of a sandbox that an earlier gateway launched.
     pub(crate) fn restore(self: &Arc<Self>, uid: u32, count: u32) -> PtyReservation {
         self.lock().add(uid, count);
         PtyReservation { ptys: self.clone(), uid, count }
@@ -77,7 +77,7 @@ impl ReservedPtys {
     }
 }
 
-/// A sandbox's pseudo-terminals, until this is dropped.
+/// A sandbox's reserved pseudo-terminals. Dropping this returns them.
 #[derive(Debug)]
 pub struct PtyReservation {
     ptys: Arc<PtyPool>,

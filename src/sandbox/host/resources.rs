@@ -1,7 +1,7 @@
-//! What this host offers: found once, by trying where trying is cheap and harmless.
+//! The host as this process can use it, with what all its sandboxes share: ids, cgroups, pseudo-terminals, the warm
+//! launcher, threads for launches.
 //!
-//! Knows which protections there are, why one is missing and how to get it. Launches nothing and skips nothing:
-//! whether a missing protection matters is the profile's word.
+//! Launches nothing. What protections the host has is found by [`crate::sandbox::probe`].
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -39,7 +39,7 @@ pub enum HostCgroupError {
     /// No hierarchy has it.
     #[error("there is no cgroup {}", crate::printable::path(.0))]
     Missing(PathBuf),
-    /// /proc does not tell.
+    /// /proc cannot be read.
     #[error("cannot find the cgroup {}", crate::printable::path(group))]
     Proc {
         /// Which one.
@@ -50,9 +50,9 @@ pub enum HostCgroupError {
     },
 }
 
-/// Launches of one user that are made at once; more wait.
+/// Concurrent launches of one user; more wait.
 const MAX_LAUNCHES_PER_USER: usize = 8;
-/// Of all users.
+/// Concurrent launches of all users.
 const MAX_LAUNCHES: usize = 64;
 
 /// A host as this process can use it.
@@ -73,7 +73,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Looks at the host. Cheap: some reads and a few system calls.
+    /// Detects what this process may do. Cheap: some reads and a few system calls.
     #[must_use]
     pub fn detect() -> Self {
         let uid = nix::unistd::geteuid();
@@ -83,7 +83,7 @@ impl Host {
             gid: nix::unistd::getegid().as_raw(),
             ids: HostIdRange::default(),
             landlock_abi: landlock::abi(),
-            // Without /proc there are no groups to find, and nothing else would work either.
+            // Without /proc no cgroup is found, and nothing else works either.
             own_cgroups: gateway::find_own_cgroups().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
             warm_launcher: Arc::default(),
@@ -101,14 +101,14 @@ impl Host {
         self
     }
 
-    /// Lowers this process's score when memory runs out, where it may: a gateway is not what the kernel should end.
+    /// Lowers this process's OOM score, if it may, so that the kernel kills other processes first.
     pub fn protect_gateway(&self) {
         if oom::protect_gateway() {
             tracing::info!(oom_score_adj = oom::GATEWAY, "the kernel ends others first when memory runs out");
         }
     }
 
-    /// Bounds all sandboxes of one principal together by these instead of the default ones.
+    /// Limits all sandboxes of one principal together by these instead of the defaults.
     #[must_use]
     pub fn with_principal_limits(mut self, limits: PrincipalLimits) -> Self {
         self.principal_limits = limits.on_this_host();
@@ -123,7 +123,7 @@ impl Host {
         self.principal_limits
     }
 
-    /// Makes sandboxes below this cgroup, named as in /proc/PID/cgroup, instead of below the gateway's own.
+    /// Makes sandboxes below this cgroup, named as in /proc/PID/cgroup, instead of the gateway's own.
     ///
     /// # Errors
     /// [`HostCgroupError`].
@@ -141,7 +141,7 @@ impl Host {
         Ok(self)
     }
 
-    /// Starts sandboxes with this file instead of the running program's own, which must be the same program.
+    /// Starts launchers from this file instead of the running program's. It must be the same program.
     #[must_use]
     pub fn with_launcher(mut self, program: PathBuf) -> Self {
         self.launcher = program;
@@ -152,7 +152,7 @@ impl Host {
         &self.launcher
     }
 
-    /// Where launches are made: they look into the roots, which may be on a file system that hangs.
+    /// Threads for launches, which read the roots: these may be on a file system that hangs.
     pub(crate) fn launch_pool(&self) -> &Pool {
         &self.launch_pool
     }
@@ -161,8 +161,8 @@ impl Host {
         &self.warm_launcher
     }
 
-    /// Starts the launcher of the first launch ahead, and makes the gateway's cgroups, in which it is to live. Of use to
-    /// a gateway that begins; never necessary.
+    /// Starts a launcher ahead of the first launch, and makes the gateway's cgroups, which it will use. Saves time
+    /// for the first command; never necessary.
     pub fn prewarm_launcher(&self, state: &Path) {
         self.gateway_cgroups(state);
         self.warm_launcher.refill(&self.launcher, LAUNCH_TIMEOUT);
@@ -192,37 +192,35 @@ impl Host {
         &self.ids
     }
 
-    /// Whether a terminal's tree can be killed by its own cgroup. Where not, the end of a sandbox's PID 1 is the only
-    /// tree kill, and each terminal needs a sandbox of its own.
+    /// Whether a terminal's processes can be killed by their own cgroup. If not, only the end of a sandbox's PID 1
+    /// kills them all, and each terminal needs a sandbox of its own.
     #[must_use]
     pub fn kills_trees_by_cgroup(&self, state: &Path) -> bool {
         self.gateway_cgroups(state).has_v2()
     }
 
-    /// Removes groups of sandboxes that are not known, below the gateway's with this state directory. The names of those in
-    /// which something runs, which stay.
+    /// Removes the cgroups of unknown sandboxes. Returns the names of those in which something runs, which stay.
     #[must_use]
     pub fn sweep_cgroups(&self, state: &Path, is_known: impl Fn(&str) -> bool) -> Vec<String> {
         self.gateway_cgroups(state).sweep(is_known)
     }
 
-    /// Removes the cgroup directories of its gateways. For the end of a process: what its last connections hold may not be
-    /// dropped before that.
+    /// Removes the cgroups of this process's gateways. Called at exit, when connections may still hold the gateway.
     pub fn remove_cgroups(&self) {
         let made = self.gateway_cgroups.lock().unwrap_or_else(PoisonError::into_inner);
         made.iter().for_each(|(_, groups)| groups.remove());
     }
 
-    /// The cgroup directories of the gateway with this state directory, made when first asked for.
+    /// The cgroups of the gateway with this state directory, made on first use.
     pub(crate) fn gateway_cgroups(&self, state: &Path) -> Arc<GatewayCgroups> {
         let mut made: MutexGuard<'_, _> = self.gateway_cgroups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, groups)) = made.iter().find(|(of, _)| of == state) {
             return Arc::clone(groups);
         }
-        // Those of state directories that are gone are of no more use, unless something is being launched in them.
+        // Drop the cgroups of removed state directories, unless a launch uses them.
         made.retain(|(of, groups)| of.exists() || Arc::strong_count(groups) > 1);
         if made.len() >= MAX_STATES {
-            // Made again when asked for; what lives in the oldest ones stays.
+            // They are made again on use; sandboxes in the oldest ones stay.
             made.remove(0);
         }
         let groups = Arc::new(GatewayCgroups::make(&self.own_cgroups, state));
@@ -231,10 +229,10 @@ impl Host {
     }
 }
 
-/// State directories of which the cgroups are held at once. A gateway has one.
+/// State directories whose cgroups are held at once. A gateway has one.
 const MAX_STATES: usize = 64;
 
-/// For id maps of others, and for id-mapped mounts.
+/// Needed to write other processes' id maps and for id-mapped mounts.
 const NEEDED_TO_MAP: [Capability; 5] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SETUID,
@@ -247,7 +245,7 @@ fn has_capability(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
-/// Inside a container with a map of its own, root may not have the range.
+/// In a container with its own id map, root may not have the range.
 fn maps_all_ids() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().any(|line| {

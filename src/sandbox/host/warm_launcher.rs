@@ -1,8 +1,8 @@
-//! Launchers, and the one that is started ahead of the launch that will use it.
+//! Launcher processes, and the one that is started ahead of the launch that will use it.
 //!
 //! Executing our own program takes longer than building the sandbox, so a gateway keeps one launcher started, which
-//! waits for a plan on its socket and ends when the socket does. Never more than one waits. A spare that has ended
-//! is thrown away, not used; nothing here decides what is launched.
+//! waits for a plan on its socket and exits when the socket closes. At most one waits. One that has exited is
+//! discarded. What is launched is not decided here.
 
 use std::{
     io,
@@ -32,18 +32,18 @@ pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A launcher that waits for its plan, and our end of its socket.
 ///
-/// It leads a process group, which the supervisor that it makes stays in. Unless [`Launcher::reap`] has let it go,
-/// the whole group is killed and reaped with this value: of a launch that fails at whatever point nothing is left,
-/// even if nobody has heard of its supervisor yet.
+/// It leads a process group, in which its supervisor stays. Unless [`Launcher::reap`] was called, dropping it kills
+/// and reaps the whole group: a failed launch leaves no process, not even a supervisor that has not been reported
+/// yet.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    /// Not reaped while it is here, so that its id, which is the group's, is still its own.
+    /// It is not reaped while it is held here, so its id, which is the group's, cannot be reused.
     process: Option<Child>,
     socket: UnixStream,
 }
 
 impl Launcher {
-    /// Starts this program as a launcher. Sending to it and hearing from it give up after the deadline.
+    /// Starts this program as a launcher. Sending and receiving time out after the deadline.
     pub(crate) fn start(program: &Path, deadline: Duration) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(deadline))?;
@@ -63,7 +63,7 @@ impl Launcher {
         self.socket.as_fd()
     }
 
-    /// Waits for the end of one that has answered, which is near. Its supervisor is somebody's from here on.
+    /// Waits for the exit of a launcher that has answered. The caller owns the supervisor from here on.
     pub(crate) fn reap(mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.wait();
@@ -86,13 +86,13 @@ impl Drop for Launcher {
     fn drop(&mut self) {
         let Some(process) = &self.process else { return };
         let group = id_of(process);
-        // A fork that is under way either is killed with the group or fails for the pending signal (fork(2)).
+        // A fork in progress is killed with the group or fails for the pending signal (fork(2)).
         kill_process_group(group);
-        // One that hangs in the kernel must not stay as a zombie, and nobody should stand still for it.
+        // A process that hangs in the kernel must be reaped later, without blocking the caller.
         let (done, reaped) = mpsc::sync_channel(1);
         let reaper = std::thread::Builder::new().name("reaper".into()).spawn(move || {
             reap_all(group);
-            // Whoever waited may have given up.
+            // The receiver may have timed out.
             let _ = done.send(());
         });
         match reaper {
@@ -102,7 +102,7 @@ impl Drop for Launcher {
     }
 }
 
-/// How long the end of a killed launch is waited for; after that only its reaper does.
+/// How long the caller waits for a killed launch to exit. After that only the reaper thread waits.
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[expect(
@@ -114,26 +114,26 @@ fn kill_process_group(group: Pid) {
     let _ = killpg(group, Signal::SIGKILL);
 }
 
-/// Until there is no child of ours left in the group (`ECHILD`).
+/// Reaps until no child is left in the group (`ECHILD`).
 fn reap_all(group: Pid) {
     let all = WaitPidFlag::WEXITED | WaitPidFlag::__WALL;
     while matches!(waitid(Id::PGid(group), all), Ok(_) | Err(Errno::EINTR)) {}
 }
 
-/// Room for one launcher.
+/// Holds at most one launcher that waits.
 #[derive(Debug, Default)]
 pub(crate) struct WarmLauncher {
     waiting: Mutex<Option<Launcher>>,
 }
 
 impl WarmLauncher {
-    /// The waiting launcher, if there is one and it is alive.
+    /// Takes the waiting launcher, if it is alive.
     pub(crate) fn take(&self) -> Option<Launcher> {
         let launcher = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         launcher.is_alive().then_some(launcher)
     }
 
-    /// Sees to it that one waits. A failure to start one is not said here: the launch that needs it will say it.
+    /// Starts a launcher if none waits. A failure is not reported: the next launch will report it.
     pub(crate) fn refill(&self, program: &Path, deadline: Duration) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_none() {

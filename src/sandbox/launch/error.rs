@@ -1,4 +1,4 @@
-//! Why a sandbox could not be launched, and the sentence for a stage, an index and an errno.
+//! Why a sandbox could not be launched: errors, and what a failed stage was about.
 //!
 //! Decides by type and number, never by text.
 
@@ -33,19 +33,19 @@ pub enum LaunchError {
     /// No host ids.
     #[error("get host ids for the sandbox")]
     Ids(#[from] HostIdError),
-    /// Commands would reach what governs them.
+    /// A root or extra directory reaches a governing file.
     #[error(transparent)]
     Governing(#[from] GoverningError),
-    /// A root cannot be looked at.
+    /// A root cannot be read.
     #[error("look at a root")]
     Root(#[source] Errno),
-    /// The view cannot be planned.
+    /// The mounts cannot be planned.
     #[error("plan what the sandbox sees")]
     Rootfs(#[from] RootfsError),
     /// Its cgroup directories could not be made.
     #[error("make the sandbox's cgroups")]
     Cgroup(#[from] CgroupError),
-    /// A protection that the profile requires is not there.
+    /// A protection that the profile requires is missing.
     #[error("the profile requires {protection}, which this host does not give: {reason}")]
     Unavailable {
         /// Which one, by its name in [`crate::sandbox::probe::protections`].
@@ -70,13 +70,13 @@ pub enum LaunchError {
     /// The plan could not be sent.
     #[error("send the plan to the launcher")]
     Send(#[source] Errno),
-    /// The launcher ended, or was given up, without an answer.
+    /// The connection to the launcher failed or timed out.
     #[error("hear from the launcher")]
     Receive(#[source] ReceiveError),
-    /// The launcher ended without a word.
+    /// The launcher exited without an answer.
     #[error("the launcher ended without an answer")]
     NoAnswer,
-    /// The launcher's answer makes no sense.
+    /// The launcher's answer is malformed.
     #[error("the launcher's answer cannot be read")]
     MalformedAnswer,
     /// A step of set-up failed.
@@ -88,15 +88,15 @@ pub enum LaunchError {
         index: u32,
         /// Why.
         errno: Errno,
-        /// What the step is about: a place in the view, or empty.
+        /// What the step is about: a mount's target, or empty.
         what: String,
     },
-    /// It was not made in time, or there is no thread for it.
+    /// The launch timed out, or no thread was free for it.
     #[error("wait for the launch")]
     Wait(#[source] PoolError),
 }
 
-/// What a failed stage was about, by the plan.
+/// Finds in the plan what a failed stage was about.
 pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError {
     let stage = failure.stage();
     let errno = Errno::from_raw(failure.errno);

@@ -1,8 +1,8 @@
-//! The groups of the host that a sandbox has names for beside its owner's own.
+//! The groups of the host that are mapped into a sandbox in addition to its owner's own.
 //!
-//! Without a name for the group of a file the kernel lets nobody write it. Named are the groups of the roots, and those of what is
-//! directly in a root and the owner's or one of the owner's groups', such as a directory that a service may read. What is deeper
-//! down is not looked at. What commands may there is what the owner may.
+//! Without a mapping for a file's group the kernel lets no command write the file. Mapped are the groups of the
+//! roots, and of their direct entries that belong to the owner or to one of the owner's groups, such as a directory
+//! that a service may read. Deeper entries are not read. Commands get no more rights than the owner has.
 
 use std::{ffi::CString, os::fd::AsFd};
 
@@ -18,15 +18,15 @@ use crate::{
     sandbox::{roots::Root, spec::SandboxSpec},
 };
 
-/// Groups beside the owner's own. Files of more cannot be written.
+/// The most additional groups. Files of further groups cannot be written.
 const MAX_GROUPS: usize = 16;
-/// Entries of a root that are looked at.
+/// The most entries of a root that are read.
 const MAX_ENTRIES: usize = 512;
 
-/// The groups that the files of these roots need.
+/// The groups that the files in the sandbox's roots need.
 pub(super) fn groups_of_roots(spec: &SandboxSpec) -> Result<Vec<MappedGroup>, Errno> {
     let mut found = Vec::new();
-    // Commands of the host's root act as each root's own owner and group.
+    // For the host's root, commands act as each root directory's own owner and group.
     if spec.owner.uid == 0 {
         return Ok(found);
     }
@@ -51,7 +51,7 @@ fn add(found: &mut Vec<MappedGroup>, spec: &SandboxSpec, disk_gid: u32) {
     }
 }
 
-/// What is directly in a root. One that cannot be read has nothing to offer: it is shown all the same.
+/// The direct entries of a root. For an unreadable root there are none.
 fn entries(root: &Root) -> Vec<FileStat> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(mut directory) = Dir::openat(root.descriptor.as_fd(), ".", flags, Mode::empty()) else {

@@ -1,6 +1,7 @@
-//! Everything that a launch needs, decided and made before anything is started: filters, ids, view, directories, socket.
+//! Prepares everything that a launch needs before any process is started: filters, ids, mounts, directories,
+//! cgroups, socket.
 //!
-//! What was made is taken away again unless the launch succeeds. Starts nothing.
+//! What was made is removed again unless the launch succeeds. Starts nothing.
 
 use std::{
     fs::DirBuilder,
@@ -33,15 +34,15 @@ use crate::{
     wire::launch::PLAN_VERSION,
 };
 
-/// In a sandbox, the group of whatever has none there.
+/// The group, in a sandbox, of files whose group is not mapped.
 const NOGROUP: u32 = 65_534;
-/// Groups whose number is another one's in a sandbox have one from here on.
+/// Groups whose id has another meaning in a sandbox are mapped to ids from here on.
 const RENAMED_GROUPS_FROM: u32 = 60_000;
 
-/// How long a failed launch's cgroups are waited for.
+/// How long removing a failed launch's cgroups may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Everything decided and made, nothing started.
+/// A launch that is prepared; nothing is started.
 pub(super) struct PreparedLaunch {
     pub(super) plan: SandboxPlan,
     pub(super) identity: Identity,
@@ -56,7 +57,7 @@ pub(super) struct PreparedLaunch {
     pub(super) cleanup: LaunchCleanup,
 }
 
-/// What a launch that fails takes away again.
+/// What a failed launch removes.
 pub(super) struct LaunchCleanup {
     pub(super) directory: PathBuf,
     pub(super) cgroup: SandboxCgroup,
@@ -72,9 +73,9 @@ pub(super) enum Keep {
 impl Drop for LaunchCleanup {
     fn drop(&mut self) {
         if self.keep == Keep::Nothing {
-            // Best effort by nature: the launch has failed with an error of its own. Stale directories are swept later.
+            // Best effort: the launch has failed with an error of its own, and stale directories are removed later.
             let _ = self.cgroup.kill();
-            // The directory is how the next gateway finds what is left.
+            // Keep the directory when the cgroup stays: the next gateway finds it by the directory.
             if self.cgroup.remove_blocking(CLEANUP_TIMEOUT).is_ok() {
                 let _ = std::fs::remove_dir_all(&self.directory);
             }
@@ -90,11 +91,11 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let landlock = plan_landlock(host, profile, &mut shortfalls)?;
     let groups = match host.is_privileged() {
         true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
-        // There the kernel knows the caller's groups as they are.
+        // Without a mapping the caller's groups apply as they are.
         false => Vec::new(),
     };
     let (identity, claim) = assign_identity(host, profile, groups)?;
-    // Again: since its session was opened, directories were moved, files were linked, a policy was loaded.
+    // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
     let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();
@@ -176,7 +177,7 @@ fn plan_landlock(
     Ok(LandlockPlan { enabled })
 }
 
-/// Gives the sandbox its pseudo-terminals. Where its principal has none left it goes without, which is said.
+/// Reserves the sandbox's pseudo-terminals. A principal that has used up its share gets none, and a shortfall.
 fn reserve_ptys(
     host: &Host,
     uid: u32,
@@ -195,7 +196,7 @@ fn reserve_ptys(
     ptys
 }
 
-/// Says that something is lacking: an error if the profile requires it, a shortfall if it prefers it.
+/// Records a missing protection: an error if the profile requires it, else a shortfall.
 fn record_missing(
     protection: &'static str,
     why: String,
@@ -225,7 +226,7 @@ fn assign_identity(
     if host.is_privileged() {
         let HostIdClaim { supervisor, command, groups: ids, lock } = host.ids().claim(groups.len())?;
         for (index, (group, host_gid)) in groups.iter_mut().zip(ids).enumerate() {
-            // As on the host, unless it means something else in a sandbox.
+            // The same id as on the host, unless it has another meaning in a sandbox.
             let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
             group.inside_gid = if has_meaning { RENAMED_GROUPS_FROM + index as u32 } else { group.disk_gid };
             group.host_gid = host_gid;
@@ -303,7 +304,7 @@ fn make_cgroup(
     Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
 }
 
-/// Listens in the sandbox's directory, whatever the length of its path.
+/// Listens in the sandbox's directory, even if its path is longer than a socket address.
 fn listen(directory: &Path) -> Result<UnixListener, LaunchError> {
     let path = directory.join("control.sock");
     let error = |cause| LaunchError::State { path: path.clone(), cause };
@@ -311,7 +312,7 @@ fn listen(directory: &Path) -> Result<UnixListener, LaunchError> {
     UnixListener::bind(control_socket_path(opened.as_fd())).map_err(error)
 }
 
-/// The control socket in an open directory by a path that is short enough for a socket address.
+/// A path to the control socket in an open directory that is short enough for a socket address.
 #[must_use]
 pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd()))

@@ -1,10 +1,10 @@
-//! Files inside a workspace that no command may change, because people's tools run them outside: hooks, agents'
-//! configuration.
+//! Files inside a workspace that no command may change, because people's tools run them outside of the sandbox:
+//! hooks, agents' configuration.
 //!
-//! Each is shown read-only, and every directory on the way to it becomes a mount of its own, which nobody in the sandbox can
-//! rename or replace; without that, moving `.git` aside would be enough. What does not exist has no name to mount on:
-//! the profile says for which directories one is made, empty. Nothing else on the host is changed. Decides by descriptor,
-//! beneath the root, without following links.
+//! Each is mounted read-only, and every directory above it becomes a mount point, which no command can rename or
+//! replace; otherwise a command could move `.git` aside. A file that does not exist cannot be a mount point, so for
+//! some directories the profile asks that an empty one is made. Nothing else on the host is changed. All lookups
+//! are by descriptor, beneath the root, without following links.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use crate::{
     sandbox::roots::Root,
 };
 
-/// A place in a root that becomes a mount of its own.
+/// A path in a root that becomes a mount point.
 #[derive(Debug)]
 pub struct ProtectedMount {
     /// Absolute.
@@ -48,8 +48,8 @@ pub struct ProtectError {
     pub cause: Errno,
 }
 
-/// The places of a root, those on the way to others included, and that of a file which is `covered` besides. Makes the
-/// directories that the profile reserves.
+/// The mount points of a root: the protected paths, the directories above them, and `covered`, a file that is shown
+/// read-only. Makes the directories that the profile reserves.
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
@@ -82,14 +82,14 @@ pub fn protected_mounts(
     Ok(found.into_iter().map(place).collect())
 }
 
-/// What to do about a directory that is not there.
+/// What to do when the last directory of a path is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IfAbsent {
     Create,
     Skip,
 }
 
-/// Every directory on the way to a path, and what is there; nothing at all where the way does not lead there.
+/// Every directory on a path, and its end. Empty when the path does not exist.
 fn walk(root: BorrowedFd<'_>, path: &Path, absent: IfAbsent) -> Result<Vec<(PathBuf, OwnedFd)>, Errno> {
     let mut way: Vec<(PathBuf, OwnedFd)> = Vec::new();
     let mut so_far = PathBuf::new();
@@ -104,12 +104,12 @@ fn walk(root: BorrowedFd<'_>, path: &Path, absent: IfAbsent) -> Result<Vec<(Path
             Err(Errno::ENOENT) if is_last && absent == IfAbsent::Create => {
                 match make_directory(directory, name) {
                     Ok(made) => way.push((so_far.clone(), made)),
-                    // Then nobody else can make it either.
+                    // On a read-only file system no command can make it either.
                     Err(Errno::EROFS) => return Ok(Vec::new()),
                     Err(errno) => return Err(errno),
                 }
             }
-            // Nothing is there; or a link, or another file system, which the sandbox does not show at this place.
+            // The path is missing, or crosses a link or another file system, which the sandbox does not show there.
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EXDEV) => return Ok(Vec::new()),
             Err(errno) => return Err(errno),
         }
@@ -124,11 +124,11 @@ fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errn
     openat2(directory, Path::new(name), how)
 }
 
-/// An empty directory that belongs to whom the one above it belongs to, as if that one had made it.
+/// Makes an empty directory with the owner of its parent.
 fn make_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let owner = fstat(above)?;
     match mkdirat(above, Path::new(name), Mode::from_bits_truncate(0o755)) {
-        // Somebody else was faster: as good.
+        // Another process has made it: just as good.
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(errno) => return Err(errno),
     }
@@ -138,7 +138,7 @@ fn make_directory(above: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno>
             .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         let directory = openat2(above, Path::new(name), how)?;
-        // Whoever owns the directory above may have exchanged it: only an empty one that is ours is given away.
+        // The parent's owner may have replaced it. Only give away a directory that is empty and ours.
         if fstat(&directory)?.st_uid == us && is_empty(&directory)? {
             fchown(&directory, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;
         }

@@ -1,7 +1,8 @@
-//! What a sandbox sees of the file system, as a list of mounts in the order in which they are to be made.
+//! Plans the root file system of a sandbox, as a list of mounts in the order in which they are to be made.
 //!
-//! Looks at the host, makes nothing but what a profile reserves (see `protected`). System directories read-only, private directories for what is temporary, the session's
-//! roots and the profile's extras at their own places; no /sys, no /run, no homes, no sockets of the host.
+//! System directories are read-only, temporary directories are private, the session's roots and the profile's extra
+//! directories appear at their own paths. There is no /sys, no /run, no homes, and no sockets of the host. Makes
+//! nothing but the directories that a profile reserves (see `protected`).
 
 use std::{
     io,
@@ -19,19 +20,19 @@ use crate::{
     },
 };
 
-/// The mounts, with the descriptors that some of them show.
+/// The planned mounts and their source descriptors.
 #[derive(Debug)]
 pub struct Rootfs {
     /// In order.
     pub mounts: Vec<Mount>,
-    /// For each mount with `from_descriptor`, in order.
+    /// The sources of mounts with `from_descriptor`, in order.
     pub sources: Vec<OwnedFd>,
 }
 
-/// Why there can be no such view.
+/// Why the root file system cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
-    /// A directory that the profile demands is absent, or cannot be opened.
+    /// A directory that the profile adds is missing or cannot be opened.
     #[error("open {path:?}, which the profile shows")]
     ProfilePath {
         /// Which one.
@@ -40,7 +41,7 @@ pub enum RootfsError {
         #[source]
         cause: io::Error,
     },
-    /// A place that is no plain absolute path.
+    /// A path that is not absolute, or contains `..`.
     #[error("{path:?} is no place in a sandbox: it must be absolute and without \"..\"")]
     InvalidPath {
         /// As in the profile.
@@ -55,10 +56,10 @@ pub enum RootfsError {
     /// Commands are never root, not even in their own namespace.
     #[error("commands cannot have the id 0")]
     RootId,
-    /// What the profile protects in a root cannot be.
+    /// A protected file in a root cannot be mounted.
     #[error(transparent)]
     Protect(#[from] ProtectError),
-    /// A root could not be looked at.
+    /// A root cannot be read.
     #[error("look at root {path:?}")]
     Root {
         /// Which one.
@@ -69,7 +70,7 @@ pub enum RootfsError {
     },
 }
 
-/// Plans the view. A file that is `covered` is shown read-only in the root that holds it.
+/// Plans the mounts. The file `covered` is shown read-only in the root that holds it.
 ///
 /// # Errors
 /// [`RootfsError`].
@@ -121,7 +122,7 @@ pub fn plan(
     for root in roots {
         plan.add_root(root, files, owner)?;
     }
-    // What lies inside another goes on top of it.
+    // Mount outer directories before those inside them.
     plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
 
     let (mut mounts, mut sources) = (Vec::new(), Vec::new());
@@ -168,7 +169,7 @@ struct PlannedMount {
 struct RootfsPlanner<'a> {
     entries: Vec<PlannedMount>,
     ids: &'a Identity,
-    /// A file that is shown read-only, whichever root it lies in.
+    /// A file that is shown read-only in whichever root it lies.
     read_only_program: Option<&'a Path>,
 }
 
@@ -177,7 +178,7 @@ impl RootfsPlanner<'_> {
         self.entries.push(PlannedMount { mount, source: None });
     }
 
-    /// A directory, file or link of the host's system, shown as what it is. An absent one is left out.
+    /// A system directory, file or symbolic link of the host. A missing one is left out.
     fn add_system(&mut self, path: &Path) -> Result<(), RootfsError> {
         let place = check_path(path)?.to_owned();
         let Ok(found) = path.symlink_metadata() else { return Ok(()) };
@@ -202,7 +203,7 @@ impl RootfsPlanner<'_> {
         Ok(())
     }
 
-    /// Users and groups as they are inside: the namespace's root, the commands' user, nobody.
+    /// The users and groups of the sandbox: root of the namespace, the commands' user, nobody.
     fn add_accounts(&mut self) {
         let Identity { command_uid: uid, command_gid: gid, command_user_name: user, home, .. } = self.ids;
         let passwd = format!(
@@ -231,7 +232,7 @@ impl RootfsPlanner<'_> {
         self.entries.iter().any(|entry| entry.mount.target == target)
     }
 
-    /// Where /etc/resolv.conf is a link out of /etc, what it points to.
+    /// Shows the target of /etc/resolv.conf where that is a link out of /etc.
     fn add_resolv_conf(&mut self) {
         let Ok(real) = Path::new("/etc/resolv.conf").canonicalize() else { return };
         if let (false, Ok(place)) = (real.starts_with("/etc"), check_path(&real)) {
@@ -265,7 +266,8 @@ impl RootfsPlanner<'_> {
         });
     }
 
-    /// A directory or file that the profile adds; opened here, so that it is the same to the end.
+    /// A directory or file that the profile adds. It is opened here, so that it cannot be replaced before it is
+    /// mounted.
     fn add_profile_path(&mut self, path: &Path, access: Access) -> Result<(), RootfsError> {
         check_path(path)?;
         let error = |cause| RootfsError::ProfilePath { path: path.to_owned(), cause };
@@ -285,7 +287,8 @@ impl RootfsPlanner<'_> {
                 target: place,
                 read_only: !writable,
                 from_descriptor: true,
-                // What can be written is written as its owner; what can be read is read as anybody.
+                // Writable directories are written as their owner, so they are mapped; read-only ones need no
+                // mapping.
                 idmap: writable && self.ids.privileged,
                 disk_uid: stat.st_uid,
                 disk_gid: stat.st_gid,
@@ -300,7 +303,7 @@ impl RootfsPlanner<'_> {
     fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {
         check_path(&root.path)?;
         let (disk_uid, disk_gid) = if owner.uid == 0 {
-            // The host's root may name anybody's directory; commands then act as that directory's owner, not as root.
+            // The host's root may name a directory of any user; commands then act as its owner.
             let stat = nix::sys::stat::fstat(&root.descriptor)
                 .map_err(|errno| RootfsError::Root { path: root.path.clone(), cause: errno.into() })?;
             (stat.st_uid, stat.st_gid)

@@ -1,7 +1,7 @@
-//! Launching a sandbox: plan it, make its directories, start the launcher, hear how it went.
+//! Launches a sandbox: prepares it, hands the plan to a launcher, and awaits the answer.
 //!
-//! Nothing is left behind by a launch that fails, and nothing that the profile requires is skipped: an error means
-//! that nothing runs. Does not talk to the supervisor afterwards.
+//! A failed launch leaves nothing behind. Nothing that the profile requires is skipped: on an error nothing runs.
+//! The control connection is not used here.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -35,17 +35,18 @@ use crate::{
     wire,
 };
 
-/// How long a launch may wait for those of the same user before it, and then for itself with all that it looks at.
+/// How long a launch may wait for earlier ones of the same user, and how long it may take itself.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A sandbox that is up.
+/// A sandbox whose supervisor runs.
 #[derive(Debug)]
 pub struct LaunchedSandbox {
     /// As in the spec.
     pub id: String,
-    /// Where its supervisor listens. May be longer than a socket address can be: see [`super::control_socket_path`].
+    /// Where its supervisor listens. The path may be longer than a socket address: see
+    /// [`super::control_socket_path`].
     pub socket: PathBuf,
-    /// Its supervisor, a child of this process: readable when it has ended, then to be reaped with [`reap`].
+    /// A pidfd of its supervisor, a child of this process: readable when it has exited. Reap it with [`reap`].
     pub supervisor: OwnedFd,
     /// The supervisor's process id on the host, for reports only.
     pub supervisor_pid: u32,
@@ -53,9 +54,9 @@ pub struct LaunchedSandbox {
     pub cgroup: SandboxCgroup,
     /// Its ids.
     pub identity: Identity,
-    /// What was preferred and could not be had.
+    /// Protections that the profile prefers and that are missing.
     pub shortfalls: Vec<Shortfall>,
-    /// Its pseudo-terminals, for as long as it lives.
+    /// Its reserved pseudo-terminals.
     pub(crate) ptys: PtyReservation,
 }
 
@@ -69,15 +70,15 @@ pub async fn launch(
     spec: SandboxSpec,
 ) -> Result<LaunchedSandbox, LaunchError> {
     let (spare, program) = (Arc::clone(host.warm_launcher()), host.launcher().to_owned());
-    // An embedded gateway launches once or twice: nothing is started ahead for it here.
+    // An embedded gateway launches once or twice, so no launcher is started ahead for it.
     let goes_on = !spec.die_with_gateway;
     let (its_host, state, uid) = (Arc::clone(host), state.to_owned(), spec.owner.uid);
-    // The roots are looked into, and the launcher is heard from, on a thread that may block; a launch takes some
-    // milliseconds. Whoever does not wait for it to its end never sees the sandbox, and it goes where it is dropped.
+    // Reading the roots and waiting for the launcher can block, so a thread of the pool does it. A launch takes
+    // some milliseconds. If the caller gives up, the result is dropped, which ends the sandbox.
     let work = move || run_launcher(prepare(&its_host, &state, spec)?);
     let started = host.launch_pool().run(uid, QUEUE_TIMEOUT, work).await.map_err(LaunchError::Wait)??;
     let (launched, launcher) = started.claim();
-    // The caller has its sandbox and does not wait for this.
+    // The caller need not wait for this.
     tokio::task::spawn_blocking(move || {
         launcher.reap();
         if goes_on {
@@ -87,7 +88,7 @@ pub async fn launch(
     Ok(launched)
 }
 
-/// As [`launch`], for a thread that may block.
+/// The blocking form of [`launch`].
 ///
 /// # Errors
 /// [`LaunchError`].
@@ -97,7 +98,7 @@ pub fn launch_blocking(host: &Host, state: &Path, spec: SandboxSpec) -> Result<L
     Ok(launched)
 }
 
-/// A sandbox that is up and nobody's yet. Dropped, it is killed and taken away: first its processes, then its directories.
+/// A sandbox that no caller owns yet. Dropping this kills its processes, then removes its directories and cgroups.
 struct UnclaimedSandbox {
     launcher: Launcher,
     launched: LaunchedSandbox,
@@ -135,7 +136,7 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     match answer {
         Ok((answer, supervisor)) => Ok(conclude(&answer, supervisor, launcher, prepared)),
         Err(error) => {
-            // Its processes before its directories: what is left of it may hang, and nobody knows of a supervisor.
+            // Kill the processes first: a supervisor that was not reported may hang in the sandbox's cgroups.
             drop(launcher);
             Err(error)
         }
@@ -169,7 +170,7 @@ fn conclude(
     UnclaimedSandbox { launcher, launched, cleanup: left }
 }
 
-/// Reaps a supervisor that has ended, or waits until it does.
+/// Waits for a supervisor to exit, and reaps it.
 ///
 /// # Errors
 /// `ECHILD` when it is not this process's child, as after a restart of the gateway: then there is nothing to reap.

@@ -1,6 +1,6 @@
-//! What the cgroup hierarchies let this process do, tried in a group that is removed at once.
+//! Probes what this process can do in the cgroup hierarchies, in a cgroup that is removed at once.
 //!
-//! Hands no controller on and moves no process: what a gateway would have to change first is looked at, not changed.
+//! Enables no controller and moves no process: what a gateway would have to change first is inspected, not changed.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ use crate::{
 
 const DELEGATE_REMEDY: &str = "start the gateway in a group that is delegated to it: a systemd unit with Delegate=yes, or `systemd-run --user --scope -p Delegate=yes`";
 
-/// Controllers that limits need, and their protections.
+/// Controllers that limits need, by protection.
 const CONTROLLERS: [(&str, &str); 3] =
     [("cgroup-memory", "memory"), ("cgroup-pids", "pids"), ("cgroup-cpu", "cpu")];
 
@@ -40,7 +40,7 @@ const LIMITS: CgroupLimitValues = CgroupLimitValues {
     cpu_weight: Some(50),
 };
 
-/// The unified hierarchy, what can be done in it, and each controller.
+/// Probes the unified hierarchy, its features, and each controller.
 pub(super) fn probe_all(own: &[OwnCgroup]) -> Vec<Protection> {
     let v2 = own.iter().find(|group| group.hierarchy == Hierarchy::V2);
     let mut all = probe_v2(v2);
@@ -73,7 +73,7 @@ fn probe_v2(own: Option<&OwnCgroup>) -> Vec<Protection> {
         Ok(scratch) => scratch,
         Err(error) => return lacking(&with_cause(&error), DELEGATE_REMEDY),
     };
-    // In this order: into a group that was killed once, Linux 6.13 and later lets nobody be born alive.
+    // Clone first, then kill: since Linux 6.13 no process survives being cloned into a cgroup that was killed once.
     let born = probe_clone_into_cgroup(&scratch);
     vec![available("cgroup-v2", &crate::printable::path(&own.path)), probe_kill(&scratch), born]
 }
@@ -108,7 +108,7 @@ fn probe_clone_into_cgroup(scratch: &ScratchCgroup) -> Protection {
     }
 }
 
-/// Whether a group of ours could have a limit of this controller.
+/// Whether a cgroup of ours could have a limit of this controller.
 fn probe_limit(name: &'static str, controller: &str, own: &[OwnCgroup]) -> Protection {
     let has = |group: &&OwnCgroup| group.controllers.iter().any(|one| one == controller);
     let mut why = None;
@@ -138,13 +138,14 @@ fn is_enabled_below(group: &OwnCgroup, controller: &str) -> bool {
     enabled.split_whitespace().any(|one| one == controller)
 }
 
-/// A group with processes can hand nothing on (cgroups(7)): its gateway steps aside, and others would have to.
+/// A cgroup with processes cannot enable controllers for its children (cgroups(7)). A gateway moves itself out;
+/// other processes it cannot move.
 fn could_enable_below(group: &OwnCgroup) -> Result<(), String> {
     let switch = group.path.join("cgroup.subtree_control");
     if !directory::is_writable(&switch) {
         return Err(format!("{} cannot be written", crate::printable::path(&switch)));
     }
-    // Only the hierarchy's root has no type, and it is free of the rule.
+    // Only the root of the hierarchy has no `cgroup.type`, and the rule does not apply to it.
     if !group.path.join("cgroup.type").exists() {
         return Ok(());
     }
@@ -159,7 +160,8 @@ fn could_enable_below(group: &OwnCgroup) -> Result<(), String> {
     }
 }
 
-/// A group that lives as long as this value. Locked, so that no gateway that starts meanwhile takes it for abandoned.
+/// A cgroup that exists while this value does. It is locked, so that another gateway does not remove it as
+/// abandoned.
 struct ScratchCgroup {
     path: PathBuf,
     _presence: PresenceLock,
@@ -177,7 +179,8 @@ impl ScratchCgroup {
 
 impl Drop for ScratchCgroup {
     fn drop(&mut self) {
-        // Empty: what was born in it has ended. If not, the next gateway removes it as abandoned.
+        // It is empty, because the probe's process has ended. If removal fails, the next gateway removes it as
+        // abandoned.
         let _ = directory::remove(&self.path);
     }
 }

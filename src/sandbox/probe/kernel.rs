@@ -1,6 +1,6 @@
-//! What a sandbox is built of, each tried in a process that ends at once: namespaces, mounts, the kernel's calls.
+//! Probes namespaces, mounts and system calls, each in a process that ends at once.
 //!
-//! Leaves nothing behind, and says of what is refused why it is and how to get it. Decides nothing.
+//! Leaves nothing behind. For each refusal it reports the reason and the remedy.
 
 use std::{ffi::CString, fs, os::fd::AsFd, path::Path};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A kind of namespace: its protection, its flag, its bound in /proc/sys/user.
+/// A kind of namespace: protection name, clone flag, limit in /proc/sys/user.
 struct NamespaceKind {
     name: &'static str,
     flag: CloneFlags,
@@ -40,11 +40,11 @@ const KINDS: [NamespaceKind; 7] = [
     NamespaceKind { name: "namespace-network", flag: CloneFlags::CLONE_NEWNET, bound: "max_net_namespaces" },
 ];
 
-/// Each kind of namespace, inside a user namespace, as a sandbox has them.
+/// Probes each kind of namespace, inside a user namespace as sandboxes have them.
 pub(super) fn namespaces() -> Vec<Protection> {
     let ids = own_ids();
     let tried = |kind: &NamespaceKind| {
-        // Not only made: a security module may let it be made and take the privileges over it.
+        // Making it is not enough: a security module may allow it and withhold the privileges over it.
         match probe::run(CloneFlags::CLONE_NEWUSER | kind.flag, None, || map_own(ids)) {
             Ok(()) => available(kind.name, ""),
             Err(refused) => {
@@ -56,7 +56,7 @@ pub(super) fn namespaces() -> Vec<Protection> {
     KINDS.iter().map(tried).collect()
 }
 
-/// What the kernel's settings say about a refused namespace.
+/// Finds the reason and the remedy for a refused namespace from the kernel's settings.
 fn explain(kind: &NamespaceKind, refused: ProbeError) -> (String, String) {
     let sysctl = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let is_root = nix::unistd::geteuid().is_root();
@@ -82,7 +82,7 @@ fn explain(kind: &NamespaceKind, refused: ProbeError) -> (String, String) {
     (why, remedy)
 }
 
-/// Mounts of the sandbox's view, made in a mount namespace as it would have them.
+/// Probes the mounts of a sandbox in a new mount namespace.
 pub(super) fn mounts() -> Vec<Protection> {
     let ids = own_ids();
     let spaces = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
@@ -116,12 +116,12 @@ pub(super) fn mounts() -> Vec<Protection> {
     ]
 }
 
-/// Asked for outside: inside they are unknown until they are mapped.
+/// Read outside of the namespace, where the ids are mapped.
 fn own_ids() -> (u32, u32) {
     (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw())
 }
 
-/// Maps the one id that everybody may map.
+/// Maps the own id, which needs no privilege.
 fn map_own((uid, gid): (u32, u32)) -> Result<(), Errno> {
     let process = Path::new("/proc/self");
     file::write_once(&process.join("setgroups"), b"deny")?;
@@ -141,7 +141,7 @@ fn value(name: &'static std::ffi::CStr, value: &std::ffi::CStr) -> FsOption {
     FsOption::Value(name, CString::from(value))
 }
 
-/// Whether the directory that one is in could be a root whose files keep their owner.
+/// Probes an id-mapped mount of the current directory's file system.
 pub(super) fn id_mapped_mounts(privileged: bool) -> Protection {
     const NAME: &str = "id-mapped-mounts";
     if !privileged {
@@ -171,7 +171,7 @@ fn map_a_mount(directory: &Path) -> Result<(), Errno> {
     mount::map_ids(copy.as_fd(), ids.as_fd())
 }
 
-/// Calls that the supervisor's work rests on, each tried.
+/// Probes other system calls that the supervisor needs.
 pub(super) fn kernel_calls() -> Vec<Protection> {
     let seals = nix::sys::memfd::memfd_create(c"provost-trial", nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING)
         .and_then(|file| {

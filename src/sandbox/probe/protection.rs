@@ -1,26 +1,26 @@
 //! A protection of this host: whether it is there, why not, and how to get it.
 
-/// How a protection stands on this host.
+/// Whether this host has a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtectionStatus {
-    /// As it is meant to be.
+    /// It works.
     Available,
-    /// There, but with a part missing.
+    /// It works in part.
     Weaker,
-    /// Not there.
+    /// This host does not have it.
     Missing,
 }
 
-/// A protection and how it stands.
+/// A protection and its status on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protection {
-    /// Its name, stable.
+    /// A stable name.
     pub name: &'static str,
-    /// How it stands.
+    /// Whether this host has it.
     pub status: ProtectionStatus,
     /// What was found.
     pub reason: String,
-    /// How to get it; empty when there is nothing to get.
+    /// How to get it; empty when it is available.
     pub remedy: String,
 }
 

@@ -1,7 +1,7 @@
-//! A sandbox that another gateway has started: found by its directory, asked what it holds, taken over.
+//! Adopts a sandbox that an earlier gateway has started.
 //!
-//! Asking changes nothing: a sandbox that does not answer, or not in words that are known here, is left exactly as it
-//! is, and the error says why. Only [`AdoptableSandbox::take_over`] makes it this gateway's.
+//! Discovery changes nothing: a sandbox that does not answer, or answers with unknown messages, is left as it is,
+//! and the error says why. Only [`AdoptableSandbox::take_over`] makes it this gateway's.
 
 use std::{
     collections::HashMap,
@@ -46,54 +46,54 @@ use crate::{
 /// How long a supervisor may take for one answer. One that takes longer is stopped, or hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a sandbox that may be alive is not taken over.
+/// Why a sandbox that may be alive is not adopted.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxAdoptError {
-    /// Whose it is, is not known.
+    /// Its record cannot be read.
     #[error(transparent)]
     State(#[from] SandboxStateError),
-    /// Nobody can reach it.
+    /// Its socket is missing while its cgroup has processes.
     #[error("its socket is not there, and something runs in its group")]
     Unreachable,
-    /// Its socket does not take a connection.
+    /// Its socket cannot be connected.
     #[error("connect to its supervisor")]
     Dial(#[source] io::Error),
     /// The supervisor does not answer.
     #[error("its supervisor does not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     TimedOut,
-    /// The supervisor speaks no version that is known here, or not at all.
+    /// The handshake failed.
     #[error(transparent)]
     Connect(#[from] ControlConnectError),
-    /// What it says is no frame.
+    /// The supervisor's bytes are not valid frames.
     #[error("its supervisor's words cannot be read")]
     Receive(#[from] ReceiveError),
-    /// Somebody else answers.
+    /// Another sandbox answers on its socket.
     #[error("another sandbox, {0:?}, answers in its place")]
     WrongSandbox(String),
-    /// It sent no descriptor of itself, or that of somebody else.
+    /// It sent no pidfd of a supervisor.
     #[error("its supervisor does not prove which process it is")]
     Unverified,
-    /// Its descriptors cannot be held.
+    /// The gateway has no descriptors left for it.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
-    /// What came as a ring is none.
+    /// A descriptor is not an output ring.
     #[error("the output of {0} cannot be used")]
     Ring(String, #[source] ring::RingOpenError),
 }
 
-/// What was found in a directory.
+/// The state of a sandbox whose directory was found.
 #[derive(Debug)]
 pub enum Discovered {
-    /// A sandbox that lives and answers.
+    /// It runs and answers.
     Alive(Box<AdoptableSandbox>),
-    /// Nothing that lives. Its facts, where they can be read.
+    /// It has ended. Its record, if that can be read.
     Dead(Option<Box<SandboxState>>),
 }
 
-/// A sandbox that has answered. Dropped, it is left alone.
+/// A sandbox that has answered. Dropping this leaves it alone.
 #[derive(Debug)]
 pub struct AdoptableSandbox {
-    /// What was written down of it.
+    /// Its record.
     pub facts: SandboxState,
     /// Its terminals.
     pub terminals: Vec<DiscoveredTerminal>,
@@ -108,26 +108,26 @@ pub struct AdoptableSandbox {
 pub struct DiscoveredTerminal {
     /// Its id.
     pub id: String,
-    /// What the gateway that spawned it has said of it.
+    /// The metadata that the gateway stored when it spawned the terminal.
     pub metadata: Bytes,
     /// As the supervisor saw it.
     pub started: Started,
-    /// Of stdout, or of the merged output.
+    /// The ring of stdout, or of the merged output.
     pub stdout: ring::RingReader,
-    /// Of stderr, when it is kept apart.
+    /// The ring of stderr, when it is separate.
     pub stderr: Option<ring::RingReader>,
     /// How it ended and how long ago, when it has.
     pub ended: Option<(Box<Exit>, Duration)>,
 }
 
-/// Asks the supervisor whose socket is in a sandbox's directory.
+/// Contacts the supervisor of a sandbox's directory and lists its terminals.
 ///
 /// # Errors
 /// [`AdoptError`]: it may live, and is as it was.
 pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
     let socket = match stale::dial(directory) {
         Ok(socket) => OwnedFd::from(socket),
-        // Somebody has taken it away: it was there before the record was, and before anything ran.
+        // The socket was removed: it is made before the record, and before anything runs.
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_processes(directory) => {
             return Err(SandboxAdoptError::Unreachable);
         }
@@ -170,15 +170,15 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     })))
 }
 
-/// Whether something runs in the group of the sandbox in this directory.
+/// Whether the cgroup of the sandbox in this directory has processes.
 fn has_processes(directory: &Path) -> bool {
     let facts = sandbox_state::read(directory);
     facts.is_ok_and(|facts| facts.cgroup.path().is_some_and(crate::cgroup::directory::has_processes))
 }
 
 impl AdoptableSandbox {
-    /// Makes the sandbox this gateway's, and a sandbox of this user. From here on it is ended when its supervisor is lost, and the listeners hear
-    /// of what happens to its terminals, by id: also of what has happened since they were listed.
+    /// Makes the sandbox this gateway's, for this user. From here on it ends when its supervisor is lost. The
+    /// listeners, by terminal id, get the events since the terminals were listed.
     pub fn take_over(
         self,
         host: &Host,
@@ -193,9 +193,9 @@ impl AdoptableSandbox {
     }
 }
 
-/// Why a question has no answer.
+/// Why a request has no response.
 enum HandshakeError {
-    /// The supervisor has closed: it has ended.
+    /// The supervisor has closed the connection: it has ended.
     Ended,
     /// Anything else.
     Failed(SandboxAdoptError),
@@ -210,8 +210,8 @@ impl From<HandshakeError> for SandboxAdoptError {
     }
 }
 
-/// A connection on which one question at a time is asked and answered. Events that come meanwhile are in the lists
-/// that are asked for afterwards; those that come after the last answer are kept for whoever goes on with it.
+/// A connection with one request at a time. Events that arrive in between are already part of the lists requested
+/// later; events after the last response are kept for the control connection.
 #[derive(Debug)]
 struct HandshakeClient {
     socket: AsyncFd<OwnedFd>,
@@ -268,7 +268,7 @@ impl HandshakeClient {
         self.sequence += 1;
         let message = ToSupervisor { sequence: self.sequence, request: Some(request) };
         let frame = wire::encode(&message, 0).expect("a greeting and a list's request are some bytes long");
-        // The socket's buffer is empty: nothing is asked before the last answer has come.
+        // The socket's buffer is empty: the previous request was answered.
         if fdpass::send(self.socket.as_fd(), &frame, &[]).is_err() {
             return Err(HandshakeError::Ended);
         }

@@ -1,7 +1,7 @@
-//! Sandboxes of a gateway that is gone: ended, and taken away once nothing of them can be alive.
+//! Ends sandboxes of an earlier gateway that are not adopted, and removes them.
 //!
-//! Kills by the cgroup that the sandbox's plan records; where there is none, asks the supervisor to end. It takes
-//! nothing over, and removes nothing of a sandbox that may live: what cannot be proven dead stays as it is. Blocks.
+//! Kills by the recorded cgroup; without one it asks the supervisor to shut down. Nothing is removed of a sandbox
+//! that may be alive. Blocks.
 
 use std::{
     fs::{self, File},
@@ -29,19 +29,19 @@ use crate::{
 
 /// How long one sandbox may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that one supervisor may close without ending.
+/// How many connections a supervisor may close without ending.
 const MAX_DIALS: u32 = 16;
 
-/// Why a sandbox's directory stays.
+/// Why a sandbox was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveStaleError {
-    /// Its cgroup cannot be killed, or something is left in it.
+    /// Its cgroup cannot be killed or removed.
     #[error("end the sandbox by its cgroup")]
     Cgroup(#[from] CgroupError),
-    /// There is no cgroup to kill it by, and its supervisor did not end when it was asked to.
+    /// It has no cgroup, and its supervisor did not shut down.
     #[error("the supervisor has not ended within {} s", END_TIMEOUT.as_secs())]
     Alive,
-    /// It is dead; its directory cannot be removed.
+    /// It has ended, but its directory cannot be removed.
     #[error("remove the sandbox's directory")]
     Remove(#[source] io::Error),
 }
@@ -51,19 +51,19 @@ pub enum RemoveStaleError {
 /// # Errors
 /// [`RemoveStaleError`]: the directory is still there.
 pub fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
-    // A record that is absent or half written was of a launch that had not begun.
+    // Without a complete record the launch had not started a process.
     let cgroup =
         sandbox_state::read(directory).map_or_else(|_| SandboxCgroup::absent(), |facts| facts.cgroup);
     match cgroup.kill()? {
         Killed::All => {}
         Killed::NoTree => end_by_socket(directory)?,
     }
-    // The kernel refuses this for as long as anything is alive in it.
+    // The kernel refuses this while a process is in it.
     cgroup.remove_blocking(END_TIMEOUT)?;
     fs::remove_dir_all(directory).map_err(RemoveStaleError::Remove)
 }
 
-/// Only the supervisor holds the listening socket, so one that refuses a connection belongs to nobody alive.
+/// Only the supervisor holds the listening socket, so a refused connection proves that it is dead.
 fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
     let deadline = Instant::now() + END_TIMEOUT;
     for dialled in 0..MAX_DIALS {
@@ -72,7 +72,7 @@ fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
             Err(error) if is_gone(&error) => return Ok(()),
             Err(_) => return Err(RemoveStaleError::Alive),
         };
-        // Whatever it says: what counts is that it goes. With it goes every connection, accepted or not.
+        // Its responses are ignored: the end of the connection shows that it has ended.
         let asked = if dialled == 0 { ask_to_end(&mut socket) } else { Ok(()) };
         if asked.and_then(|()| wait_until_closed(&mut socket, deadline)).is_err()
             && Instant::now() >= deadline
@@ -83,8 +83,8 @@ fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
     Err(RemoveStaleError::Alive)
 }
 
-/// By the directory's descriptor, because a path may be longer than an address. Does not wait: a supervisor that hangs
-/// may have as many connections waiting as it can have.
+/// Connects through the directory's descriptor, because a path may be longer than a socket address. Does not block:
+/// the backlog of a supervisor that hangs may be full.
 pub(crate) fn dial(directory: &Path) -> io::Result<UnixStream> {
     let opened = File::open(directory)?;
     let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());

@@ -1,8 +1,9 @@
-//! What governs commands: policies, configuration, keys, secrets, journal, state, sockets, the gateway's program.
-//! No directory in which commands work may hold any of it, lie in it, or reach it.
+//! The files that govern commands: policies, configuration, keys, secrets, journal, state, sockets, the gateway's
+//! program. No directory in which commands work may contain one of them, lie inside one, or reach one.
 //!
-//! Compares objects by device and inode, and by their place in their file system, so that links, renamed directories and
-//! other mount points of the same directory lead nowhere. Reads no content, and repairs nothing: who asks refuses.
+//! Objects are compared by device and inode and by their location in the file system, so links, renamed directories
+//! and other mount points of the same directory do not help an attacker. Reads no content and changes nothing; the
+//! caller refuses.
 
 use std::{
     fmt, io,
@@ -24,7 +25,7 @@ use crate::{
     sandbox::roots::path_walk::{self, FilesystemLocation, MountTable, PathWalk},
 };
 
-/// What a governing object is for.
+/// The purpose of a governing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GoverningKind {
     /// The state directory.
@@ -46,7 +47,7 @@ pub enum GoverningKind {
 }
 
 impl GoverningKind {
-    /// Whether a command must not even see it.
+    /// Whether commands must not read it.
     fn is_confidential(self) -> bool {
         match self {
             Self::State | Self::Journal | Self::SigningKey | Self::Secret | Self::Socket => true,
@@ -70,33 +71,33 @@ impl fmt::Display for GoverningKind {
     }
 }
 
-/// A governing object by the name that the gateway uses for it.
+/// A governing file by the path that the gateway uses for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoverningPath {
-    /// What it is for.
+    /// Its purpose.
     pub kind: GoverningKind,
-    /// Absolute; links may lie on the way.
+    /// Absolute; may contain symbolic links.
     pub path: PathBuf,
 }
 
-/// All that governs the commands of a gateway.
+/// All governing files of a gateway.
 #[derive(Debug, Default)]
 pub struct Governing {
-    /// As long as the gateway runs.
+    /// These do not change while the gateway runs.
     fixed: Vec<GoverningPath>,
-    /// What the policy in force names.
+    /// Files that the active policy names.
     policy_paths: Mutex<Vec<GoverningPath>>,
     generation: AtomicU64,
-    /// The gateway's program, where sandboxes cover it instead of refusing the root that holds it.
+    /// The gateway's program, when sandboxes show it read-only instead of refusing the root that holds it.
     read_only_program: Option<PathBuf>,
 }
 
-/// A directory or file that commands are shown.
+/// A directory or file that commands can see.
 #[derive(Debug, Clone, Copy)]
 pub struct VisiblePath<'a> {
     /// Absolute, without links.
     pub path: &'a Path,
-    /// The object.
+    /// Open on the same object.
     pub descriptor: BorrowedFd<'a>,
     /// What commands can do there.
     pub access: Access,
@@ -105,22 +106,22 @@ pub struct VisiblePath<'a> {
 /// Why a directory or file cannot be shown to commands.
 #[derive(Debug, thiserror::Error)]
 pub enum GoverningError {
-    /// It reaches what governs them.
+    /// It reaches a governing file.
     #[error("{path:?} is, holds, lies in or reaches the {kind}: no command may reach what governs it")]
     Reached {
         /// The directory or file.
         path: PathBuf,
         /// What it reaches.
         kind: GoverningKind,
-        /// By its name, which is not for callers.
+        /// The path of the governing file. Not shown to callers.
         governing: PathBuf,
     },
-    /// Nobody can tell.
+    /// It could not be found out.
     #[error("cannot find out whether {path:?} reaches what governs commands")]
     Unknown {
         /// The directory or file.
         path: PathBuf,
-        /// The governing object, or the mount table; not for callers.
+        /// The governing file or the mount table. Not shown to callers.
         of: PathBuf,
         /// The reason.
         #[source]
@@ -129,7 +130,7 @@ pub enum GoverningError {
 }
 
 impl GoverningError {
-    /// The governing object, for people who run the gateway.
+    /// The governing file, for the gateway's log.
     pub fn governing(&self) -> &Path {
         match self {
             Self::Reached { governing, .. } => governing,
@@ -139,46 +140,46 @@ impl GoverningError {
 }
 
 impl Governing {
-    /// These objects, whatever the policy. The program in `covered` is shown read-only to the commands of a root that
-    /// holds it.
+    /// Starts with the files that do not depend on the policy. `read_only_program` is shown read-only to the
+    /// commands of a root that holds it.
     #[must_use]
     pub fn new(fixed: Vec<GoverningPath>, read_only_program: Option<PathBuf>) -> Self {
         Self { fixed, read_only_program, ..Self::default() }
     }
 
-    /// What governs whatever the policy says.
+    /// The files that do not depend on the policy.
     pub fn fixed(&self) -> &[GoverningPath] {
         &self.fixed
     }
 
-    /// Of these, where the policy is read from.
+    /// The directories and files that policies are read from.
     pub fn policies(&self) -> impl Iterator<Item = &GoverningPath> {
         self.fixed.iter().filter(|one| one.kind == GoverningKind::Policies)
     }
 
-    /// The program that is covered in a root that holds it.
+    /// The program that is shown read-only in a root that holds it.
     pub fn read_only_program(&self) -> Option<&Path> {
         self.read_only_program.as_deref()
     }
 
-    /// Counts the changes: a check is about one generation.
+    /// Increases with every change. A check is valid for one generation.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Replaces what the policy names; answers with what it named before.
+    /// Replaces the files that the policy names, and returns the previous ones.
     pub fn replace(&self, of_policy: Vec<GoverningPath>) -> Vec<GoverningPath> {
         let before = std::mem::replace(&mut *self.lock(), of_policy);
         self.generation.fetch_add(1, Ordering::AcqRel);
         before
     }
 
-    /// What the policy names now.
+    /// The files that the active policy names.
     pub fn policy_paths(&self) -> Vec<GoverningPath> {
         self.lock().clone()
     }
 
-    /// Refuses what reaches a governing object.
+    /// Fails if one of these directories or files reaches a governing file.
     ///
     /// # Errors
     /// [`GoverningError`], for the first of `shown` that does, or of which nobody can tell.
@@ -201,7 +202,7 @@ impl Governing {
         shown.iter().try_for_each(|shown| check_path(shown, &governing, &mounts))
     }
 
-    /// Refuses extra directories of a profile that reach a governing object. Those that are not there show nothing.
+    /// Fails if an extra directory of a profile reaches a governing file. Missing directories are ignored.
     ///
     /// # Errors
     /// [`GoverningError`].
@@ -213,7 +214,7 @@ impl Governing {
             let real = path.canonicalize();
             match real.and_then(|real| Ok((path_walk::open(&real)?, real))) {
                 Ok((descriptor, real)) => opened.push((real, descriptor, access)),
-                // The sandbox that would show it is refused for that.
+                // Launching a sandbox that shows it will fail.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => {
                     let of = path.clone();
@@ -233,9 +234,9 @@ impl Governing {
     }
 }
 
-/// By another hard link it may lie in any directory, and only reading the whole file system would tell in which.
+/// A second hard link could lie in any directory; finding it would take a scan of the whole file system.
 fn check_single_link(kind: GoverningKind, trace: &PathWalk) -> io::Result<()> {
-    // A program that runs cannot be written by any name (ETXTBSY), and builds leave it with two.
+    // A running program cannot be written through any link (ETXTBSY), and builds leave it with two links.
     let matters = kind != GoverningKind::Program;
     match trace.end().map(|end| &end.metadata) {
         Some(metadata) if matters && metadata.is_file() && metadata.nlink() > 1 => {
@@ -262,7 +263,7 @@ fn check_path(
     };
     let status = fstat(shown.descriptor).map_err(|errno| unknown(errno.into()))?;
     let object = (status.st_dev, status.st_ino);
-    // Of a mount that nobody sees, nobody can tell what it shows.
+    // It is not known what a mount outside of the mount table shows.
     let place = mounts.location_of(shown.descriptor).map_err(unknown)?;
     let place = place.ok_or_else(|| unknown(Errno::ESTALE.into()))?;
     for WalkedPath { one, walk: trace, location: theirs } in governing {

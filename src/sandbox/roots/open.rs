@@ -1,7 +1,8 @@
-//! Which directories may be a session's root, and opening them so that they stay the same.
+//! Checks which directories may be a session's root, and opens them.
 //!
-//! Refuses whatever is not somebody's work: system directories, whole homes, the kernel's file systems, what governs the
-//! commands ([`super::governing`]), and directories of somebody else. Decides by descriptor, never twice by path.
+//! Refuses system directories, whole homes, the kernel's file systems, directories that reach governing files
+//! ([`super::governing`]), and directories of other users. Every check is on one open descriptor; no path is
+//! resolved twice.
 
 use std::{
     io,
@@ -45,7 +46,7 @@ pub enum RootError {
         #[source]
         cause: io::Error,
     },
-    /// It cannot be opened, or changed while it was looked at.
+    /// It cannot be opened, or was replaced during the check.
     #[error("open root {path:?}")]
     Open {
         /// Without links.
@@ -54,7 +55,7 @@ pub enum RootError {
         #[source]
         cause: Errno,
     },
-    /// The gateway cannot look with the caller's rights, and must not look with its own.
+    /// The gateway cannot act with the caller's rights, and must not use its own.
     #[error(
         "root {path:?} cannot be looked at with the rights of uid {caller}: only a gateway of root serves other users"
     )]
@@ -64,13 +65,13 @@ pub enum RootError {
         /// Who asked.
         caller: u32,
     },
-    /// Something else than a directory is there.
+    /// It is not a directory.
     #[error("root {path:?} is not a directory")]
     NotADirectory {
         /// Without links.
         path: PathBuf,
     },
-    /// It holds, is, or lies in a directory of the system.
+    /// It is, contains, or lies in a system directory.
     #[error("root {path:?} is, holds or lies in the system's directory {system:?}")]
     System {
         /// Without links.
@@ -101,7 +102,7 @@ pub enum RootError {
     },
 }
 
-/// Directories that no root may be, hold, or lie in.
+/// Directories that no root may be, contain, or lie in.
 const SYSTEM: [&str; 17] = [
     "/usr",
     "/bin",
@@ -122,8 +123,8 @@ const SYSTEM: [&str; 17] = [
     "/lost+found",
 ];
 
-/// Opens a root for a caller: what it may reach on the host, with its rights at each step. Whatever is told of a
-/// directory that it cannot enter is what the kernel tells it.
+/// Opens a root with the caller's file system rights at each step. The caller learns nothing about directories that
+/// it cannot enter itself.
 ///
 /// # Errors
 /// [`RootError`]: nothing was made, nothing is kept open.
@@ -146,13 +147,13 @@ pub fn open(path: &Path, caller: &Rights, governing: &Governing) -> Result<Root,
     Ok(root)
 }
 
-/// A root as what commands are shown: whether they may write is for their profile to say.
+/// A root as a visible directory. Write access is assumed: the profile is not known here.
 pub fn visible(root: &Root) -> VisiblePath<'_> {
     VisiblePath { path: &root.path, descriptor: root.descriptor.as_fd(), access: Access::Write }
 }
 
-/// What a path leads to, and its name without links. `/proc/PID/root` and the like lead nowhere: what they are of this
-/// process is not the caller's.
+/// Resolves a path, and returns its real name and a descriptor. Magic links such as `/proc/PID/root` are not
+/// followed: they would resolve with this process's view.
 fn find(path: &Path) -> Result<(PathBuf, OwnedFd), RootError> {
     let open = |path: &Path, resolve| {
         openat2(AT_FDCWD, path, OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve))
@@ -160,7 +161,8 @@ fn find(path: &Path) -> Result<(PathBuf, OwnedFd), RootError> {
     let failed = |cause: io::Error| RootError::Find { path: path.to_owned(), cause };
     let found = open(path, ResolveFlag::RESOLVE_NO_MAGICLINKS).map_err(|errno| failed(errno.into()))?;
     let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
-    // What the kernel calls it must lead there: a removed directory has no name, and another one may have its old one.
+    // The name that the kernel reports must lead to the same object: a removed directory has no name, and another
+    // directory may have taken its old one.
     let again = |cause| RootError::Open { path: path.to_owned(), cause };
     let named =
         open(&real, ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS).map_err(again)?;
@@ -184,8 +186,8 @@ fn check_place(real: &Path, homes: &[PathBuf]) -> Result<(), RootError> {
     Ok(())
 }
 
-/// The homes of the host's users, by /etc/passwd. Places that are no homes of people (`/`, `/nonexistent`, ...) are
-/// left out or harmless.
+/// The homes of the host's users, by /etc/passwd. Entries that are no homes (`/`, `/nonexistent`) are dropped or
+/// harmless.
 fn homes() -> Vec<PathBuf> {
     let passwd = std::fs::read(Path::new("/etc/passwd")).unwrap_or_default();
     let mut homes = homes_in(&String::from_utf8_lossy(&passwd));

@@ -1,7 +1,7 @@
-//! The way from `/` to an object, link by link, and the place of an object in its file system.
+//! Walks a path from `/`, link by link, and finds an object's location in its file system.
 //!
-//! A name can be changed at every directory and link on its way, and one object can be reached at several mount
-//! points: both are needed to say whether a directory reaches another. Only looks; changes and judges nothing.
+//! A path can be redirected at every directory and link on it, and one object can be visible at several mount
+//! points. Both matter when deciding whether one directory reaches another. Changes nothing and decides nothing.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,36 +23,36 @@ use nix::{
     sys::stat::Mode,
 };
 
-/// Links on the way to one object, as many as the kernel follows (path_resolution(7)).
+/// Symbolic links followed for one path, as many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// What is read of a file of /proc at once: most mount tables are shorter.
+/// The first read of a file of /proc: most mount tables are shorter.
 const READ_BYTES: usize = 8 << 10;
 
 /// An object's device and inode.
 pub type ObjectId = (u64, u64);
 
-/// One object on the way: a directory, a link, or what the way leads to.
+/// One object on the path: a directory, a symbolic link, or the final object.
 #[derive(Debug)]
 pub struct WalkStep {
-    /// Absolute, without links above it.
+    /// Absolute; its parent has no symbolic links.
     pub path: PathBuf,
-    /// Of the object itself: links are not followed.
+    /// From lstat(2): symbolic links are not followed.
     pub metadata: Metadata,
 }
 
-/// The way to a path.
+/// The walk along a path.
 #[derive(Debug)]
 pub struct PathWalk {
-    /// In order, `/` first. A directory that the way passes again is there again.
+    /// In order, `/` first. A directory that is passed twice is listed twice.
     pub steps: Vec<WalkStep>,
-    /// Where the way leads, without links.
+    /// The final path, without symbolic links.
     pub real: PathBuf,
-    /// Whether something is there.
+    /// Whether the final path exists.
     pub exists: bool,
 }
 
-/// Follows an absolute path.
+/// Walks an absolute path. The walk ends early where nothing exists or this process may not look.
 ///
 /// # Errors
 /// Of lstat(2) and readlink(2), but for a way that leads nowhere, or nowhere that this process can see: it then ends there.
@@ -119,18 +119,18 @@ impl PathWalk {
         self
     }
 
-    /// What the way leads to, when it is there.
+    /// The final object, if it exists.
     pub fn end(&self) -> Option<&WalkStep> {
         self.steps.iter().rev().find(|step| self.exists && step.path == self.real)
     }
 
-    /// Whether this object is on the way, or is where it leads.
+    /// Whether this object is on the path or at its end.
     pub fn visits(&self, object: ObjectId) -> bool {
         self.steps.iter().any(|step| (step.metadata.dev(), step.metadata.ino()) == object)
     }
 }
 
-/// An object's place in its file system, which is the same at each mount point.
+/// An object's location in its file system, which is the same at every mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesystemLocation {
     device: OsString,
@@ -138,7 +138,7 @@ pub struct FilesystemLocation {
 }
 
 impl FilesystemLocation {
-    /// Whether it is the other place, or lies below it.
+    /// Whether it equals the other location or lies below it.
     pub fn is_within(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }
@@ -151,13 +151,12 @@ pub struct MountTable(Vec<MountEntry>);
 #[derive(Debug)]
 struct MountEntry {
     id: u64,
-    /// What of which file system it shows.
+    /// The location that is mounted here.
     location: FilesystemLocation,
     point: PathBuf,
 }
 
-/// Reads a file of /proc, which does not say how long it is, in as few calls as there can be: each has the kernel begin
-/// again.
+/// Reads a file of /proc in as few calls as possible, because the kernel generates the whole file for each call.
 fn read_proc_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(READ_BYTES);
     fs::File::open(path)?.read_to_end(&mut text)?;
@@ -165,7 +164,7 @@ fn read_proc_file(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 impl MountTable {
-    /// Reads them.
+    /// Reads the mount table of this process.
     pub fn read() -> io::Result<Self> {
         let text = read_proc_file(Path::new("/proc/self/mountinfo"))?;
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -173,7 +172,7 @@ impl MountTable {
         mounts.collect::<io::Result<_>>().map(Self)
     }
 
-    /// The place of an open object. `None` when it is in none of these mounts.
+    /// The location of an open object. `None` when its mount is not in the table.
     pub fn location_of(&self, object: BorrowedFd<'_>) -> io::Result<Option<FilesystemLocation>> {
         let number = object.as_raw_fd();
         let information = read_proc_file(Path::new(&format!("/proc/self/fdinfo/{number}")))?;
@@ -185,7 +184,7 @@ impl MountTable {
         Ok(path.strip_prefix(&mount.point).ok().map(|below| mount.location.join(below)))
     }
 
-    /// The place that a traced way leads to, which need not exist.
+    /// The location that a walk ends at. The object need not exist.
     pub fn location_of_walk(&self, trace: &PathWalk) -> io::Result<Option<FilesystemLocation>> {
         let mut path: &Path = &trace.real;
         let mut absent: Vec<&OsStr> = Vec::new();
@@ -203,7 +202,7 @@ impl MountTable {
         Ok(place.map(|place| absent.iter().rev().fold(place, |place, name| place.join(Path::new(name)))))
     }
 
-    /// What is mounted below a directory.
+    /// The locations that are mounted below a directory.
     pub fn mounted_below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a FilesystemLocation> {
         let below = move |mount: &&MountEntry| mount.point != directory && mount.point.starts_with(directory);
         self.0.iter().filter(below).map(|mount| &mount.location)
@@ -217,7 +216,7 @@ impl FilesystemLocation {
     }
 }
 
-/// Opens an object that is only to be looked at; a link is opened itself.
+/// Opens an object with `O_PATH`. A symbolic link is opened itself.
 pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
     openat(AT_FDCWD, path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
 }
@@ -230,7 +229,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry { id, location: FilesystemLocation { device, path }, point: unescape(fields.next()?) })
 }
 
-/// The kernel writes blanks, newlines and backslashes as three octal digits.
+/// Undoes the kernel's octal escapes for blanks, newlines and backslashes.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,5 @@
-//! Classic BPF for the system call filter: instructions, and how one rule becomes some of them. It knows no call.
+//! Classic BPF for the system call filter: instructions, and how a rule becomes instructions. It knows no call by
+//! name.
 
 use libc::c_long;
 
@@ -141,7 +142,7 @@ fn jumps_past(values: &[u32], instructions: u8) -> impl Iterator<Item = Instruct
     values.iter().zip(1..).map(move |(value, nth)| (JUMP_EQUAL, count - nth + instructions, 0, *value))
 }
 
-/// See [`When::Socket`]. Laid out from its end: how far a jump goes is known when what it jumps over is.
+/// See [`ArgumentCondition::Socket`]. Built from its end, because the length of a jump depends on what it skips.
 fn socket() -> Vec<Instruction> {
     let [unix, inet, inet6, netlink] = FAMILIES;
     let (protocol, refused) = ((LOAD, 0, 0, argument(2)), (RETURN, 0, 0, errno(libc::EPROTONOSUPPORT)));

@@ -1,4 +1,4 @@
-//! Calls that are judged by their arguments, family by family. Only what lies in registers can be looked at.
+//! Calls that are checked by their arguments, family by family. Only arguments in registers can be checked.
 
 use libc::c_long;
 

@@ -1,11 +1,12 @@
-//! The system call filter, as a classic BPF program: what no build and no test needs, and what would let a command
-//! reach past its sandbox.
+//! The system call filter, as a classic BPF program: a denylist of what builds and tests do not need, and of calls
+//! by which a command could get past its sandbox.
 //!
-//! Pure: it makes bytes and installs nothing. It is a list of refusals over an allowing default, because the
-//! boundary is made of namespaces, ids and mounts; the filter keeps commands away from the kernel's riskier parts
-//! and closes the few ways around that the other layers leave open. The supervisor lives under it too.
+//! Pure: it makes bytes and installs nothing. The default is to allow, because namespaces, ids and mounts are the
+//! boundary; the filter keeps commands away from the kernel's riskier parts and closes what the other layers leave
+//! open. The supervisor runs under it too.
 //!
-//! The lists are by family: `conditional` looks at arguments, `unimplemented` and `forbidden` at the number alone.
+//! The lists are by family: `conditional` compares arguments, `unimplemented` and `forbidden` only the call's
+//! number.
 
 pub mod arch;
 mod bytecode;
@@ -21,7 +22,7 @@ use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LO
 pub fn program(machine: Arch) -> Vec<u8> {
     let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
-    // Another machine's calls have other numbers, which this filter cannot judge.
+    // Calls of another architecture have other numbers, which this filter does not know.
     filter.push(JUMP_EQUAL, 1, 0, machine.audit_arch());
     filter.push(RETURN, 0, 0, KILL_PROCESS);
     filter.push(LOAD, 0, 0, OFFSET_NUMBER);
@@ -30,7 +31,7 @@ pub fn program(machine: Arch) -> Vec<u8> {
         filter.push(JUMP_AT_LEAST, 0, 1, X32_BIT);
         filter.push(RETURN, 0, 0, errno(libc::EPERM));
     }
-    // What a later kernel adds has been judged by nobody; programs go on without it, as on the kernels of today.
+    // Calls of later kernels are unknown; programs go on without them, as on today's kernels.
     filter.push(JUMP_AT_LEAST, 0, 1, LAST_KNOWN + 1);
     filter.push(RETURN, 0, 0, errno(libc::ENOSYS));
     for rule in conditional::rules(machine) {

@@ -1,5 +1,5 @@
-//! Calls that are answered as if the kernel did not have them (`ENOSYS`), because programs then fall back to what can
-//! be judged.
+//! Calls that fail as if the kernel did not have them (`ENOSYS`), so that programs fall back to calls that the
+//! filter can check.
 
 use libc::c_long;
 
