@@ -189,8 +189,8 @@ pub fn kill(path: &Path) -> Result<(), CgroupError> {
 ///
 /// # Errors
 /// [`DirectoryError::Open`] when it cannot be asked.
-pub fn wait_until_empty(path: &Path, at_most: Duration) -> Result<bool, CgroupError> {
-    let deadline = Instant::now() + at_most;
+pub fn wait_until_empty(path: &Path, timeout: Duration) -> Result<bool, CgroupError> {
+    let deadline = Instant::now() + timeout;
     let events = path.join("cgroup.events");
     let error = |cause| CgroupError::Open { path: events.clone(), cause };
     let file = match std::fs::File::open(&events) {

@@ -31,12 +31,12 @@ impl Leaves {
     /// # Errors
     /// The errno of openat(2) or read(2), when the leaf can be read in no hierarchy. A nested cgroup that goes away
     /// meanwhile is empty.
-    pub fn processes(&self, leaf: &Leaf, most: usize) -> Result<Vec<i32>, Errno> {
+    pub fn processes(&self, leaf: &Leaf, max: usize) -> Result<Vec<i32>, Errno> {
         let mut pids = Vec::new();
         let mut read = Err(Errno::ENOENT);
         for &index in &leaf.cgroups {
             let mut found = Vec::new();
-            match self.processes_in(leaf, index, most, &mut found) {
+            match self.processes_in(leaf, index, max, &mut found) {
                 Ok(()) => read = Ok(()),
                 Err(errno) if read.is_err() => read = Err(errno),
                 Err(_) => {}
@@ -46,21 +46,15 @@ impl Leaves {
         read?;
         pids.sort_unstable();
         pids.dedup();
-        pids.truncate(most);
+        pids.truncate(max);
         Ok(pids)
     }
 
-    fn processes_in(
-        &self,
-        leaf: &Leaf,
-        index: usize,
-        most: usize,
-        found: &mut Vec<i32>,
-    ) -> Result<(), Errno> {
+    fn processes_in(&self, leaf: &Leaf, index: usize, max: usize, found: &mut Vec<i32>) -> Result<(), Errno> {
         let top = self.open_cgroup(leaf, index)?;
-        read_processes(&top, most, found)?;
+        read_processes(&top, max, found)?;
         if has_nested(&top) {
-            collect(top, most, MAX_DEPTH, found);
+            collect(top, max, MAX_DEPTH, found);
         }
         Ok(())
     }
@@ -87,14 +81,14 @@ fn has_nested(group: &OwnedFd) -> bool {
     fstat(group).is_ok_and(|status| status.st_nlink > 2)
 }
 
-fn collect(group: OwnedFd, most: usize, depth: u32, pids: &mut Vec<i32>) {
+fn collect(group: OwnedFd, max: usize, depth: u32, pids: &mut Vec<i32>) {
     for nested in nested(group) {
-        if pids.len() >= most || depth == 0 {
+        if pids.len() >= max || depth == 0 {
             return;
         }
         // One that was removed meanwhile had nothing in it.
-        if read_processes(&nested.0, most, pids).is_ok() && has_nested(&nested.0) {
-            collect(nested.0, most, depth - 1, pids);
+        if read_processes(&nested.0, max, pids).is_ok() && has_nested(&nested.0) {
+            collect(nested.0, max, depth - 1, pids);
         }
     }
 }
@@ -128,11 +122,11 @@ fn is_dot_entry(name: &CStr) -> bool {
 }
 
 /// Opened for each look: on v1 a file that stays open shows an old list for ever.
-fn read_processes(group: impl AsFd, most: usize, pids: &mut Vec<i32>) -> Result<(), Errno> {
+fn read_processes(group: impl AsFd, max: usize, pids: &mut Vec<i32>) -> Result<(), Errno> {
     let file = openat(group, c"cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
-    while pids.len() < most {
+    while pids.len() < max {
         let count = read(&file, &mut buffer)?;
         if count == 0 {
             break;

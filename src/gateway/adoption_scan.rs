@@ -83,7 +83,7 @@ impl AdoptionScan {
                 return;
             }
             Ok(Probe::Alive(found)) => {
-                let of = &found.facts.assignment.session_id;
+                let of = &found.state.assignment.session_id;
                 // Nobody may close the session meanwhile.
                 match sessions.get(of).and_then(|session| Some((session, session.enter()?))) {
                     None => Quarantined::with_reason(

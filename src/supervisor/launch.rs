@@ -1,7 +1,7 @@
 //! The launcher: a short-lived process between the gateway and a supervisor.
 //!
-//! It takes the plan from descriptor 0, prepares what only the host's root may (id maps, id-mapped mounts), clones
-//! the supervisor into its namespaces, waits until that has set itself up, and answers once. It has one
+//! It receives the plan on descriptor 0, prepares what only the host's root may (id maps, id-mapped mounts), clones
+//! the supervisor into its namespaces, waits until the supervisor has set itself up, and answers once. It has one
 //! thread, runs no command, and reports failures as stage, index and errno, never as text.
 
 use std::{
@@ -28,10 +28,10 @@ use crate::{
     wire::{self, launch::PLAN_VERSION},
 };
 
-/// Serves one launch and ends. The new supervisor never returns from here either.
+/// Serves one launch and exits. The new supervisor does not return from here either.
 pub fn main() -> ! {
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
-    // While nobody waits. Whatever the gateway is protected with is not for what it starts.
+    // Done while no plan is waiting. The gateway's own OOM score must not be inherited.
     let scored = oom::become_supervisor().map_err(StageError::of_step(Stage::Identity, OOM_SCORE_STEP));
     let network = PreparedNetwork::make();
     let result = scored
@@ -49,7 +49,7 @@ const EXIT_NO_SOCKET: i32 = 70;
 const EXIT_NOT_ANSWERED: i32 = 71;
 const EXIT_NO_NETWORK: i32 = 73;
 
-/// The answer, and the supervisor whenever one was made: even a failed one must be reaped by the gateway.
+/// The answer, and the pidfd of the supervisor if one was made: the gateway reaps a failed one too.
 struct LaunchOutcome {
     answer: Answer,
     supervisor: Option<OwnedFd>,
@@ -103,7 +103,7 @@ fn launch(
             let answer = match ready {
                 Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs() }),
                 Err(failure) => {
-                    // It may still wait for its permission. It is the gateway's child: the gateway reaps it.
+                    // It may still wait for the id maps. It is the gateway's child, so the gateway reaps it.
                     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
                     Answer::Failure(failure.into())
                 }
@@ -113,14 +113,14 @@ fn launch(
     }
 }
 
-/// A network namespace with its loopback up, made while the launcher waits for its plan, because it takes as long
-/// as all else of a sandbox together. It belongs to the host's user namespace: nobody inside has power over it.
+/// A network namespace with its loopback up, made while the launcher waits for its plan: it takes as long as the
+/// rest of a sandbox together. It belongs to the host's user namespace, so no process inside has power over it.
 struct PreparedNetwork {
     host: OwnedFd,
 }
 
 impl PreparedNetwork {
-    /// Enters a new one. `None`, and still in the host's, without the privilege to make it.
+    /// Enters a new network namespace. Without the privilege for it returns `None`, and stays in the host's.
     fn make() -> Option<Self> {
         let host = file::open_read(Path::new("/proc/self/ns/net")).ok()?;
         nix::sched::unshare(CloneFlags::CLONE_NEWNET).ok()?;
@@ -130,12 +130,12 @@ impl PreparedNetwork {
         }
         match made.restore_host_network() {
             Ok(()) => None,
-            // In no known network there is nothing to launch from.
+            // A launcher in an unknown network namespace must not launch anything.
             Err(_) => exit(EXIT_NO_NETWORK),
         }
     }
 
-    /// Back into the host's.
+    /// Returns to the host's network namespace.
     fn restore_host_network(self) -> Result<(), StageError> {
         nix::sched::setns(self.host, CloneFlags::CLONE_NEWNET)
             .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
@@ -147,11 +147,11 @@ fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
         .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
 }
 
-/// Which v2 group a supervisor is born in.
+/// Which v2 cgroup a supervisor is cloned into.
 enum InitialCgroup {
     /// The sandbox's.
     Sandbox,
-    /// The launcher's: it must be moved.
+    /// The launcher's. The supervisor must be moved.
     Launcher,
 }
 
@@ -191,7 +191,7 @@ fn clone(
     let parent = Parent::CallersParent;
     match namespace::clone_into(namespaces, birthplace, parent) {
         Ok(cloned) => Ok((cloned, InitialCgroup::Sandbox)),
-        // Linux before 5.7, or whoever answers in its place. If it is about something else, so is the second answer.
+        // Linux before 5.7, or a filter. If the error has another cause, the second call fails too.
         Err(Errno::E2BIG | Errno::EINVAL) => namespace::clone_into(namespaces, None, parent)
             .map(|cloned| (cloned, InitialCgroup::Launcher))
             .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno)),
@@ -199,7 +199,7 @@ fn clone(
     }
 }
 
-/// Writes the maps that only a privileged process may write, and lets the supervisor go on.
+/// Writes the id maps that need privilege, and lets the supervisor continue.
 fn write_maps_and_release(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), StageError> {
     if identity.privileged {
         let process = PathBuf::from(format!("/proc/{supervisor}"));
@@ -221,9 +221,10 @@ fn write_maps_and_release(identity: &Identity, supervisor: Pid, permit: &OwnedFd
     nix::unistd::write(permit, &[1]).map_err(|errno| StageError::new(Stage::IdMap, errno)).map(drop)
 }
 
-/// Why a supervisor could not be allowed to go on: it may have failed by itself before, and have said so.
+/// The first failure of a supervisor that could not be released: it may have failed by itself before, and reported
+/// that.
 fn first_failure(supervisor: Pid, outcome: &OwnedFd, failure: StageError) -> StageError {
-    // It may as well be waiting; what it has said is in the pipe.
+    // It may be waiting. Its report, if any, is in the pipe.
     let _ = nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL);
     match read_outcome(outcome).map(StageError::decode) {
         Ok(Some(said)) => said,
@@ -236,7 +237,7 @@ fn wait_until_ready(outcome: &OwnedFd) -> Result<(), StageError> {
     StageError::decode(bytes).map_or(Ok(()), Err)
 }
 
-/// What a supervisor says of its set-up; `ECHILD` when it died without a word: killed, or out of memory.
+/// The supervisor's report on its set-up; `ECHILD` when it died without one (killed, or out of memory).
 fn read_outcome(outcome: &OwnedFd) -> Result<[u8; StageError::BYTES], Errno> {
     let mut bytes = [0_u8; StageError::BYTES];
     let mut filled = 0;
@@ -260,7 +261,7 @@ fn answer(socket: &OwnedFd, launch: LaunchOutcome) -> i32 {
         return EXIT_ANSWERED;
     }
     if let Some(supervisor) = &launch.supervisor {
-        // Nobody is there who knows of it or ever will.
+        // No other process knows of this supervisor.
         let _ = namespace::kill_pidfd(supervisor.as_fd());
     }
     EXIT_NOT_ANSWERED

@@ -1,7 +1,7 @@
-//! Inside a sandbox: the supervisor, PID 1.
+//! The supervisor: PID 1 of a sandbox.
 //!
-//! Set-up first (namespaces, root, privileges, filters), then one event loop that spawns, reaps, pumps output
-//! and stops. It decides nothing: every plan and every limit comes from the gateway.
+//! First it sets the sandbox up (namespaces, root, privileges, filters), then it runs one event loop that spawns,
+//! reaps, copies output and stops. It decides nothing: every plan and every limit comes from the gateway.
 
 mod launch;
 mod ready;

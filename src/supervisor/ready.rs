@@ -11,21 +11,21 @@ pub struct Ready {
     pub sandbox_id: String,
     /// The listening control socket (a unix stream socket).
     pub listener: OwnedFd,
-    /// The sandbox's cgroup directories; the v2 one first where there is one. Empty: no tree can be written.
+    /// The sandbox's cgroups, the v2 one first if there is one. Empty: there are none.
     pub directories: Vec<cgroup::CgroupDirectory>,
-    /// Who the commands become.
+    /// The identity of the commands.
     pub identity: CommandIdentity,
-    /// What is in force, read back from the kernel.
+    /// The confinement in force, read back from the kernel.
     pub effective_confinement: EffectiveConfinement,
-    /// Its score when memory runs out, which commands are born with.
+    /// Its OOM score, which new commands inherit.
     pub oom_score: OwnOomScore,
-    /// End with the control connection.
+    /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
-    /// The name of the stage at which a fault is to be injected, in builds with failpoints.
+    /// The stage at which a fault is injected, in builds with failpoints.
     pub fail_at: Option<String>,
 }
 
-/// Who a command is, in ids of the supervisor's user namespace.
+/// The identity of a command, in ids of the supervisor's user namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandIdentity {
     /// Change to these ids before exec.
@@ -35,6 +35,6 @@ pub enum CommandIdentity {
         /// Group id.
         gid: u32,
     },
-    /// The supervisor and its commands have the one id there is.
+    /// The supervisor and its commands share the only id.
     Keep,
 }

@@ -43,14 +43,14 @@ pub enum SpawnStep {
     Program,
 }
 
-/// Whether others can change what a path leads to.
+/// How a file that was compared is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum PathStability {
-    /// Nobody can: what was compared by descriptor can be executed by path.
-    Stable = 1,
-    /// Somebody may: what was compared is executed by the same descriptor.
-    Changeable,
+pub enum ExecBy {
+    /// By its path: no other process can change what the path leads to.
+    Path = 1,
+    /// By the descriptor that was compared: the path may lead elsewhere by now.
+    Descriptor,
 }
 
 /// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
@@ -71,7 +71,7 @@ pub(super) struct ExpectedFile {
     pub(super) path: *const c_char,
     /// Null: unknown, and not compared.
     pub(super) identity: *const ExecutableId,
-    pub(super) stability: PathStability,
+    pub(super) exec_by: ExecBy,
 }
 
 /// A limit of setrlimit(2), as the kernel takes and gives it.
@@ -336,12 +336,12 @@ unsafe fn execute_expected(plan: &mut ChildPlan) -> ChildFailure {
                 continue;
             }
             let (argv, env) = (plan.argv as usize, plan.env as usize);
-            let result = match (expected.stability, expected.identity.is_null()) {
-                (PathStability::Changeable, false) => {
+            let result = match (expected.exec_by, expected.identity.is_null()) {
+                (ExecBy::Descriptor, false) => {
                     raw_syscall(libc::SYS_execveat, [file, nothing, argv, env, empty_path])
                 }
                 // Under its name, which then is the name of the process.
-                (PathStability::Stable, _) | (_, true) => {
+                (ExecBy::Path, _) | (_, true) => {
                     raw_syscall(libc::SYS_execve, [expected.path as usize, argv, env, 0, 0])
                 }
             };

@@ -15,7 +15,7 @@ use std::{
 
 use nix::errno::Errno;
 
-pub use super::child::{ExecutableId, PathStability, ResourceLimit, SpawnStep};
+pub use super::child::{ExecBy, ExecutableId, ResourceLimit, SpawnStep};
 use super::{
     child::{ChildPlan, ExpectedFile, STATUS_BYTES, child},
     clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
@@ -61,7 +61,7 @@ pub struct ExpectedExecutable<'a> {
     /// Which file it must be; absent: any.
     pub identity: Option<&'a ExecutableId>,
     /// Whether the path can lead elsewhere a moment later.
-    pub stability: PathStability,
+    pub exec_by: ExecBy,
 }
 
 /// Everything that a child needs. Nothing is allocated after this was built.
@@ -175,7 +175,7 @@ impl Spawner {
             let raw = |file: &ExpectedExecutable<'_>| ExpectedFile {
                 path: file.path.as_ptr(),
                 identity: file.identity.map_or(ptr::null(), ptr::from_ref),
-                stability: file.stability,
+                exec_by: file.exec_by,
             };
             files.iter().map(raw).collect()
         });

@@ -62,14 +62,15 @@ impl GatewayCgroups {
     #[must_use]
     pub fn make(own: &[OwnCgroup], state: &Path) -> Self {
         let name = gateway_name(state);
-        let mut whys = Vec::new();
-        let cgroups: Vec<_> = own.iter().filter_map(|group| make_cgroup(group, &name, &mut whys)).collect();
+        let mut reasons = Vec::new();
+        let cgroups: Vec<_> =
+            own.iter().filter_map(|group| make_cgroup(group, &name, &mut reasons)).collect();
         let missing = NEEDED
             .into_iter()
             .filter(|needed| !cgroups.iter().any(|group| group.controllers.iter().any(|has| has == needed)))
             .map(|controller| MissingController {
                 controller,
-                reason: missing_reason(controller, own, &whys),
+                reason: missing_reason(controller, own, &reasons),
             })
             .collect();
         Self { cgroups, missing }
@@ -224,39 +225,39 @@ fn gateway_name(state: &Path) -> String {
     }
 }
 
-fn make_cgroup(own: &OwnCgroup, name: &str, whys: &mut Vec<String>) -> Option<GatewayCgroup> {
+fn make_cgroup(own: &OwnCgroup, name: &str, reasons: &mut Vec<String>) -> Option<GatewayCgroup> {
     remove_abandoned(&own.path, name);
     let path = own.path.join(name);
     let presence = match directory::make_locked(&path) {
         Ok(presence) => presence,
         Err(error) => {
-            whys.push(with_cause(&error));
+            reasons.push(with_cause(&error));
             return None;
         }
     };
     if !directory::is_writable(&path) {
         // It belongs to another user's gateway, whose state directory had the same inode number before it was
         // removed.
-        whys.push(format!("cgroup {} belongs to somebody else", crate::printable::path(&path)));
+        reasons.push(format!("cgroup {} belongs to somebody else", crate::printable::path(&path)));
         return None;
     }
     let mut controllers = own.controllers.clone();
     if own.hierarchy == Hierarchy::V2 {
         if let Err(error) = vacate_own_cgroup(&own.path, &controllers) {
-            whys.push(with_cause(&error));
+            reasons.push(with_cause(&error));
             controllers.clear();
         }
         controllers.retain(|controller| match enable_controller(&own.path, &path, controller) {
             Ok(()) => true,
             Err(error) => {
-                whys.push(with_cause(&error));
+                reasons.push(with_cause(&error));
                 false
             }
         });
     }
     if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal::gateway_limits()) {
         // Without a limit on all principals together the host is not protected, so no limits are offered.
-        whys.push(with_cause(&error));
+        reasons.push(with_cause(&error));
         controllers.clear();
     }
     let hierarchy = own.hierarchy;
@@ -320,9 +321,9 @@ fn remove_abandoned(own: &Path, mine: &str) {
     }
 }
 
-fn missing_reason(controller: &str, own: &[OwnCgroup], whys: &[String]) -> String {
-    if let Some(why) = whys.first() {
-        return why.clone();
+fn missing_reason(controller: &str, own: &[OwnCgroup], reasons: &[String]) -> String {
+    if let Some(reason) = reasons.first() {
+        return reason.clone();
     }
     if own.is_empty() {
         return "no cgroup hierarchy is mounted here".into();

@@ -88,9 +88,9 @@ impl SandboxCgroup {
     ///
     /// # Errors
     /// [`DirectoryError::Remove`] with `EBUSY` when something is still in it at the end of the time.
-    pub async fn remove(&self, at_most: Duration) -> Result<(), CgroupError> {
+    pub async fn remove(&self, timeout: Duration) -> Result<(), CgroupError> {
         let this = self.clone();
-        let removed = tokio::task::spawn_blocking(move || this.remove_blocking(at_most)).await;
+        let removed = tokio::task::spawn_blocking(move || this.remove_blocking(timeout)).await;
         removed.unwrap_or_else(|join| {
             Err(CgroupError::Remove { path: PathBuf::new(), cause: io::Error::other(join) })
         })
@@ -100,13 +100,13 @@ impl SandboxCgroup {
     ///
     /// # Errors
     /// As [`Self::remove`].
-    pub fn remove_blocking(&self, at_most: Duration) -> Result<(), CgroupError> {
+    pub fn remove_blocking(&self, timeout: Duration) -> Result<(), CgroupError> {
         if let Some(v2) = self.v2() {
-            directory::wait_until_empty(&v2.path, at_most)?;
+            directory::wait_until_empty(&v2.path, timeout)?;
         }
         // A reaped process can stay in its version 1 cgroups for some microseconds (Linux 6.18), and no event
         // reports when it has left.
-        let deadline = std::time::Instant::now() + at_most.min(V1_EMPTY_TIMEOUT);
+        let deadline = std::time::Instant::now() + timeout.min(V1_EMPTY_TIMEOUT);
         loop {
             match self.remove_now() {
                 Err(CgroupError::Remove { cause, .. })

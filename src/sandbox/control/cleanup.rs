@@ -161,8 +161,8 @@ mod tests {
         let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(process.id().cast_signed());
         let pidfd = namespace::open_pidfd(pid).unwrap();
-        let remains = Cleanup::new(SandboxCgroup::absent(), Some(left.clone()));
-        remains.end_and_remove_unregistered("sbx_1", pidfd).await;
+        let cleanup = Cleanup::new(SandboxCgroup::absent(), Some(left.clone()));
+        cleanup.end_and_remove_unregistered("sbx_1", pidfd).await;
         assert!(!left.exists());
         // Reaped already: there is no child to wait for.
         assert_eq!(process.try_wait().unwrap_err().raw_os_error(), Some(libc::ECHILD));

@@ -141,10 +141,10 @@ impl Sandbox {
         failpoint::reach("sandbox.launched");
         let sandbox = Self::from_launched(launched, counters).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
-        let mut unwanted = KillOnDrop(Some(sandbox.clone()));
+        let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
-                unwanted.0 = None;
+                kill_on_drop.0 = None;
                 failpoint::reach("sandbox.greeted");
                 let posture = answer.effective_confinement.unwrap_or_default();
                 sandbox
@@ -171,19 +171,19 @@ impl Sandbox {
         counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
         let LaunchedSandbox { id, socket, supervisor, cgroup, identity, shortfalls, ptys, .. } = launched;
-        let remains = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
+        let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
         let connected = ControlConnection::connect(&socket);
         let supervisor = match async_fd::register(supervisor, Interest::READABLE) {
             Ok(supervisor) => supervisor,
             Err(unwatched) => {
-                remains.end_and_remove_unregistered(&id, unwatched.descriptor).await;
+                cleanup.end_and_remove_unregistered(&id, unwatched.descriptor).await;
                 return Err(StartError::Descriptors(unwatched.cause));
             }
         };
         let control = match connected {
             Ok(control) => control,
             Err(error) => {
-                remains.end_and_remove(&id, &supervisor).await;
+                cleanup.end_and_remove(&id, &supervisor).await;
                 return Err(error.into());
             }
         };
@@ -201,14 +201,14 @@ impl Sandbox {
             supervisor,
         });
         sandbox.counters.launched.inc();
-        tokio::spawn(sandbox.clone().supervise(remains));
+        tokio::spawn(sandbox.clone().supervise(cleanup));
         Ok(sandbox)
     }
 
     /// Starts the task that owns an adopted sandbox.
     pub(crate) fn from_adopted(
-        facts: SandboxState,
-        remains: Cleanup,
+        state: SandboxState,
+        cleanup: Cleanup,
         posture: EffectiveConfinement,
         supervisor: AsyncFd<OwnedFd>,
         control: ControlConnection,
@@ -216,7 +216,7 @@ impl Sandbox {
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
         counters.adopted.inc();
-        let SandboxState { id, identity, shortfalls, cgroup, .. } = facts;
+        let SandboxState { id, identity, shortfalls, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
             id,
             identity,
@@ -230,12 +230,12 @@ impl Sandbox {
             cgroup,
             supervisor,
         });
-        tokio::spawn(sandbox.clone().supervise(remains));
+        tokio::spawn(sandbox.clone().supervise(cleanup));
         sandbox
     }
 
     /// The task that owns a sandbox, until it is removed. Its pseudo-terminals are released last.
-    async fn supervise(self: Arc<Self>, remains: Cleanup) {
+    async fn supervise(self: Arc<Self>, cleanup: Cleanup) {
         let broken = self.control.serve(|event| self.dispatch(event)).await;
         if let Some(error) = broken {
             tracing::error!(sandbox.id = %self.id, error = %error, "control connection broken");
@@ -244,22 +244,22 @@ impl Sandbox {
             self.counters.lost.inc();
         }
         self.life.send_replace(SandboxLife::Ended);
-        let ended = remains.kill_and_wait(&self.id, &self.supervisor).await;
+        let ended = cleanup.kill_and_wait(&self.id, &self.supervisor).await;
         let orphaned: Vec<_> = self.lock_terminals().drain().collect();
         if !orphaned.is_empty() {
             tracing::error!(sandbox.id = %self.id, terminals = orphaned.len(), "sandbox lost");
         }
         for (id, terminal) in orphaned {
-            let survivors = if ended == KillOutcome::Ended { 0 } else { remains.processes_left(&id) };
+            let survivors = if ended == KillOutcome::Ended { 0 } else { cleanup.processes_left(&id) };
             terminal.ended(CommandEnd::SandboxLost { survivors });
         }
         if ended == KillOutcome::StillAlive {
             tracing::error!(sandbox.id = %self.id, "the kernel does not end a killed sandbox: its directory and cgroup are left until it has");
             self.life.send_replace(SandboxLife::Gone);
-            remains.wait_for_end(&self.id, &self.supervisor).await;
+            cleanup.wait_for_end(&self.id, &self.supervisor).await;
         }
-        remains.remove(&self.id).await;
-        remains.release_ptys();
+        cleanup.remove(&self.id).await;
+        cleanup.release_ptys();
         self.counters.gone.inc();
         self.life.send_replace(SandboxLife::Gone);
         tracing::info!(sandbox.id = %self.id, "sandbox gone");

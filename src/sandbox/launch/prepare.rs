@@ -103,13 +103,13 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);
-    let mut left = LaunchCleanup { directory, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
-    make_private_directory(&left.directory)?;
+    let mut cleanup = LaunchCleanup { directory, cgroup: SandboxCgroup::absent(), keep: Keep::Nothing };
+    make_private_directory(&cleanup.directory)?;
     let principal = PrincipalCgroup { uid: spec.owner.uid, limits: host.principal_limits() };
-    left.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
+    cleanup.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
     failpoint::reach("sandbox.grouped");
-    let (cgroups, groups) = left.cgroup.to_plan()?;
-    let listener = listen(&left.directory)?;
+    let (cgroups, groups) = cleanup.cgroup.to_plan()?;
+    let listener = listen(&cleanup.directory)?;
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
@@ -125,14 +125,14 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         fail_at: spec.fail_at.unwrap_or_default(),
     };
     sandbox_state::write(
-        &left.directory,
+        &cleanup.directory,
         &spec.profile_name,
         spec.network,
         &spec.assignment,
         &shortfalls,
         &plan,
     )
-    .map_err(|cause| LaunchError::State { path: left.directory.clone(), cause })?;
+    .map_err(|cause| LaunchError::State { path: cleanup.directory.clone(), cause })?;
     failpoint::reach("sandbox.recorded");
     let launcher = host.launcher().to_owned();
     Ok(PreparedLaunch {
@@ -146,7 +146,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         ptys,
         launcher,
         warm_launcher: Arc::clone(host.warm_launcher()),
-        cleanup: left,
+        cleanup: cleanup,
     })
 }
 
@@ -157,8 +157,8 @@ fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<Se
     match Arch::native() {
         Some(machine) => Ok(SeccompPlan { enabled: true, program: seccomp::program(machine).into() }),
         None => {
-            let why = "no filter is written for this processor".into();
-            record_missing("seccomp", why, profile.seccomp.demand, shortfalls)?;
+            let reason = "no filter is written for this processor".into();
+            record_missing("seccomp", reason, profile.seccomp.demand, shortfalls)?;
             Ok(SeccompPlan::default())
         }
     }
@@ -171,8 +171,8 @@ fn plan_landlock(
 ) -> Result<LandlockPlan, LaunchError> {
     let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
     if profile.landlock.enabled && !enabled {
-        let why = "the kernel does not offer it".into();
-        record_missing("landlock", why, profile.landlock.demand, shortfalls)?;
+        let reason = "the kernel does not offer it".into();
+        record_missing("landlock", reason, profile.landlock.demand, shortfalls)?;
     }
     Ok(LandlockPlan { enabled })
 }
@@ -189,9 +189,9 @@ fn reserve_ptys(
         dev.ptys = Some(ptys.count());
     }
     if ptys.count() == 0 {
-        let why =
+        let reason =
             "the principal's other sandboxes have all that one principal may have of kernel.pty.max".into();
-        shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), reason: why });
+        shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), reason });
     }
     ptys
 }
@@ -199,14 +199,14 @@ fn reserve_ptys(
 /// Records a missing protection: an error if the profile requires it, else a shortfall.
 fn record_missing(
     protection: &'static str,
-    why: String,
+    reason: String,
     demand: Requirement,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(), LaunchError> {
     match demand {
-        Requirement::Require => Err(LaunchError::Unavailable { protection, reason: why }),
+        Requirement::Require => Err(LaunchError::Unavailable { protection, reason }),
         Requirement::Prefer => {
-            shortfalls.push(Shortfall { protection: protection.into(), reason: why });
+            shortfalls.push(Shortfall { protection: protection.into(), reason });
             Ok(())
         }
     }
@@ -293,8 +293,8 @@ fn make_cgroup(
         }
     }
     if !groups.has_v2() {
-        let why = "no v2 group can be written; trees are killed by their PID 1".into();
-        record_missing("cgroup-v2", why, limits.demand, shortfalls)?;
+        let reason = "no v2 group can be written; trees are killed by their PID 1".into();
+        record_missing("cgroup-v2", reason, limits.demand, shortfalls)?;
     }
     let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
     let socket_bytes = Some(SOCKET_BYTES);

@@ -69,7 +69,7 @@ pub async fn launch(
     state: &Path,
     spec: SandboxSpec,
 ) -> Result<LaunchedSandbox, LaunchError> {
-    let (spare, program) = (Arc::clone(host.warm_launcher()), host.launcher().to_owned());
+    let (warm_launcher, program) = (Arc::clone(host.warm_launcher()), host.launcher().to_owned());
     // An embedded gateway launches once or twice, so no launcher is started ahead for it.
     let goes_on = !spec.die_with_gateway;
     let (its_host, state, uid) = (Arc::clone(host), state.to_owned(), spec.owner.uid);
@@ -82,7 +82,7 @@ pub async fn launch(
     tokio::task::spawn_blocking(move || {
         launcher.reap();
         if goes_on {
-            spare.refill(&program, LAUNCH_TIMEOUT);
+            warm_launcher.refill(&program, LAUNCH_TIMEOUT);
         }
     });
     Ok(launched)
@@ -156,18 +156,18 @@ fn conclude(
     launcher: Launcher,
     prepared: PreparedLaunch,
 ) -> UnclaimedSandbox {
-    let left = prepared.cleanup;
+    let cleanup = prepared.cleanup;
     let launched = LaunchedSandbox {
         id: prepared.plan.sandbox_id,
-        socket: left.directory.join("control.sock"),
+        socket: cleanup.directory.join("control.sock"),
         supervisor,
         supervisor_pid: answer.host_pid,
-        cgroup: left.cgroup.clone(),
+        cgroup: cleanup.cgroup.clone(),
         identity: prepared.identity,
         shortfalls: prepared.shortfalls,
         ptys: prepared.ptys,
     };
-    UnclaimedSandbox { launcher, launched, cleanup: left }
+    UnclaimedSandbox { launcher, launched, cleanup: cleanup }
 }
 
 /// Waits for a supervisor to exit, and reaps it.

@@ -49,9 +49,9 @@ pub(super) fn probe_all(own: &[OwnCgroup]) -> Vec<Protection> {
 }
 
 fn probe_v2(own: Option<&OwnCgroup>) -> Vec<Protection> {
-    let lacking = |why: &str, remedy: &str| {
+    let lacking = |reason: &str, remedy: &str| {
         vec![
-            missing("cgroup-v2", why, remedy),
+            missing("cgroup-v2", reason, remedy),
             missing(
                 "cgroup-kill",
                 "there is no v2 group to kill by; PID 1 of the sandbox is killed instead",
@@ -95,7 +95,7 @@ fn probe_clone_into_cgroup(scratch: &ScratchCgroup) -> Protection {
         use std::os::fd::AsFd;
         probe::run(CloneFlags::empty(), Some(group.as_fd()), || Ok(()))
     });
-    let why = match born {
+    let reason = match born {
         Ok(Ok(())) => return available("clone-into-cgroup", ""),
         Ok(Err(refused)) => refused.to_string(),
         Err(error) => with_cause(&error),
@@ -103,7 +103,7 @@ fn probe_clone_into_cgroup(scratch: &ScratchCgroup) -> Protection {
     Protection {
         name: "clone-into-cgroup",
         status: ProtectionStatus::Weaker,
-        reason: format!("refused when it was tried ({why})"),
+        reason: format!("refused when it was tried ({reason})"),
         remedy: "Linux 5.7 or later".into(),
     }
 }
@@ -111,7 +111,7 @@ fn probe_clone_into_cgroup(scratch: &ScratchCgroup) -> Protection {
 /// Whether a cgroup of ours could have a limit of this controller.
 fn probe_limit(name: &'static str, controller: &str, own: &[OwnCgroup]) -> Protection {
     let has = |group: &&OwnCgroup| group.controllers.iter().any(|one| one == controller);
-    let mut why = None;
+    let mut reason = None;
     for group in own.iter().filter(has) {
         let tried = match group.hierarchy {
             Hierarchy::V1 => try_limit(group, controller),
@@ -120,11 +120,11 @@ fn probe_limit(name: &'static str, controller: &str, own: &[OwnCgroup]) -> Prote
         };
         match tried {
             Ok(()) => return available(name, &crate::printable::path(&group.path)),
-            Err(refusal) => why = why.or(Some(refusal)),
+            Err(refusal) => reason = reason.or(Some(refusal)),
         }
     }
-    let why = why.unwrap_or_else(|| "no hierarchy offers it to this process's group".into());
-    missing(name, &why, DELEGATE_REMEDY)
+    let reason = reason.unwrap_or_else(|| "no hierarchy offers it to this process's group".into());
+    missing(name, &reason, DELEGATE_REMEDY)
 }
 
 fn try_limit(group: &OwnCgroup, controller: &str) -> Result<(), String> {

@@ -48,8 +48,8 @@ pub(super) fn namespaces() -> Vec<Protection> {
         match probe::run(CloneFlags::CLONE_NEWUSER | kind.flag, None, || map_own(ids)) {
             Ok(()) => available(kind.name, ""),
             Err(refused) => {
-                let (why, remedy) = explain(kind, refused);
-                missing(kind.name, &why, &remedy)
+                let (reason, remedy) = explain(kind, refused);
+                missing(kind.name, &reason, &remedy)
             }
         }
     };
@@ -72,14 +72,14 @@ fn explain(kind: &NamespaceKind, refused: ProbeError) -> (String, String) {
         let remedy = "give the provost binary an AppArmor profile with `userns,`, or run the gateway as root";
         return ("AppArmor takes the privileges from ordinary users' namespaces".into(), remedy.into());
     }
-    let why = format!("refused when it was tried ({refused})");
+    let reason = format!("refused when it was tried ({refused})");
     let remedy = match refused {
         ProbeError::Clone(Errno::ENOSPC) => format!("raise user.{bound}: all of them are in use"),
         ProbeError::Clone(Errno::EINVAL) => "a kernel with all namespaces built in".into(),
         ProbeError::Clone(Errno::ENOSYS) => "Linux 5.3 or later, and no filter that hides clone3".into(),
         _ => "in a container: one whose seccomp and AppArmor profiles allow user namespaces".into(),
     };
-    (why, remedy)
+    (reason, remedy)
 }
 
 /// Probes the mounts of a sandbox in a new mount namespace.

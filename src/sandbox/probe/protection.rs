@@ -24,10 +24,10 @@ pub struct Protection {
     pub remedy: String,
 }
 
-pub(super) fn available(name: &'static str, why: &str) -> Protection {
-    Protection { name, status: ProtectionStatus::Available, reason: why.into(), remedy: String::new() }
+pub(super) fn available(name: &'static str, reason: &str) -> Protection {
+    Protection { name, status: ProtectionStatus::Available, reason: reason.into(), remedy: String::new() }
 }
 
-pub(super) fn missing(name: &'static str, why: &str, remedy: &str) -> Protection {
-    Protection { name, status: ProtectionStatus::Missing, reason: why.into(), remedy: remedy.into() }
+pub(super) fn missing(name: &'static str, reason: &str, remedy: &str) -> Protection {
+    Protection { name, status: ProtectionStatus::Missing, reason: reason.into(), remedy: remedy.into() }
 }

@@ -94,7 +94,7 @@ pub enum Discovered {
 #[derive(Debug)]
 pub struct AdoptableSandbox {
     /// Its record.
-    pub facts: SandboxState,
+    pub state: SandboxState,
     /// Its terminals.
     pub terminals: Vec<DiscoveredTerminal>,
     directory: PathBuf,
@@ -136,24 +136,24 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         }
         Err(error) => return Err(SandboxAdoptError::Dial(error)),
     };
-    let facts = sandbox_state::read(directory)?;
+    let state = sandbox_state::read(directory)?;
     let mut talk = HandshakeClient::new(socket)?;
     let (answer, mut descriptors) = match talk.hello().await {
         // It ended before it answered.
-        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(facts)))),
+        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
         greeted => greeted?,
     };
-    if answer.sandbox_id != facts.id {
+    if answer.sandbox_id != state.id {
         return Err(SandboxAdoptError::WrongSandbox(answer.sandbox_id));
     }
     let supervisor = descriptors.pop().ok_or(SandboxAdoptError::Unverified)?;
     match process::is_namespace_init(supervisor.as_fd()).map_err(SandboxAdoptError::Descriptors)? {
         Some(true) => {}
         Some(false) => return Err(SandboxAdoptError::Unverified),
-        None => return Ok(Discovered::Dead(Some(Box::new(facts)))),
+        None => return Ok(Discovered::Dead(Some(Box::new(state)))),
     }
     let held = match talk.list().await {
-        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(facts)))),
+        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
         listed => listed?,
     };
     let supervisor = async_fd::register(supervisor, Interest::READABLE)
@@ -161,7 +161,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     let posture = answer.effective_confinement.unwrap_or_default();
     let directory = directory.to_owned();
     Ok(Discovered::Alive(Box::new(AdoptableSandbox {
-        facts,
+        state,
         terminals: held,
         directory,
         effective_confinement: posture,
@@ -172,8 +172,8 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
 
 /// Whether the cgroup of the sandbox in this directory has processes.
 fn has_processes(directory: &Path) -> bool {
-    let facts = sandbox_state::read(directory);
-    facts.is_ok_and(|facts| facts.cgroup.path().is_some_and(crate::cgroup::directory::has_processes))
+    let state = sandbox_state::read(directory);
+    state.is_ok_and(|state| state.cgroup.path().is_some_and(crate::cgroup::directory::has_processes))
 }
 
 impl AdoptableSandbox {
@@ -186,10 +186,18 @@ impl AdoptableSandbox {
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
-        let Self { facts, directory, effective_confinement: posture, supervisor, client: talk, .. } = self;
-        let ptys = host.ptys().restore(uid, facts.ptys);
-        let remains = Cleanup::new(facts.cgroup.clone(), Some(directory)).with_ptys(ptys);
-        Sandbox::from_adopted(facts, remains, posture, supervisor, talk.into_control(), listeners, counters)
+        let Self { state, directory, effective_confinement, supervisor, client, .. } = self;
+        let ptys = host.ptys().restore(uid, state.ptys);
+        let cleanup = Cleanup::new(state.cgroup.clone(), Some(directory)).with_ptys(ptys);
+        Sandbox::from_adopted(
+            state,
+            cleanup,
+            effective_confinement,
+            supervisor,
+            client.into_control(),
+            listeners,
+            counters,
+        )
     }
 }
 

@@ -53,7 +53,7 @@ pub enum RemoveStaleError {
 pub fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
     // Without a complete record the launch had not started a process.
     let cgroup =
-        sandbox_state::read(directory).map_or_else(|_| SandboxCgroup::absent(), |facts| facts.cgroup);
+        sandbox_state::read(directory).map_or_else(|_| SandboxCgroup::absent(), |state| state.cgroup);
     match cgroup.kill()? {
         Killed::All => {}
         Killed::NoTree => end_by_socket(directory)?,

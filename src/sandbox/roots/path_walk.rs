@@ -58,20 +58,20 @@ pub struct PathWalk {
 /// Of lstat(2) and readlink(2), but for a way that leads nowhere, or nowhere that this process can see: it then ends there.
 pub fn walk(path: &Path) -> io::Result<PathWalk> {
     let root = PathBuf::from("/");
-    let mut trace = PathWalk { steps: vec![step(root.clone())?], real: root.clone(), exists: true };
+    let mut walk = PathWalk { steps: vec![step(root.clone())?], real: root.clone(), exists: true };
     let mut left: Vec<OsString> = Vec::new();
     prepend(&mut left, path);
     let mut links = 0;
     while let Some(name) = left.pop() {
         if name == ".." {
-            trace.real.pop();
+            walk.real.pop();
             continue;
         }
-        let next = match step(trace.real.join(&name)) {
+        let next = match step(walk.real.join(&name)) {
             Ok(next) => next,
             Err(error) if leads_nowhere(&error) => {
                 left.push(name);
-                return Ok(trace.truncated_at(&left));
+                return Ok(walk.truncated_at(&left));
             }
             Err(error) => return Err(error),
         };
@@ -79,19 +79,19 @@ pub fn walk(path: &Path) -> io::Result<PathWalk> {
             links += 1;
             if links > MAX_LINKS {
                 left.push(name);
-                return Ok(trace.truncated_at(&left));
+                return Ok(walk.truncated_at(&left));
             }
             let target = fs::read_link(&next.path)?;
             if target.is_absolute() {
-                trace.real = root.clone();
+                walk.real = root.clone();
             }
             prepend(&mut left, &target);
         } else {
-            trace.real = next.path.clone();
+            walk.real = next.path.clone();
         }
-        trace.steps.push(next);
+        walk.steps.push(next);
     }
-    Ok(trace)
+    Ok(walk)
 }
 
 fn leads_nowhere(error: &io::Error) -> bool {
@@ -185,8 +185,8 @@ impl MountTable {
     }
 
     /// The location that a walk ends at. The object need not exist.
-    pub fn location_of_walk(&self, trace: &PathWalk) -> io::Result<Option<FilesystemLocation>> {
-        let mut path: &Path = &trace.real;
+    pub fn location_of_walk(&self, walk: &PathWalk) -> io::Result<Option<FilesystemLocation>> {
+        let mut path: &Path = &walk.real;
         let mut absent: Vec<&OsStr> = Vec::new();
         let there = loop {
             match open(path) {
@@ -264,13 +264,13 @@ mod tests {
         fs::create_dir(top.join("b")).unwrap();
         symlink("../a/deep", top.join("b/link")).unwrap();
         fs::write(top.join("a/deep/file"), "").unwrap();
-        let trace = walk(&top.join("b/link/file")).unwrap();
-        assert_eq!((trace.real.clone(), trace.exists), (top.join("a/deep/file"), true));
+        let walk = walk(&top.join("b/link/file")).unwrap();
+        assert_eq!((walk.real.clone(), walk.exists), (top.join("a/deep/file"), true));
         for passed in ["", "a", "b", "a/deep", "a/deep/file"] {
             let metadata = fs::metadata(top.join(passed)).unwrap();
-            assert!(trace.visits((metadata.dev(), metadata.ino())), "{passed}");
+            assert!(walk.visits((metadata.dev(), metadata.ino())), "{passed}");
         }
-        assert!(trace.steps.iter().any(|step| step.metadata.is_symlink()));
+        assert!(walk.steps.iter().any(|step| step.metadata.is_symlink()));
         let absent = walk(&top.join("b/link/none/deeper")).unwrap();
         assert_eq!((absent.real.clone(), absent.exists), (top.join("a/deep/none/deeper"), false));
         symlink("loop", top.join("loop")).unwrap();

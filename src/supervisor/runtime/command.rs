@@ -1,6 +1,6 @@
-//! The command that a Spawn request asks for, parsed: every string without a NUL, every number in its range.
+//! Parses a Spawn request: no string has a NUL, every number is in its range.
 //!
-//! Touches nothing outside of the request. What it refuses was sent by no gateway.
+//! Reads nothing but the request. No gateway sends what it refuses.
 
 use std::ffi::CString;
 
@@ -12,19 +12,19 @@ use crate::{
     proto::supervisor::{JudgedFile, Limits, Spawn},
     sys::{
         ring::WhenFull,
-        spawn::{ExecutableId, ExpectedExecutable, PathStability, ResourceLimit},
+        spawn::{ExecBy, ExecutableId, ExpectedExecutable, ResourceLimit},
     },
 };
 
 /// The longest terminal id.
 const MAX_ID_BYTES: usize = 64;
 
-/// A request, parsed.
+/// A parsed request.
 pub(super) struct ParsedSpawn {
     pub(super) layout: Layout,
     pub(super) when_full: WhenFull,
     pub(super) candidates: Vec<CString>,
-    /// What policy judged; absent where it could not see.
+    /// The files that policy has evaluated; `None` when it could not see the program.
     judged: Option<Vec<JudgedProgram>>,
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<CString>,
@@ -35,15 +35,15 @@ pub(super) struct ParsedSpawn {
     pub(super) demand: LimitRequirement,
 }
 
-/// A file that policy judged.
+/// A file that policy has evaluated.
 struct JudgedProgram {
     path: CString,
     identity: Option<ExecutableId>,
-    stability: PathStability,
+    exec_by: ExecBy,
 }
 
 impl ParsedSpawn {
-    /// What must be there, as [`crate::sys::spawn::Launch`] wants it.
+    /// The expected files, in the form of [`crate::sys::spawn::SpawnSpec`].
     pub(super) fn expected(&self) -> Option<Vec<ExpectedExecutable<'_>>> {
         let judged = self.judged.as_ref()?;
         Some(
@@ -52,7 +52,7 @@ impl ParsedSpawn {
                 .map(|file| ExpectedExecutable {
                     path: &file.path,
                     identity: file.identity.as_ref(),
-                    stability: file.stability,
+                    exec_by: file.exec_by,
                 })
                 .collect(),
         )
@@ -92,7 +92,7 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
     })
 }
 
-/// A name with a slash is what it says; a bare one is looked for in the directories.
+/// A name with a slash is a path; a bare one is searched for in the directories.
 fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
     if program.is_empty() || program.contains('/') {
         return Ok(vec![string(program)?]);
@@ -108,7 +108,7 @@ fn judged_file(file: &JudgedFile) -> Result<JudgedProgram, Errno> {
             inode: identity.inode,
             changed_ns: identity.changed_ns,
         }),
-        stability: if file.is_immutable { PathStability::Stable } else { PathStability::Changeable },
+        exec_by: if file.is_immutable { ExecBy::Path } else { ExecBy::Descriptor },
     })
 }
 
@@ -127,7 +127,7 @@ fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
     CString::new(value).map_err(|_| Errno::EINVAL)
 }
 
-/// The names on the way from the root to a directory. The gateway sends absolute paths without "..".
+/// The names on the path from the root to a directory. The gateway sends absolute paths without `..`.
 fn directory_names(path: &str) -> Result<Vec<CString>, Errno> {
     let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
     let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");

@@ -1,7 +1,7 @@
-//! Control connections: accepting, greeting, receiving requests, answering, and dropping who does not read.
+//! Control connections: accept, handshake, receive requests, answer, and drop peers that do not read.
 //!
-//! Several gateways may be connected. Events go to all that have said Hello. Nothing is kept for one that is
-//! gone: all state can be listed again.
+//! Several gateways may be connected. Events go to all that have completed the handshake. Nothing is stored for a
+//! gateway that is gone: all state can be listed again.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -23,29 +23,28 @@ use crate::{
     wire::encode,
 };
 
-/// More connections than this are closed as soon as they are made.
+/// Further connections are closed when they are accepted.
 pub(super) const MAX_CONNECTIONS: usize = 16;
 
 /// A connection that leaves more than this unread is dropped.
 pub(super) const MAX_QUEUED_BYTES: usize = 8 << 20;
 
-/// Receives from one connection before another one is told what there is: more than a socket holds.
+/// Receives from one other connection before a list is answered: more than a socket holds.
 pub(super) const MAX_RECEIVES_FROM_OTHERS: usize = 64;
 
-/// How long something is put off that can wait for what is said next: a gateway that is woken once for both is woken once
-/// less.
+/// How long an event may be delayed to be sent with the next one, which saves the gateway a wake-up.
 const COALESCE_DELAY: Duration = Duration::from_millis(1);
 
-/// When a peer is told.
+/// When a message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendTiming {
-    /// At once, with all that was put off.
+    /// At once, with all delayed messages.
     Immediate,
-    /// With what it is told next.
+    /// With the next message.
     Coalesced,
 }
 
-/// Whether a receive brought anything, so that there may be more.
+/// Whether a receive returned data, so that there may be more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReceiveOutcome {
     Data,
@@ -59,7 +58,7 @@ impl Runtime {
             Err(error) => {
                 let errno = error.raw_os_error().map(Errno::from_raw);
                 if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
-                    // The listener would stay readable for ever: make room, take the connection, and close it.
+                    // The listener would stay readable: free a descriptor, accept the connection, and close it.
                     drop(self.reserve_listener.take());
                     drop(self.listener.accept());
                     self.reserve_listener = self.listener.try_clone().ok();
@@ -92,15 +91,15 @@ impl Runtime {
             self.flush(key);
         }
         if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            // What is left makes the socket readable again.
+            // Unread data makes the socket readable again.
             self.receive(key);
         }
     }
 
-    /// Takes what the others have sent before this one is answered: what a gateway that is gone has asked for is done,
-    /// or is not, before the next one is told what there is.
+    /// Handles requests of the other connections before a list is answered: a request of a gateway that is gone is
+    /// done, or is not, before the next gateway gets the list.
     pub(super) fn receive_from_others(&mut self, key: SlotKey) {
-        // One of the others may ask for the list as well: it hears whatever this one hears.
+        // Another connection may request the list as well.
         if std::mem::replace(&mut self.is_receiving_from_others, true) {
             return;
         }
@@ -134,7 +133,7 @@ impl Runtime {
                     return ReceiveOutcome::Empty;
                 }
             };
-            // Descriptors are never asked for, and closed here.
+            // No request carries descriptors; they are closed here.
             let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
                 self.drop_connection(key);
                 return ReceiveOutcome::Empty;
@@ -145,16 +144,16 @@ impl Runtime {
 
     pub(super) fn drop_connection(&mut self, key: SlotKey) {
         let Some(connection) = self.connections.remove(key) else { return };
-        let greeted = connection.handshake == HandshakeState::Done;
-        if greeted && self.die_with_gateway && !self.has_gateway() {
+        let handshaken = connection.handshake == HandshakeState::Done;
+        if handshaken && self.die_with_gateway && !self.has_gateway() {
             self.begin_shutdown(Duration::ZERO, None);
         }
     }
 
     fn has_gateway(&self) -> bool {
-        let greeted =
+        let handshaken =
             |key| self.connections.get(key).is_some_and(|one| one.handshake == HandshakeState::Done);
-        self.connections.keys().into_iter().any(greeted)
+        self.connections.keys().into_iter().any(handshaken)
     }
 
     pub(super) fn answer_done(&mut self, key: SlotKey, sequence: u64, result: Result<(), Errno>) {
@@ -176,19 +175,19 @@ impl Runtime {
         let message = FromSupervisor { sequence, message: Some(message) };
         match encode(&message, descriptors.len()) {
             Ok(frame) => self.send(key, frame, descriptors, SendTiming::Immediate),
-            // All answers are far below the bounds; if one is not, the peer must not wait for it for ever.
+            // All responses are far below the limits. If one is not, the peer must not wait for it.
             Err(_) => self.drop_connection(key),
         }
     }
 
-    /// Tells every gateway.
+    /// Sends an event to every gateway.
     pub(super) fn broadcast(&mut self, message: from_supervisor::Message) {
         self.send_to_all(message, SendTiming::Immediate);
-        // With it went what was put off.
+        // This sent the delayed events too.
         self.flush_at = None;
     }
 
-    /// Tells every gateway, together with what it is told next or a moment later.
+    /// Sends an event to every gateway, with the next one or a moment later.
     pub(super) fn broadcast_coalesced(&mut self, message: from_supervisor::Message) {
         self.send_to_all(message, SendTiming::Coalesced);
         let at = self.now + COALESCE_DELAY;
@@ -204,7 +203,7 @@ impl Runtime {
         }
     }
 
-    /// Sends what was put off, if it is time.
+    /// Sends delayed events, if it is time.
     pub(super) fn flush_delayed(&mut self) {
         if self.flush_at.is_some_and(|at| at <= self.now) {
             self.flush_at = None;
@@ -222,7 +221,7 @@ impl Runtime {
             return self.drop_connection(key);
         }
         connection.sender.push(frame, descriptors);
-        // Of a socket that takes no more it is told when it does.
+        // A full socket is flushed when epoll reports it writable.
         if when == SendTiming::Immediate && !connection.watches_write {
             self.flush(key);
         }

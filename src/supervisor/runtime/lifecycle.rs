@@ -1,7 +1,7 @@
-//! The way of a terminal from its main process's end to its exit, one step at a time.
+//! The steps of a terminal from its leader's exit to the report of its end.
 //!
-//! [`Runtime::advance`] is called whenever anything about a terminal has changed, and does all that can be done
-//! now. An exit is said once: by the step to [`Phase::Ended`], from which no step leads away.
+//! `advance` is called whenever anything about a terminal has changed, and does all that can be done now. The end
+//! is reported once: by the step to [`TerminalPhase::Ended`], which is final.
 
 use std::time::{Duration, Instant};
 
@@ -20,21 +20,21 @@ use crate::{
     sys::wait::{ExitStatus, has_children},
 };
 
-/// What outlives the main process has at most this grace.
+/// The longest grace for processes that survive the leader.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(1);
 
-/// How long after KILL a process that still does not go is waited for: one in uninterruptible sleep, one whose tracer keeps
-/// it from us, one that the host has moved away. Then this process ends, and with it the pid namespace.
+/// How long after KILL a process is waited for: one in uninterruptible sleep, one held by a tracer, one that the
+/// host has moved away. Then this process exits, and with it the pid namespace.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the gateway may take to read of the end before that.
+/// How long the gateway may take to read the last report before that.
 const FINAL_REPORT_DELAY: Duration = Duration::from_secs(1);
 
-/// What a step came to.
+/// The result of a step.
 enum StepResult {
-    /// Something changed: look again.
+    /// Something changed: advance again.
     Again,
-    /// Nothing to do before this time, or before something happens.
+    /// Nothing to do before this time or the next event.
     Wait(Option<Instant>),
 }
 
@@ -49,9 +49,9 @@ impl Runtime {
                     self.step_lingering(key, until)
                 }
                 TerminalPhase::KillingStragglers => self.step_killing_stragglers(key),
-                TerminalPhase::Draining(remains) => {
-                    let remains = *remains;
-                    self.step_draining(key, remains)
+                TerminalPhase::Draining(removal) => {
+                    let removal = *removal;
+                    self.step_draining(key, removal)
                 }
                 TerminalPhase::Ended(_) => StepResult::Wait(None),
             };
@@ -135,14 +135,14 @@ impl Runtime {
         StepResult::Wait(at)
     }
 
-    /// Whether everything of a terminal was killed, and something is still there when the time for it is over.
+    /// Whether a terminal was killed and a process is still there when the time for it is over.
     fn is_given_up(&self, key: SlotKey) -> bool {
         let stop = self.terminals.get(key).and_then(|terminal| terminal.stop.as_ref());
         stop.and_then(|stop| stop.killed_at).is_some_and(|killed_at| killed_at + KILL_TIMEOUT <= self.now)
     }
 
-    /// Reports why the command was to end, once. How it ends nobody sees: the report has no end, and the gateway publishes
-    /// the outcome when the sandbox has ended.
+    /// Reports, once, why the command was stopped. The report has no end, because the end was not seen; the gateway
+    /// publishes the outcome when the sandbox has ended.
     fn give_up(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let Some(stop) = terminal.stop.as_mut().filter(|stop| !stop.given_up) else { return };
@@ -155,23 +155,23 @@ impl Runtime {
         self.broadcast(Message::Exited(exited));
     }
 
-    /// The last hand: the kernel kills all that is in a pid namespace when its first process ends, whatever it is in.
+    /// The last resort: the kernel kills everything in a pid namespace when its first process exits.
     fn exit_sandbox_at(&mut self, at: Instant) {
         self.exit_at = Some(self.exit_at.map_or(at, |before| before.min(at)));
     }
 
-    fn drain(&mut self, key: SlotKey, remains: LeafRemoval) -> StepResult {
+    fn drain(&mut self, key: SlotKey, removal: LeafRemoval) -> StepResult {
         if let Some(terminal) = self.terminals.get_mut(key) {
             terminal.leaf = None;
             terminal.events = None;
-            terminal.phase = TerminalPhase::Draining(remains);
+            terminal.phase = TerminalPhase::Draining(removal);
         }
         self.close_stdin(key);
         StepResult::Again
     }
 
-    /// The leaf is empty, so what is in the pipes now is all that the command wrote.
-    fn step_draining(&mut self, key: SlotKey, remains: LeafRemoval) -> StepResult {
+    /// The leaf is empty, so the pipes hold all that the command wrote.
+    fn step_draining(&mut self, key: SlotKey, removal: LeafRemoval) -> StepResult {
         let now = self.now;
         let Some(terminal) = self.terminals.get(key) else { return StepResult::Wait(None) };
         let stopped = terminal.stop.is_some();
@@ -179,11 +179,12 @@ impl Runtime {
         for index in 0..terminal.outputs.len() {
             match self.pump_output(key, index) {
                 Pumped::Ended => {}
-                // The next turn goes on. Past the time, somebody outside floods the pipe: it was read once more.
-                Pumped::More if now < remains.until + STRAGGLER_GRACE => wait = Some(now),
-                // Somebody outside of the leaf holds the pipe, within the time that it has.
-                Pumped::Empty if now < remains.until => wait = Some(remains.until),
-                // The reader has all the time it wants, unless the command was stopped.
+                // The next turn continues. After the time limit only a process outside fills the pipe: it was read
+                // once more.
+                Pumped::More if now < removal.until + STRAGGLER_GRACE => wait = Some(now),
+                // A process outside of the leaf holds the pipe, within its time.
+                Pumped::Empty if now < removal.until => wait = Some(removal.until),
+                // The reader may take any time, unless the command was stopped.
                 Pumped::Stalled if !stopped => return StepResult::Wait(None),
                 Pumped::More | Pumped::Empty | Pumped::Stalled => self.end_output(key, index),
             }
@@ -191,13 +192,13 @@ impl Runtime {
         if wait.is_some() {
             return StepResult::Wait(wait);
         }
-        self.end(key, remains);
+        self.end(key, removal);
         StepResult::Wait(None)
     }
 
-    fn end(&mut self, key: SlotKey, remains: LeafRemoval) {
+    fn end(&mut self, key: SlotKey, removal: LeafRemoval) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        let exit = exit_report(terminal, &remains);
+        let exit = exit_report(terminal, &removal);
         terminal.phase = TerminalPhase::Ended(Box::new(exit));
         terminal.stop = None;
         terminal.outputs.iter_mut().for_each(|output| output.flow = PipeState::Ended);
@@ -205,7 +206,8 @@ impl Runtime {
         self.broadcast(Message::Exited(exited));
     }
 
-    /// The usage, if nothing of the command is left: proven by the kernel, which removes no group that is in use.
+    /// The usage, if no process of the command is left. The kernel proves that: it removes no cgroup that is in
+    /// use.
     fn remove_leaf(&mut self, key: SlotKey) -> Option<Usage> {
         let terminal = self.terminals.get(key)?;
         let Some(leaf) = &terminal.leaf else {
@@ -222,7 +224,7 @@ impl Runtime {
         self.terminals.get(key).is_some_and(|terminal| terminal.leaf.is_some())
     }
 
-    /// Read from the kernel. Without a tree: at least so many.
+    /// Read from the kernel. Without cgroups this is a lower bound.
     fn survivors_of(&self, key: SlotKey) -> u32 {
         match self.terminals.get(key).map(|terminal| terminal.leaf.is_some()) {
             Some(true) => self.processes_of(key).len() as u32,
@@ -236,7 +238,7 @@ impl Runtime {
         leaf.map(|leaf| self.leaves.usage(leaf)).unwrap_or_default()
     }
 
-    /// Have it said when the leaf becomes empty. Without the file, the clock looks.
+    /// Watches for the leaf to become empty. Without the file, timers check.
     fn watch_leaf(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let (Some(leaf), None) = (&terminal.leaf, &terminal.events) else { return };
@@ -249,22 +251,22 @@ impl Runtime {
 
     pub(super) fn leaf_changed(&mut self, key: SlotKey) {
         if let Some(events) = self.terminals.get(key).and_then(|terminal| terminal.events.as_ref()) {
-            // Reading it is what makes it quiet again.
+            // Reading the file clears the event.
             let _ = nix::sys::uio::pread(events, &mut [0; 128], 0);
         }
         self.advance(key);
     }
 }
 
-fn exit_report(terminal: &SupervisedTerminal, remains: &LeafRemoval) -> Exit {
-    let usage = remains.usage;
+fn exit_report(terminal: &SupervisedTerminal, removal: &LeafRemoval) -> Exit {
+    let usage = removal.usage;
     let mut exit = Exit {
         started_at_ns: terminal.started.started_at_ns,
         memory_limit: usage.memory_limit_hit,
         memory_peak_of_cgroup: usage.memory_peak_bytes.is_some(),
         io_read_bytes: usage.io_bytes.map(|(read, _)| read),
         io_write_bytes: usage.io_bytes.map(|(_, write)| write),
-        survivors: remains.survivors,
+        survivors: removal.survivors,
         ..Exit::default()
     };
     if let Some(stop) = &terminal.stop {
@@ -272,7 +274,7 @@ fn exit_report(terminal: &SupervisedTerminal, remains: &LeafRemoval) -> Exit {
         exit.stragglers_killed = stop.stragglers;
         exit.force_killed = stop.killed_at.is_some();
     }
-    // Absent only in the report of a command that outlives its kill.
+    // Absent only in the report of a command that survives its kill.
     if let Some(main) = &terminal.leader_exit {
         exit.end = Some(match main.reaped.end {
             ExitStatus::Code(code) => exit::End::Code(u32::from(code)),

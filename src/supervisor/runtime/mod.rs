@@ -1,9 +1,11 @@
-//! The event loop of a sandbox: one thread, one epoll set, everything bounded for each turn.
+//! The event loop of a sandbox: one thread, one epoll set, bounded work in each turn.
 //!
-//! A turn does a little for each source that is ready, so that a flood in one terminal starves neither the
-//! others nor the control connections. Nothing here waits but `Poll::wait`, and a spawn for its exec. It decides
-//! about no command, and it never panics on what a command, a gateway or the kernel does: with it the sandbox
-//! would be lost.
+//! A turn does a little for each ready source, so that a flood in one terminal starves neither the others nor the
+//! control connections. Only `Poll::wait` blocks, and a spawn until its exec. The loop must not panic, whatever a
+//! command, a gateway or the kernel does: the sandbox would be lost.
+//!
+//! Types stand below the files that act on them: `slot_map`, `poll`, `connection`, `stdin_pipe`, `terminal`, then
+//! `state`, then one file for each concern.
 
 mod command;
 mod connection;
@@ -50,9 +52,9 @@ pub fn run(ready: Ready) -> ! {
 enum Finished {
     /// As asked.
     ShutDown,
-    /// Something of a command outlives its kill, and must not outlive the sandbox.
+    /// A process survives its kill, and must not survive the sandbox.
     Outlived,
-    /// epoll_wait(2) failed, which it does for no reason that could pass.
+    /// epoll_wait(2) failed, for a reason that does not pass.
     #[allow(dead_code, reason = "for whoever debugs this")]
     Failed(Errno),
 }
@@ -103,14 +105,14 @@ impl Runtime {
             .min()
     }
 
-    /// Whether no gateway has ever come: the one that started this sandbox died before it could, and none came after
-    /// it. Once one has, its sandbox lives on without it.
+    /// Whether no gateway has completed the handshake in time: the one that launched this sandbox died before, and
+    /// no other came. After a first handshake the sandbox stays without a gateway.
     fn is_handshake_overdue(&self) -> bool {
         !self.handshaken && self.now >= self.handshake_deadline
     }
 
     fn fire_timers(&mut self) {
-        // Each is scheduled again at a later time, or not at all; so this ends.
+        // Each is scheduled at a later time or not at all, so this ends.
         while let Some(&(at, key)) = self.timers.first() {
             if at > self.now {
                 return;

@@ -1,7 +1,7 @@
-//! The supervisor's score when memory runs out: lower than its commands', which are born with the one that it has then.
+//! The supervisor's OOM score: lower than its commands', which inherit the one it has when they are cloned.
 //!
-//! Raised before a command is made, and lowered when none has been made for a while: each change has the kernel look at
-//! every process of the host, which is nothing to do twice for each command of a burst.
+//! Raised before a clone, and lowered when none has followed for a while: each change makes the kernel visit every
+//! process of the host, which must not happen twice for each command of a burst.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use nix::errno::Errno;
 
 use crate::sys::oom::OwnOomScore;
 
-/// How long the score stays up after a command was made.
+/// How long the score stays raised after a clone.
 const RAISED_FOR: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct OomScore {
     own: OwnOomScore,
-    /// When to lower it; absent: it is.
+    /// When to lower it; `None` when it is lowered.
     lower_due: Option<Instant>,
 }
 
@@ -24,7 +24,7 @@ impl OomScore {
         Self { own, lower_due: None }
     }
 
-    /// A command is about to be made.
+    /// Raises the score for a clone.
     pub(super) fn raise(&mut self) -> Result<(), Errno> {
         if self.lower_due.is_none() {
             self.own.raise()?;
@@ -33,12 +33,13 @@ impl OomScore {
         Ok(())
     }
 
-    /// When to come back for [`Self::lower_if_due`].
+    /// When [`Self::lower_if_due`] has something to do.
     pub(super) fn next_change(&self) -> Option<Instant> {
         self.lower_due
     }
 
-    /// Lowers it, if it is time. A failed write leaves a supervisor that is as likely to go as its commands are.
+    /// Lowers the score, if it is time. After a failed write the supervisor is as likely to be killed as its
+    /// commands.
     pub(super) fn lower_if_due(&mut self, now: Instant) {
         if self.lower_due.is_some_and(|at| at <= now) {
             self.lower_due = None;

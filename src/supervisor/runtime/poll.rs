@@ -12,7 +12,7 @@ use nix::{
 
 use super::slot_map::EventSource;
 
-/// Events taken in at once. Each source gets its turn before any gets a second one.
+/// Events handled in one turn. Each source gets its turn before any gets a second one.
 const EVENTS: usize = 128;
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Poll {
         self.epoll.delete(descriptor)
     }
 
-    /// What is ready now, or by `until`.
+    /// Waits for ready sources, until `until` at most.
     pub(super) fn wait(&mut self, until: Option<Instant>) -> Result<Vec<(EventSource, EpollFlags)>, Errno> {
         let timeout = match until {
             None => EpollTimeout::NONE,

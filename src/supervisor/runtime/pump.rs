@@ -1,6 +1,6 @@
-//! From the pipes of commands into their rings.
+//! Copies output from the pipes of commands into their rings.
 //!
-//! At most [`READS_PER_TURN`] reads for each pipe in a turn; what is left makes the pipe readable again.
+//! At most [`READS_PER_TURN`] reads for each pipe in a turn; unread bytes make the pipe readable again.
 
 use std::os::fd::AsFd;
 
@@ -17,7 +17,7 @@ use crate::{
     sys::ring::Filled,
 };
 
-/// Reads for one pipe before the others have their turn.
+/// Reads of one pipe before other sources have their turn.
 const READS_PER_TURN: usize = 4;
 
 /// Why pumping stopped.
@@ -81,7 +81,7 @@ impl Runtime {
                 output.flow = PipeState::Ended;
             }
             Pumped::Stalled => {
-                // Level-triggered: it would be reported all the time.
+                // The epoll set is level-triggered and would report it all the time.
                 let _ = self.epoll.remove(pipe);
                 if let PipeState::Reading(pipe) = std::mem::replace(&mut output.flow, PipeState::Ended) {
                     output.flow = PipeState::Stalled(pipe);
@@ -95,7 +95,7 @@ impl Runtime {
         pumped
     }
 
-    /// Nothing more is taken from this stream, whoever may still hold its pipe.
+    /// Ends a stream, whether or not a process still holds its pipe.
     pub(super) fn end_output(&mut self, key: SlotKey, index: usize) {
         let Some(output) = self.output(key, index) else { return };
         if !matches!(output.flow, PipeState::Ended) {
@@ -105,7 +105,7 @@ impl Runtime {
         }
     }
 
-    /// The reader has moved on: the stalled pipes are read again.
+    /// Reads stalled pipes again, after the reader has advanced.
     pub(super) fn resume(&mut self, id: &str) -> Result<(), Errno> {
         let key = self.key_of(id)?;
         let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
@@ -129,7 +129,7 @@ impl Runtime {
         let Some(terminal) = self.terminals.get(key) else { return };
         let at_end = terminal.is_drained();
         let progress = Message::Progress(Progress { terminal_id: terminal.id.clone(), at_end });
-        // Who closes its output is about to exit, as a rule: a gateway need not wake up for each.
+        // A command that closes its output usually exits next, so the gateway need not wake up for each.
         if at_end { self.broadcast_coalesced(progress) } else { self.broadcast(progress) }
     }
 

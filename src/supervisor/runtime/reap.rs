@@ -1,8 +1,8 @@
-//! Reaping: every process that ends in the sandbox is our child in the end.
+//! Reaping: every process of the sandbox becomes our child in the end.
 //!
-//! SIGCHLD says that something has ended, and may stand for many. So after each one all children are looked at
-//! until none is left that has ended; with very many children, which the kernel walks through one by one, the
-//! one that the signal names is looked at now and the rest a moment later.
+//! One SIGCHLD may stand for many exits, so after each one all children are waited for. With very many children,
+//! which the kernel scans one by one, only the one that the signal names is reaped at once, and the rest a moment
+//! later.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::sys::wait::{ReapResult, Reaped, WaitTarget, reap};
 /// Reaped in one turn, at most.
 const REAPS_PER_TURN: usize = 256;
 
-/// From so many commands on, looking through all children is put off.
+/// With more commands than this, scanning all children is delayed.
 const MANY_COMMANDS: usize = 256;
 
-/// And by so long.
+/// The delay.
 const RESCAN_DELAY: Duration = Duration::from_millis(2);
 
 impl Runtime {
@@ -45,7 +45,7 @@ impl Runtime {
         let mut orphans = false;
         for count in 0.. {
             if count == REAPS_PER_TURN {
-                // The others have their turn first.
+                // Other sources have their turn first.
                 self.rescan_at = Some(self.now);
                 break;
             }
@@ -78,7 +78,8 @@ impl Runtime {
         ReapedProcess::Leader
     }
 
-    /// The last one of a leaf may have gone. Where the kernel does not tell of that, look at those that wait for it.
+    /// The last process of a leaf may have exited. Where the kernel does not report that, check the terminals that
+    /// wait for it.
     fn orphans_reaped(&mut self) {
         if self.leaves.is_v2() {
             return;
@@ -94,11 +95,11 @@ impl Runtime {
     }
 }
 
-/// Whose main process was reaped.
+/// Which kind of process was reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReapedProcess {
-    /// A terminal's.
+    /// A terminal's leader.
     Leader,
-    /// An orphan's.
+    /// An orphan.
     Orphan,
 }

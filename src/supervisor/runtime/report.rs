@@ -1,6 +1,6 @@
-//! What is said of a spawn: the command that runs, as it was read back, or the step that failed.
+//! The response to a spawn: the command as read back from the kernel, or the failed step.
 //!
-//! Makes no sentences: a failure is a stage, an index and an errno.
+//! A failure is a stage, an index and an errno, without text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use crate::{
     sys::spawn::{ResourceLimit, SpawnStep, SpawnStepFailure, SpawnedProcess},
 };
 
-/// The command that runs.
+/// Describes the running command.
 pub(super) fn describe(parsed: &ParsedSpawn, leaf: Option<&Leaf>, running: &SpawnedProcess) -> Started {
     let leaf_limits = leaf.iter().flat_map(|leaf| leaf.limits.iter().cloned());
     let rlimits = parsed
@@ -44,7 +44,7 @@ fn all_limits(limits: &LeafLimits) -> impl Iterator<Item = (&'static str, u32)> 
     all.into_iter().zip(0..).filter(|((_, value), _)| value.is_some()).map(|((name, _), index)| (name, index))
 }
 
-/// The first limit that is asked for.
+/// The first requested limit.
 pub(super) fn first_limit(limits: &LeafLimits) -> Option<u32> {
     all_limits(limits).next().map(|(_, index)| index)
 }
@@ -76,7 +76,7 @@ fn rlimit_name(resource: u32) -> &'static str {
     }
 }
 
-/// What the command needs of us could not be made.
+/// A failure to make pipes or rings.
 pub(super) fn resource_failure(errno: Errno) -> StageFailure {
     failure(Stage::SpawnResources, 0, errno)
 }

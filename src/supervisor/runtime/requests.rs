@@ -1,4 +1,4 @@
-//! What gateways ask for, and the answers.
+//! Requests of gateways and their responses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ const MAX_LISTED_DESCRIPTORS: usize = 200;
 /// Terminals in one frame of a list.
 const MAX_LISTED_TERMINALS: usize = 200;
 
-/// No further terminal is put into a frame that is as long as this: with the longest keepsake, it still fits.
+/// A list's frame that is this long gets no further terminal. With the longest metadata it still fits.
 const MAX_LISTED_BYTES: usize = 2 << 20;
 
 /// How long after its grace a shutdown waits for the last process.
@@ -36,14 +36,14 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
 impl Runtime {
     pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor) {
         let sequence = message.sequence;
-        let greeting = self.connections.get(key).map(|connection| connection.handshake);
-        let request = match (greeting, message.request) {
+        let handshake = self.connections.get(key).map(|connection| connection.handshake);
+        let request = match (handshake, message.request) {
             (Some(HandshakeState::Done), Some(Request::Hello(hello)))
             | (Some(HandshakeState::Pending), Some(Request::Hello(hello))) => {
                 return self.hello(key, sequence, hello);
             }
             (Some(HandshakeState::Done), Some(request)) => request,
-            // Anything before Hello, and what a newer gateway may ask for without having agreed on it.
+            // A request before the handshake, or an unknown request of a newer gateway.
             (Some(_), _) => return self.drop_connection(key),
             (None, _) => return,
         };
@@ -91,7 +91,7 @@ impl Runtime {
             sandbox_id: self.sandbox_id.clone(),
             effective_confinement: Some(self.effective_confinement.clone()),
         };
-        // A gateway that started us holds one already; another one does without us if there is none left.
+        // The gateway that launched us has a pidfd already; another one goes without if none can be opened.
         let own = Pidfd::open(std::process::id().cast_signed()).ok();
         let own = own.map(|own| Arc::new(own.into())).into_iter().collect();
         self.answer(key, sequence, Message::Hello(answer), own);
@@ -109,12 +109,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// To the process group that the command leads. For signals only: a stop does not rely on groups.
+    /// Signals the process group that the command leads. A stop does not rely on process groups.
     fn send_signal(&mut self, request: &SendSignal) -> Result<(), Errno> {
         let key = self.key_of(&request.terminal_id)?;
         let signal = Signal::try_from(request.signal)?;
         let terminal = self.terminals.get(key).ok_or(Errno::ENOENT)?;
-        // Its leader is not reaped yet, so nobody else can have the number.
+        // Its leader is not reaped yet, so the id cannot be reused.
         match terminal.phase {
             TerminalPhase::Running => nix::sys::signal::kill(Pid::from_raw(-terminal.pid), signal),
             TerminalPhase::Lingering { .. }
@@ -143,7 +143,7 @@ impl Runtime {
             let Some(terminal) = self.terminals.get(held) else { continue };
             let full = descriptors.len() + terminal.outputs.len() > MAX_LISTED_DESCRIPTORS;
             if full || bytes >= MAX_LISTED_BYTES || list.terminals.len() == MAX_LISTED_TERMINALS {
-                // Never 0: something is in the list before this.
+                // Never 0: the list is not empty.
                 list.next = held.index();
                 break;
             }
@@ -191,7 +191,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a shutdown was asked for and is complete; then who asked is answered.
+    /// Whether a requested shutdown is complete. Then the requesters are answered.
     pub(super) fn is_shut_down(&mut self) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
         let ended = |key| self.terminals.get(key).is_none_or(SupervisedTerminal::is_ended);

@@ -1,6 +1,6 @@
-//! Tables whose keys are never mistaken for a later entry's, and the tokens that epoll gives back.
+//! A table with generational keys, and the tokens that epoll returns.
 
-/// Names an entry; a key of an entry that is gone finds nothing.
+/// Names an entry. The key of a removed entry finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SlotKey {
     index: u32,
@@ -8,7 +8,7 @@ pub(super) struct SlotKey {
 }
 
 impl SlotKey {
-    /// The place in the table: stays with an entry, and is another's after it.
+    /// The entry's index, which is reused after the entry is removed.
     pub(super) fn index(self) -> u32 {
         self.index
     }

@@ -1,6 +1,6 @@
-//! From a Spawn request to a running command: checked, given its leaf, its pipes and rings, and executed.
+//! Handles a Spawn request: checks it, makes the leaf, pipes and rings, and executes the command.
 //!
-//! All that can fail is done before the process is made, so that a refused spawn has run nothing.
+//! All that can fail is done before the clone, so that a refused spawn has run nothing.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -34,16 +34,16 @@ use crate::{
     },
 };
 
-/// The longest time that is taken at its word; longer ones mean none.
+/// Longer times than this mean no limit.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Of [`Stage::CommandIdentity`], after the steps of [`crate::sys::spawn`]: the command's score when memory runs out.
+/// The index, in [`Stage::CommandIdentity`] after the steps of [`crate::sys::spawn`], of the command's OOM score.
 const OOM_SCORE: u32 = 5;
 
-/// The longest keepsake.
+/// The longest metadata.
 const MAX_METADATA_BYTES: usize = 1 << 20;
 
-/// What a command needs from us, made before it.
+/// What a command needs, made before it is cloned.
 struct PreparedCommand {
     leaf: Option<Leaf>,
     outputs: Vec<OutputStream>,
@@ -144,7 +144,7 @@ impl Runtime {
     ) -> Result<SpawnedProcess, StageFailure> {
         let first = self.execute_once(parsed, prepared, self.clone_into_cgroup);
         match first {
-            // A kernel, or a filter, that does not know CLONE_INTO_CGROUP. The process joins by itself instead.
+            // The kernel or a filter does not support CLONE_INTO_CGROUP: the child joins by itself instead.
             Err(StageFailure { stage, errno, .. })
                 if stage == Stage::Clone as i32
                     && self.clone_into_cgroup == CloneIntoCgroup::Yes
@@ -201,10 +201,10 @@ impl Runtime {
         self.spawner.spawn(&launch, || ()).0.map_err(step_failure)
     }
 
-    /// Takes a failed spawn's leaf away. It is empty: its only process was reaped.
+    /// Removes a failed spawn's leaf. It is empty: its only process was reaped.
     fn discard_leaf(&mut self, leaf: Option<Leaf>) {
         if let Some(leaf) = leaf {
-            // The kernel may still be taking the dead process out of it: then the sandbox's removal takes it.
+            // The kernel may still count the dead process; then the leaf goes with the sandbox.
             for _ in 0..100 {
                 if self.leaves.remove(&leaf) != Ok(crate::cgroup::leaf::Removal::Busy) {
                     return;
@@ -245,10 +245,10 @@ impl Runtime {
             phase: TerminalPhase::Running,
             events: None,
             wake: None,
-            // A copy: what came is a view of the whole request.
+            // Copied, because the received bytes share the whole request's buffer.
             metadata: Bytes::copy_from_slice(&request.metadata),
         };
-        // The command's ends of the pipes go away with `prepared.ends`.
+        // `prepared.child_ends` is dropped here, which closes the command's ends of the pipes.
         let key = self.terminals.insert(terminal);
         self.keys_by_id.insert(request.terminal_id, key);
         self.leaders.insert(running.pid, key);
@@ -257,14 +257,14 @@ impl Runtime {
     }
 }
 
-/// Which end of a pipe is ours.
+/// Which end of a pipe the supervisor keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnEnd {
     Read,
     Write,
 }
 
-/// A pipe (read end, write end) whose end on our side does not block.
+/// A pipe (read end, write end). Our end does not block.
 fn make_pipe(ours: OwnEnd) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
     let end = match ours {

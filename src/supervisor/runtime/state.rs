@@ -31,10 +31,10 @@ use crate::{
     sys::spawn::Spawner,
 };
 
-/// Terminals that may be held, running and ended together. At the bound a spawn is refused with `EDQUOT`.
+/// Terminals that may be held at once, running and ended. Beyond this a spawn fails with `EDQUOT`.
 pub const MAX_TERMINALS: usize = 16_384;
 
-/// How long a sandbox that no gateway has greeted stays.
+/// How long a sandbox waits for the first handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A shutdown under way.
@@ -52,36 +52,36 @@ pub(super) struct Runtime {
     pub(super) identity: CommandIdentity,
     pub(super) die_with_gateway: bool,
     pub(super) listener: UnixListener,
-    /// A descriptor to give up when a connection must be taken in order to be refused.
+    /// A descriptor that is closed for a moment when a connection must be accepted in order to be refused.
     pub(super) reserve_listener: Option<UnixListener>,
     pub(super) signals: SignalFd,
     pub(super) epoll: Poll,
     pub(super) connections: SlotMap<GatewayConnection>,
-    /// One connection is being told what there is, and the others are heard first.
+    /// While one connection waits for a list, requests of the others are received first.
     pub(super) is_receiving_from_others: bool,
     pub(super) terminals: SlotMap<SupervisedTerminal>,
     pub(super) keys_by_id: HashMap<String, SlotKey>,
-    /// Main processes that are not reaped yet.
+    /// Leaders that are not reaped yet, by pid.
     pub(super) leaders: HashMap<i32, SlotKey>,
     pub(super) leaves: Leaves,
     /// Whether the kernel can make a process inside a cgroup: assumed, and given up at the first refusal.
     pub(super) clone_into_cgroup: CloneIntoCgroup,
     pub(super) spawner: Spawner,
     pub(super) oom_score: OomScore,
-    /// When to look at which terminal.
+    /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
-    /// When to look through all children for one whose signal was merged with another's.
+    /// When to wait for all children, for one whose SIGCHLD was merged with another's.
     pub(super) rescan_at: Option<Instant>,
     pub(super) shutdown: Option<Shutdown>,
-    /// When to end because something of a command outlives its kill.
+    /// When to exit because a process survives its kill.
     pub(super) exit_at: Option<Instant>,
-    /// When to say what was put off.
+    /// When to send delayed events.
     pub(super) flush_at: Option<Instant>,
-    /// A gateway has said Hello.
+    /// A gateway has completed the handshake.
     pub(super) handshaken: bool,
-    /// When to end, if none has by then.
+    /// When to exit if none has.
     pub(super) handshake_deadline: Instant,
-    /// Of this turn.
+    /// The time of this turn.
     pub(super) now: Instant,
 }
 
@@ -119,7 +119,7 @@ impl Runtime {
             spawner,
             oom_score: OomScore::new(ready.oom_score),
             timers: BTreeSet::new(),
-            // What ended before the signalfd was there.
+            // Children that exited before the signalfd existed.
             rescan_at: Some(Instant::now()),
             shutdown: None,
             exit_at: None,
@@ -130,7 +130,7 @@ impl Runtime {
         })
     }
 
-    /// Looks at a terminal again at this time, and not at the one set before.
+    /// Schedules a terminal's next advance, replacing the time set before.
     pub(super) fn schedule(&mut self, key: SlotKey, at: Option<Instant>) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         if terminal.wake == at {
@@ -139,14 +139,14 @@ impl Runtime {
         if let Some(old) = terminal.wake.take() {
             self.timers.remove(&(old, key));
         }
-        // Never in the past: a clock that did not move must not keep the loop busy.
+        // Never in the past: a clock that has not moved must not keep the loop busy.
         let at = at.map(|at| at.max(self.now + Duration::from_millis(1)));
         terminal.wake = at;
         self.timers.extend(at.map(|at| (at, key)));
     }
 }
 
-/// As many descriptors as are allowed; how many terminals fit depends on it.
+/// Raises the limit of descriptors, on which the number of terminals depends.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Raising the soft limit to the hard one is always allowed.

@@ -1,7 +1,7 @@
-//! Writing to a command's standard input, without ever waiting for it to read.
+//! Writes to a command's standard input, without waiting for the command to read.
 //!
-//! A write is answered when at most [`MAX_BUFFERED_BYTES`] of it are still here; until then the next one is
-//! refused with `EAGAIN`. So a terminal holds at most that and one message.
+//! A write is answered when at most [`MAX_BUFFERED_BYTES`] are still buffered; until then the next one fails with
+//! `EAGAIN`. So a terminal buffers at most that and one message.
 
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 
@@ -39,7 +39,7 @@ impl Runtime {
         }
     }
 
-    /// The pipe takes more, or there is more to write.
+    /// Writes what the pipe takes, when it takes more or there is more to write.
     pub(super) fn flush_stdin(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let CommandStdin::Open(feed) = &mut terminal.stdin else { return };
@@ -55,7 +55,7 @@ impl Runtime {
                     answer = feed.pending.take().map(done);
                 }
                 if left == 0 && feed.eof {
-                    // Closing takes the pipe out of the epoll set.
+                    // Closing removes the pipe from the epoll set.
                     terminal.stdin = CommandStdin::Closed;
                 } else if (left > 0) != feed.watched {
                     let source = EventSource::Stdin(key);
@@ -66,7 +66,7 @@ impl Runtime {
                     };
                     match changed {
                         Ok(()) => feed.watched = left > 0,
-                        // Cannot be watched, so it cannot be fed: say so rather than lose bytes in silence.
+                        // The pipe cannot be watched, so the write must fail rather than lose bytes in silence.
                         Err(errno) => {
                             answer = feed.fail_pending(errno);
                             terminal.stdin = CommandStdin::Broken;
@@ -84,7 +84,7 @@ impl Runtime {
         }
     }
 
-    /// The command has ended: nobody will read any more.
+    /// Closes the pipe of a command that has ended.
     pub(super) fn close_stdin(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
         let CommandStdin::Open(feed) = &mut terminal.stdin else { return };

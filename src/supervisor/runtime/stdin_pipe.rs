@@ -10,7 +10,7 @@ use nix::{errno::Errno, unistd::write};
 use super::slot_map::SlotKey;
 use crate::proto::supervisor::StdinWritten;
 
-/// What may be buffered for a command that does not read, after the writer was answered.
+/// Bytes that may stay buffered after a write was answered, for a command that does not read.
 pub(super) const MAX_BUFFERED_BYTES: usize = 64 << 10;
 
 /// A command's standard input.
@@ -18,13 +18,13 @@ pub(super) const MAX_BUFFERED_BYTES: usize = 64 << 10;
 pub(super) enum CommandStdin {
     /// A pipe that we write to.
     Open(StdinPipe),
-    /// Closed by request, or was never open.
+    /// Closed by request, or never open.
     Closed,
-    /// Nobody reads it any more.
+    /// The pipe has no reader.
     Broken,
 }
 
-/// A pipe and what is to go into it.
+/// A pipe and the bytes to be written to it.
 #[derive(Debug)]
 pub(super) struct StdinPipe {
     pub(super) pipe: OwnedFd,
@@ -35,7 +35,7 @@ pub(super) struct StdinPipe {
     pub(super) watched: bool,
 }
 
-/// A write that was not answered yet.
+/// A write that is not answered yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingWrite {
     pub(super) connection: SlotKey,
@@ -70,12 +70,12 @@ impl StdinPipe {
 }
 
 impl StdinPipe {
-    /// The answer to the write that waits: what was written of it, and why not the rest.
+    /// Fails the pending write. Its response says how much was written.
     pub(super) fn fail_pending(&mut self, errno: Errno) -> Option<(PendingWrite, StdinWritten)> {
         let left = self.buffer.len();
-        self.pending.take().map(|waiting| {
-            let written = waiting.bytes.saturating_sub(left) as u64;
-            (waiting, StdinWritten { written, errno: errno as i32 })
+        self.pending.take().map(|pending| {
+            let written = pending.bytes.saturating_sub(left) as u64;
+            (pending, StdinWritten { written, errno: errno as i32 })
         })
     }
 }

@@ -1,8 +1,8 @@
-//! Stopping: TERM and CONT to the whole tree, the grace, then KILL, until nothing is left.
+//! Stopping: TERM and CONT to the whole tree, the grace, then KILL, until no process is left.
 //!
-//! By leaf and pidfd, never by a process group: setsid, double forks and fork storms change nothing. Only the main
-//! process is killed by its number, which is its own until it is reaped here. Without any cgroup tree it is everything
-//! in the pid namespace; then the sandbox is the terminal's own.
+//! Uses the leaf and pidfds, never a process group: setsid, double forks and fork storms do not help. Only the
+//! leader is killed by pid, which cannot be reused before it is reaped here. Without cgroups the tree is everything
+//! in the pid namespace; the sandbox then serves one terminal.
 
 use std::{
     collections::HashSet,
@@ -18,26 +18,26 @@ use super::{
 };
 use crate::{proto::supervisor::StopCause, sys::pidfd::Pidfd};
 
-/// Processes looked at in one turn, and remembered as told. Those beyond get no TERM, and the KILL of all.
+/// The most processes that are sent TERM and remembered. Further ones get only the KILL.
 const MAX_SIGNALLED: usize = 4096;
 
-/// Processes told at once between two looks at who is in the leaf.
+/// Processes signalled between two readings of the leaf's members.
 const SIGNAL_BATCH: usize = 64;
 
-/// New processes are looked for this often during the grace.
+/// How often new processes are signalled during the grace.
 const RESCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// After KILL: how often to look, where the kernel does not say when the leaf is empty.
+/// How often to kill again where the kernel does not report an empty leaf.
 pub(super) const KILL_RESCAN_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Runtime {
-    /// Stops a terminal. The first cause stands; a shorter grace shortens; one that has ended is left alone.
+    /// Stops a terminal. The first cause is kept; a shorter grace wins; an ended terminal is left alone.
     pub(super) fn begin_stop(&mut self, key: SlotKey, cause: StopCause, grace: Duration) {
         if let Some(terminal) = self.terminals.get(key)
             && matches!(terminal.phase, TerminalPhase::Running)
             && terminal.stop.is_none()
         {
-            // If it has just ended by itself, that is its end.
+            // If it has just exited by itself, that is its end.
             let pid = terminal.pid;
             self.reap_one(pid);
         }
@@ -56,7 +56,7 @@ impl Runtime {
         stop.kill_at = stop.kill_at.min(now + grace.min(MAX_GRACE));
     }
 
-    /// Does what is due, and says when to look again.
+    /// Does what is due, and returns when to continue.
     pub(super) fn step_stop(&mut self, key: SlotKey) -> Option<Instant> {
         let now = self.now;
         let stop = self.terminals.get(key)?.stop.as_ref()?;
@@ -73,7 +73,7 @@ impl Runtime {
         Some(if stop.killed_at.is_some() { stop.rescan_at } else { stop.rescan_at.min(stop.kill_at) })
     }
 
-    /// TERM, then CONT so that a stopped process gets it, to each process that has not had it.
+    /// Sends TERM, then CONT so that a stopped process can handle it, to each process that has not had it.
     fn terminate_tree(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get(key) else { return };
         if terminal.leaf.is_none() {
@@ -84,13 +84,13 @@ impl Runtime {
             self.processes_of(key).into_iter().filter(|pid| !told.contains(pid)).collect();
         new.truncate(MAX_SIGNALLED.saturating_sub(told.len()));
         for some in new.chunks(SIGNAL_BATCH) {
-            // A pid may have got another owner since it was listed. Who is listed after the pidfd was opened is
-            // who the pidfd holds, or that one is dead and gets nothing.
+            // A pid may be reused after it was listed. A process that is listed again after its pidfd was opened is
+            // the one that the pidfd holds, or it is dead.
             let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
             let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
             for (pid, process) in open {
                 if listed.contains(&pid) {
-                    // ESRCH: gone by itself. Everything else is left to the KILL.
+                    // ESRCH: exited by itself. Other errors are left to the KILL.
                     let _ = process.signal(libc::SIGTERM);
                     let _ = process.signal(libc::SIGCONT);
                 }
@@ -120,20 +120,19 @@ impl Runtime {
         };
         let by_cgroup = self.leaves.kill(leaf);
         if terminal.leader_exit.is_none() {
-            // Needs neither a descriptor nor a cgroup, from which the host may have moved it. ESRCH cannot be: it is
-            // ours to reap.
+            // Works without a descriptor and outside of the cgroup. ESRCH is impossible: it is not reaped yet.
             let _ = nix::sys::signal::kill(Pid::from_raw(terminal.pid), Signal::SIGKILL);
         }
         let is_due = terminal.stop.as_ref().is_some_and(|stop| stop.rescan_at <= self.now);
         if by_cgroup.is_err() || (!first && is_due) {
-            // v1, a kernel before 5.14, or what the kernel's kill of a cgroup leaves alive: a thread group whose main
-            // thread has exited. Again and again until none is left.
+            // For v1, kernels before 5.14, and thread groups whose main thread has exited, which `cgroup.kill`
+            // misses. Repeated until none is left.
             self.kill_each(key);
         }
     }
 
-    /// A process that forks faster than it is listed is slowed down by nothing here; but each look kills all that
-    /// are listed, and the kernel gives a killed process no more time to fork.
+    /// A fork storm is not slowed down, but each pass kills all listed processes, and the kernel gives a killed
+    /// process no more time to fork.
     fn kill_each(&mut self, key: SlotKey) {
         let pids = self.processes_of(key);
         for some in pids.chunks(SIGNAL_BATCH) {
@@ -153,13 +152,14 @@ impl Runtime {
     }
 }
 
-/// Everything in the pid namespace but us. Only PID 1 may: anywhere else this would reach strangers.
+/// Signals everything in the pid namespace but this process. Only as PID 1: elsewhere this would reach unrelated
+/// processes.
 fn signal_all_others(signals: &[Signal]) {
     if std::process::id() != 1 {
         return;
     }
     for signal in signals {
-        // ESRCH: there is nobody.
+        // ESRCH: there is no other process.
         let _ = nix::sys::signal::kill(Pid::from_raw(-1), *signal);
     }
 }

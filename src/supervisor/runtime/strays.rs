@@ -1,8 +1,8 @@
-//! Strays: processes of the sandbox that are in no terminal's cgroup any more, because the host has moved them.
+//! Strays: processes of the sandbox that the host has moved out of every terminal's cgroup.
 //!
-//! A command cannot leave its cgroup, but the host can take a process out of it. When the command is stopped, such a
-//! process comes to us as an orphan: then it belongs to no terminal that runs, and is killed. One that cannot be told from
-//! a terminal's process is left alone, and ends with the sandbox.
+//! A command cannot leave its cgroup, but the host can move a process. When its command is stopped, such a process
+//! becomes our orphan: it belongs to no running terminal, and is killed. One that cannot be told from a terminal's
+//! process is left alone, and ends with the sandbox.
 
 use std::{collections::HashSet, fs};
 
@@ -10,14 +10,15 @@ use nix::{sys::signal::Signal, unistd::Pid};
 
 use super::{slot_map::SlotKey, state::Runtime};
 
-/// From so many commands on nobody looks for strays: it would take longer than their ends.
+/// With more commands than this strays are not searched: it would take longer than their ends.
 const MANY_COMMANDS: usize = 256;
 
-/// Looks for strays at the end of one stop. A killed process is gone by the second; one that is not is in no terminal's way.
+/// Searches for strays in one stop. A killed process is gone by the second.
 const MAX_STRAY_SCANS: u8 = 20;
 
 impl Runtime {
-    /// Kills strays at the end of a terminal's stop. Whether there were any, so that it is worth to look again.
+    /// Kills strays at the end of a terminal's stop. Returns whether there were any, so that another search is
+    /// worthwhile.
     pub(super) fn kill_strays(&mut self, key: SlotKey) -> bool {
         if self.leaders.len() > MANY_COMMANDS {
             return false;
@@ -40,13 +41,14 @@ impl Runtime {
         };
         orphans.retain(|pid| !held.contains(pid));
         for pid in &orphans {
-            // Ours to reap, and so the number is still its own. ESRCH cannot be.
+            // Our unreaped child, so the pid is still its own. ESRCH is impossible.
             let _ = nix::sys::signal::kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
         !orphans.is_empty()
     }
 
-    /// The processes of terminals that have a cgroup; `None` when one cannot be read, and nobody knows whose is whose.
+    /// The processes in these terminals' cgroups; `None` when one cannot be read, so that strays cannot be told
+    /// apart.
     fn processes_in_leaves(&self, counts: impl Fn(SlotKey) -> bool) -> Option<HashSet<i32>> {
         let mut held = HashSet::new();
         for key in self.terminals.keys().into_iter().filter(|key| counts(*key)) {
@@ -58,7 +60,7 @@ impl Runtime {
     }
 }
 
-/// Our children, those that are not reaped yet among them. None where the kernel does not tell.
+/// Our children, zombies included. Empty where the kernel does not list them.
 fn children() -> Vec<i32> {
     let own = std::process::id();
     let text = fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();

@@ -25,12 +25,12 @@ use super::stdin_pipe::CommandStdin;
 /// No grace is longer.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
-/// A command that was started and not yet released.
+/// A command that was started and is not released.
 #[derive(Debug)]
 pub(super) struct SupervisedTerminal {
     pub(super) id: String,
     pub(super) pid: i32,
-    /// `None` without any cgroup tree, and once the leaf is removed.
+    /// `None` without cgroups, and after the leaf is removed.
     pub(super) leaf: Option<Leaf>,
     pub(super) started: Started,
     pub(super) began: Instant,
@@ -38,19 +38,19 @@ pub(super) struct SupervisedTerminal {
     pub(super) outputs: Vec<OutputStream>,
     pub(super) last_output: Instant,
     pub(super) stdin: CommandStdin,
-    /// How the main process ended, once it is reaped.
+    /// How the leader exited, once it is reaped.
     pub(super) leader_exit: Option<LeaderExit>,
     pub(super) stop: Option<StopState>,
     pub(super) phase: TerminalPhase,
-    /// `cgroup.events`, while something outlives the main process.
+    /// `cgroup.events`, while a process survives the leader.
     pub(super) events: Option<OwnedFd>,
-    /// When the clock has to look at this terminal again.
+    /// When this terminal is scheduled to advance.
     pub(super) wake: Option<Instant>,
-    /// The gateway's own words about it; nothing here looks into them.
+    /// The gateway's metadata, not interpreted here.
     pub(super) metadata: Bytes,
 }
 
-/// The times that the gateway gave.
+/// The time limits from the gateway.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TerminalTimes {
     pub(super) limit: Option<Duration>,
@@ -71,13 +71,13 @@ pub(super) struct OutputStream {
 pub(super) enum PipeState {
     /// The pipe is in the epoll set.
     Reading(OwnedFd),
-    /// The ring is full and held: the pipe waits for `Resume`.
+    /// The ring is full and its reader holds it: the pipe waits for `Resume`.
     Stalled(OwnedFd),
     /// Nothing more will come.
     Ended,
 }
 
-/// The end of the main process.
+/// The leader's exit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaderExit {
     pub(super) reaped: Reaped,
@@ -85,48 +85,48 @@ pub(super) struct LeaderExit {
     pub(super) at_ns: u64,
 }
 
-/// Where in its life a terminal is.
+/// The phases of a terminal.
 #[derive(Debug)]
 pub(super) enum TerminalPhase {
-    /// The main process lives.
+    /// The leader runs.
     Running,
-    /// It is reaped; what is left has until then.
+    /// The leader is reaped; other processes have until then.
     Lingering {
         /// The end of the linger time.
         until: Instant,
     },
-    /// What is left is being stopped.
+    /// Processes that survived the leader are being stopped.
     KillingStragglers,
-    /// The leaf is gone (or given up); the pipe may still hold bytes.
+    /// The leaf is removed or given up; the pipes may still hold bytes.
     Draining(LeafRemoval),
-    /// Everything is known and said.
+    /// The end was reported.
     Ended(Box<Exit>),
 }
 
-/// What a leaf left behind.
+/// The result of removing a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeafRemoval {
     pub(super) usage: Usage,
     pub(super) survivors: u32,
-    /// How long somebody outside of the leaf may still hold the pipe.
+    /// How long a process outside of the leaf may still hold the pipe.
     pub(super) until: Instant,
 }
 
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct StopState {
-    /// `None` when it only sweeps up what outlived the main process.
+    /// `None` when it only kills processes that survived the leader.
     pub(super) cause: Option<StopCause>,
     pub(super) kill_at: Instant,
     pub(super) killed_at: Option<Instant>,
     pub(super) rescan_at: Instant,
-    /// Processes that have had their TERM.
+    /// Processes that were sent TERM.
     pub(super) signalled: HashSet<i32>,
-    /// Processes other than the main one that had to be killed.
+    /// Processes other than the leader that had to be killed.
     pub(super) stragglers: u32,
-    /// How often processes were looked for that are in no terminal's cgroup.
+    /// How often strays were searched.
     pub(super) stray_scans: u8,
-    /// It was told that the command outlives its kill.
+    /// The gateway was notified that the command survives its kill.
     pub(super) given_up: bool,
 }
 

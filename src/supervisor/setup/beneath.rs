@@ -18,10 +18,10 @@ use crate::{
     sys::mount::{Attributes, FsOption},
 };
 
-/// Everything in the view that is not the host's: no set-id programs, no devices.
+/// For all file systems that are not the host's own: no set-id programs, no devices.
 pub(super) const NO_SUID_NO_DEV: Attributes = Attributes::NO_SET_ID.and(Attributes::NO_DEVICES);
 
-/// Opens what is there without following a link or leaving the directory.
+/// Opens an object without following a link or leaving the directory.
 pub(super) fn open_beneath(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -48,7 +48,7 @@ pub(super) fn write_new(directory: BorrowedFd<'_>, name: &Path, mount: &Mount) -
     Ok(file)
 }
 
-/// The path below the root; refuses one that could lead out.
+/// The path relative to the root; `EINVAL` if it could lead out.
 pub(super) fn below_root(target: &Path) -> Result<&Path, Errno> {
     let below = target.strip_prefix("/").map_err(|_| Errno::EINVAL)?;
     if below.components().all(|part| matches!(part, std::path::Component::Normal(_))) {

@@ -1,4 +1,4 @@
-//! The supervisor's own place in the cgroup hierarchies, and room for leaves beside it.
+//! Puts the supervisor into its cgroups and makes room for the leaves of commands next to it.
 //!
 //! Makes no leaf for a command and sets no limit.
 
@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
 
-/// The supervisor's leaf in a v2 directory whose controllers are handed on to other leaves.
+/// The supervisor's leaf in a v2 cgroup whose controllers are enabled for the other leaves.
 pub const SUPERVISOR_LEAF: &str = "supervisor";
 
-/// Opens the seats in all v1 directories.
+/// Opens the `tasks` files of all v1 cgroups.
 pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {
     let v1 = descriptors
         .directories
@@ -39,7 +39,7 @@ pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, 
     .collect()
 }
 
-/// Takes them. Through `tasks`: for one's own thread that takes no global lock, unlike `cgroup.procs`.
+/// Joins the v1 cgroups. Writing `tasks` moves the own thread without the global lock that `cgroup.procs` takes.
 pub fn join_v1_cgroups(seats: Vec<V1JoinFd>) -> Result<(), StageError> {
     for seat in seats {
         nix::unistd::write(&seat.tasks, b"0")
@@ -48,13 +48,13 @@ pub fn join_v1_cgroups(seats: Vec<V1JoinFd>) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The v2 directory that the supervisor is cloned into.
+/// The v2 cgroup that the supervisor is cloned into.
 pub fn v2_cgroup(descriptors: &PlanDescriptors) -> Option<BorrowedFd<'_>> {
     let v2 = descriptors.directories.iter().find(|directory| directory.hierarchy == Hierarchy::V2)?;
     Some(v2.descriptor.as_fd())
 }
 
-/// Puts a supervisor that could not be born in its v2 directory there, before it has done anything.
+/// Moves a supervisor that could not be cloned into its v2 cgroup there, before it has done anything.
 pub fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Result<(), StageError> {
     for (index, directory) in descriptors.directories.iter().enumerate() {
         if directory.hierarchy == Hierarchy::V2 {
@@ -66,9 +66,9 @@ pub fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Re
     Ok(())
 }
 
-/// Moves the supervisor out of a v2 directory that is to hand controllers to leaves: a group with processes of its
-/// own cannot (cgroups(7), "no internal processes"). Its cgroup namespace stays rooted at the directory, because
-/// with `nsdelegate` nothing outside of the namespace's root can be cloned into.
+/// Moves the supervisor to its leaf, because a cgroup with processes cannot enable controllers for its children
+/// (cgroups(7), "no internal processes"). The root of its cgroup namespace stays the sandbox's cgroup: with
+/// `nsdelegate` no process can be cloned outside of the namespace's root.
 pub fn move_to_supervisor_leaf(descriptors: &PlanDescriptors) -> Result<(), StageError> {
     for (index, directory) in descriptors.directories.iter().enumerate() {
         if directory.hierarchy == Hierarchy::V2 && !directory.controllers.is_empty() {

@@ -1,7 +1,7 @@
-//! What the supervisor lays down once and every command inherits: privileges, landlock, seccomp.
+//! Drops privileges and applies landlock and seccomp, once, for the supervisor and every command.
 //!
-//! The supervisor lives under the same rules, so its own needs are in them: its cgroup directories, and three
-//! capabilities where commands have ids of their own.
+//! The supervisor runs under the same rules, so they include its own needs: its cgroups, and three capabilities
+//! where commands have their own ids.
 
 use std::os::fd::AsFd;
 
@@ -22,20 +22,20 @@ use crate::{
 /// Files of the sandbox's own ipc namespace, reached by mq_open(3) and by path.
 const MESSAGE_QUEUES: &str = "/dev/mqueue";
 
-/// To start commands as their own id, and to signal them. A command changes its ids and so loses all three.
+/// To start commands under their own id, and to signal them. A command loses all three when it changes its ids.
 const SUPERVISOR_CAPABILITIES: [Capability; 3] =
     [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
 
-/// Locks the secure bits and keeps no capability beyond the supervisor's own.
+/// Locks the secure bits and drops every capability but the supervisor's own.
 pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::lock_secure_bits().map_err(StageError::of_step(Stage::Capabilities, 0))?;
     let kept: &[Capability] = if ids.privileged { &SUPERVISOR_CAPABILITIES } else { &[] };
-    // The library keeps the errno to itself, but has just made the failing call.
+    // The library does not return the errno, but errno is still that of the failed call.
     credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
 }
 
-/// Landlock: nothing can be written but what the view has writable, whatever becomes of its mounts. Gives the ABI
-/// that is in force, 0 for none.
+/// Applies landlock: only what the plan mounts writable can be written, even if a mount is changed. Returns the ABI
+/// in force, 0 for none.
 pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> Result<u32, StageError> {
     if !plan.landlock.is_some_and(|plan| plan.enabled) {
         return Ok(0);
@@ -59,7 +59,7 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
             Kind::Proc => look.and(FileRights::READ_FILE),
             Kind::Dev => devices,
             Kind::File => FileRights::READ_FILE,
-            // Covered by the root's, or by what they point to.
+            // Covered by the rule of the root, or of the link's target.
             Kind::Unspecified | Kind::Symlink | Kind::Directory => continue,
         };
         if mount.kind() == Kind::Dev {
@@ -94,7 +94,7 @@ fn allow(rules: &Ruleset, path: &str, rights: FileRights) -> Result<(), Errno> {
     }
 }
 
-/// The gateway's filter, when the plan has one.
+/// Installs the plan's seccomp filter, if it has one.
 pub fn install_seccomp(plan: &SandboxPlan) -> Result<(), StageError> {
     match &plan.seccomp {
         Some(filter) if filter.enabled => {

@@ -8,33 +8,33 @@ use crate::{
     proto::supervisor::{SandboxPlan, cgroup_directory},
 };
 
-/// A v1 directory's list of threads, open for the supervisor to put itself in. It is opened by the launcher, whose right
-/// it is, and written by the supervisor: a launcher that had joined would keep the directory from being removed until it has
-/// ended itself.
+/// The `tasks` file of a v1 cgroup. The launcher opens it, because it has the right to; the supervisor writes it.
+/// If the launcher joined, the cgroup could not be removed before the launcher exits.
 #[derive(Debug)]
 pub struct V1JoinFd {
     pub(super) tasks: OwnedFd,
-    /// Of the directory, in the plan's order.
+    /// The cgroup's index in the plan.
     pub(super) index: usize,
 }
 
-/// The plan's descriptors, by what they are for.
+/// The plan's descriptors, by purpose.
 #[derive(Debug)]
 pub struct PlanDescriptors {
     /// The control listener.
     pub listener: OwnedFd,
-    /// The cgroup directories, in the plan's order.
+    /// The cgroups, in the plan's order.
     pub directories: Vec<CgroupDirectory>,
-    /// What the binds with `from_descriptor` show, in the plan's order: first the sources, later their mounts.
+    /// The sources of binds with `from_descriptor`, in the plan's order. In a privileged launch they are replaced
+    /// by detached mounts.
     pub binds: VecDeque<OwnedFd>,
-    /// The claim on the host ids.
+    /// The lock on the host ids.
     pub claim: Option<OwnedFd>,
-    /// Its places in v1 directories, from when the launcher has opened them to when the supervisor has taken them.
+    /// The v1 cgroups that the supervisor still has to join.
     pub v1_join_fds: Vec<V1JoinFd>,
 }
 
 impl PlanDescriptors {
-    /// Tells them apart: as many of each as the plan says, no more and no fewer.
+    /// Assigns the received descriptors to their purposes. Their number must be exactly what the plan says.
     pub fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
         let mut rest = VecDeque::from(descriptors);
         let listener = rest.pop_front().ok_or_else(StageError::malformed_plan)?;

@@ -14,8 +14,8 @@ use crate::{
     wire::launch::ID_MAPPED_MOUNTS_FROM,
 };
 
-/// In the privileged launcher: turns each source that came by descriptor into a detached mount, with its owner's ids
-/// mapped to the command's. Only the host's root may do that, and only out here.
+/// Turns each source that came by descriptor into a detached mount, with its owner's ids mapped to the command's.
+/// Only the host's root may do that, and only outside of the sandbox's user namespace.
 pub fn detach_sources(
     plan: &SandboxPlan,
     ids: &Identity,
@@ -26,7 +26,7 @@ pub fn detach_sources(
     for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
         let step = StageError::of_step(Stage::Mount, index);
         let detached = mount::copy(source.as_fd(), c"", scope_of(planned)).map_err(&step)?;
-        // Out here nothing is private yet, and most hosts share all of their mounts.
+        // The host's mounts are usually shared, so the copy must leave their peer group.
         mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
         if planned.idmap {
             let owner = (planned.disk_uid, planned.disk_gid);

@@ -1,4 +1,4 @@
-//! What is in force, read back from the kernel after set-up, and refused when it is less than was meant.
+//! Reads back from the kernel what set-up has put in force, and fails if it is less than planned.
 
 use std::{collections::HashMap, os::fd::AsFd, path::Path};
 
@@ -15,10 +15,10 @@ const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "ne
 /// CAP_KILL, CAP_SETGID, CAP_SETUID.
 const SUPERVISOR_CAPABILITY_BITS: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 
-/// Of [`Stage::EffectiveConfinement`], beyond the lines of status: commands could look into the supervisor's memory.
+/// The index, in [`Stage::EffectiveConfinement`], of a supervisor whose memory commands could read.
 const DUMPABLE: usize = 100;
 
-/// The supervisor's cgroup as the host names it; to be asked for before it has a cgroup namespace of its own.
+/// The supervisor's cgroup as the host names it. Must be read before the supervisor has its own cgroup namespace.
 pub fn read_cgroup() -> Result<String, StageError> {
     let text = file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup"))
         .map_err(StageError::of(Stage::EffectiveConfinement))?;
@@ -27,7 +27,7 @@ pub fn read_cgroup() -> Result<String, StageError> {
     Ok(named("0::").unwrap_or_default().to_owned())
 }
 
-/// Compares the kernel's word with the plan, and says what is in force.
+/// Compares the kernel's state with the plan, and returns what is in force.
 pub fn read_back(
     plan: &SandboxPlan,
     ids: &Identity,
@@ -56,7 +56,7 @@ pub fn read_back(
             .lines()
             .find_map(|line| line.strip_prefix(field))
             .and_then(|value| u64::from_str_radix(value.trim(), radix).ok());
-        // A host that filters the gateway itself has the field at 2 whatever the plan says.
+        // Where the gateway itself is filtered the field is 2, whatever the plan says.
         let more_than_asked = field == "Seccomp:" && !filtered && found.is_some();
         if found != Some(wanted) && !more_than_asked {
             return Err(StageError::at(Stage::EffectiveConfinement, index, Errno::EPERM));

@@ -1,7 +1,7 @@
-//! Who the supervisor is: id maps, the namespace's root, and no namespaces below it.
+//! The supervisor's identity: id maps, root of its namespace, and no nested namespaces.
 //!
-//! It is never the host's root: with a privileged launcher it becomes an id of its own; without one it is the
-//! user, in a second namespace that has no power over the mounts of the first.
+//! It is never the host's root. With a privileged launcher it has an id of its own; without one it is the user, in
+//! a second namespace that has no power over the mounts of the first.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Waits for the launcher's maps, or writes the only one that an ordinary user may.
+/// Waits for the launcher's id maps, or writes the only one that an ordinary user may.
 pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError> {
     let mut byte = [0];
     loop {
@@ -45,10 +45,10 @@ pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageEr
         .map_err(StageError::of_step(Stage::IdMap, 1))
 }
 
-/// Sheds the host's groups and ids for those of the namespace's root.
+/// Replaces the host's groups and ids by those of the namespace's root.
 pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
     if ids.privileged {
-        // Its commands have the same.
+        // Its commands have the same groups.
         let members = ids.groups.iter().filter(|group| group.member);
         let groups: Vec<Gid> = members.map(|group| Gid::from_raw(group.inside_gid)).collect();
         nix::unistd::setgroups(&groups).map_err(StageError::of_step(Stage::Identity, 0))?;
@@ -58,9 +58,9 @@ pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
     nix::unistd::setresuid(uid, uid, uid).map_err(StageError::of_step(Stage::Identity, 2))
 }
 
-/// Forbids user namespaces from here on, which forbids all others to whoever has no capability; then hides the
-/// supervisor from its commands. An ordinary user's sandbox first enters a second user namespace in which the
-/// user has their own id, and no power over what was set up in the first.
+/// Forbids further user namespaces, and so all namespaces to processes without capabilities; then makes the
+/// supervisor non-dumpable. An ordinary user's sandbox first enters a second user namespace, in which the user has
+/// its own id and no power over what the first has set up.
 pub fn forbid_nested_namespaces(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let stage = |index| StageError::of_step(Stage::NestedNamespaces, index);
     let proc =

@@ -29,9 +29,9 @@ pub(super) fn mount_at(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(writable)
 }
 
-/// Files of /proc that are about the whole machine and that no namespace narrows: its keys, its kernel's addresses, its
-/// modules, its memory, its timers, the locks of all processes, how it was started (where passwords may stand). Not those that programs size themselves by (cpuinfo,
-/// meminfo, stat, loadavg, uptime).
+/// Files of /proc that are about the whole machine and that no namespace limits: keys, kernel addresses, modules,
+/// memory, timers, locks, and the kernel's command line (which may hold passwords). Files that programs read to
+/// size themselves stay visible (cpuinfo, meminfo, stat, loadavg, uptime).
 const MASKED_PROC_FILES: [&str; 29] = [
     "keys",
     "key-users",
@@ -64,13 +64,13 @@ const MASKED_PROC_FILES: [&str; 29] = [
     "consoles",
 ];
 
-/// Directories of /proc, likewise: devices, interrupts, file systems that others have mounted.
+/// Directories of /proc about the whole machine: devices, interrupts, file systems that others have mounted.
 const MASKED_PROC_DIRECTORIES: [&str; 8] = ["acpi", "asound", "bus", "driver", "fs", "ide", "irq", "scsi"];
 
-/// Lays the null device over a file of /proc, if this kernel has it. `cover`: the first one that was laid, of which the
-/// others are copies.
+/// Mounts the null device over a file of /proc, if this kernel has it. `cover` is the first such mount, of which
+/// the others are copies.
 fn mask_file(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> Result<(), Errno> {
-    // Through the mount that was just attached there.
+    // Resolved through the mount that was just attached.
     let file = match open_beneath(proc, name) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return Ok(()),
@@ -86,12 +86,12 @@ fn mask_file(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> 
         }
     };
     mount::attach(null.as_fd(), file.as_fd(), c"")?;
-    // A copy is made of what is attached (open_tree(2)).
+    // Only an attached mount can be copied (open_tree(2)).
     cover.get_or_insert(null);
     Ok(())
 }
 
-/// Lays an empty directory over one of /proc, if this kernel has it. `empty`: as for a file.
+/// Mounts an empty directory over one of /proc, if this kernel has it. `empty` is the first such mount.
 fn mask_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd>) -> Result<(), Errno> {
     let directory = match open_beneath(proc, name) {
         Ok(directory) => directory,

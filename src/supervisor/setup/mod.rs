@@ -1,7 +1,7 @@
-//! Set-up of a sandbox from inside: the first life of a supervisor, from its clone to its event loop.
+//! Set-up of a sandbox from inside: what a supervisor does between its clone and its event loop.
 //!
-//! Each step either is done or ends the process with its stage, index and errno: there is no partial sandbox.
-//! Nothing is decided here; what is to be done comes from the plan, in the order of the stages.
+//! Each step succeeds, or ends the process with its stage, index and errno: there is no partial sandbox. The plan
+//! says what is done, in the order of the stages.
 
 mod beneath;
 pub mod cgroups;
@@ -37,13 +37,13 @@ use crate::{
     sys::{file, keyring, loopback, oom::OwnOomScore},
 };
 
-/// Exit code of a supervisor whose set-up failed; the failure itself has gone to the launcher.
+/// Exit code after a failed set-up. The failure was sent to the launcher.
 const EXIT_SETUP_FAILED: i32 = 72;
-/// Exit code of a supervisor whose launcher has not lived to hear that it is ready.
+/// Exit code when the launcher died before set-up was complete.
 const EXIT_LAUNCHER_GONE: i32 = 74;
 
-/// Sets the sandbox up and goes on as its supervisor. `permission` ends the wait for the id maps; `report` is told
-/// how it went.
+/// Sets the sandbox up and continues as its supervisor. `permission` is readable when the id maps are written; the
+/// result is written to `report`.
 pub fn run(
     plan: &SandboxPlan,
     identity: &Identity,
@@ -53,9 +53,9 @@ pub fn run(
 ) -> ! {
     match set_up(plan, identity, descriptors, permission, &report) {
         Ok((ready, _claim)) => {
-            // Dropping the pipe's end would do as well, but then success and death would look the same.
+            // Success is written explicitly: a closed pipe also means death.
             if nix::unistd::write(&report, &StageError::encode_success()).is_err() {
-                // The launcher is gone: nobody will ever know of this sandbox.
+                // The launcher is gone, so the gateway will never know of this sandbox.
                 exit(EXIT_LAUNCHER_GONE);
             }
             drop(report);
@@ -68,7 +68,7 @@ pub fn run(
     }
 }
 
-/// The claim on the host ids, held open for as long as the supervisor lives.
+/// The lock on the host ids, held open while the supervisor lives.
 type HostIdLock = Option<OwnedFd>;
 
 fn set_up(
@@ -80,7 +80,7 @@ fn set_up(
 ) -> Result<(Ready, HostIdLock), StageError> {
     let fail = |stage| stage::inject(plan, stage);
 
-    // Commands must get into the directories that are made here, whatever mask the gateway was started with.
+    // Commands must be able to enter the directories made here, whatever the gateway's umask was.
     umask(Mode::from_bits_truncate(0o022));
     cgroups::join_v1_cgroups(std::mem::take(&mut descriptors.v1_join_fds))?;
     fail(Stage::IdMap)?;
@@ -148,7 +148,7 @@ fn set_up(
     Ok((ready, claim))
 }
 
-/// The launch socket and whatever the gateway had as its output give way to the sandbox's own null device.
+/// Replaces the launch socket and the gateway's output by the sandbox's null device.
 fn replace_standard_descriptors() -> Result<(), StageError> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(StageError::of(Stage::Descriptors))?;

@@ -1,8 +1,8 @@
-//! The sandbox's view of the file system, built mount by mount as the plan lists them.
+//! Builds the sandbox's root file system, mount by mount, as the plan lists them.
 //!
-//! The new root is a detached tmpfs, laid over the old root only when it is entered, so every source can still
-//! be named while it is built. Sources that must not change under us come as descriptors. Places in the view are
-//! found without following any link. Decides nothing about what is shown.
+//! The new root is a tmpfs over the old root, which is entered only later, so every source can still be named while
+//! it is built. Sources that must not be replaced come as descriptors. Paths in the new root are resolved without
+//! following any link.
 
 use std::{
     collections::VecDeque,
@@ -30,16 +30,16 @@ use crate::{
     },
 };
 
-/// The finished view, not yet entered.
+/// The new root, not yet entered.
 #[derive(Debug)]
 pub struct NewRoot {
-    /// The new root, attached over the old one.
+    /// The tmpfs, attached over the old root.
     pub root: OwnedFd,
-    /// The new /proc by a mount of its own that is writable and that no path leads to.
+    /// The new /proc by a second mount, which is writable and at no path.
     pub proc: Option<OwnedFd>,
 }
 
-/// Builds the view in the supervisor's mount namespace.
+/// Builds the new root in the supervisor's mount namespace.
 pub fn build(
     plan: &SandboxPlan,
     ids: &Identity,
@@ -92,7 +92,7 @@ impl NewRoot {
 
     fn bind(&self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         let detached = match source {
-            // The launcher has made a mount of it.
+            // The launcher has made a detached mount.
             Some(detached) if ids.privileged => detached,
             Some(wanted) => copy_if_unchanged(&wanted, mount)?,
             None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, scope_of(mount))?,
@@ -159,7 +159,7 @@ impl NewRoot {
         }
         self.message_queues(dev.as_fd(), attributes)?;
         mkdirat(dev.as_fd(), "pts", Mode::from_bits_truncate(0o755))?;
-        // Without any, /dev/ptmx leads nowhere: a devpts of none would be one without a bound.
+        // With no pseudo-terminals, /dev/ptmx dangles: a devpts with `max=0` would have no limit.
         if let Some(most) = mount.ptys.filter(|most| *most > 0) {
             let most = most.to_string();
             let options =
@@ -167,15 +167,15 @@ impl NewRoot {
             let terminals = mount::make(c"devpts", &options, attributes)?;
             mount::attach(terminals.as_fd(), dev.as_fd(), c"pts")?;
         }
-        // For the tmpfs that the plan puts there: /dev itself can be read only from here on.
+        // The plan mounts a tmpfs there; /dev is read-only from here on.
         mkdirat(dev.as_fd(), "shm", Mode::from_bits_truncate(0o755))?;
         mount::restrict(dev.as_fd(), Attributes::READ_ONLY, MountScope::Single)
     }
 
-    /// Queues of mq_overview(7) are files of the ipc namespace: here landlock can be told to let them be opened.
+    /// Message queues (mq_overview(7)) are files of the ipc namespace. Mounted here, landlock can allow them.
     fn message_queues(&self, dev: BorrowedFd<'_>, attributes: Attributes) -> Result<(), Errno> {
         let queues = match mount::make(c"mqueue", &[], attributes) {
-            // A kernel without them: opening one says so.
+            // This kernel has none; opening one fails with that.
             Err(Errno::ENODEV) => return Ok(()),
             made => made?,
         };
@@ -183,7 +183,7 @@ impl NewRoot {
         mount::attach(queues.as_fd(), dev, c"mqueue")
     }
 
-    /// A small file of the plan's own: in place where the directory is ours, else as a mount over the host's file.
+    /// A small file from the plan: written in place in a directory of ours, else mounted over the host's file.
     fn file(&self, mount: &Mount) -> Result<(), Errno> {
         let target = Path::new(&mount.target);
         let Ok(covered) = self.find(target) else {
@@ -196,11 +196,11 @@ impl NewRoot {
         let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
         mount::restrict(detached.as_fd(), attributes, MountScope::Single)?;
         mount::attach(detached.as_fd(), covered.as_fd(), c"")?;
-        // The mount keeps the file; its first name has served.
+        // The mount keeps the file, so its temporary name can go.
         nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
     }
 
-    /// The directory at this place of the view, made if it is not there.
+    /// The directory at this path of the new root, made if it is missing.
     fn directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
         let mut directory = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
         for name in below_root(target)?.components() {
@@ -237,14 +237,14 @@ impl NewRoot {
     }
 }
 
-/// A name in a directory of the view.
+/// A name in a directory of the new root.
 struct NewEntry {
     directory: OwnedFd,
     name: PathBuf,
 }
 
-/// A copy of the mount at the bind's path, if that is still what the gateway had opened. An ordinary user's
-/// descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
+/// A copy of the mount at the bind's path, if that is still the object that the gateway had opened. An ordinary
+/// user's descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
 fn copy_if_unchanged(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
     let path = Path::new(&mount.source);
     let how = OpenHow::new()

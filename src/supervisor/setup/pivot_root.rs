@@ -1,4 +1,4 @@
-//! Into the new root and out of the old one.
+//! Enters the new root and detaches the old one.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -13,12 +13,13 @@ use crate::{
     sys::mount::{self, Attributes, MountScope},
 };
 
-/// pivot_root(2) into the view, which is then read-only; the old root is gone with everything that was only there.
+/// Enters the new root with pivot_root(2) and makes it read-only. The old root is unmounted.
 pub fn enter(view: &NewRoot) -> Result<(), StageError> {
     let step = |index| StageError::of_step(Stage::PivotRoot, index);
     let root: &OwnedFd = &view.root;
     nix::unistd::fchdir(root).map_err(step(0))?;
-    // With both the same, the old root lies over the new one until it is taken off (pivot_root(2), NOTES).
+    // With both arguments the same, the old root is stacked on the new one until it is unmounted (pivot_root(2),
+    // NOTES).
     nix::unistd::pivot_root(".", ".").map_err(step(1))?;
     nix::mount::umount2(".", MntFlags::MNT_DETACH).map_err(step(2))?;
     nix::unistd::chdir(Path::new("/")).map_err(step(3))?;

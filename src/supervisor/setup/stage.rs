@@ -1,4 +1,4 @@
-//! Where set-up failed: stage, index, errno, and how the three travel from supervisor to launcher.
+//! The stage, index and errno at which set-up failed, and how they travel from supervisor to launcher.
 
 use nix::errno::Errno;
 
@@ -7,7 +7,7 @@ use crate::proto::supervisor::{SandboxPlan, Stage, StageFailure};
 /// The step of [`Stage::Identity`] that sets the supervisor's OOM score.
 pub const OOM_SCORE_STEP: usize = 3;
 
-/// A failed step. Carries no text: the gateway makes the sentence.
+/// A failed step. It carries no text: the gateway formats the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageError {
     stage: Stage,
@@ -47,19 +47,19 @@ impl StageError {
         move |errno| Self::at(stage, index, errno)
     }
 
-    /// As it goes through the pipe.
+    /// The encoding for the pipe.
     #[must_use]
     pub fn encode(self) -> [u8; Self::BYTES] {
         Self::join(self.stage as i32, self.index, self.errno)
     }
 
-    /// The same for "no failure".
+    /// The encoding of success.
     #[must_use]
     pub fn encode_success() -> [u8; Self::BYTES] {
         Self::join(Stage::Unspecified as i32, 0, 0)
     }
 
-    /// Back from the pipe; `None` is success.
+    /// Decodes what came through the pipe; `None` is success.
     #[must_use]
     pub fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let number = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

@@ -1,8 +1,8 @@
-//! Bounds on what the kernel counts by user or by namespace, where no cgroup could hold it: `docs/limits.md`, "Counted by
-//! user", has the whole list.
+//! Limits on what the kernel counts by user or by namespace, and no cgroup limits: `docs/limits.md`, "Counted by
+//! user", has the list.
 //!
-//! With a range of host ids each sandbox is a user of its own, and what one takes is taken from nobody. An ordinary user's
-//! sandboxes are all charged to that user: there each may have a part. Lowers what was inherited and raises nothing.
+//! With a range of host ids each sandbox is a user of its own. An ordinary user's sandboxes are all charged to that
+//! user, so each may have a part. Only lowers what was inherited.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -22,17 +22,17 @@ use crate::{
 
 /// Queued signals and POSIX timers of one sandbox.
 const MAX_PENDING_SIGNALS: u64 = 8_192;
-/// Of all sandboxes that are charged to one user together, as long as that user's own limit allows.
+/// Queued signals and timers of all sandboxes that are charged to one user, if that user's own limit allows.
 const MAX_PENDING_SIGNALS_PER_USER: u64 = 65_536;
-/// Of a user's inotify instances and watches each of that user's sandboxes may have this part.
+/// Each sandbox may have this part of its user's inotify instances and watches.
 const INOTIFY_DIVISOR: u64 = 4;
 
-/// In the launcher: what the new user namespace may charge to whoever makes it.
+/// In the launcher: limits what the new user namespace may charge to its creator.
 pub fn limit_namespace() -> Result<(), Errno> {
     limit_pending_signals(MAX_PENDING_SIGNALS_PER_USER)
 }
 
-/// In the supervisor, before it gives up its power over the user namespace.
+/// In the supervisor, before it drops its power over the user namespace.
 pub fn limit_sandbox(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let step = |index| StageError::of_step(Stage::NestedNamespaces, index);
     limit_pending_signals(MAX_PENDING_SIGNALS).map_err(step(6))?;
@@ -47,7 +47,7 @@ pub fn limit_sandbox(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     ];
     for (index, (whole, part)) in parts.into_iter().enumerate() {
         match set_share(proc, whole, part) {
-            // A kernel without inotify has none to bound.
+            // This kernel has no inotify.
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(errno) => return Err(step(7 + index)(errno)),
         }

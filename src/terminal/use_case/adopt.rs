@@ -114,7 +114,7 @@ impl Terminals {
         let listener =
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
         let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
-        let facts = found.facts.clone();
+        let facts = found.state.clone();
         let site = self.launch_context();
         let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.counters);
         let count = restored.len();
