@@ -1,12 +1,12 @@
-//! Places at which a test can end the gateway, or make it another build. Only with the feature `failpoints`; without
-//! it every function here is empty.
+//! Failpoints: places at which a test can kill the gateway, and a protocol version that a test can set. Without the feature
+//! `failpoints` every function here is empty.
 //!
-//! A crash is SIGKILL: nothing is cleaned up, as when the kernel or a person ends a process. Which place is named by
-//! the environment, so that the real binary is tested. Never changes what a gateway decides.
+//! A crash is SIGKILL: nothing is cleaned up, as when the kernel or a user kills a process. Environment variables select
+//! the failpoint, so that the real binary is tested. No failpoint changes a decision of the gateway.
 
 use crate::wire::versions;
 
-/// Ends this process if the test has asked for an end here: `PROVOST_CRASH_AT=NAME`, or `NAME:N` for the Nth time.
+/// Kills this process if a test has selected this failpoint: `PROVOST_CRASH_AT=NAME`, or `NAME:N` for the Nth call.
 #[inline]
 pub fn reach(place: &str) {
     #[cfg(feature = "failpoints")]
@@ -15,8 +15,8 @@ pub fn reach(place: &str) {
     let _ = place;
 }
 
-/// The versions of the control protocol that this process speaks: those of this build, unless a test says by
-/// `PROVOST_PROTOCOL_VERSION` that it is to be of another version.
+/// The versions of the control protocol that this process speaks: those of this build, or the version that a test sets by
+/// `PROVOST_PROTOCOL_VERSION`.
 #[must_use]
 pub fn spoken_versions() -> (u32, u32) {
     versions::spoken_by(wanted_version().unwrap_or(versions::CURRENT))
@@ -29,7 +29,7 @@ fn wanted_version() -> Option<u32> {
     None
 }
 
-/// What a launcher has to be given of the gateway's environment: nothing in a build without failpoints.
+/// The environment variable that a launcher inherits from the gateway; none in a build without failpoints.
 #[must_use]
 pub fn launcher_environment() -> Option<(&'static str, String)> {
     wanted_version().map(|version| (PROTOCOL_VARIABLE, version.to_string()))
@@ -51,7 +51,7 @@ mod crash {
 
     const VARIABLE: &str = "PROVOST_CRASH_AT";
 
-    /// The place, and how often it is still to be passed.
+    /// The selected failpoint, and how many calls are left until the crash.
     static WANTED: OnceLock<Option<(String, AtomicU64)>> = OnceLock::new();
 
     pub(super) fn reach(place: &str) {
@@ -65,7 +65,7 @@ mod crash {
         });
         let Some((name, left)) = wanted else { return };
         if name == place && left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            // No signal of ours to ourselves can fail.
+            // A signal to the own process cannot fail.
             let _ = kill(Pid::this(), Signal::SIGKILL);
             loop {
                 std::thread::park();

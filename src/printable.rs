@@ -1,13 +1,13 @@
-//! What others named (paths, variables, programs, rules, whole commands), written so that it neither drives the terminal that
-//! shows it nor reads as something else.
+//! Escapes untrusted text (paths, variables, programs, rules, whole commands) for display, so that it can neither control
+//! the terminal that shows it nor pass for something else.
 //!
-//! One function for each place that such a text goes to: a line, a page, a bounded sentence, JSON. Pure. It changes nothing
-//! that a program reads: values in JSON come back as they were.
+//! There is one function for each destination: a line, a page, a bounded sentence, JSON. Pure. JSON values are the same
+//! after parsing.
 
 use std::{borrow::Cow, fmt::Write, path::Path};
 
-/// Whether a character is not seen as itself: a control of a terminal (C0, DEL, C1), one that turns the direction of writing or
-/// ends a line, one without a width.
+/// Whether a character is escaped: terminal controls (C0, DEL, C1), characters that change the writing direction or end a
+/// line, and characters without a width.
 pub fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
@@ -15,22 +15,22 @@ pub fn needs_escape(c: char) -> bool {
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// As one line: what is not seen as itself is escaped, line ends and tabs too.
+/// Escapes for one line: line ends and tabs are escaped too.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, needs_escape)
 }
 
-/// As a page: line ends and tabs stay.
+/// Escapes for a page: line ends and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| needs_escape(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// As a page of so many bytes at most, with how long it was where it is cut.
+/// Escapes for a page of at most `max_bytes`. A truncated text ends with its original length.
 pub fn bounded(text: &str, max_bytes: usize) -> Cow<'_, str> {
     if text.len() <= max_bytes && !text.chars().any(needs_escape) {
         return Cow::Borrowed(text);
     }
-    // What is escaped is not shorter, so that no more of it can be shown.
+    // An escaped text is not shorter, so no more of the text than this can be shown.
     let shown = lines(truncate(text, max_bytes));
     if shown.len() <= max_bytes && text.len() <= max_bytes {
         return Cow::Owned(shown.into_owned());
@@ -39,11 +39,11 @@ pub fn bounded(text: &str, max_bytes: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}{mark}", truncate(&shown, max_bytes.saturating_sub(mark.len()))))
 }
 
-/// As one line of so many bytes at most, with how long it was where it is cut.
+/// Escapes for one line of at most `max_bytes`. A truncated text ends with its original length.
 pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
     match bounded(text, max_bytes) {
         shown if shown.contains(['\n', '\t']) => {
-            // What is escaped now was a byte each, so that it is longer.
+            // Each line end and tab was one byte and is longer now.
             let shown = line(&shown).into_owned();
             let mark = format!("... ({} bytes)", text.len());
             match shown.len() <= max_bytes {
@@ -57,18 +57,18 @@ pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
     }
 }
 
-/// The beginning of a text, whole characters of it.
+/// The first `max_bytes` of a text, without a partial character.
 pub fn truncate(text: &str, max_bytes: usize) -> &str {
     let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[..end]
 }
 
-/// A path, whatever bytes it has.
+/// Escapes a path, which may not be UTF-8.
 pub fn path(path: &Path) -> String {
     bytes(path.as_os_str().as_encoded_bytes())
 }
 
-/// Bytes that may not be text: each that is not is written as a number.
+/// Escapes bytes that may not be UTF-8. Bytes that are not are written as `\\xNN`.
 pub fn bytes(text: &[u8]) -> String {
     let mut shown = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
@@ -80,12 +80,12 @@ pub fn bytes(text: &[u8]) -> String {
     shown
 }
 
-/// JSON that says the same, in which every character is seen as itself.
+/// Escapes JSON. The values are the same after parsing.
 pub fn json(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| byte < 0x7f) {
         return Cow::Borrowed(text);
     }
-    // Outside of strings there are no such characters, but for blanks, which stay.
+    // Outside of strings JSON has none of these characters except white space, which stays.
     let is_hidden = |c: char| needs_escape(c) && !c.is_ascii_control() || c == '\u{7f}';
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);

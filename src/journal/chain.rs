@@ -10,8 +10,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::clock::Moment;
 
-/// The version that is written. Version 1 wrote a command's text in each of its records.
-pub const FORMAT_VERSION: u32 = 2;
+/// The version that is written. Version 1 wrote a command's text in each of its records; version 2 had other names for
+/// four kinds of records.
+pub const FORMAT_VERSION: u32 = 3;
 const HASH_KEY: &[u8] = b",\"hash\":\"";
 const LINE_END: &[u8] = b"\"}";
 const SUFFIX_BYTES: usize = HASH_KEY.len() + 64 + LINE_END.len();

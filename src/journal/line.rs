@@ -1,6 +1,6 @@
 //! One record as one line: its envelope, and how it is read.
 //!
-//! A line is `{"v":2,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline. The
+//! A line is `{"v":3,"seq":..,"time":..,"boot":..,"mono_ns":..,"prev":..,"record":{..},"hash":".."}` and a newline. The
 //! hash is checked when the line is parsed. Pure: no I/O.
 
 use serde::Deserialize;
@@ -122,7 +122,7 @@ mod tests {
         let text = String::from_utf8(line(&record)).unwrap();
         let zeros = "0".repeat(64);
         assert!(text.starts_with(&format!(
-            "{{\"v\":2,\"seq\":1,\"time\":\"2025-11-21T10:26:27.123456789Z\",\"boot\":\"8c0e\",\"mono_ns\":42,\
+            "{{\"v\":3,\"seq\":1,\"time\":\"2025-11-21T10:26:27.123456789Z\",\"boot\":\"8c0e\",\"mono_ns\":42,\
              \"prev\":\"{zeros}\",\"record\":{{\"kind\":\"gateway_stopped\",\"cause\":\"drained\",\
              \"live_terminals\":0}},\"hash\":\""
         )));
