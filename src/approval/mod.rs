@@ -16,7 +16,7 @@ mod table;
 pub use approvers::{Approver, Approvers};
 pub use config::{ApprovalConfig, ApprovalLimitReached};
 pub use id::ApprovalId;
-pub use request::{Answer, Approval, ApprovalRequest, ApprovalStatus, RequestMode, RequestedAction};
-pub use store::{
-    ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, ApproverDecision, Resolution,
+pub use request::{
+    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, RequestMode, RequestedAction,
 };
+pub use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use super::ApprovalId;
+use super::id::ApprovalId;
 use crate::{
     counters::{Word as _, words},
     policy::{ApprovalQuestion, CommandSpec},
@@ -85,11 +85,20 @@ impl fmt::Display for ApprovalStatus {
     }
 }
 
+/// What an approver says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApproverDecision {
+    /// It may run, once.
+    Approve,
+    /// It may not.
+    Deny,
+}
+
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Yes or no.
-    pub decision: super::ApproverDecision,
+    pub decision: ApproverDecision,
     /// Who, as proven.
     pub approver: Principal,
     /// For whom, as the approver says; may be empty.

@@ -25,15 +25,6 @@ use crate::{
 /// Changes that a slow watcher may be behind before it is told everything again.
 const CHANGES_BUFFERED: usize = 1_024;
 
-/// What an approver says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ApproverDecision {
-    /// It may run, once.
-    Approve,
-    /// It may not.
-    Deny,
-}
-
 /// How a question has ended for the one who asked.
 #[derive(Debug)]
 pub enum Resolution {

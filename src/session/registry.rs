@@ -6,15 +6,17 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use super::{
-    DescriptorQuota, DescriptorQuotaReached, Lifetime, Peer, Persistence, Principal, RestoreError, Session,
-    SessionId,
+    descriptors::{DescriptorQuota, DescriptorQuotaReached},
+    id::SessionId,
+    launch_context::FILESYSTEM_TIMEOUT,
+    principal::{Peer, Principal},
     sandboxes::Sandboxes,
-    session::{CloseBarrier, rebase},
-    store,
+    session::{CloseBarrier, Lifetime, Session, rebase},
+    store::{self, Persistence, RestoreError},
 };
 use crate::{
     failpoint,
@@ -27,9 +29,6 @@ use crate::{
         spec::Owner,
     },
 };
-
-/// How long the file systems of a caller's directories may take to answer, for one request.
-pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Descriptors that a session holds beside one for each root: its sandbox's control connection, processes, groups and
 /// files, and its owner's process.

@@ -18,7 +18,11 @@ use std::{
 };
 
 use super::{
-    FILESYSTEM_TIMEOUT, Lifetime, Principal, Session, SessionId, sandboxes::Sandboxes, session::CloseBarrier,
+    id::SessionId,
+    launch_context::FILESYSTEM_TIMEOUT,
+    principal::Principal,
+    sandboxes::Sandboxes,
+    session::{CloseBarrier, Lifetime, Session},
 };
 use crate::{
     policy::{

@@ -1,0 +1,110 @@
+//! Finding or launching the sandbox that a command of a session is to run in.
+
+use std::sync::Arc;
+
+use super::{launch_context::LaunchContext, sandboxes::sandbox_key, session::Session};
+use crate::{
+    policy::{ExecSpec, profile::Isolation},
+    sandbox::{
+        handle::{Sandbox, StartError},
+        spec::{Root, SandboxAssignment, SandboxSpec, Sharing},
+    },
+};
+
+/// When a sandbox was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxOrigin {
+    /// For the one who asked.
+    Started,
+    /// It was up, or another one who asked at the same time has started it.
+    Reused,
+}
+
+impl Session {
+    /// The sandbox that an order is to run in, started when there is none.
+    pub async fn sandbox_for(
+        &self,
+        context: &LaunchContext,
+        exec_spec: &ExecSpec,
+    ) -> Result<(Arc<Sandbox>, Sharing, SandboxOrigin), Arc<StartError>> {
+        if sharing_for(context, exec_spec) == Sharing::Exclusive {
+            let sandbox =
+                self.start_sandbox(context, exec_spec, Sharing::Exclusive).await.map_err(Arc::new)?;
+            return Ok((sandbox, Sharing::Exclusive, SandboxOrigin::Started));
+        }
+        let mut origin = SandboxOrigin::Reused;
+        let launch = async || {
+            origin = SandboxOrigin::Started;
+            self.start_sandbox(context, exec_spec, Sharing::Shared).await.map_err(Arc::new)
+        };
+        let sandbox = self.sandboxes.launch_cell(sandbox_key(exec_spec)).get_or_init(launch).await.clone()?;
+        Ok((sandbox, Sharing::Shared, origin))
+    }
+
+    /// Whether the sandbox that an order is to run in is up. It may be lost the moment after.
+    pub fn has_sandbox_for(&self, context: &LaunchContext, exec_spec: &ExecSpec) -> bool {
+        sharing_for(context, exec_spec) == Sharing::Shared
+            && self.sandboxes.launch_cell(sandbox_key(exec_spec)).get().is_some()
+    }
+
+    async fn start_sandbox(
+        &self,
+        context: &LaunchContext,
+        exec_spec: &ExecSpec,
+        sharing: Sharing,
+    ) -> Result<Arc<Sandbox>, StartError> {
+        let roots = self.clone_roots()?;
+        let spec = SandboxSpec {
+            id: format!("sbx_{}", ulid::Ulid::generate()),
+            profile_name: exec_spec.profile_name().to_string(),
+            profile: exec_spec.profile().clone(),
+            roots,
+            network: exec_spec.network(),
+            owner: self.owner,
+            groups: self.rights.groups.clone(),
+            governing: context.governing.clone(),
+            assignment: SandboxAssignment {
+                session_id: self.id.to_string(),
+                confinement: exec_spec.confinement(),
+                sharing: sharing,
+            },
+            die_with_gateway: context.die_with_gateway,
+            fail_at: fail_at(),
+        };
+        Sandbox::start(&context.host, &context.state, spec, &context.counters).await
+    }
+
+    fn clone_roots(&self) -> Result<Vec<Root>, StartError> {
+        if let Some(lost) = self.lost_roots.first() {
+            return Err(StartError::RootGone(lost.as_path().to_owned()));
+        }
+        let clone = |root: &Root| {
+            let descriptor = root.descriptor.try_clone().map_err(StartError::Descriptors)?;
+            Ok(Root { path: root.path.clone(), descriptor })
+        };
+        self.root_descriptors.iter().map(clone).collect()
+    }
+}
+
+fn sharing_for(context: &LaunchContext, exec_spec: &ExecSpec) -> Sharing {
+    // Commands of one sandbox have one id, so that each can read the others' environment and memory.
+    let has_secrets = !exec_spec.secrets().is_empty();
+    let asked_for = exec_spec.profile().isolation == Isolation::Terminal;
+    // Without a tree kill by cgroup, the end of a sandbox's first process is the tree kill.
+    match has_secrets || asked_for || !context.host.kills_trees_by_cgroup(&context.state) {
+        true => Sharing::Exclusive,
+        false => Sharing::Shared,
+    }
+}
+
+/// The stage of set-up that is to fail, by its name in the supervisor's protocol.
+#[cfg(feature = "failpoints")]
+fn fail_at() -> Option<String> {
+    std::env::var("PROVOST_FAIL_AT").ok()
+}
+
+/// None: this build has no failpoints.
+#[cfg(not(feature = "failpoints"))]
+fn fail_at() -> Option<String> {
+    None
+}

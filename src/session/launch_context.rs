@@ -1,0 +1,33 @@
+//! What the sessions of a gateway share to launch sandboxes and to look at their callers' file systems.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use super::descriptors::DescriptorQuota;
+use crate::{
+    pool::Pool,
+    sandbox::{counters::SandboxCounters, governing::Governing, host::Host},
+};
+
+/// How long the file systems of a caller's directories may take to answer, for one request.
+pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where sandboxes are built: this host, this gateway's state.
+#[derive(Debug)]
+pub struct LaunchContext {
+    /// What the host offers.
+    pub host: Arc<Host>,
+    /// Where the file systems of callers are looked at.
+    pub pool: Arc<Pool>,
+    /// Where large requests are judged.
+    pub large_request_pool: Pool,
+    /// The gateway's state directory.
+    pub state: PathBuf,
+    /// What sessions and terminals hold of the gateway's descriptors.
+    pub descriptors: Arc<DescriptorQuota>,
+    /// What no sandbox may reach.
+    pub governing: Arc<Governing>,
+    /// Sandboxes end with the gateway's connection.
+    pub die_with_gateway: bool,
+    /// What has become of them.
+    pub counters: Arc<SandboxCounters>,
+}
