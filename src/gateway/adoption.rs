@@ -27,7 +27,7 @@ use super::{
 use crate::{
     sandbox::sandbox_state,
     session::{RestoreError, Session, Sessions},
-    terminal::{CloseReason, Terminals, UncheckedSandboxes, close_session},
+    terminal::{CloseReason, Terminals, UncheckedSandboxes},
 };
 
 /// How often what was left is looked at again.
@@ -243,16 +243,14 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
     let (sessions, terminals, session) = (sessions.clone(), terminals.clone(), session.clone());
     let owner = session.reopen_owner();
     let watch = match owner {
-        Ok(Some(process)) => {
-            close_session::end_with_process(terminals.clone(), sessions.clone(), session.clone(), &process)
-        }
+        Ok(Some(process)) => terminals.end_session_with_process(sessions.clone(), session.clone(), &process),
         Ok(None) => Err(io::ErrorKind::NotFound.into()),
         Err(error) => Err(error),
     };
     if let Err(error) = watch {
         tracing::info!(session.id = %session.id, error = %error, "the owner's process has ended: the session ends");
         tokio::spawn(async move {
-            close_session::close(&terminals, &sessions, &session, CloseReason::OwnerExited, None).await
+            terminals.close_session(&sessions, &session, CloseReason::OwnerExited, None).await
         });
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Gateway, journal_lifecycle::DrainOutcome, notify_systemd};
-use crate::terminal::{CloseReason, close_session};
+use crate::terminal::CloseReason;
 
 /// However long was waited for callers: commands that are stopped have this time at least.
 const STOP_TIMEOUT_MIN: Duration = Duration::from_secs(5);
@@ -139,7 +139,7 @@ impl Gateway {
         for session in self.sessions.all() {
             let (terminals, sessions) = (self.terminals.clone(), self.sessions.clone());
             closing.spawn(async move {
-                close_session::close(&terminals, &sessions, &session, CloseReason::Shutdown, grace).await
+                terminals.close_session(&sessions, &session, CloseReason::Shutdown, grace).await
             });
         }
         closing.join_all().await;

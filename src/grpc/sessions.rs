@@ -17,7 +17,7 @@ use crate::{
         sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
-    terminal::{CloseReason, Terminals, close_session, open_session, records},
+    terminal::{CloseReason, Terminals, records},
 };
 
 /// The service.
@@ -50,7 +50,7 @@ impl Service for SessionsService {
             return Err(errors::session_error(&OpenError::Draining));
         }
         let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let opened = open_session::open(&self.sessions, &self.terminals, &peer, new).await;
+        let opened = self.terminals.open_session(&self.sessions, &peer, new).await;
         let session = opened.map_err(|error| errors::open_session(&error))?;
         Ok(Response::new(CreateSessionResponse { session: Some(self.render(&session)) }))
     }
@@ -85,7 +85,7 @@ impl Service for SessionsService {
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        close_session::close(&self.terminals, &self.sessions, &session, CloseReason::Requested, None).await;
+        self.terminals.close_session(&self.sessions, &session, CloseReason::Requested, None).await;
         Ok(Response::new(CloseSessionResponse {}))
     }
 

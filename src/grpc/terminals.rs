@@ -29,7 +29,6 @@ use crate::{
     terminal::{
         EndOfInput, ReaderKind, Terminal, TerminalId, Terminals,
         reader::{Cursor, Follow},
-        run::Run,
     },
 };
 
@@ -242,7 +241,7 @@ impl Service for TerminalsService {
         // A run is one call of one caller: repeated, it is another run.
         new.request_id = None;
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
-        let run = Run::new(self.terminals.clone(), terminal);
+        let run = self.terminals.run(terminal);
         let waiter = self.terminals.waiters().register();
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
     }

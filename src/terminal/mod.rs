@@ -19,6 +19,7 @@ mod secrets;
 pub mod signal;
 mod spec;
 mod state;
+mod terminals;
 mod use_case;
 
 pub use audit::{
@@ -41,17 +42,16 @@ pub use state::{
     metadata::MetadataError,
     outcome,
     quota_tracker::QuotaUsage,
-    registry::Terminals,
     stage::Stage,
     terminal::Terminal,
     terminal_log,
     waiters::{WaiterGuard, Waiters},
 };
+pub use terminals::Terminals;
 pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
-    approve::approval_observer,
-    close_session,
     control::EndOfInput,
     new_request::{NewRequest, OnAsk},
-    open_session, run,
+    resolve_approval::approval_observer,
+    run,
 };

@@ -1,7 +1,6 @@
-//! All terminals of the gateway, found by their ids and their requests.
+//! The registry of all terminals of the gateway, by their ids and by the requests that created them.
 //!
-//! A terminal exists only for the principal of its session. How terminals come, what is asked of them and how they go is
-//! in [`creating`](super::creating), [`steering`](super::steering) and [`releasing`](super::releasing).
+//! A terminal exists only for the principal of its session.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,28 +9,14 @@ use std::{
 };
 
 use tokio::sync::{OnceCell, broadcast};
-use tokio_util::sync::CancellationToken;
 
-use super::{
-    quota_tracker::{QuotaTracker, QuotaUsage},
-    terminal::Terminal,
-    terminal_log::TerminalLogs,
-    waiters::Waiters,
-};
+use super::terminal::Terminal;
 use crate::{
-    approval::ApprovalStore,
-    policy::{ActivePolicy, explain::Explanation},
-    pool::PoolError,
-    resolve::ProgramCache,
-    session::{FILESYSTEM_TIMEOUT, LaunchContext, Principal, SessionId},
-    terminal::{
-        audit::recorder::Recorder, counters::TerminalCounters, errors::CreateError, evaluation,
-        id::TerminalId, quotas::Quotas, secrets::redactor::KnownSecrets, use_case::new_request::NewRequest,
-    },
-    workspace::Workspaces,
+    session::{Principal, SessionId},
+    terminal::{errors::CreateError, id::TerminalId},
 };
 
-/// Changes that a slow watcher may be behind before it is told everything again.
+/// Changes that a slow watcher may be behind before it is sent everything again.
 const CHANGES_BUFFERED: usize = 1_024;
 
 /// A request that is being answered, or was.
@@ -39,61 +24,26 @@ pub(in crate::terminal) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<Cr
 
 /// The table of terminals.
 #[derive(Debug)]
-pub struct Terminals {
-    launch_context: LaunchContext,
-    policy: Arc<ActivePolicy>,
-    program_cache: Arc<ProgramCache>,
-    known_secrets: KnownSecrets,
-    approvals: Arc<ApprovalStore>,
-    quota_tracker: Arc<QuotaTracker>,
-    logs: TerminalLogs,
-    workspaces: Workspaces,
-    recorder: Recorder,
-    counters: Arc<TerminalCounters>,
+pub(in crate::terminal) struct Registry {
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
     /// Requests whose terminals are in sandboxes that could not be taken back: they may be running.
     quarantined: Mutex<HashMap<(SessionId, String), TerminalId>>,
-    draining: CancellationToken,
-    waiters: Waiters,
 }
 
-impl Terminals {
-    /// An empty table. What becomes of the terminals is written down by `recorder`.
-    pub fn new(
-        launch_context: LaunchContext,
-        policy: Arc<ActivePolicy>,
-        approvals: Arc<ApprovalStore>,
-        quotas: Quotas,
-        recorder: Recorder,
-    ) -> Arc<Self> {
-        let logs = if launch_context.die_with_gateway {
-            TerminalLogs::disabled()
-        } else {
-            TerminalLogs::in_directory(&launch_context.state)
-        };
-        let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
-        Arc::new(Self {
-            workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
-            launch_context,
-            logs,
-            quarantined: Mutex::default(),
-            policy,
-            program_cache: Arc::default(),
-            known_secrets: KnownSecrets::default(),
-            approvals,
-            quota_tracker,
-            recorder,
-            counters: Arc::default(),
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
             changes: broadcast::Sender::new(CHANGES_BUFFERED),
             by_id: Mutex::default(),
             by_request: Mutex::default(),
-            draining: CancellationToken::new(),
-            waiters: Waiters::default(),
-        })
+            quarantined: Mutex::default(),
+        }
     }
+}
 
+impl Registry {
     /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
     /// released or foreign one, without a difference.
     pub fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
@@ -132,70 +82,6 @@ impl Terminals {
     /// Terminals whose state has changed, from now on.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
         self.changes.subscribe()
-    }
-
-    /// Lets no new terminal begin.
-    pub fn drain(&self) {
-        self.draining.cancel();
-    }
-
-    /// Waits until no new one may begin.
-    pub(in crate::terminal) async fn wait_draining(&self) {
-        self.draining.cancelled().await;
-    }
-
-    /// Whether new ones may begin.
-    pub fn is_draining(&self) -> bool {
-        self.draining.is_cancelled()
-    }
-
-    /// What a session has.
-    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
-        self.quota_tracker.session_usage(session)
-    }
-
-    /// What all sessions have.
-    pub fn total_usage(&self) -> QuotaUsage {
-        self.quota_tracker.total_usage()
-    }
-
-    /// What has become of sessions, requests and terminals.
-    pub fn counters(&self) -> &Arc<TerminalCounters> {
-        &self.counters
-    }
-
-    /// What would become of a request, and why.
-    ///
-    /// # Errors
-    /// When the file systems of the caller do not answer.
-    pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
-        let (policy, program_cache) = (self.policy.current(), self.program_cache.clone());
-        let (session, request) = (new.session.clone(), new.request.clone());
-        let explain = move || evaluation::explain(&policy, &session, &request, &program_cache);
-        self.launch_context.pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
-    }
-
-    /// Where sandboxes are built, and what has become of them.
-    pub fn launch_context(&self) -> &LaunchContext {
-        &self.launch_context
-    }
-
-    /// What persons are asked.
-    pub fn approvals(&self) -> &Arc<ApprovalStore> {
-        &self.approvals
-    }
-
-    pub(in crate::terminal) fn program_cache(&self) -> &Arc<ProgramCache> {
-        &self.program_cache
-    }
-
-    pub(in crate::terminal) fn known_secrets(&self) -> &KnownSecrets {
-        &self.known_secrets
-    }
-
-    /// Writes down what happens.
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
     }
 
     /// The one attempt at a request of that id, which all who send it wait for.
@@ -239,15 +125,6 @@ impl Terminals {
         }
     }
 
-    /// The workspaces that commands write.
-    pub(in crate::terminal) fn workspaces(&self) -> &Workspaces {
-        &self.workspaces
-    }
-
-    pub(in crate::terminal) fn logs(&self) -> &TerminalLogs {
-        &self.logs
-    }
-
     /// What has become of a request's terminal is known.
     pub(in crate::terminal) fn unquarantine(&self, session: SessionId, request_id: String) {
         self.lock_quarantined().remove(&(session, request_id));
@@ -271,21 +148,8 @@ impl Terminals {
         self.lock().values().cloned().collect()
     }
 
-    pub(in crate::terminal) fn all_waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
-    pub(in crate::terminal) fn quota_tracker(&self) -> &Arc<QuotaTracker> {
-        &self.quota_tracker
-    }
-
     pub(in crate::terminal) fn changes_sender(&self) -> &broadcast::Sender<Arc<Terminal>> {
         &self.changes
-    }
-
-    /// The policy that judges.
-    pub fn policy(&self) -> &ActivePolicy {
-        &self.policy
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<TerminalId, Arc<Terminal>>> {
@@ -293,7 +157,7 @@ impl Terminals {
     }
 
     fn lock_quarantined(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), TerminalId>> {
-        self.quarantined.lock().expect("no code panics while it holds the table of withheld requests")
+        self.quarantined.lock().expect("no code panics while it holds the table of quarantined requests")
     }
 
     fn lock_requests(&self) -> std::sync::MutexGuard<'_, HashMap<(SessionId, String), Attempt>> {

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use super::{context::TerminalContext, release::release};
 use crate::{
     policy::StreamMode,
     proto::supervisor::{Exit, StopCause},
@@ -29,7 +30,6 @@ use crate::{
             live::Live,
             metadata::{self, MetadataError, RestoredMetadata},
             outcome,
-            registry::Terminals,
             terminal::{NewTerminal, Recording, Terminal},
             terminal_log::{LogEntry, TerminalLogError},
             workspace::WatchedWorkspaces,
@@ -92,7 +92,7 @@ enum OutputState {
     Lost,
 }
 
-impl Terminals {
+impl TerminalContext {
     /// Takes in a sandbox of a session, with all that it holds. How many terminals there were.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Terminals {
             {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
             }
-            self.insert_existing(&terminal);
+            self.registry().insert_existing(&terminal);
             let live = Live {
                 started: held.started,
                 stdout: held.stdout,
@@ -173,20 +173,20 @@ impl Terminals {
         let mut lost = 0;
         for (id, entry) in log.entries() {
             let sandbox_id = &entry.begun.sandbox_id;
-            if self.has(id) {
+            if self.registry().has(id) {
                 continue;
             }
             let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
             let request_id = request_id.filter(|id| !id.is_empty());
             if statuses.unknown.contains(sandbox_id) {
                 if let Some(request_id) = request_id {
-                    self.quarantine(session.id, request_id, id);
+                    self.registry().quarantine(session.id, request_id, id);
                 }
             } else if statuses.alive.contains(sandbox_id) {
                 // Never spawned, or released: its supervisor would know.
                 log.remove(id);
                 if let Some(request_id) = request_id {
-                    self.unquarantine(session.id, request_id);
+                    self.registry().unquarantine(session.id, request_id);
                 }
             } else if statuses.is_gone(sandbox_id) {
                 match self.restore_lost(session, id, entry, recorded_exits) {
@@ -221,7 +221,7 @@ impl Terminals {
                 false => Recording::Now,
             };
         let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
-        self.insert_existing(&terminal);
+        self.registry().insert_existing(&terminal);
         terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
         if terminal.spec.backpressure == Backpressure::ForRun {
             self.release_run(&terminal);
@@ -257,7 +257,7 @@ impl Terminals {
             terminal_log: self.logs().of(session.id),
             counters: self.counters().clone(),
             recorder: self.recorder().clone(),
-            changes: self.changes_sender().clone(),
+            changes: self.registry().changes_sender().clone(),
         })
     }
 
@@ -311,11 +311,12 @@ impl Terminals {
     }
 
     fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
-        let (this, terminal) = (self.clone(), terminal.clone());
+        let (registry, recorder) = (self.registry().clone(), self.recorder().clone());
+        let terminal = terminal.clone();
         tokio::spawn(async move {
             tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
             // Somebody else's release of it is as good.
-            let _ = this.release(&terminal, None, StopCause::Killed).await;
+            let _ = release(&registry, &recorder, &terminal, None, StopCause::Killed).await;
         });
     }
 }

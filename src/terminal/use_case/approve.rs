@@ -3,29 +3,24 @@
 //! A request that waits holds no place in the books of terminals and no id; it ends with its answer, its time, its
 //! caller or its session, whichever is first. What a yes allows is not decided here: the request is judged again.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{new_request::OnAsk, steps::Requested};
+use super::{context::TerminalContext, new_request::OnAsk, steps::Requested};
 use crate::{
-    approval::{
-        Answer, Approval, ApprovalId, ApprovalLimitReached, ApprovalObserver, ApprovalRequest, ApprovalWait,
-        ApproverDecision, RequestMode, Resolution,
-    },
+    approval::{ApprovalId, ApprovalLimitReached, ApprovalRequest, ApprovalWait, RequestMode, Resolution},
     policy::{self, ApprovalQuestion, Denial, Permit, PolicySet, command::rule::Decision},
     session::Session,
     terminal::{
         audit::{
             approval_records,
-            recorder::{CountedOnly, Recorder, Unrecorded},
+            recorder::{CountedOnly, Unrecorded},
             records,
         },
-        errors::{ApprovalError, CreateError, ResolveApprovalError},
+        errors::{ApprovalError, CreateError},
         evaluation,
-        run_to_completion::run_to_completion,
-        state::registry::Terminals,
     },
 };
 
@@ -58,7 +53,7 @@ impl CallerGuard {
     }
 }
 
-impl Terminals {
+impl TerminalContext {
     /// Asks policy for a permit, and a person where a rule says so. After the answer policy decides again, because
     /// files, links and the policy may have changed meanwhile.
     pub(in crate::terminal) async fn permit(
@@ -221,40 +216,4 @@ impl Terminals {
     fn supersede_older_policies(&self) {
         self.approvals().supersede(self.policy().current().generation());
     }
-
-    /// Answers a question. Of many who answer, one succeeds. A yes counts when it is in the journal; a no counts in
-    /// any case. Once begun, it is done even when the caller goes away.
-    pub async fn resolve(
-        self: &Arc<Self>,
-        id: ApprovalId,
-        answer: Answer,
-    ) -> Result<Approval, ResolveApprovalError> {
-        let this = self.clone();
-        run_to_completion(async move { this.resolve_exclusively(id, answer).await }, |_| async {}).await
-    }
-
-    async fn resolve_exclusively(
-        &self,
-        id: ApprovalId,
-        answer: Answer,
-    ) -> Result<Approval, ResolveApprovalError> {
-        let approvals = self.approvals();
-        let _resolve_lock = approvals.lock_resolving().await;
-        let pending = approvals.check_resolvable(answer.approver, id)?;
-        let record = approval_records::resolved(&pending.request, &answer);
-        match answer.decision {
-            ApproverDecision::Approve => self.recorder().record(&record).await?,
-            ApproverDecision::Deny => self.recorder().record_best_effort(&record),
-        }
-        Ok(approvals.resolve(id, answer)?)
-    }
-}
-
-/// Writes down how questions end that nobody's answer ends.
-pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
-    ApprovalObserver(Box::new(move |approval| {
-        if let Some(record) = approval_records::ended(approval) {
-            recorder.record_best_effort(&record);
-        }
-    }))
 }

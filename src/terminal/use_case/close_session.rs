@@ -12,16 +12,14 @@ use std::{
 
 use tokio::io::Interest;
 
+use super::{context::TerminalContext, release};
 use crate::{
     counters::Word as _,
     failpoint,
     session::{Closing, Session, Sessions},
     sys::async_fd,
     terminal::{
-        audit::records,
-        counters::CloseReason,
-        run_to_completion::run_to_completion,
-        state::{registry::Terminals, workspace},
+        audit::records, counters::CloseReason, run_to_completion::run_to_completion, state::workspace,
     },
 };
 
@@ -31,29 +29,29 @@ const SANDBOX_GRACE: Duration = Duration::from_secs(1);
 /// Closes a session. Answers when nothing of it is left, and goes on when nobody waits for the answer any more.
 /// `grace`: between TERM and KILL; absent: each terminal's own.
 pub async fn close(
-    terminals: &Arc<Terminals>,
+    context: &Arc<TerminalContext>,
     sessions: &Arc<Sessions>,
     session: &Arc<Session>,
     reason: CloseReason,
     grace: Option<Duration>,
 ) {
-    let (terminals, sessions, session) = (terminals.clone(), sessions.clone(), session.clone());
+    let (context, sessions, session) = (context.clone(), sessions.clone(), session.clone());
     let closing = async move {
         match session.begin_close().await {
             Closing::AlreadyUnderWay => session.wait_closed().await,
             Closing::Yours => {
                 failpoint::reach("close.begun");
-                terminals.release_all(&session, grace).await;
+                release::release_all(context.registry(), context.recorder(), &session, grace).await;
                 failpoint::reach("close.released");
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
-                workspace::finish(&session, terminals.workspaces()).await;
-                terminals.logs().remove(session.id);
-                workspace::forget(&session, terminals.workspaces());
+                workspace::finish(&session, context.workspaces()).await;
+                context.logs().remove(session.id);
+                workspace::forget(&session, context.workspaces());
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
-                terminals.counters().sessions_closed.inc(reason);
-                terminals.recorder().record_best_effort(&records::session_closed(&session, reason.word()));
+                context.counters().sessions_closed.inc(reason);
+                context.recorder().record_best_effort(&records::session_closed(&session, reason.word()));
                 session.mark_closed();
             }
         }
@@ -63,7 +61,7 @@ pub async fn close(
 
 /// Closes a session when the process that opened it has ended.
 pub fn end_with_process(
-    terminals: Arc<Terminals>,
+    context: Arc<TerminalContext>,
     sessions: Arc<Sessions>,
     session: Arc<Session>,
     process: &OwnedFd,
@@ -74,7 +72,7 @@ pub fn end_with_process(
             // A pidfd is readable when its process has ended: pidfd_open(2).
             _ = process.readable() => {
                 tracing::info!(session.id = %session.id, "owner's process has ended");
-                close(&terminals, &sessions, &session, CloseReason::OwnerExited, None).await;
+                close(&context, &sessions, &session, CloseReason::OwnerExited, None).await;
             }
             () = session.wait_closed() => {}
         }

@@ -9,9 +9,12 @@ use crate::{
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::Sandbox, requests::RequestError},
     terminal::{
-        audit::records::{self, KillReason},
+        audit::{
+            recorder::Recorder,
+            records::{self, KillReason},
+        },
         errors::{OperationError, TerminalReleased},
-        state::{claim::Claim, outcome, registry::Terminals, stage::Stage, terminal::Terminal},
+        state::{claim::Claim, outcome, stage::Stage, terminal::Terminal},
     },
 };
 
@@ -24,91 +27,87 @@ pub enum EndOfInput {
     NotYet,
 }
 
-impl Terminals {
-    /// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
-    pub async fn kill(
-        &self,
-        terminal: &Arc<Terminal>,
-        grace: Option<Duration>,
-    ) -> Result<(), OperationError> {
-        self.stop(terminal, grace, StopCause::Killed, KillReason::Kill).await
-    }
+/// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
+pub async fn kill(
+    recorder: &Recorder,
+    terminal: &Arc<Terminal>,
+    grace: Option<Duration>,
+) -> Result<(), OperationError> {
+    stop(recorder, terminal, grace, StopCause::Killed, KillReason::Kill).await
+}
 
-    pub(in crate::terminal) async fn stop(
-        &self,
-        terminal: &Arc<Terminal>,
-        grace: Option<Duration>,
-        cause: StopCause,
-        reason: KillReason,
-    ) -> Result<(), OperationError> {
-        match terminal.wait_settled().await {
-            Stage::Created | Stage::Running => {}
-            Stage::Finished(_) => return Ok(()),
-            Stage::Released(_) => return Err(TerminalReleased.into()),
-        }
-        let Some(live) = terminal.live() else { return Err(TerminalReleased.into()) };
-        terminal.set_end_cause(outcome::cause_of_stop(cause));
-        terminal.enforce_end_within(grace);
-        let record = records::kill_requested(terminal.subject(), reason, grace);
-        match terminal.claim_first_kill() {
-            Claim::Granted => self.recorder().record_best_effort(&record),
-            Claim::Taken => self.recorder().record_or_count(&record),
-        }
-        failpoint::reach("kill.recorded");
-        let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
-        failpoint::reach("kill.answered");
-        match stopped {
-            // A sandbox that is lost takes its commands with it.
-            Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
-            // It has not been asked to end, and must all the same.
-            Err(RequestError::Control(ControlError::TimedOut)) => {
-                terminal.enforce_end_now();
-                Ok(())
-            }
-            Err(RequestError::Control(error)) => Err(error.into()),
-            Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
-        }
+pub(in crate::terminal) async fn stop(
+    recorder: &Recorder,
+    terminal: &Arc<Terminal>,
+    grace: Option<Duration>,
+    cause: StopCause,
+    reason: KillReason,
+) -> Result<(), OperationError> {
+    match terminal.wait_settled().await {
+        Stage::Created | Stage::Running => {}
+        Stage::Finished(_) => return Ok(()),
+        Stage::Released(_) => return Err(TerminalReleased.into()),
     }
-
-    /// Sends a signal to the main process's group.
-    pub async fn signal(&self, terminal: &Terminal, signal: i32) -> Result<(), OperationError> {
-        let sandbox = self.running(terminal).await?;
-        self.recorder().record_or_count(&records::signal_sent(terminal.subject(), signal));
-        match sandbox.signal(terminal.id.to_string(), signal).await {
-            Ok(()) => Ok(()),
-            Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),
-            Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
-            Err(RequestError::Control(error)) => Err(error.into()),
-        }
+    let Some(live) = terminal.live() else { return Err(TerminalReleased.into()) };
+    terminal.set_end_cause(outcome::cause_of_stop(cause));
+    terminal.enforce_end_within(grace);
+    let record = records::kill_requested(terminal.subject(), reason, grace);
+    match terminal.claim_first_kill() {
+        Claim::Granted => recorder.record_best_effort(&record),
+        Claim::Taken => recorder.record_or_count(&record),
     }
-
-    /// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it.
-    pub async fn write(
-        &self,
-        terminal: &Terminal,
-        data: prost::bytes::Bytes,
-        end: EndOfInput,
-    ) -> Result<u64, OperationError> {
-        let sandbox = self.running(terminal).await?;
-        let terminal_id = terminal.id.to_string();
-        let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis };
-        let written = sandbox.write_stdin(request).await?;
-        match written.errno {
-            0 | libc::EPIPE => Ok(written.written),
-            libc::EBADF => Err(OperationError::StdinClosed),
-            libc::ENOENT => Err(OperationError::Ended),
-            errno => Err(OperationError::Errno(errno)),
+    failpoint::reach("kill.recorded");
+    let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
+    failpoint::reach("kill.answered");
+    match stopped {
+        // A sandbox that is lost takes its commands with it.
+        Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
+        // It has not been asked to end, and must all the same.
+        Err(RequestError::Control(ControlError::TimedOut)) => {
+            terminal.enforce_end_now();
+            Ok(())
         }
+        Err(RequestError::Control(error)) => Err(error.into()),
+        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
     }
+}
 
-    async fn running(&self, terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
-        match terminal.wait_settled().await {
-            Stage::Finished(_) => Err(OperationError::Ended),
-            Stage::Released(_) => Err(TerminalReleased.into()),
-            Stage::Created | Stage::Running => terminal
-                .live()
-                .map(|live| live.sandbox.clone())
-                .ok_or(OperationError::Released(TerminalReleased)),
+/// Sends a signal to the main process's group.
+pub async fn signal(recorder: &Recorder, terminal: &Terminal, signal: i32) -> Result<(), OperationError> {
+    let sandbox = running(terminal).await?;
+    recorder.record_or_count(&records::signal_sent(terminal.subject(), signal));
+    match sandbox.signal(terminal.id.to_string(), signal).await {
+        Ok(()) => Ok(()),
+        Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),
+        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
+        Err(RequestError::Control(error)) => Err(error.into()),
+    }
+}
+
+/// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it.
+pub async fn write_stdin(
+    terminal: &Terminal,
+    data: prost::bytes::Bytes,
+    end: EndOfInput,
+) -> Result<u64, OperationError> {
+    let sandbox = running(terminal).await?;
+    let terminal_id = terminal.id.to_string();
+    let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis };
+    let written = sandbox.write_stdin(request).await?;
+    match written.errno {
+        0 | libc::EPIPE => Ok(written.written),
+        libc::EBADF => Err(OperationError::StdinClosed),
+        libc::ENOENT => Err(OperationError::Ended),
+        errno => Err(OperationError::Errno(errno)),
+    }
+}
+
+async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
+    match terminal.wait_settled().await {
+        Stage::Finished(_) => Err(OperationError::Ended),
+        Stage::Released(_) => Err(TerminalReleased.into()),
+        Stage::Created | Stage::Running => {
+            terminal.live().map(|live| live.sandbox.clone()).ok_or(OperationError::Released(TerminalReleased))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Creating a terminal: the way of a request from its caller to a command that runs, and what is undone when it fails.
 //!
 //! What was begun on a caller's behalf is completed or undone when the caller goes away. The steps themselves are in
-//! `driver`; here is their order, and that requests with one id are one.
+//! `steps`; here is their order, and that requests with one id are one.
 
 use std::{
     sync::Arc,
@@ -10,7 +10,9 @@ use std::{
 
 use super::{
     approve::CallerGuard,
+    context::TerminalContext,
     new_request::NewRequest,
+    release::release,
     steps::{Authorized, Requested},
 };
 use crate::{
@@ -19,14 +21,12 @@ use crate::{
     reason::Reason,
     session::SessionId,
     terminal::{
-        errors::CreateError,
-        refusal::LimitName,
-        run_to_completion::run_to_completion,
-        state::{registry::Terminals, terminal::Terminal},
+        errors::CreateError, refusal::LimitName, run_to_completion::run_to_completion,
+        state::terminal::Terminal,
     },
 };
 
-impl Terminals {
+impl TerminalContext {
     /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
     /// either the one terminal of its request id, or none.
     pub async fn create(self: &Arc<Self>, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
@@ -43,7 +43,14 @@ impl Terminals {
                 run_to_completion(work, |created| async move {
                     if let Ok(terminal) = created {
                         // Somebody else's release of it is as good.
-                        let _ = undo.release(&terminal, Some(Duration::ZERO), StopCause::Killed).await;
+                        let _ = release(
+                            undo.registry(),
+                            undo.recorder(),
+                            &terminal,
+                            Some(Duration::ZERO),
+                            StopCause::Killed,
+                        )
+                        .await;
                     }
                 })
                 .await
@@ -57,18 +64,18 @@ impl Terminals {
         new: NewRequest,
         caller: CallerGuard,
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        if let Some(id) = self.quarantined(&key) {
+        if let Some(id) = self.registry().quarantined(&key) {
             let error = CreateError::Quarantined(id);
             self.counters().create_refusals.inc(Reason::from(&error));
             return Err(Arc::new(error));
         }
         loop {
-            let attempt = self.attempt(&key);
+            let attempt = self.registry().attempt(&key);
             let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
             let result = attempt.get_or_init(|| driven).await.clone();
             let Err(error) = &result else { return result };
             // The next one with this id may try again.
-            self.forget_attempt(&key, &attempt);
+            self.registry().forget_attempt(&key, &attempt);
             // The one who asked a person for all of us has gone: who is still here asks.
             if !(error.is_caller_gone() && caller.is_waiting()) {
                 return result;
@@ -113,20 +120,20 @@ impl Terminals {
         let permit =
             self.permit(&mut requested, caller).await.inspect_err(|_| self.counters().refused.inc())?;
         let was_asked = requested.approval_id.is_some();
-        let roll = self.logs().of(new.session.id);
+        let terminal_log = self.logs().of(new.session.id);
         let authorized = requested
             .authorize(
                 permit,
                 self.quota_tracker(),
                 self.counters(),
-                self.changes_sender(),
+                self.registry().changes_sender(),
                 self.recorder(),
-                roll,
+                terminal_log,
             )
             .await
             .inspect_err(|_| self.counters().refused.inc())?;
         let terminal = authorized.terminal.clone();
-        self.insert_starting(&terminal);
+        self.registry().insert_starting(&terminal);
         match self.start(authorized).await {
             Ok(terminal) => {
                 if !was_asked {
@@ -135,7 +142,7 @@ impl Terminals {
                 Ok(terminal)
             }
             Err(error) => {
-                self.remove_starting(&terminal);
+                self.registry().remove_starting(&terminal);
                 Err(error)
             }
         }

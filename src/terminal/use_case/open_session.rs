@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::close_session;
+use super::{close_session, context::TerminalContext};
 use crate::{
     reason::Reason,
     session::{DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions},
@@ -12,7 +12,6 @@ use crate::{
         errors::OpenSessionError,
         refusal::LimitName,
         run_to_completion::run_to_completion,
-        state::registry::Terminals,
     },
 };
 
@@ -20,16 +19,16 @@ use crate::{
 /// even when the caller goes away: it is then open for who sends the same request again, or closed.
 pub async fn open(
     sessions: &Arc<Sessions>,
-    terminals: &Arc<Terminals>,
+    context: &Arc<TerminalContext>,
     peer: &Peer,
     new: NewSession,
 ) -> Result<Arc<Session>, OpenSessionError> {
     let can_come_again = new.request_id.is_some();
-    let (undo_in, undo) = (sessions.clone(), terminals.clone());
-    let (sessions, terminals, peer) = (sessions.clone(), terminals.clone(), peer.clone());
+    let (undo_in, undo) = (sessions.clone(), context.clone());
+    let (sessions, context, peer) = (sessions.clone(), context.clone(), peer.clone());
     let work = async move {
-        let opened = open_watched(&sessions, &terminals, &peer, new).await;
-        count(terminals.counters(), &opened);
+        let opened = open_watched(&sessions, &context, &peer, new).await;
+        count(context.counters(), &opened);
         opened
     };
     let opened = run_to_completion(work, move |opened| async move {
@@ -67,19 +66,19 @@ fn count(counters: &TerminalCounters, opened: &Result<Opened, OpenSessionError>)
 /// A session that is to end with its owner's process is watched before anybody has it.
 async fn open_watched(
     sessions: &Arc<Sessions>,
-    terminals: &Arc<Terminals>,
+    context: &Arc<TerminalContext>,
     peer: &Peer,
     new: NewSession,
 ) -> Result<Opened, OpenSessionError> {
-    let opened = open_recorded(sessions, terminals, peer, new).await?;
+    let opened = open_recorded(sessions, context, peer, new).await?;
     if let Opened::New(session) = &opened
         && let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process)
     {
-        let (terminals_too, sessions_too) = (terminals.clone(), sessions.clone());
-        let watched = close_session::end_with_process(terminals_too, sessions_too, session.clone(), process);
+        let (context_too, sessions_too) = (context.clone(), sessions.clone());
+        let watched = close_session::end_with_process(context_too, sessions_too, session.clone(), process);
         if let Err(error) = watched {
             tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
-            close_session::close(terminals, sessions, session, CloseReason::OwnerExited, None).await;
+            close_session::close(context, sessions, session, CloseReason::OwnerExited, None).await;
             return Err(OpenError::NoOwnerProcess.into());
         }
     }
@@ -88,11 +87,11 @@ async fn open_watched(
 
 async fn open_recorded(
     sessions: &Arc<Sessions>,
-    terminals: &Terminals,
+    context: &TerminalContext,
     peer: &Peer,
     new: NewSession,
 ) -> Result<Opened, OpenSessionError> {
-    let (policy, recorder) = (terminals.policy().current(), terminals.recorder());
+    let (policy, recorder) = (context.policy().current(), context.recorder());
     if let Err(reached) = recorder.check_share(peer.principal, 1) {
         // What cannot be written is refused all the same.
         let _ = recorder.record_refusal(&records::journal_share_reached(peer.principal, &reached)).await;

@@ -6,13 +6,15 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
+use super::release::release;
 use crate::{
     proto::supervisor::StopCause,
     terminal::{
+        audit::recorder::Recorder,
         channel::Channel,
         errors::OperationError,
         output::reader::{Cursor, OutputPiece, OutputReadError},
-        state::{registry::Terminals, stage::Stage, terminal::Terminal},
+        state::{registry::Registry, stage::Stage, terminal::Terminal},
     },
 };
 
@@ -56,7 +58,8 @@ pub enum RunError {
 /// A run under way. Dropped before its end, it stops and releases its command.
 #[derive(Debug)]
 pub struct Run {
-    terminals: Arc<Terminals>,
+    registry: Arc<Registry>,
+    recorder: Recorder,
     terminal: Arc<Terminal>,
     cursors: Vec<Cursor>,
     phase: Phase,
@@ -71,9 +74,13 @@ enum Phase {
 
 impl Run {
     /// Of a terminal that was just created for it.
-    pub fn new(terminals: Arc<Terminals>, terminal: Arc<Terminal>) -> Self {
+    pub(in crate::terminal) fn new(
+        registry: Arc<Registry>,
+        recorder: Recorder,
+        terminal: Arc<Terminal>,
+    ) -> Self {
         let cursors = Cursor::for_run(&terminal);
-        Self { terminals, terminal, cursors, phase: Phase::Starting }
+        Self { registry, recorder, terminal, cursors, phase: Phase::Starting }
     }
 
     /// The next event; `None` after the last.
@@ -129,7 +136,7 @@ impl Run {
         if matches!(self.terminal.stage(), Stage::Released(_)) {
             return Ok(());
         }
-        match self.terminals.release(&self.terminal, None, StopCause::Killed).await {
+        match release(&self.registry, &self.recorder, &self.terminal, None, StopCause::Killed).await {
             // Somebody else does it: with the session, by id.
             Ok(()) | Err(OperationError::Released(_)) => Ok(()),
             Err(error) => Err(error),
@@ -142,12 +149,13 @@ impl Drop for Run {
         if self.phase == Phase::Done {
             return;
         }
-        let (terminals, terminal) = (self.terminals.clone(), self.terminal.clone());
+        let (registry, recorder) = (self.registry.clone(), self.recorder.clone());
+        let terminal = self.terminal.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 // The terminal's own grace: the caller has gone, the command may still clean up.
                 let grace: Option<Duration> = None;
-                if let Err(error) = terminals.release(&terminal, grace, StopCause::Killed).await {
+                if let Err(error) = release(&registry, &recorder, &terminal, grace, StopCause::Killed).await {
                     tracing::debug!(terminal.id = %terminal.id, error = %error, "abandoned run already released");
                 }
             });

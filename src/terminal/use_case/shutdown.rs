@@ -2,38 +2,33 @@
 
 use std::sync::Arc;
 
+use super::release::release;
 use crate::{
     proto::supervisor::StopCause,
     terminal::{
+        audit::recorder::Recorder,
         spec::Backpressure,
-        state::{registry::Terminals, stage::Stage, terminal::Terminal, waiters::Waiters},
+        state::{registry::Registry, stage::Stage, terminal::Terminal},
     },
 };
 
-impl Terminals {
-    /// Who waits for a terminal.
-    pub fn waiters(&self) -> &Waiters {
-        self.all_waiters()
-    }
+/// How many commands run.
+pub fn live_count(registry: &Registry) -> u64 {
+    registry.all().iter().filter(|terminal| matches!(terminal.stage(), Stage::Running)).count() as u64
+}
 
-    /// How many commands run.
-    pub fn live_count(&self) -> u64 {
-        self.all().iter().filter(|terminal| matches!(terminal.stage(), Stage::Running)).count() as u64
+/// Ends what was run for one call each: its caller cannot come back to it. Answers when all of it is gone.
+pub async fn end_runs(registry: &Arc<Registry>, recorder: &Recorder) {
+    let mut ending = tokio::task::JoinSet::new();
+    let is_run = |terminal: &Arc<Terminal>| terminal.spec.backpressure == Backpressure::ForRun;
+    for terminal in registry.all().into_iter().filter(is_run) {
+        let (registry, recorder) = (registry.clone(), recorder.clone());
+        ending.spawn(async move {
+            if release(&registry, &recorder, &terminal, None, StopCause::Killed).await.is_err() {
+                // Somebody else is at it, and will come to the end of it.
+                terminal.wait_released().await;
+            }
+        });
     }
-
-    /// Ends what was run for one call each: its caller cannot come back to it. Answers when all of it is gone.
-    pub async fn end_runs(self: &Arc<Self>) {
-        let mut ending = tokio::task::JoinSet::new();
-        let is_run = |terminal: &Arc<Terminal>| terminal.spec.backpressure == Backpressure::ForRun;
-        for terminal in self.all().into_iter().filter(is_run) {
-            let this = self.clone();
-            ending.spawn(async move {
-                if this.release(&terminal, None, StopCause::Killed).await.is_err() {
-                    // Somebody else is at it, and will come to the end of it.
-                    terminal.wait_released().await;
-                }
-            });
-        }
-        ending.join_all().await;
-    }
+    ending.join_all().await;
 }

@@ -1,0 +1,159 @@
+//! What the use cases work with: the gateway's policy, state, limits and records, each behind an `Arc`.
+//!
+//! A use case that needs little takes those parts; one that needs most takes the context. The context does nothing itself.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    approval::ApprovalStore,
+    policy::ActivePolicy,
+    resolve::ProgramCache,
+    session::{LaunchContext, SessionId},
+    terminal::{
+        audit::recorder::Recorder,
+        counters::TerminalCounters,
+        quotas::Quotas,
+        secrets::redactor::KnownSecrets,
+        state::{
+            quota_tracker::{QuotaTracker, QuotaUsage},
+            registry::Registry,
+            terminal_log::TerminalLogs,
+            waiters::Waiters,
+        },
+    },
+    workspace::Workspaces,
+};
+
+/// The parts that the use cases share.
+#[derive(Debug)]
+pub(in crate::terminal) struct TerminalContext {
+    launch_context: LaunchContext,
+    policy: Arc<ActivePolicy>,
+    program_cache: Arc<ProgramCache>,
+    known_secrets: KnownSecrets,
+    approvals: Arc<ApprovalStore>,
+    quota_tracker: Arc<QuotaTracker>,
+    logs: TerminalLogs,
+    workspaces: Workspaces,
+    recorder: Recorder,
+    counters: Arc<TerminalCounters>,
+    registry: Arc<Registry>,
+    draining: CancellationToken,
+    waiters: Waiters,
+}
+
+impl TerminalContext {
+    /// A context without terminals. What becomes of the terminals is written down by `recorder`.
+    pub fn new(
+        launch_context: LaunchContext,
+        policy: Arc<ActivePolicy>,
+        approvals: Arc<ApprovalStore>,
+        quotas: Quotas,
+        recorder: Recorder,
+    ) -> Arc<Self> {
+        let logs = if launch_context.die_with_gateway {
+            TerminalLogs::disabled()
+        } else {
+            TerminalLogs::in_directory(&launch_context.state)
+        };
+        let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
+        Arc::new(Self {
+            workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
+            launch_context,
+            logs,
+            policy,
+            program_cache: Arc::default(),
+            known_secrets: KnownSecrets::default(),
+            approvals,
+            quota_tracker,
+            recorder,
+            counters: Arc::default(),
+            registry: Arc::default(),
+            draining: CancellationToken::new(),
+            waiters: Waiters::default(),
+        })
+    }
+
+    /// Lets no new terminal begin.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Waits until no new one may begin.
+    pub(in crate::terminal) async fn wait_draining(&self) {
+        self.draining.cancelled().await;
+    }
+
+    /// Whether new ones may begin.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// What a session has.
+    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
+        self.quota_tracker.session_usage(session)
+    }
+
+    /// What all sessions have.
+    pub fn total_usage(&self) -> QuotaUsage {
+        self.quota_tracker.total_usage()
+    }
+
+    /// What has become of sessions, requests and terminals.
+    pub fn counters(&self) -> &Arc<TerminalCounters> {
+        &self.counters
+    }
+
+    /// Where sandboxes are built, and what has become of them.
+    pub fn launch_context(&self) -> &LaunchContext {
+        &self.launch_context
+    }
+
+    /// What persons are asked.
+    pub fn approvals(&self) -> &Arc<ApprovalStore> {
+        &self.approvals
+    }
+
+    pub(in crate::terminal) fn program_cache(&self) -> &Arc<ProgramCache> {
+        &self.program_cache
+    }
+
+    pub(in crate::terminal) fn known_secrets(&self) -> &KnownSecrets {
+        &self.known_secrets
+    }
+
+    /// Writes down what happens.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// The workspaces that commands write.
+    pub(in crate::terminal) fn workspaces(&self) -> &Workspaces {
+        &self.workspaces
+    }
+
+    pub(in crate::terminal) fn logs(&self) -> &TerminalLogs {
+        &self.logs
+    }
+
+    pub(in crate::terminal) fn quota_tracker(&self) -> &Arc<QuotaTracker> {
+        &self.quota_tracker
+    }
+
+    /// The policy that judges.
+    pub fn policy(&self) -> &Arc<ActivePolicy> {
+        &self.policy
+    }
+
+    /// All terminals.
+    pub(in crate::terminal) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// The callers who wait for a terminal.
+    pub(in crate::terminal) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+}

@@ -1,0 +1,28 @@
+//! Explaining what would become of a request, without running it.
+
+use std::sync::Arc;
+
+use super::new_request::NewRequest;
+use crate::{
+    policy::{ActivePolicy, explain::Explanation},
+    pool::{Pool, PoolError},
+    resolve::ProgramCache,
+    session::FILESYSTEM_TIMEOUT,
+    terminal::evaluation,
+};
+
+/// What policy would decide about a request, and the reason.
+///
+/// # Errors
+/// When the file systems of the caller do not answer.
+pub async fn explain(
+    policy: &ActivePolicy,
+    program_cache: &Arc<ProgramCache>,
+    pool: &Pool,
+    new: &NewRequest,
+) -> Result<Explanation, PoolError> {
+    let (policy, program_cache) = (policy.current(), program_cache.clone());
+    let (session, request) = (new.session.clone(), new.request.clone());
+    let explain = move || evaluation::explain(&policy, &session, &request, &program_cache);
+    pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
+}
