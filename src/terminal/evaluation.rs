@@ -7,8 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     policy::{
-        ApprovalGrant, CommandSpec, Denial, Evaluation, EvaluationTrace, Permit, PolicySet, Request,
-        explain::Explanation,
+        ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request, explain::Explanation,
     },
     pool::PoolError,
     resolve::{ProgramCache, SessionResolver},
@@ -80,41 +79,34 @@ pub(super) async fn decide(
     launch_context: &LaunchContext,
     approval: Option<ApprovalGrant>,
 ) -> Result<Decided, PoolError> {
-    if can_evaluate_inline(session, request) {
-        return Ok(decide_now(policy, session, request, program_cache, approval));
-    }
+    let is_inline = can_evaluate_inline(session, request);
+    let is_large = is_large(request);
     let (policy, session, program_cache) = (policy.clone(), session.clone(), program_cache.clone());
     let uid = session.principal.uid;
-    let is_large = is_large(request);
     let mut resolved = request.clone();
     let work = move || {
-        let decided = decide_now(&policy, &session, &mut resolved, &program_cache, approval);
+        let evaluation = match resolve_cwd(&session, &mut resolved) {
+            Ok(()) => policy.evaluate(&resolved, &resolvers(&session, &resolved, &program_cache)),
+            Err(denial) => policy.deny(denial),
+        };
+        let trace = evaluation.trace();
+        for (rule, decision) in &trace.observed {
+            let principal = &resolved.principal;
+            tracing::info!(rule, %decision, principal, "a rule in mode observe would have decided");
+        }
+        let decided = Decided { result: evaluation.decide(approval), trace };
         if is_large {
             allocator::trim();
         }
         (decided, resolved)
     };
-    let (decided, resolved) = match is_large {
-        true => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, work).await?,
-        false => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, work).await?,
+    let (decided, resolved) = match (is_inline, is_large) {
+        (true, _) => work(),
+        (false, true) => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, work).await?,
+        (false, false) => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, work).await?,
     };
     *request = resolved;
     Ok(decided)
-}
-
-fn decide_now(
-    policy: &PolicySet,
-    session: &Session,
-    request: &mut Request,
-    program_cache: &ProgramCache,
-    approval: Option<ApprovalGrant>,
-) -> Decided {
-    let evaluation = evaluate(policy, session, request, program_cache);
-    let trace = evaluation.trace();
-    for (rule, decision) in &trace.observed {
-        tracing::info!(rule, %decision, principal = request.principal, "a rule in mode observe would have decided");
-    }
-    Decided { result: evaluation.decide(approval), trace }
 }
 
 /// Explains what policy would decide about a request.
@@ -124,20 +116,12 @@ pub(super) fn explain(
     request: &Request,
     program_cache: &ProgramCache,
 ) -> Explanation {
-    Explanation::new(&evaluate(policy, session, &mut request.clone(), program_cache))
-}
-
-/// Evaluates a request in the resolved working directory, with the files that the sandbox of the profile shows.
-fn evaluate<'p>(
-    policy: &'p PolicySet,
-    session: &Session,
-    request: &mut Request,
-    program_cache: &ProgramCache,
-) -> Evaluation<'p> {
-    match resolve_cwd(session, request) {
-        Ok(()) => policy.evaluate(request, &resolvers(session, request, program_cache)),
+    let mut request = request.clone();
+    let evaluation = match resolve_cwd(session, &mut request) {
+        Ok(()) => policy.evaluate(&request, &resolvers(session, &request, program_cache)),
         Err(denial) => policy.deny(denial),
-    }
+    };
+    Explanation::new(&evaluation)
 }
 
 /// Replaces the working directory by the one that it leads to. A link that is made later leads nowhere, because the

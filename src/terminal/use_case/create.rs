@@ -39,7 +39,10 @@ impl TerminalContext {
             }
             None => {
                 let undo = self.clone();
-                let work = async move { this.drive(&new, &caller).await.map_err(Arc::new) };
+                let work = async move {
+                    let created = this.create_now(&new, &caller).await;
+                    created.inspect_err(|error| this.count_refusal(error)).map_err(Arc::new)
+                };
                 run_to_completion(work, |created| async move {
                     if let Ok(terminal) = created {
                         // Somebody else's release of it is as good.
@@ -66,13 +69,16 @@ impl TerminalContext {
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
         if let Some(id) = self.registry().quarantined(&key) {
             let error = CreateError::Quarantined(id);
-            self.counters().create_refusals.inc(Reason::from(&error));
+            self.count_refusal(&error);
             return Err(Arc::new(error));
         }
         loop {
             let attempt = self.registry().attempt(&key);
-            let driven = async { self.drive(&new, &caller).await.map_err(Arc::new) };
-            let result = attempt.get_or_init(|| driven).await.clone();
+            let work = async {
+                let created = self.create_now(&new, &caller).await;
+                created.inspect_err(|error| self.count_refusal(error)).map_err(Arc::new)
+            };
+            let result = attempt.get_or_init(|| work).await.clone();
             let Err(error) = &result else { return result };
             // The next one with this id may try again.
             self.registry().forget_attempt(&key, &attempt);
@@ -83,23 +89,15 @@ impl TerminalContext {
         }
     }
 
-    /// The way of a command up to its start, counted.
-    async fn drive(&self, new: &NewRequest, caller: &CallerGuard) -> Result<Arc<Terminal>, CreateError> {
-        let driven = self.drive_to_start(new, caller).await;
-        if let Err(error) = &driven {
-            self.counters().create_refusals.inc(Reason::from(error));
-            if let Some(limit) = LimitName::of(error) {
-                self.counters().limits_reached.inc(limit);
-            }
+    fn count_refusal(&self, error: &CreateError) {
+        self.counters().create_refusals.inc(Reason::from(error));
+        if let Some(limit) = LimitName::of(error) {
+            self.counters().limits_reached.inc(limit);
         }
-        driven
     }
 
-    async fn drive_to_start(
-        &self,
-        new: &NewRequest,
-        caller: &CallerGuard,
-    ) -> Result<Arc<Terminal>, CreateError> {
+    /// The steps of a create, in their order, up to a command that runs.
+    async fn create_now(&self, new: &NewRequest, caller: &CallerGuard) -> Result<Arc<Terminal>, CreateError> {
         if self.is_draining() {
             return Err(CreateError::Draining);
         }
