@@ -1,9 +1,9 @@
-//! Threads for work that may block for as long as somebody else likes: file systems of callers above all.
+//! A thread pool for work that may block for an unknown time, above all on callers' file systems.
 //!
-//! Each user has a few places. The first one of each is its own, whatever others hold; what a user has under way beside it
-//! takes one of those that all share. A place stays taken until its work returns, however long that takes and whether or
-//! not anybody waits for it: what hangs costs its user a place, and nobody else its turn. The asynchronous workers and
-//! their own blocking threads never do such work.
+//! Each user has a few slots. The first slot of each user is reserved for that user; its other work takes threads that
+//! all users share. A slot stays taken until its work returns, whether or not a caller still waits, so that work that
+//! hangs costs its user a slot and delays no other user. The asynchronous workers and their blocking threads never do
+//! such work.
 
 #![forbid(unsafe_code)]
 
@@ -24,12 +24,12 @@ use tokio::{
 
 /// A thread without work ends after this.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// First places, of so many users at once: threads beside the shared ones, at most.
+/// First places, of so many users at once: threads in addition to the shared ones, at most.
 const RESERVED_THREADS: usize = 512;
 /// Users whose places are remembered although nothing is under way; beyond that they are forgotten.
 const IDLE_USERS_MAX: usize = 1_024;
 
-/// Why work was not done, or is not known to be done.
+/// Work was not done, or is not known to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// It did not return in time. It may still do so.
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Pool {
-    /// With so many places for each user. What a user has under way beside its first takes one of these that all share.
+    /// With so many places for each user. What a user has under way in addition to its first takes one of these that all share.
     pub fn new(per_user: usize, shared: usize) -> Self {
         Self {
             per_user,
@@ -200,7 +200,7 @@ impl Workers {
         loop {
             if let Some(job) = queue.jobs.pop_front() {
                 drop(queue);
-                // A panic ends this work and not the thread; whoever waits is answered by the dropped channel.
+                // A panic ends this work and not the thread; the caller who waits is answered by the dropped channel.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
                 queue = self.lock();
                 continue;

@@ -1,7 +1,7 @@
-//! Who may answer whose questions.
+//! Who may answer approval requests.
 //!
-//! Root and the gateway's own user always may: they decide what the policy says. Beside them, whoever the
-//! configuration names. Being an approver gives no right to the requests themselves, nor to the sessions.
+//! Root and the gateway's own user always may, because they write the policy. The configuration can name more approvers.
+//! An approver gets no access to the requests themselves or to their sessions.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 

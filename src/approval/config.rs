@@ -1,4 +1,4 @@
-//! The terms on which questions are kept: how long, how many, and who may answer them.
+//! The configuration of approvals: how long a question waits, how many may be open, and who may answer.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ const EXPIRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalConfig {
-    /// How long a question waits for its answer, and afterwards a yes for its request.
+    /// How long a question waits for its answer, and afterwards an approval for its request.
     #[serde(deserialize_with = "expiry_within_bounds")]
     pub expiry: Duration,
-    /// Who may answer, beside root and the gateway's own user.
+    /// Who may answer, in addition to root and the gateway's own user.
     pub approvers: Approvers,
     /// Questions of one principal that are open: unanswered, or answered and not used.
     pub open_per_principal: u32,

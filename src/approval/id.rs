@@ -1,4 +1,4 @@
-//! The ids of approvals: `appr_` and a ULID, in exactly one spelling.
+//! Approval ids: `appr_` and a ULID, in one canonical spelling.
 
 use std::fmt;
 

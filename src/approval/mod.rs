@@ -1,8 +1,7 @@
-//! Approvals: the questions that rules ask about requests, kept until a person answers or time does.
+//! Approvals: the questions that rules ask about requests, kept until a person answers or they expire.
 //!
-//! The [`ApprovalStore`] keeps them, within bounds, and hands each yes out once, to the request that it was given for. It
-//! judges nothing: what a yes allows is for policy, which looks at the request again. It writes no journal and
-//! speaks no protocol.
+//! The [`ApprovalStore`] keeps a bounded number of them and gives each approval once, to the request that it is for. It does
+//! not judge: policy evaluates the request again. It writes no journal and speaks no protocol.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! One approval: what is asked, by whom, and what has become of it.
+//! One approval request: what is asked, by whom, its status and its answer.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use super::id::ApprovalId;
 use crate::{
-    counters::{Word as _, words},
+    counters::{Label as _, labels},
     policy::{ApprovalQuestion, CommandSpec},
     session::{Principal, SessionId},
 };
@@ -59,18 +59,18 @@ pub enum RequestMode {
     Deferred,
 }
 
-words! {
+labels! {
     /// What has become of a question.
     pub enum ApprovalStatus {
         /// Nobody has answered.
         Pending = "pending",
-        /// Yes, and not used yet.
+        /// Approved, and not used yet.
         Approved = "approved",
-        /// Yes, and used.
+        /// Approved, and used.
         Used = "used",
         /// No.
         Denied = "denied",
-        /// Nobody answered in time, or the yes was not used in time.
+        /// Nobody answered in time, or the approval was not used in time.
         Expired = "expired",
         /// The one who asked has gone.
         Withdrawn = "withdrawn",
@@ -81,7 +81,7 @@ words! {
 
 impl fmt::Display for ApprovalStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.label())
     }
 }
 
@@ -97,7 +97,7 @@ pub enum ApproverDecision {
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Yes or no.
+    /// Approved or denied.
     pub decision: ApproverDecision,
     /// Who, as proven.
     pub approver: Principal,

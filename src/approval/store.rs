@@ -1,7 +1,7 @@
-//! The book of questions: asking, waiting, answering, and telling who watches.
+//! The store of approval requests: submitting, waiting, answering, and publishing changes.
 //!
-//! A question that a call waits with is withdrawn when the call is dropped, wherever it stands. Times are of the
-//! monotonic clock: setting the host's clock makes no yes last longer.
+//! A question that a call waits for is withdrawn when the call is dropped. Deadlines use the monotonic clock, so setting the
+//! host's clock does not extend an approval.
 
 use std::{
     fmt,
@@ -22,13 +22,13 @@ use crate::{
     session::{Principal, SessionId},
 };
 
-/// Changes that a slow watcher may be behind before it is told everything again.
+/// Changes that a slow watcher may be behind before it is sent everything again.
 const CHANGES_BUFFERED: usize = 1_024;
 
 /// How a question has ended for the one who asked.
 #[derive(Debug)]
 pub enum Resolution {
-    /// With a yes, used up by this.
+    /// Approved; the approval is used up by this.
     Approved(policy::ApprovalGrant),
     /// With a no.
     Denied(Arc<Answer>),
@@ -40,7 +40,7 @@ pub enum Resolution {
     Withdrawn,
 }
 
-/// Why an answer was not taken.
+/// An answer was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApprovalResolveError {
     /// There is none, or it is not for this caller to see.
@@ -67,7 +67,7 @@ pub struct ApprovalStore {
     counters: CounterVec<ApprovalStatus>,
 }
 
-/// Is told of every change of every question, as soon as it has happened.
+/// Called with every change of every question, as soon as it has happened.
 pub struct ApprovalObserver(pub Box<dyn Fn(&Approval) + Send + Sync>);
 
 impl fmt::Debug for ApprovalObserver {
@@ -77,7 +77,7 @@ impl fmt::Debug for ApprovalObserver {
 }
 
 impl ApprovalStore {
-    /// An empty book of a gateway that runs as `gateway_uid`.
+    /// An empty store of a gateway that runs as `gateway_uid`.
     pub fn new(config: ApprovalConfig, gateway_uid: u32, observer: ApprovalObserver) -> Arc<Self> {
         Arc::new(Self {
             config,
@@ -185,7 +185,7 @@ impl ApprovalStore {
                 Some(at) => tokio::select! {
                     () = tokio::time::sleep_until(at.into()) => {
                         let due = self.lock().expire(Instant::now());
-                        // A no that nobody came to hear is over, and was told when it was said.
+                        // A denial that nobody fetched is over, and was published when it was made.
                         let expired = due.iter().filter(|approval| approval.state == ApprovalStatus::Expired);
                         expired.for_each(|approval| self.publish(approval));
                     }
@@ -271,7 +271,7 @@ impl ApprovalStore {
             (ApprovalStatus::Denied, Some(answer)) => Resolution::Denied(answer),
             (ApprovalStatus::Superseded, _) => Resolution::Superseded,
             (ApprovalStatus::Withdrawn, _) => Resolution::Withdrawn,
-            // A yes that is due is void, whether or not that was published yet.
+            // An approval that is due is void, whether or not that was published yet.
             (
                 ApprovalStatus::Pending
                 | ApprovalStatus::Approved
@@ -306,7 +306,7 @@ impl ApprovalStore {
     }
 }
 
-/// A question that a call waits with. Dropped, it is withdrawn, and a yes that came meanwhile is void.
+/// A question that a call waits with. Dropped, it is withdrawn, and an approval that came meanwhile is void.
 #[derive(Debug)]
 pub struct ApprovalWait {
     store: Arc<ApprovalStore>,
@@ -323,7 +323,7 @@ impl ApprovalWait {
     /// Waits for the end of the question.
     pub async fn end(mut self) -> Resolution {
         let Some(resolved) = self.resolved.take() else { return Resolution::Withdrawn };
-        // Whoever removes the question tells first: an error means that it is gone, and the book knows why.
+        // The question's removal notifies first: an error means that it is gone, and the store knows the reason.
         let _ = resolved.await;
         self.store.take_resolution(self.approval.id())
     }

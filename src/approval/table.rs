@@ -7,7 +7,7 @@
 //!    └────────┴──────┴───────── expired, withdrawn, superseded
 //! ```
 //!
-//! Open are those that are pending or approved, and a posted one that was denied until that is told. Nobody is
+//! Open are those that are pending or approved, and a deferred one that was denied until its caller has fetched that. Nobody is
 //! woken and nothing is published here.
 
 use std::{
@@ -33,9 +33,9 @@ const CLOSED_MAX: usize = 1_024;
 /// What a request finds that was asked about before.
 #[derive(Debug)]
 pub(super) enum StoredAnswer {
-    /// A yes; now used up.
+    /// Approved; now used up.
     Approved(policy::ApprovalGrant),
-    /// A no; now told.
+    /// Denied; now fetched.
     Denied(Arc<Answer>),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ApprovalTable {
 struct Entry {
     approval: Approval,
     deadline: Instant,
-    /// Tells the call that waits, once, that the state has changed.
+    /// Notifies the call that waits, once, that the state has changed.
     waiter: Option<oneshot::Sender<()>>,
 }
 
@@ -145,7 +145,7 @@ impl ApprovalTable {
         }
     }
 
-    /// The yes to a question that a call waits with. It is given once.
+    /// The approval of a question that a call waits with. It is given once.
     pub(super) fn take_approved(
         &mut self,
         id: ApprovalId,

@@ -1,4 +1,4 @@
-//! How long something took, counted by the first bound that it does not exceed.
+//! A histogram of durations with fixed buckets.
 
 use std::time::Duration;
 

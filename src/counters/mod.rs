@@ -1,7 +1,7 @@
-//! What a gateway counts of itself, cheaply enough to be counted on the way of every command: one atomic addition.
+//! Counters that are cheap enough for the path of every command: each increment is one atomic addition.
 //!
-//! Knows how to count, not what: each module has the words of its own. Every tally has one place for each word of a
-//! fixed list, so that nothing that a caller sends can make it larger. Pure.
+//! This module only counts; each module defines its own labels. A vector has one counter for each label of a fixed list, so
+//! that no caller can make it grow. Pure.
 
 #![forbid(unsafe_code)]
 
@@ -15,18 +15,18 @@ use std::{
 pub use histogram::{BUCKETS_US, Histogram, HistogramSnapshot};
 
 /// One of a few things that are counted apart.
-pub trait Word: Copy + PartialEq + 'static {
+pub trait Label: Copy + PartialEq + 'static {
     /// All of them.
     const ALL: &'static [Self];
 
     /// For programs: lower case, and the same in every version.
-    fn word(self) -> &'static str;
+    fn label(self) -> &'static str;
 }
 
-/// Defines an enumeration whose members are words.
-macro_rules! words {
+/// Defines an enumeration whose members are labels.
+macro_rules! labels {
     ($(#[$about:meta])* $visible:vis enum $name:ident {
-        $($(#[$about_one:meta])* $one:ident = $word:literal,)+
+        $($(#[$about_one:meta])* $one:ident = $label:literal,)+
     }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,18 +34,18 @@ macro_rules! words {
             $($(#[$about_one])* $one,)+
         }
 
-        impl $crate::counters::Word for $name {
+        impl $crate::counters::Label for $name {
             const ALL: &'static [Self] = &[$(Self::$one,)+];
 
-            fn word(self) -> &'static str {
+            fn label(self) -> &'static str {
                 match self {
-                    $(Self::$one => $word,)+
+                    $(Self::$one => $label,)+
                 }
             }
         }
     };
 }
-pub(crate) use words;
+pub(crate) use labels;
 
 /// A count that only goes up.
 #[derive(Default)]
@@ -74,43 +74,43 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// Counts that only go up, one for each word.
+/// Counts that only go up, one for each label.
 pub struct CounterVec<W: 'static> {
-    words: &'static [W],
+    labels: &'static [W],
     counts: Box<[Counter]>,
 }
 
-impl<W: Word> Default for CounterVec<W> {
+impl<W: Label> Default for CounterVec<W> {
     fn default() -> Self {
-        Self { words: W::ALL, counts: W::ALL.iter().map(|_| Counter::default()).collect() }
+        Self { labels: W::ALL, counts: W::ALL.iter().map(|_| Counter::default()).collect() }
     }
 }
 
-impl<W: Word> CounterVec<W> {
-    /// One more of this word. One that its list has not is not counted.
-    pub fn inc(&self, word: W) {
-        if let Some(count) = self.counter(word) {
+impl<W: Label> CounterVec<W> {
+    /// One more of this label. One that its list has not is not counted.
+    pub fn inc(&self, label: W) {
+        if let Some(count) = self.counter(label) {
             count.inc();
         }
     }
 
-    /// How many of this word by now.
-    pub fn get(&self, word: W) -> u64 {
-        self.counter(word).map_or(0, Counter::read)
+    /// How many of this label by now.
+    pub fn get(&self, label: W) -> u64 {
+        self.counter(label).map_or(0, Counter::read)
     }
 
-    /// Every word with its count.
+    /// Every label with its count.
     pub fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.words.iter().zip(&self.counts).map(|(word, count)| (word.word(), count.read()))
+        self.labels.iter().zip(&self.counts).map(|(label, count)| (label.label(), count.read()))
     }
 
-    fn counter(&self, word: W) -> Option<&Counter> {
-        let at = self.words.iter().position(|one| *one == word)?;
+    fn counter(&self, label: W) -> Option<&Counter> {
+        let at = self.labels.iter().position(|one| *one == label)?;
         self.counts.get(at)
     }
 }
 
-impl<W: Word> fmt::Debug for CounterVec<W> {
+impl<W: Label> fmt::Debug for CounterVec<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.read()).finish()
     }
@@ -120,7 +120,7 @@ impl<W: Word> fmt::Debug for CounterVec<W> {
 mod tests {
     use super::*;
 
-    words! {
+    labels! {
         enum Fruit {
             Apple = "apple",
             Pear = "pear",
@@ -128,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn each_word_is_counted_apart_and_those_that_never_came_are_there() {
-        let tally = CounterVec::<Fruit>::default();
-        tally.inc(Fruit::Pear);
-        tally.inc(Fruit::Pear);
-        assert_eq!(tally.get(Fruit::Pear), 2);
-        assert_eq!(tally.read().collect::<Vec<_>>(), [("apple", 0), ("pear", 2)]);
+    fn each_label_is_counted_apart_and_unused_labels_are_listed() {
+        let counters = CounterVec::<Fruit>::default();
+        counters.inc(Fruit::Pear);
+        counters.inc(Fruit::Pear);
+        assert_eq!(counters.get(Fruit::Pear), 2);
+        assert_eq!(counters.read().collect::<Vec<_>>(), [("apple", 0), ("pear", 2)]);
     }
 }

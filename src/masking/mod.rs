@@ -1,9 +1,9 @@
-//! Takes the values of known secrets out of bytes and texts, also when a value is split across writes.
+//! Masks the values of known secrets in bytes and texts, also when a value is split across writes.
 //!
-//! Every byte that is part of any occurrence of any secret is taken out, also where occurrences overlap. In a text each
-//! uninterrupted run of such bytes becomes one [`MASK`]; in output each such byte becomes [`MASK_BYTE`], so that offsets
-//! stay what they are. Knows values only as they are: not their base64, nor one that a command spells backwards.
-//! Pure: no I/O, and no state: a part of a stream is masked by what stands around it.
+//! Every byte of every occurrence of a secret is masked, also where occurrences overlap. In a text each uninterrupted
+//! run of such bytes becomes one [`MASK`]; in output each such byte becomes [`MASK_BYTE`], so that offsets do not
+//! change. Only the values themselves are masked, not their base64 or another encoding. Pure: no I/O and no state; a
+//! part of a stream is masked by the bytes around it.
 
 mod prefix_matcher;
 
@@ -64,7 +64,7 @@ pub enum StreamEnd {
     MayContinue,
 }
 
-/// Why a secret cannot be masked. Says which one by its place, and nothing of its value.
+/// A secret cannot be masked. Says which one by its place, and nothing of its value.
 #[derive(Debug, thiserror::Error)]
 pub enum MaskError {
     /// Too short.

@@ -1,6 +1,6 @@
-//! How much of a value a text ends with: the search of Knuth, Morris and Pratt, in time linear in both.
+//! Finds the longest prefix of a value that a text ends with, by the search of Knuth, Morris and Pratt.
 //!
-//! Linear whatever the text is, because a command that knows a secret chooses the text.
+//! The time is linear for every text, because a command that knows a secret chooses the text.
 
 /// A value, prepared.
 pub(super) struct PrefixMatcher {

@@ -1,4 +1,4 @@
-//! Output: the layout of the ring and the edges of text. Pure.
+//! Output: the layout of the ring, and text cut out of a stream. Pure.
 
 pub mod ring;
 pub mod text;

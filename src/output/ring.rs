@@ -1,7 +1,7 @@
-//! Where things are in an output ring: the header's fields, and which bytes of the file hold which offsets.
+//! The layout of an output ring: the header's fields, and which bytes of the file hold which offsets.
 //!
-//! Pure arithmetic on absolute offsets, used by the writer (supervisor) and the reader (gateway). Maps
-//! nothing, reads nothing, and refuses a ring that is larger than [`MAX_RETAINED_BYTES`] asks for.
+//! Pure arithmetic on absolute offsets, used by the writer (supervisor) and the reader (gateway). It maps and reads nothing,
+//! and refuses a ring larger than [`MAX_RETAINED_BYTES`] needs.
 
 use std::ops::Range;
 

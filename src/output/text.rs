@@ -1,7 +1,7 @@
-//! The edges of text: bytes cut out of a stream, as characters.
+//! Decodes bytes that were cut out of a stream of text.
 //!
-//! A cut may go through the middle of a character. Such a piece is left out, so that no replacement character
-//! ever stands for a character that was whole in the stream. Bytes inside that are truly no UTF-8 become U+FFFD.
+//! A cut can go through a character. Such a partial character is left out, so that a replacement character never stands for a
+//! character that was whole in the stream. Other invalid UTF-8 becomes U+FFFD.
 
 /// Whether the stream goes on beyond an end of what was cut out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

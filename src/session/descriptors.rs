@@ -1,8 +1,8 @@
-//! What sessions and terminals hold of the gateway's descriptors, counted by principal.
+//! Counts the gateway's descriptors that sessions and terminals hold, by principal.
 //!
-//! Counted by what each kind takes at most, when it begins, and given back with it. A principal has a part of what the
-//! gateway may open; while all together hold half of it, only principals that hold little get more, so that another one
-//! always has its session. Opens and closes nothing itself.
+//! Each kind is counted by the most that it takes, from its start to its end. A principal may hold a share of what the
+//! gateway may open. While all principals together hold half of it, only those that hold little get more, so that another
+//! principal can always open a session. This module opens and closes nothing itself.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,7 @@ const TRUSTED_SHARE_DIVISOR: u64 = 2;
 const CROWDED_SHARE_DIVISOR: u64 = 2;
 const MINIMUM_SHARE_DIVISOR: u64 = 32;
 
-/// The books.
+/// Tracks the gateway's descriptors that principals hold.
 #[derive(Debug)]
 pub struct DescriptorQuota {
     own_uid: u32,
@@ -87,7 +87,7 @@ impl DescriptorQuota {
     }
 
     fn lock(&self) -> MutexGuard<'_, DescriptorUsage> {
-        self.usage.lock().expect("no code panics while it holds the descriptors' books")
+        self.usage.lock().expect("no code panics while it holds the descriptors' usage")
     }
 }
 

@@ -1,8 +1,8 @@
-//! Where a directory that a caller names really is, found without leaving the session's roots.
+//! Resolves a directory that a caller names, without leaving the session's roots.
 //!
-//! Walks by descriptor from a root on, and reads links itself: nothing outside of the roots is ever looked at, so
-//! that no answer tells what is there; what is inside is looked at with the caller's rights. Opens nothing for use, and does not say whether the directory exists: who enters
-//! it finds out, and follows no link.
+//! It walks by descriptor from a root, and reads links itself: nothing outside of the roots is looked at, so that no
+//! answer reveals what is there. What is inside is looked at with the caller's rights. It opens nothing for use and
+//! does not say whether the directory exists; the command's start does, and follows no link.
 
 use std::{
     ffi::OsString,

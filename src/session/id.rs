@@ -1,4 +1,4 @@
-//! The ids of sessions: `sess_` and a ULID, in exactly one spelling.
+//! Session ids: `sess_` and a ULID, in one canonical spelling.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Finding or launching the sandbox that a command of a session is to run in.
+//! Finds or launches the sandbox for a command of a session.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the sessions of a gateway share to launch sandboxes and to look at their callers' file systems.
+//! What all sessions of a gateway share to launch sandboxes and to access their callers' file systems.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 

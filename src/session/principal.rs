@@ -1,4 +1,4 @@
-//! Who calls. Proven by the kernel, never claimed.
+//! The caller of a connection, as the kernel reports it.
 
 use std::{
     fmt, io,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::sys::{peer, rights::Rights};
 
-/// A principal: whoever has this user id on this host.
+/// A principal: the holder of this user id on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     /// The user id, in the gateway's user namespace.
@@ -30,7 +30,7 @@ pub struct Peer {
     pub gid: u32,
     /// Its other groups at connect time.
     pub groups: Arc<[u32]>,
-    /// The process that connected, where the kernel tells (6.5 and later).
+    /// The process that connected, where the kernel reports it (6.5 and later).
     pub process: Option<Arc<OwnedFd>>,
 }
 

@@ -1,6 +1,6 @@
-//! All sessions of the gateway.
+//! The registry of all sessions of the gateway.
 //!
-//! A session exists only for the principal that opened it: for anybody else its id is one that never was.
+//! A session exists only for the principal that opened it. For other principals its id is unknown.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Descriptors that a session holds beside one for each root: its sandbox's control connection, processes, groups and
+/// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
 /// files, and its owner's process.
 const SESSION_DESCRIPTORS: u64 = 16;
 
@@ -53,13 +53,13 @@ pub struct NewSession {
     pub request_id: Option<String>,
 }
 
-/// Why no session was opened.
+/// Opening a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Policy refuses it.
     #[error(transparent)]
     Denied(#[from] Denial),
-    /// A root cannot be used: its place in the list, and why.
+    /// A root cannot be used: its place in the list, and the reason.
     #[error("roots[{0}]")]
     Root(usize, #[source] RootError),
     /// A root's own name, without links, is no text.
@@ -74,7 +74,7 @@ pub enum OpenError {
     /// What governs commands changed while the session was opened, and a root reaches it now.
     #[error(transparent)]
     Governing(GoverningError),
-    /// It cannot be written down, and so would not outlive this gateway.
+    /// It cannot be stored, and would not outlive this gateway.
     #[error("the session cannot be kept")]
     StateUnwritable(#[source] std::io::Error),
     /// Its roots could not be looked at in time.
@@ -131,7 +131,7 @@ impl Sessions {
     }
 
     /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
-    /// make none, with why not. Blocks.
+    /// make none, with the reason. Blocks.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -281,7 +281,7 @@ impl Sessions {
 pub struct RestoredSessions {
     /// Open again.
     pub sessions: Vec<Arc<Session>>,
-    /// Left as they are: the files' names, and why.
+    /// Left as they are: the files' names, and the reasons.
     pub refused: Vec<(String, RestoreError)>,
 }
 

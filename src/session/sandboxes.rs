@@ -1,8 +1,7 @@
-//! The sandboxes of a session: one for each (profile, network), started when first needed. A command with secrets, and
-//! each command of a profile with `isolation = "terminal"`, has one of its own, which ends with it.
+//! The shared sandboxes of a session: one for each profile, network and confinement, started when first needed.
 //!
-//! Those who need the same one at the same time share one launch. One that was lost is replaced by the next
-//! who asks, never repaired.
+//! Callers that need the same sandbox at the same time share one launch. A sandbox that was lost is replaced by the next
+//! caller that needs it, and never repaired.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -30,7 +29,7 @@ pub(super) type LaunchCell = OnceCell<Result<Arc<Sandbox>, Arc<StartError>>>;
 #[derive(Debug, Default)]
 pub struct Sandboxes {
     shared: Mutex<HashMap<SandboxKey, Arc<LaunchCell>>>,
-    /// Found after a restart beside another one for the same orders: what runs there goes on, nothing new comes.
+    /// Found after a restart in addition to another one for the same commands: what runs there goes on, nothing new comes.
     extra: Mutex<Vec<Arc<Sandbox>>>,
 }
 
@@ -50,7 +49,7 @@ impl Sandboxes {
         cell.clone()
     }
 
-    /// Takes in a shared sandbox that another gateway has launched.
+    /// Adds a shared sandbox that another gateway has launched.
     pub fn adopt(&self, facts: &SandboxState, sandbox: Arc<Sandbox>) {
         let key = (facts.profile.clone(), facts.network, facts.assignment.confinement);
         match self.lock().entry(key) {

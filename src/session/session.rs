@@ -1,6 +1,6 @@
-//! One session: whose it is, where its commands may work, and its sandboxes.
+//! One session: its owner, its roots, and its sandboxes.
 //!
-//! Knows nothing of terminals. It is left alone by those who want to create in it once its closing has begun.
+//! It knows nothing of terminals. Once its closing has begun, nothing new can be created in it.
 
 use std::{
     collections::BTreeMap,

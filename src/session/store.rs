@@ -1,8 +1,8 @@
-//! Sessions in files, so that they outlive the gateway: written before a session's Create answers, removed when
-//! nothing of it is left.
+//! Stores sessions in files, so that they outlive the gateway: written before Create answers, removed when the session has
+//! closed.
 //!
-//! A file holds what the caller said and what the kernel proved, and is readable by the gateway's user only. What
-//! cannot be read is left where it is and said: an older or a newer gateway may be able to.
+//! A file holds the caller's request and what the kernel reported, and only the gateway's user can read it. A file that cannot
+//! be read is reported and left in place, because an older or newer gateway may be able to read it.
 
 use std::{
     collections::HashSet,
@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-/// Whether sessions are written down.
+/// Whether sessions are stored in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// In files of the state directory.
@@ -51,7 +51,7 @@ pub enum Persistence {
     InMemory,
 }
 
-/// Why a session's file does not make a session.
+/// A session cannot be restored from its file.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The file cannot be used.

@@ -32,7 +32,7 @@ const VERSION: u32 = 2;
 /// What the name of a file that is being written ends with.
 pub const TEMP_SUFFIX: &str = ".new";
 
-/// Why a file holds no message that can be used.
+/// A file holds no message that can be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StatefileError {
     /// It cannot be read.

@@ -1,11 +1,10 @@
-//! What has become of sessions, requests and terminals since the gateway's start.
+//! The counters of sessions, requests and terminals since the gateway's start.
 //!
-//! Counts only: no name, no command and no path is kept here, so that nothing of them can be told to whoever may see
-//! the counts.
+//! They hold no name, command or path, so that a scraper sees none.
 
 use super::refusal::LimitName;
 use crate::{
-    counters::{Counter, CounterVec, Histogram, Word, words},
+    counters::{Counter, CounterVec, Histogram, Label, labels},
     policy::command::rule::Decision,
     proto::v1::ExitCause,
     reason::Reason,
@@ -20,7 +19,7 @@ pub struct TerminalCounters {
     pub session_refusals: CounterVec<Reason>,
     /// Sessions of which nothing is left, by what ended them.
     pub sessions_closed: CounterVec<CloseReason>,
-    /// What policy said of commands. One that a person said yes to was first asked about and is then allowed.
+    /// What policy said of commands. A command that a person approved is counted as asked and then as allowed.
     pub decisions: CounterVec<Decision>,
     /// Creates that came to no command, by reason.
     pub create_refusals: CounterVec<Reason>,
@@ -40,7 +39,7 @@ pub struct TerminalCounters {
     pub ended: CounterVec<ExitCause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.
     pub force_killed: Counter,
-    /// Processes, beside main ones, that had to be killed.
+    /// Processes other than main ones that had to be killed.
     pub stragglers_killed: Counter,
     /// Processes that could not be ended at all.
     pub survivors: Counter,
@@ -69,10 +68,10 @@ pub struct CreateTimings {
     pub whole: Histogram,
 }
 
-impl Word for Decision {
+impl Label for Decision {
     const ALL: &'static [Self] = &[Self::Allow, Self::Ask, Self::Deny];
 
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Allow => "allow",
             Self::Ask => "ask",
@@ -81,7 +80,7 @@ impl Word for Decision {
     }
 }
 
-impl Word for ExitCause {
+impl Label for ExitCause {
     const ALL: &'static [Self] = &[
         Self::Exited,
         Self::Signalled,
@@ -93,7 +92,7 @@ impl Word for ExitCause {
         Self::Shutdown,
     ];
 
-    fn word(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Unspecified => "unspecified",
             Self::Exited => "exited",
@@ -115,8 +114,8 @@ impl TerminalCounters {
     }
 }
 
-words! {
-    /// Why a session ends.
+labels! {
+    /// The reason for which a session ends.
     pub enum CloseReason {
         /// Its owner asked for it.
         Requested = "asked",

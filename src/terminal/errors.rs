@@ -1,4 +1,4 @@
-//! Why something asked of terminals was not done.
+//! The errors of operations on terminals and sessions.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::WatchError,
 };
 
-/// Why there is no terminal.
+/// Creating a terminal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// The gateway is going down.
@@ -26,7 +26,7 @@ pub enum CreateError {
     /// Policy refuses it.
     #[error(transparent)]
     Denied(Denial),
-    /// A rule asks, and no person said yes.
+    /// A rule asks for approval, and nobody approved.
     #[error(transparent)]
     Unapproved(#[from] ApprovalError),
     /// A cap is reached.
@@ -35,11 +35,11 @@ pub enum CreateError {
     /// The journal did not take the record of it.
     #[error(transparent)]
     Unrecorded(#[from] Unrecorded),
-    /// It cannot be entered on its session's roll, and so might be run again after a crash.
-    #[error("the terminal cannot be written down")]
+    /// It cannot be added to the terminal log of its session, and might be run again after a crash.
+    #[error("cannot write the terminal log")]
     LogUnwritable(#[source] std::io::Error),
-    /// A rule asks a person, and this principal's questions and refusals are too many to be written down.
-    #[error("requests of this user are refused, or ask a person, more often than can be written down")]
+    /// A rule asks for approval, and this principal's refusals exceed the rate at which they are recorded.
+    #[error("requests of this user are refused, or ask a person, more often than can be recorded")]
     RefusalRateExceeded,
     /// Its files could not be looked at in time.
     #[error("the request cannot be judged")]
@@ -76,7 +76,7 @@ impl CreateError {
 #[error("the terminal is gone")]
 pub struct TerminalReleased;
 
-/// Why something asked of a terminal was not done.
+/// An operation on a terminal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
     /// It is not there any more, or never started.
@@ -96,10 +96,10 @@ pub enum OperationError {
     Errno(i32),
 }
 
-/// Why there was no yes.
+/// A request was not approved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalError {
-    /// A person must say yes first, and the caller does not wait.
+    /// A person must approve it first, and the caller does not wait.
     #[error("{0}: a person must approve it first, by the id {1}")]
     Required(Box<ApprovalQuestion>, ApprovalId),
     /// A person said no.
@@ -139,7 +139,7 @@ fn comment(answer: &Answer) -> String {
     }
 }
 
-/// Why an answer was not taken.
+/// An answer to an approval request was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveApprovalError {
     /// There is nothing to answer, or not for this caller.
@@ -150,7 +150,7 @@ pub enum ResolveApprovalError {
     Unrecorded(#[from] Unrecorded),
 }
 
-/// Why no session was opened.
+/// Opening a session failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
     /// It may not be, or cannot be.

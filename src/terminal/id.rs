@@ -1,4 +1,4 @@
-//! The ids of terminals: `term_` and a ULID, in exactly one spelling.
+//! Terminal ids: `term_` and a ULID, in one canonical spelling.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How much a session and a principal may have at once.
+//! The quotas of a session and of a principal, and the error when one is reached.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 

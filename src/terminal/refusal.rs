@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     approval::{ApprovalLimitReached, ApprovalResolveError},
-    counters::words,
+    counters::labels,
     journal::AppendError,
     policy::{Denial, command::rule::Decision},
     pool::PoolError,

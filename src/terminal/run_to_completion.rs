@@ -1,8 +1,7 @@
-//! Work that goes on when nobody waits for it any more.
+//! Runs work to its end even when its caller goes away.
 //!
-//! A caller may go away in the middle of a create or a release; what was begun must be completed or undone all
-//! the same. As long as the caller waits, the work runs on the caller's own task, at no cost. When the caller
-//! drops it, what is left of it moves to a task of its own.
+//! A caller may disconnect in the middle of a create or a release, which must be completed or undone all the same. While the
+//! caller waits, the work runs on the caller's task at no cost. When the caller drops it, the rest moves to its own task.
 
 use std::{
     pin::Pin,

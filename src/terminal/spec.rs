@@ -1,4 +1,4 @@
-//! What a terminal is about: what was asked for and permitted. Never changes.
+//! What was requested and permitted for a terminal. It never changes.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The terminals of a gateway, as the API and the gateway use them. Each method hands a use case what it needs.
+//! The terminals of a gateway, as the API and the gateway use them. Each method calls a use case with the parts that it
+//! needs.
 
 use std::{collections::HashSet, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -181,10 +182,10 @@ impl Terminals {
         close_session::end_with_process(self.context.clone(), sessions, session, process)
     }
 
-    /// Takes in a sandbox of a session, with all that it holds. How many terminals there were.
+    /// Adopts a sandbox of a session, with all its terminals. Answers with their number.
     ///
     /// # Errors
-    /// [`AdoptError`]: nothing was taken in.
+    /// [`AdoptError`]: nothing was adopted.
     pub fn adopt(
         &self,
         session: &Arc<Session>,
@@ -194,7 +195,7 @@ impl Terminals {
         self.context.adopt(session, found, recorded_exits)
     }
 
-    /// Reads which terminals a session had, before any of its sandboxes is taken in.
+    /// Reads which terminals a session had, before any of its sandboxes is adopted.
     ///
     /// # Errors
     /// [`TerminalLogError`]: some may be missing. The file was put aside.

@@ -1,4 +1,4 @@
-//! What becomes of questions, at times that the tests say.
+//! Tests of the table of questions, at times that each test chooses.
 
 use std::time::{Duration, SystemTime};
 

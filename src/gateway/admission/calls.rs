@@ -33,7 +33,7 @@ use super::{
     scheduler::{CallQueue, ScheduledCall},
     try_increment,
 };
-use crate::{counters::Word, grpc::errors, session::Peer};
+use crate::{counters::Label, grpc::errors, session::Peer};
 
 /// A request must have arrived in this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -288,7 +288,7 @@ fn status(refusal: CallRefusal, share: &UserShare) -> Status {
             (PIECES_FREE, message)
         }
     };
-    errors::share_reached(refusal.word(), cap, message)
+    errors::share_reached(refusal.label(), cap, message)
 }
 
 impl hyper::body::Body for CountedBody {

@@ -19,7 +19,7 @@ use prometheus_client::{
 use super::super::{admission::Admission, adoption::QuarantineList, quarantine::QuarantineKind};
 use crate::{
     approval::ApprovalStatus,
-    counters::{BUCKETS_US, CounterVec, Histogram, Word},
+    counters::{BUCKETS_US, CounterVec, Histogram, Label},
     journal::Health,
     session::Sessions,
     terminal::Terminals,
@@ -192,7 +192,7 @@ impl GatewayCollector {
             "Questions that were put",
             store.counters().get(ApprovalStatus::Pending),
         )?;
-        let resolved = store.counters().read().filter(|(state, _)| *state != ApprovalStatus::Pending.word());
+        let resolved = store.counters().read().filter(|(state, _)| *state != ApprovalStatus::Pending.label());
         page.counters("approvals_resolved", "Questions by what has become of them", "state", resolved)
     }
 
@@ -275,7 +275,7 @@ impl MetricWriter<'_> {
         Ok(())
     }
 
-    fn labelled_counters<W: Word>(
+    fn labelled_counters<W: Label>(
         &mut self,
         name: &str,
         help: &str,

@@ -1,4 +1,4 @@
-//! What of a session's files and directories is taken back, and what is not.
+//! Tests of which sessions and directories are restored.
 
 use std::os::unix::fs::symlink;
 

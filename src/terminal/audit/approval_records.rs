@@ -1,4 +1,4 @@
-//! From questions and answers to the journal's records. Pure: writes nothing, waits for nothing.
+//! Makes the audit records of approvals. Pure: writes nothing, waits for nothing.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(in crate::terminal) fn resolved(request: &ApprovalRequest, answer: &Answer) 
     })
 }
 
-/// A question is over, or a yes is void. `None`: the answer, or its use, says so.
+/// A question is over, or an approval is void. `None`: the answer, or its use, has its own record.
 pub(in crate::terminal) fn ended(approval: &Approval) -> Option<Record> {
     let cause = match approval.state {
         ApprovalStatus::Expired => "time",

@@ -1,4 +1,4 @@
-//! The audit records of terminals, sessions and approvals: what each says, and how they reach the journal.
+//! The audit records of terminals, sessions and approvals: their contents, and how they reach the journal.
 
 pub mod approval_records;
 pub mod record_limiter;

@@ -1,9 +1,9 @@
-//! How much of the journal one principal may fill with what costs it nothing: refused requests, questions, signals, kills
-//! asked for again, reports.
+//! Limits how much of the journal a principal can fill at no cost to itself: refused requests, questions, signals,
+//! repeated kills, reports.
 //!
-//! Without a bound one caller could push everybody's records out of the retention. Such records are written in full at a
-//! rate; beyond it they are counted, by session and rule, bound or kind, and the counts are written. What a command is and
-//! how it ends is never counted instead of written: for that there is the principal's share of the journal.
+//! Without a limit one caller could push all other records out of the retention. Such records are written in full up
+//! to a rate. Beyond it they are counted, by session and rule, limit or kind, and the counts are written. The records
+//! of a command's start and end are never only counted; the principal's share of the journal limits those.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +27,7 @@ const KINDS_MAX: usize = 64;
 const IDLE_PRINCIPALS: usize = 1_024;
 /// How often counts are written.
 pub(in crate::terminal) const COUNTS_WRITE_INTERVAL: Duration = Duration::from_secs(10);
-/// What a record takes beside the texts in it.
+/// What a record takes in addition to the texts in it.
 const RECORD_OVERHEAD_BYTES: u64 = 768;
 /// A question to a person is followed by the records of its being put and of its end.
 const RECORDS_OF_A_QUESTION: u64 = 3;

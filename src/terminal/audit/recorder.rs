@@ -1,9 +1,8 @@
-//! The gateway's hand on the journal: the one type by which terminals, sessions and approvals write down what they do.
+//! Records what terminals, sessions and approvals do, in the gateway's journal.
 //!
-//! Two ways, and nothing between: what may be refused is *recorded*, before its effect, and does not happen when that
-//! fails; what happens in any case (ends, kills, what was found out) is *noted*, and never waits or fails. Both are in
-//! the journal in the order of the calls. What a record says is made in [`records`](super::records); secret values are
-//! out of it before it comes here.
+//! A record of what may be refused is written before its effect, and when that fails the effect does not happen. What happens
+//! in any case (ends, kills, observations) is recorded with best effort and never waits or fails. The journal has both in the
+//! order of the calls. The contents are made in [`records`](super::records); secret values are removed before they come here.
 
 use std::{
     collections::HashSet,
@@ -159,7 +158,7 @@ impl Recorder {
         self.limiter.confirm_written();
     }
 
-    /// Writes down what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not
+    /// Records what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not
     /// take is counted in the journal as soon as it can be written again.
     pub fn record_best_effort(&self, record: &Record) {
         if let Some(journal) = &self.journal {
@@ -176,7 +175,7 @@ impl Recorder {
 /// How far the clock may have been set between the end of a command and its record.
 const CLOCK_MARGIN: Duration = Duration::from_secs(600);
 
-/// The ends that are in the journal, read when first asked for: a command whose supervisor still tells of its end must
+/// The ends that are in the journal, read when first asked for: a command whose supervisor still reports its end must
 /// not have it written twice.
 #[derive(Debug)]
 pub struct RecordedExits {

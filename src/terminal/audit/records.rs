@@ -1,7 +1,6 @@
-//! From what the gateway holds to the journal's records. Pure: writes nothing, waits for nothing.
+//! Makes the audit records of terminals and sessions. Pure: writes nothing, waits for nothing.
 //!
-//! No record holds a variable's value, and none holds input or output. What a caller wrote is bounded by the
-//! journal's own types.
+//! No record holds a variable's value, input or output. The journal's types limit what a caller wrote.
 
 use std::time::Duration;
 
@@ -64,11 +63,11 @@ pub fn denied(
     })
 }
 
-/// Names the yes that a decision was made after, and leaves what it is about to the record of the question.
+/// Names the approval that a decision follows, and leaves the command to the record of the question.
 pub fn with_approval(decision: &mut Record, approval: Option<ApprovalId>, ask_record: Option<u64>) {
     if let (Record::Decision(decision), Some(approval)) = (decision, approval) {
         decision.approval = Some(approval.to_string());
-        // A yes is for a request of one digest, and so for the same text.
+        // An approval is for a request of one digest, and so for the same text.
         if let (RecordedVerdict::Allow, Some(asked_in)) = (decision.verdict, ask_record) {
             decision.command_in = Some(CommandLocation::Record(asked_in));
             (decision.command, decision.judged) = Default::default();
@@ -243,7 +242,7 @@ pub fn watch_failed(subject: Subject, error: &WatchError) -> Record {
     spawn_failed(subject, error.into(), "workspace".to_owned(), None, error)
 }
 
-/// A command that could not be entered on its session's roll.
+/// A command that could not be added to the terminal log of its session.
 pub fn log_failed(subject: Subject, error: &std::io::Error) -> Record {
     spawn_failed(subject, Reason::StateUnwritable, "terminal_log".to_owned(), error.raw_os_error(), error)
 }
@@ -278,7 +277,7 @@ fn spawn_failed(
     })
 }
 
-/// Why a command is to end.
+/// What asked for the end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KillReason {
     /// Its owner said so.
@@ -359,7 +358,7 @@ pub fn session_opened(session: &Session) -> Record {
     })
 }
 
-/// A caller says what it saw happen beside the gateway.
+/// A caller reports a command that bypassed the gateway.
 pub fn bypass_reported(session: &Session, sighting: BypassReport) -> Record {
     let (session, principal) = (session.id.to_string(), session.principal.to_string());
     Record::BypassReported(BypassReported { session, principal, report: sighting })

@@ -1,8 +1,10 @@
-//! What is counted instead of written, in files of the journal's directory, so that it survives a gateway that is killed.
+//! Keeps the counts of repeated records in files of the journal's directory, so that they survive a gateway that is
+//! killed.
 //!
-//! One slot for each count, written again as it grows: one pwrite(2) and no sync. Two files in turns: one is counted into
-//! while what the other says goes into the journal. A gateway that is killed between that and the file's end has it written
-//! once more by the next; none is lost. Counts are not worth a refusal: what cannot be written here is only in memory.
+//! Each count has a slot, which is written again as it grows by one pwrite(2) without a sync. There are two files: one
+//! is counted into while the counts of the other go into the journal. A gateway that is killed between the journal's
+//! write and the clearing of the file has them written once more by the next; none is lost. When a count cannot be
+//! written, it is kept in memory only.
 
 use std::{
     fs::{self, File, OpenOptions},

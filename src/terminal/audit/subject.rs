@@ -1,4 +1,4 @@
-//! Whom an audit record of a terminal is about.
+//! The terminal, session and principal that an audit record is about.
 
 use crate::{
     session::{Principal, SessionId},

@@ -1,9 +1,8 @@
-//! Which reader keeps a terminal's output from being overwritten.
+//! Backpressure: a reader can keep a terminal's output from being overwritten.
 //!
-//! With block-when-full the command waits for a reader, ring by ring. A ring waits for its first reader from the
-//! start. One reader of a ring holds it; others read along and may miss bytes, which are counted. When a reader
-//! that holds goes away, its ring waits for nobody; when the last one of the terminal goes, no ring does. A run's
-//! rings are its run's alone: nobody else can take a hold before it or from it.
+//! With block-when-full the command waits for a reader of each ring, from the start on. One reader of a ring holds it; other
+//! readers may miss bytes, which are counted. When the reader that holds a ring goes away, the ring waits for no reader; when
+//! the last such reader of the terminal goes away, no ring does. The rings of a run wait for that run only.
 
 use crate::terminal::{
     channel::Channel,
@@ -61,7 +60,7 @@ impl Terminal {
         self.resume_stalled();
     }
 
-    /// Tells a supervisor that waits for a reader that it has moved, without waiting for that.
+    /// Notifies a supervisor that waits for a reader, without waiting for its answer.
     fn resume_stalled(&self) {
         let Some(live) = self.live() else { return };
         let stdout = live.stdout.take_stalled();

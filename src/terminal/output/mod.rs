@@ -1,4 +1,4 @@
-//! A terminal's output: read, waited for, and kept from being overwritten.
+//! A terminal's output: readers, redaction of secrets, and backpressure.
 
 pub mod backpressure;
 pub mod reader;

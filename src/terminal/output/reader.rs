@@ -1,7 +1,7 @@
-//! Reading a terminal's output: what is retained now, or from an offset on as it comes.
+//! Reads a terminal's output: what is retained now, or a stream from an offset on.
 //!
-//! Polls nothing: a reader that has everything arms the ring and sleeps until the supervisor says that it has
-//! changed. What a slow reader has missed is counted, never passed over in silence.
+//! It does not poll: a reader that has everything arms the ring and sleeps until the supervisor reports a change. Bytes that a
+//! slow reader has missed are reported as a gap.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::{
 /// How much one piece may hold.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Why there is nothing to read.
+/// Reading output failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OutputReadError {
     /// The terminal has no such stream.
@@ -193,7 +193,7 @@ impl Cursor {
         Ok(bytes)
     }
 
-    /// What was copied may be overwritten; a supervisor that waits for that is told.
+    /// What was copied may be overwritten; a supervisor that waits for that is notified.
     async fn advance_hold(&self, ring: &ring::RingReader) {
         if self.is_holding {
             // What stands before says what behind it is secret.

@@ -1,8 +1,8 @@
-//! Reading a ring as it may be seen: each byte that is part of a secret is covered.
+//! Reads a ring with the bytes of secrets masked.
 //!
-//! The ring holds what the command wrote. A part of it is read with as much around it as says what in it is secret, so
-//! that it is the same whichever part is asked for, and whenever. At the end of what has come, the beginning of a
-//! secret is held back until more comes or the command has ended.
+//! The ring holds what the command wrote. A part of it is read with enough context to know which of its bytes are
+//! secret, so that the result does not depend on which part is read or when. At the end of what has come, a possible
+//! beginning of a secret is held back until more comes or the command has ended.
 
 use nix::errno::Errno;
 

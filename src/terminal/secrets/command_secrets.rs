@@ -1,7 +1,7 @@
-//! The secrets of a command: read from their files just before it is started, and kept for masking.
+//! The secrets of a command: read from their files just before it starts, and kept for masking.
 //!
-//! A secret that cannot be read, or that could not be masked, refuses the command. Nothing here prints a value, and no
-//! error names more than the secret: the file is for the gateway's log.
+//! A command whose secret cannot be read or masked is refused. Nothing here prints a value, and an error names only the
+//! secret; the path of its file goes into the gateway's log.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ const TOTAL_MAX_BYTES: usize = 256 << 10;
 /// Bits of a file's mode that no secret has: everybody may read, or write.
 const OPEN_TO_ALL: u32 = 0o006;
 
-/// Why a command cannot have a secret.
+/// A command cannot have a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("secret {name:?} cannot be given to the command")]
 pub struct SecretError {

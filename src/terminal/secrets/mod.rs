@@ -1,4 +1,4 @@
-//! Secret values: read for commands, and taken out of what is recorded and shown.
+//! Secrets: their values for commands, and their redaction from records and answers.
 
 pub mod command_secrets;
 pub mod redact;

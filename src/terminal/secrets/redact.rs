@@ -1,4 +1,4 @@
-//! What a caller wrote for a command, taken out of the records about it: secret values, or all of it. Pure.
+//! Redacts audit records: secret values, or all that the caller wrote for a command. Pure.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
-//! The values of all secrets that the policy knows, taken out of what is written and shown about requests: also of those
-//! that were refused, and of those that were to have another secret or none.
+//! Knows the values of all secrets of the policy, and redacts them from what is recorded and shown about requests, refused
+//! ones included.
 //!
-//! Files are looked at for each record and read again when they have changed; a value that was replaced is taken out for
-//! some time yet, because somebody may still have it. A secret that is there and cannot be read may stand in any line:
-//! then no line is written at all, only what was decided, by which rule and about which request.
+//! Files are checked for each record and read again when they have changed. A replaced value is redacted for some time
+//! more, because a caller may still have it. A secret whose file exists and cannot be read could stand in any command line:
+//! then no line is recorded, only the decision, its rule and the request's digest.
 
 use std::{
     collections::{BTreeMap, VecDeque},

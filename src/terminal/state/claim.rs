@@ -1,4 +1,4 @@
-//! What only one caller may do: the first who claims it.
+//! A claim on an action that only the first caller may do.
 
 /// Who has claimed something that only one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

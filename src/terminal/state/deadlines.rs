@@ -1,9 +1,9 @@
-//! The gateway's own deadline for every end that was asked for or has come due: a time limit, an idle limit, a kill, a
-//! release, the close of a session, the drain.
+//! The gateway's own deadlines for the end of a command: after a time limit, an idle limit, a kill, a release, the close
+//! of a session, or a drain.
 //!
-//! The supervisor ends a command. If the gateway has not heard of the end within a bound beyond the grace, it kills the
-//! command's cgroup itself, and at the last the sandbox's first process, with which the kernel ends everything in it. It
-//! trusts nothing that the supervisor says meanwhile, and does nothing while the supervisor is in time.
+//! The supervisor ends commands. When it has not reported an end in time after the grace, the gateway kills the command's
+//! cgroup itself, and then the sandbox's first process, with which the kernel ends the whole sandbox. It does nothing while the
+//! supervisor is in time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -82,7 +82,7 @@ async fn enforce(terminal: Arc<Terminal>, at: Instant, when: EnforceWhen) {
     }
 }
 
-/// Looks a few times in each window whether anything was written, because nobody tells.
+/// Looks a few times in each window whether anything was written, because nothing notifies of it.
 async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) {
     let window = idle.saturating_add(grace).saturating_add(END_REPORT_TIMEOUT);
     let (mut written, mut since) = (terminal.written_bytes(), Instant::now());

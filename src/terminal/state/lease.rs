@@ -1,4 +1,4 @@
-//! The last steps of a command: it runs in its sandbox, has exited, is released.
+//! The last steps of a command: running in its sandbox, exited, released.
 
 use std::{sync::Arc, time::Duration};
 

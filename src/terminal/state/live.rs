@@ -1,4 +1,4 @@
-//! What a terminal has once its command runs.
+//! What a terminal has from its command's start on.
 
 use std::sync::Arc;
 

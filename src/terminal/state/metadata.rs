@@ -1,7 +1,7 @@
-//! A terminal in the words that its supervisor keeps for the next gateway, and back.
+//! Encodes a terminal for its supervisor to keep, and decodes it in the next gateway.
 //!
-//! The supervisor holds them in its memory: they are there for as long as the terminal is, and nowhere else. What
-//! cannot be read makes no terminal. Pure.
+//! The supervisor holds the metadata in memory, as long as it holds the terminal. Metadata that cannot be decoded
+//! restores no terminal. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -87,7 +87,7 @@ fn cut(args: &[String]) -> (Vec<String>, bool) {
     (kept, is_cut)
 }
 
-/// What the metadata says of its terminal.
+/// A terminal as its metadata describes it.
 #[derive(Debug)]
 pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) spec: TerminalSpec,
@@ -98,21 +98,21 @@ pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) masker: Masker,
 }
 
-/// Why metadata cannot be read.
+/// The metadata of a terminal cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
     /// It is no such record.
-    #[error("the metadata of a terminal is malformed")]
+    #[error("the metadata of a terminal cannot be decoded")]
     Malformed(#[from] prost::DecodeError),
     /// It may mean something else than is known here.
-    #[error("the metadata of a terminal is of version {0}, and this build knows none after {VERSION}")]
+    #[error("the metadata of a terminal has version {0}, and this build knows none after {VERSION}")]
     Version(u32),
     /// What every terminal has is not in it.
     #[error("the metadata of a terminal is incomplete")]
     Incomplete,
 }
 
-/// Reads the metadata of a terminal. Without it there is no terminal: nobody would know what in its output is to be masked.
+/// Decodes the metadata of a terminal. Without it there is no terminal: nothing else says what in its output to mask.
 pub(in crate::terminal) fn decode(metadata: &[u8]) -> Result<RestoredMetadata, MetadataError> {
     from_record(TerminalRecord::decode(metadata)?)
 }

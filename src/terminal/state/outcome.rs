@@ -1,4 +1,4 @@
-//! From what a supervisor reports to the outcome that every waiter gets. Pure.
+//! Converts what a supervisor reports into the outcome of a command. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

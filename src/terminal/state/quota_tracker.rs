@@ -1,7 +1,7 @@
-//! The books of what sessions and principals have, against their caps.
+//! Tracks what sessions and principals use of their quotas.
 //!
-//! A terminal reserves its place before anything is started, and its reservation gives it back by being dropped.
-//! Output counts by its limit, not by what was written: what was granted can always be kept.
+//! A terminal makes a reservation before anything is started, and gives it back by dropping it. Output counts by its limit,
+//! not by what was written, so that a terminal can always keep what it was granted.
 
 use std::{
     collections::HashMap,
@@ -45,7 +45,7 @@ fn descriptor_count(sandbox: OwnSandbox) -> u64 {
     }
 }
 
-/// The books.
+/// Tracks what sessions and principals use.
 #[derive(Debug)]
 pub struct QuotaTracker {
     quotas: Quotas,
@@ -60,7 +60,7 @@ struct UsageTable {
 }
 
 impl QuotaTracker {
-    /// Empty books.
+    /// A tracker of no use yet.
     pub fn new(quotas: Quotas, descriptors: Arc<DescriptorQuota>) -> Arc<Self> {
         Arc::new(Self { quotas, descriptors, usage: Mutex::default() })
     }
@@ -183,7 +183,7 @@ impl QuotaTracker {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, UsageTable> {
-        self.usage.lock().expect("no code panics while it holds the books")
+        self.usage.lock().expect("no code panics while it holds the usage table")
     }
 }
 
@@ -203,7 +203,7 @@ impl UsageTable {
     }
 }
 
-/// A terminal's place in the books.
+/// What a terminal uses of its session's and principal's quotas.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped gives its place back"]
 pub struct Reservation {

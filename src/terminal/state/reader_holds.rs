@@ -1,4 +1,4 @@
-//! Which of a terminal's rings are held by a reader.
+//! Records which of a terminal's rings a reader holds.
 
 use std::sync::{Mutex, MutexGuard};
 

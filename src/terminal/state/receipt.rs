@@ -1,5 +1,5 @@
-//! The receipt: what was really in force for a command, by what the kernel showed and not by the plan. Pure, but for
-//! the gateway's own namespaces, which are read once.
+//! The receipt: the confinement that was in force for a command, as the kernel showed it. Pure, except that the
+//! gateway's own namespaces are read once.
 
 use std::{collections::HashMap, sync::OnceLock};
 

@@ -102,12 +102,12 @@ impl Registry {
         self.lock().insert(terminal.id, terminal.clone());
     }
 
-    /// Takes away one that did not start. Its attempt is for who made it to forget.
+    /// Removes a terminal that did not start. The caller who made the attempt forgets the attempt.
     pub(in crate::terminal) fn remove_starting(&self, terminal: &Terminal) {
         self.lock().remove(&terminal.id);
     }
 
-    /// Takes in a terminal that is there already.
+    /// Adds a terminal that exists already.
     pub(in crate::terminal) fn insert_existing(&self, terminal: &Arc<Terminal>) {
         self.insert_starting(terminal);
         if let Some(request_id) = terminal.request_id.clone() {

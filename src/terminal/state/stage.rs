@@ -1,4 +1,4 @@
-//! Where a terminal is in its life. The steps only go forward.
+//! The stage of a terminal's life. Stages only go forward.
 
 use std::sync::Arc;
 

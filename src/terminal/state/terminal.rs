@@ -1,7 +1,7 @@
-//! One terminal, as everybody holds it: its id, what it is about, its state, its output.
+//! One terminal: its id, what was permitted, its stage, its output.
 //!
-//! The state is published once for each step and never goes back. What drives it from step to step is in
-//! `lease` and `use_case/steps`; this file only keeps what the steps have brought.
+//! Each stage is published once and never goes back. The steps from stage to stage are in `lease` and `use_case/steps`; this
+//! file keeps their results.
 
 use std::{
     sync::{
@@ -168,7 +168,7 @@ impl Terminal {
         self.live.get()
     }
 
-    /// Writes down what comes before its start, and answers with the first record's number; an error forbids the start.
+    /// Records what comes before its start, and answers with the first record's number; an error forbids the start.
     pub(in crate::terminal) async fn record_before<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Record>,
@@ -189,7 +189,7 @@ impl Terminal {
         self.live().is_none() && matches!(*self.stage.borrow(), Stage::Finished(_))
     }
 
-    /// Where its session's terminals are written down.
+    /// The terminal log of its session.
     pub(in crate::terminal) fn terminal_log(&self) -> &TerminalLog {
         &self.terminal_log
     }
@@ -302,7 +302,7 @@ impl Terminal {
 
     fn set_live(&self, live: Live) {
         if self.live.set(live).is_err() {
-            unreachable!("a terminal is started or found once, by whoever made it");
+            unreachable!("a terminal is started or found once, by the one who made it");
         }
     }
 
@@ -416,7 +416,7 @@ impl Terminal {
         {
             reservation.finished();
         }
-        // What was told once is what the next gateway tells.
+        // What this gateway publishes is what the next one publishes.
         self.terminal_log.set_outcome(self.id, &outcome);
         if recording == Recording::Now {
             self.recorder.record_best_effort(&records::exit(self.subject(), &outcome));
@@ -470,7 +470,7 @@ impl Terminal {
     }
 }
 
-/// When the end of a command is written down.
+/// When the end of a command is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::terminal) enum Recording {
     /// By this gateway.

@@ -1,7 +1,7 @@
-//! The roll of a session: which terminals it has, in a file, for the case that their supervisor does not live to tell.
+//! The terminal log of a session: a file with its terminals, for the case that their supervisor does not survive.
 //!
-//! A terminal is on it before its spawn is asked for, its outcome before anybody is told of it, and both are taken off
-//! when it is released. What its supervisor says goes before what stands here. Holds no argument and no secret, and is
+//! A terminal is added before its spawn is requested, and its outcome before the outcome is published. Both are removed
+//! when it is released. What its supervisor reports goes before what stands here. Holds no argument and no secret, and is
 //! not synced: no terminal survives the crash of a host.
 
 use std::{
@@ -29,27 +29,27 @@ use crate::{
     terminal::id::TerminalId,
 };
 
-/// The directory of all rolls, in the state directory.
+/// The directory of all terminal logs, in the state directory.
 const DIRECTORY: &str = "terminals";
-/// What the name of a roll ends with that was found damaged and put aside. Another one of the same session replaces it.
+/// The suffix of a terminal log that was found damaged and put aside. Another one of the same session replaces it.
 const DAMAGED_SUFFIX: &str = ".damaged";
 /// A file that is shorter is not written again, however little of it still counts.
 const REWRITE_ABOVE_BYTES: u64 = 256 << 10;
 /// How often as long as after it was last written again a file may become.
 const REWRITE_AT_TIMES: u64 = 4;
 
-/// Why a roll says less than it should.
+/// A terminal log cannot be read in full.
 #[derive(Debug, thiserror::Error)]
 pub enum TerminalLogError {
     /// None of it can be read.
-    #[error("the roll of its terminals")]
+    #[error("cannot read the terminal log")]
     Unreadable(#[from] StatefileError),
     /// A part of it can be read.
-    #[error("the roll of its terminals is damaged at byte {0}")]
+    #[error("the terminal log is damaged at byte {0}")]
     Damaged(u64),
 }
 
-/// The rolls of all sessions.
+/// The terminal logs of all sessions.
 #[derive(Debug)]
 pub(in crate::terminal) struct TerminalLogs {
     /// None: what this gateway starts ends with it, and nothing is kept.
@@ -68,12 +68,12 @@ impl TerminalLogs {
         Self { directory: None, of: Mutex::default() }
     }
 
-    /// The roll of a session; an empty one, without a file, where there was none.
+    /// The terminal log of a session; an empty one, without a file, where there was none.
     pub(in crate::terminal) fn of(&self, session: SessionId) -> Arc<TerminalLog> {
         self.lock().entry(session).or_insert_with(|| Arc::new(TerminalLog::empty(self.file(session)))).clone()
     }
 
-    /// Reads the roll that a gateway before this one has left, before anything else is done with it. What is damaged is
+    /// Reads the log that a gateway before this one has left, before anything else is done with it. What is damaged is
     /// put aside, and what can be read of it is written again.
     pub(in crate::terminal) fn restore(
         &self,
@@ -92,7 +92,7 @@ impl TerminalLogs {
         let Some(file) = self.file(session) else { return };
         if let Err(error) = remove_if_there(&file) {
             // The next start removes it: its session is not there.
-            tracing::error!(session.id = %session, error = %error, "cannot remove the roll of its terminals");
+            tracing::error!(session.id = %session, error = %error, "cannot remove the terminal log");
         }
     }
 
@@ -128,22 +128,22 @@ impl TerminalLogs {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<TerminalLog>>> {
-        self.of.lock().expect("no code panics while it holds the table of rolls")
+        self.of.lock().expect("no code panics while it holds the table of terminal logs")
     }
 }
 
-/// Where a roll that was put aside lies.
+/// The path of a terminal log that was put aside.
 pub fn damaged_file(state: &Path, name: &str) -> PathBuf {
     state.join(DIRECTORY).join(name)
 }
 
-/// The roll of one session.
+/// The terminal log of one session.
 #[derive(Debug)]
 pub(in crate::terminal) struct TerminalLog {
     file: Option<Mutex<LogFile>>,
 }
 
-/// What stands on a roll of one terminal.
+/// What a log has of one terminal.
 #[derive(Debug, Clone)]
 pub(in crate::terminal) struct LogEntry {
     pub(in crate::terminal) begun: TerminalCreated,
@@ -151,9 +151,9 @@ pub(in crate::terminal) struct LogEntry {
 }
 
 impl LogEntry {
-    /// How it ended, as it was told.
+    /// Its outcome, as it was published.
     pub(in crate::terminal) fn outcome(&self) -> Option<Outcome> {
-        // What is on the roll has a checksum: it is what a gateway wrote.
+        // What is in the log has a checksum: it is what a gateway wrote.
         self.ended.as_ref().and_then(|ended| Outcome::decode(&ended.outcome[..]).ok())
     }
 }
@@ -196,23 +196,23 @@ impl TerminalLog {
             Some(_) | None => return,
         }
         if let Err(error) = file.append(Record::Ended(ended)) {
-            tracing::error!(terminal.id = %id, error = %error, "the end of a command is not on its session's roll");
+            tracing::error!(terminal.id = %id, error = %error, "the end of a command is not in its session's terminal log");
         }
     }
 
-    /// Takes a terminal off the roll that was released, or was never started.
+    /// Removes a terminal that was released, or was never started.
     pub(in crate::terminal) fn remove(&self, id: TerminalId) {
         let Some(mut file) = self.lock() else { return };
         if file.entries.remove(&id).is_none() {
             return;
         }
         if let Err(error) = file.append(Record::Removed(id.to_string())) {
-            tracing::error!(terminal.id = %id, error = %error, "a released terminal is still on its session's roll");
+            tracing::error!(terminal.id = %id, error = %error, "a released terminal is still in its session's terminal log");
         }
         file.rewrite_when_long();
     }
 
-    /// How a terminal ended, where that was told.
+    /// The outcome of a terminal, where it was published.
     pub(in crate::terminal) fn outcome(&self, id: TerminalId) -> Option<Outcome> {
         self.lock()?.entries.get(&id)?.outcome()
     }
@@ -225,11 +225,11 @@ impl TerminalLog {
 
     fn lock(&self) -> Option<std::sync::MutexGuard<'_, LogFile>> {
         let file = self.file.as_ref()?;
-        Some(file.lock().expect("no code panics while it holds a roll"))
+        Some(file.lock().expect("no code panics while it holds a terminal log"))
     }
 }
 
-/// A roll and its file.
+/// The entries of a log, and its file.
 #[derive(Debug)]
 struct LogFile {
     log: AppendLog,
@@ -270,7 +270,7 @@ impl LogFile {
         let mut aside: OsString = file.clone().into();
         aside.push(DAMAGED_SUFFIX);
         if let Err(error) = fs::rename(&file, &aside) {
-            tracing::error!(file = %crate::printable::path(&file), error = %error, "cannot put a damaged roll aside");
+            tracing::error!(file = %crate::printable::path(&file), error = %error, "cannot put a damaged terminal log aside");
         }
         let mut file = Self { entries, ..Self::empty(AppendLog::new(file)) };
         if !file.entries.is_empty() {
@@ -279,7 +279,7 @@ impl LogFile {
         file
     }
 
-    /// Adds a record. What could not be written before is written first: no end that was told is forgotten because the
+    /// Adds a record. What could not be written before is written first: no end that was published is forgotten because the
     /// disk was full for a moment.
     fn append(&mut self, record: Record) -> io::Result<()> {
         if self.has_unwritten {
@@ -298,7 +298,7 @@ impl LogFile {
 
     fn rewrite_or_log(&mut self) {
         if let Err(error) = self.rewrite() {
-            tracing::error!(error = %error, "cannot write a session's roll again");
+            tracing::error!(error = %error, "cannot rewrite a session's terminal log");
         }
     }
 

@@ -1,6 +1,6 @@
-//! Callers who wait for something that a terminal will do: a drain lets them have it.
+//! Counts callers that wait for a terminal, so that a drain can wait for them.
 //!
-//! Counts waits, streams of output and runs. Who only watches is not counted: that never ends.
+//! Waits, streams of output and runs are counted. Watches are not, because they never end.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! A terminal and the workspaces that its command can write: looked at before it starts, and before its end is told.
+//! The workspaces that a terminal's command can write: scanned before it starts, and before its end is reported.
 //!
-//! Keeps what has changed for the outcome, bounded, and writes it in the journal as it is found. Where nothing can have
-//! changed, neither start nor end waits for anything.
+//! A bounded number of changes goes into the outcome, and each is recorded when it is found. Where nothing can have changed,
+//! neither start nor end waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -25,7 +25,7 @@ pub(in crate::terminal) const CHANGES_MAX: usize = 64;
 /// The most of a path in an outcome; the journal has all of it.
 const PATH_SHOWN_CHARS: usize = 1_024;
 
-/// What a terminal holds of its workspaces. It is told of changes in them while its command runs.
+/// What a terminal holds of its workspaces. Notified of changes in them while its command runs.
 #[derive(Debug)]
 pub(in crate::terminal) struct WatchedWorkspaces {
     subject: Subject,

@@ -1,8 +1,7 @@
-//! Terminals that a gateway before this one has started, taken in as they are found.
+//! Adopts terminals that an earlier gateway has started.
 //!
-//! Each has the id, the owner, the output and the end that it had; nothing is judged again. What was done for a caller
-//! that cannot come back, a run, ends as when that caller goes away. What stands on a session's roll and has no sandbox
-//! any more ended with it.
+//! Each keeps its id, owner, output and end; nothing is judged again. A run ends, because its caller cannot come
+//! back. A terminal that stands in a session's terminal log and has no sandbox ended with its sandbox.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -74,7 +73,7 @@ impl SandboxStatuses {
     }
 }
 
-/// Why a sandbox is not taken in. It is as it was.
+/// A sandbox cannot be adopted. It is left as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
     /// What it calls a terminal has no terminal's id.
@@ -93,10 +92,10 @@ enum OutputState {
 }
 
 impl TerminalContext {
-    /// Takes in a sandbox of a session, with all that it holds. How many terminals there were.
+    /// Adopts a sandbox of a session, with all its terminals. Answers with their number.
     ///
     /// # Errors
-    /// [`AdoptError`]: nothing was taken in.
+    /// [`AdoptError`]: nothing was adopted.
     pub fn adopt(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -122,7 +121,7 @@ impl TerminalContext {
             if let Err(error) =
                 terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(&terminal))
             {
-                tracing::error!(terminal.id = %terminal.id, error = %error, "not on its session's roll");
+                tracing::error!(terminal.id = %terminal.id, error = %error, "not in its session's terminal log");
             }
             self.registry().insert_existing(&terminal);
             let live = Live {
@@ -145,7 +144,7 @@ impl TerminalContext {
         Ok(count)
     }
 
-    /// Reads which terminals a session had, before any of its sandboxes is taken in.
+    /// Reads which terminals a session had, before any of its sandboxes is adopted.
     ///
     /// # Errors
     /// [`TerminalLogError`]: some may be missing. The file was put aside.
@@ -153,7 +152,7 @@ impl TerminalContext {
         self.logs().restore(session.id).1
     }
 
-    /// Removes the rolls of sessions that are not among these. The names of those that were put aside as damaged.
+    /// Removes the terminal logs of sessions that are not among these. Answers with the names of those put aside as damaged.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -161,7 +160,7 @@ impl TerminalContext {
         self.logs().remove_stale(sessions)
     }
 
-    /// Settles what stands on a session's roll and was not found in a sandbox, after all sandboxes were looked at. The
+    /// Settles what stands in a session's terminal log and was not found in a sandbox, after all sandboxes were looked at. The
     /// commands of those that are gone have ended with them; how many that were.
     pub fn settle_log(
         self: &Arc<Self>,
@@ -191,7 +190,7 @@ impl TerminalContext {
             } else if statuses.is_gone(sandbox_id) {
                 match self.restore_lost(session, id, entry, recorded_exits) {
                     Ok(()) => lost += 1,
-                    // It stays on the roll: another build may read it.
+                    // It stays in the log: another build may read it.
                     Err(error) => {
                         tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
                     }
@@ -201,7 +200,7 @@ impl TerminalContext {
         lost
     }
 
-    /// Takes in a terminal whose sandbox is gone.
+    /// Adopts a terminal whose sandbox is gone.
     fn restore_lost(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -240,7 +239,7 @@ impl TerminalContext {
         let RestoredMetadata { spec: summary, session_id, request_id, created_at, .. } = metadata;
         if session_id != session.id.to_string() {
             // Whose a sandbox is, its record says: a terminal cannot be somebody else's.
-            tracing::error!(terminal.id = %id, session.id = %session.id, "the terminal's keepsake names another session");
+            tracing::error!(terminal.id = %id, session.id = %session.id, "the metadata of a terminal names another session");
         }
         let streams = if summary.streams == StreamMode::Split { 2 } else { 1 };
         let bytes = match output {

@@ -1,7 +1,7 @@
-//! Asking a person: how a request whose rule asks comes by a yes, or ends without one.
+//! Asks a person to approve a request, where a rule asks.
 //!
-//! A request that waits holds no place in the books of terminals and no id; it ends with its answer, its time, its
-//! caller or its session, whichever is first. What a yes allows is not decided here: the request is judged again.
+//! A request that waits uses no quota and has no terminal id. The wait ends with an answer, the expiry, the caller or the
+//! session, whichever is first. After an approval the request is judged again.
 
 use std::time::Duration;
 
@@ -165,8 +165,8 @@ impl TerminalContext {
                 .await;
             return Err(ApprovalError::LimitReached(reached).into());
         }
-        let veil = self.known_secrets().redactor(&self.policy().current());
-        let request = ApprovalRequest::new(requested.approval_request(question.clone(), &veil), asking);
+        let redactor = self.known_secrets().redactor(&self.policy().current());
+        let request = ApprovalRequest::new(requested.approval_request(question.clone(), &redactor), asking);
         let record = approval_records::requested(&request, self.approvals().expiry());
         self.recorder().record(&record).await?;
         Ok(request)

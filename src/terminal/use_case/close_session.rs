@@ -1,7 +1,7 @@
-//! How sessions end: by their caller, with their owner's process, with the gateway.
+//! Closing a session: by its caller, with its owner's process, or with the gateway.
 //!
-//! One order for all: nobody comes in any more, the terminals are stopped and released, the sandboxes are shut
-//! down, the id is forgotten.
+//! The order is the same for all: the session accepts nothing new, its terminals are stopped and released, its sandboxes
+//! are shut down, its id is forgotten.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use tokio::io::Interest;
 
 use super::{context::TerminalContext, release};
 use crate::{
-    counters::Word as _,
+    counters::Label as _,
     failpoint,
     session::{Closing, Session, Sessions},
     sys::async_fd,
@@ -51,7 +51,7 @@ pub async fn close(
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
                 context.counters().sessions_closed.inc(reason);
-                context.recorder().record_best_effort(&records::session_closed(&session, reason.word()));
+                context.recorder().record_best_effort(&records::session_closed(&session, reason.label()));
                 session.mark_closed();
             }
         }

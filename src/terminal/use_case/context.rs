@@ -1,6 +1,6 @@
-//! What the use cases work with: the gateway's policy, state, limits and records, each behind an `Arc`.
+//! The parts of a gateway that the use cases share.
 //!
-//! A use case that needs little takes those parts; one that needs most takes the context. The context does nothing itself.
+//! A use case that needs little takes single parts; one that needs most takes the context. The context does nothing itself.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(in crate::terminal) struct TerminalContext {
 }
 
 impl TerminalContext {
-    /// A context without terminals. What becomes of the terminals is written down by `recorder`.
+    /// A context without terminals. What becomes of the terminals is recorded by `recorder`.
     pub fn new(
         launch_context: LaunchContext,
         policy: Arc<ActivePolicy>,
@@ -124,7 +124,7 @@ impl TerminalContext {
         &self.known_secrets
     }
 
-    /// Writes down what happens.
+    /// The recorder of what happens.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }

@@ -1,6 +1,6 @@
-//! What is asked of a terminal whose command runs: to stop, a signal, input.
+//! Controls a terminal whose command runs: stop, signal, input.
 //!
-//! Asks the supervisor, and says exactly what it answered. Releases nothing.
+//! The supervisor is asked, and its answer returned. Nothing is released.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
-//! Creating a terminal: the way of a request from its caller to a command that runs, and what is undone when it fails.
+//! Creates a terminal: from a caller's request to a running command, and the undoing when a step fails.
 //!
-//! What was begun on a caller's behalf is completed or undone when the caller goes away. The steps themselves are in
-//! `steps`; here is their order, and that requests with one id are one.
+//! What was begun for a caller is completed or undone when the caller goes away. Requests with one id are one request. The
+//! steps themselves are in `steps`.
 
 use std::{
     sync::Arc,

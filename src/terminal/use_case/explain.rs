@@ -1,4 +1,4 @@
-//! Explaining what would become of a request, without running it.
+//! Explains what policy would decide about a request, without running it.
 
 use std::sync::Arc;
 

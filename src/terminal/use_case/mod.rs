@@ -1,4 +1,4 @@
-//! What callers and the gateway do with terminals and sessions, one file for each use case.
+//! The use cases of terminals and sessions, one file each.
 
 pub mod adopt;
 pub mod approve;

@@ -1,4 +1,4 @@
-//! How sessions begin: judged, entered in the table, and written down before anybody is told of them.
+//! Opens a session: it is judged, added to the table, and recorded before its caller gets the id.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ async fn open_recorded(
         let _ = recorder.record_refusal(&records::journal_share_reached(peer.principal, &reached)).await;
         return Err(reached.into());
     }
-    // Of requests with one id, the next one finds a session that is written down, or none.
+    // Of requests with one id, the next one finds a session that is recorded, or none.
     let _creation_lock = match &new.request_id {
         Some(_) => Some(sessions.creation_lock(peer.principal).await),
         None => None,

@@ -1,6 +1,6 @@
-//! How terminals go: released by their caller, with their session, or collected when nobody does it.
+//! Releasing terminals: by their caller, with their session, or because nobody released them in time.
 //!
-//! A release that has begun comes to its end, whoever goes away and whatever the supervisor does.
+//! A release that has begun is completed even when its caller disconnects or the supervisor does not answer.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Answering a question: a person approves or denies it, and the journal has the answer.
+//! Resolves an approval: a person approves or denies a question, and the answer is recorded.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// Answers a question. Of many who answer, one succeeds. A yes counts when it is in the journal; a no counts in
+/// Answers a question. Of many who answer, one succeeds. An approval counts when it is in the journal; a denial counts in
 /// any case. Once begun, it is done even when the caller goes away.
 pub async fn resolve(
     approvals: &Arc<ApprovalStore>,
@@ -43,7 +43,7 @@ async fn resolve_exclusively(
     Ok(approvals.resolve(id, answer)?)
 }
 
-/// Writes down how questions end that nobody's answer ends.
+/// Records the end of questions that end without an answer.
 pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
     ApprovalObserver(Box::new(move |approval| {
         if let Some(record) = approval_records::ended(approval) {

@@ -1,4 +1,4 @@
-//! One command in one call: created, streamed without loss, waited for, released.
+//! Runs a command in one call: created, streamed without loss, waited for, released.
 //!
 //! When the caller goes away, the command is stopped and released.
 
@@ -36,7 +36,7 @@ pub enum RunProgress {
     Finished(Arc<Terminal>),
 }
 
-/// Why a run broke off.
+/// A run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Its output cannot be read.

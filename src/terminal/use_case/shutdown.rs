@@ -1,4 +1,4 @@
-//! What a gateway that ends asks of its terminals, and what it leaves.
+//! The terminals of a gateway that shuts down.
 
 use std::sync::Arc;
 

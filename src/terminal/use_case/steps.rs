@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Whatever fails on the way gives back what the steps before it took: a sandbox of its own is shut down, the
-//! place in the books is free again, the id is one that never was.
+//! quota is given back, and the id is never used.
 
 use std::{
     sync::Arc,
@@ -62,7 +62,7 @@ pub(in crate::terminal) struct Requested {
     pub on_ask: OnAsk,
     /// Of its last judging, for the journal.
     pub trace: EvaluationTrace,
-    /// The yes that it was given.
+    /// The approval that it was given.
     pub approval_id: Option<ApprovalId>,
     /// The record of the decision to ask.
     pub ask_record: Option<u64>,
@@ -95,7 +95,7 @@ impl Requested {
         }
     }
 
-    /// The books give a lease to what policy permits.
+    /// Reserves the quota of what policy permits, and makes the terminal.
     pub(in crate::terminal) async fn authorize(
         self,
         permit: Permit,
@@ -182,7 +182,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
     }
 }
 
-/// Permitted, with an id and a place in the books. Nothing has been started.
+/// Permitted, with an id and its quota reserved. Nothing has been started.
 #[derive(Debug)]
 pub(in crate::terminal) struct Authorized {
     pub terminal: Arc<Terminal>,
@@ -197,7 +197,7 @@ pub(in crate::terminal) struct Authorized {
 }
 
 impl Authorized {
-    /// What is secret in its environment is read, and taken out of what the journal is told. Before a sandbox is
+    /// What is secret in its environment is read, and taken out of what is recorded. Before a sandbox is
     /// brought up, which may be for nothing.
     pub(in crate::terminal) fn with_secrets(mut self, redactor: Redactor) -> Result<Self, SecretError> {
         self.decision_record.iter_mut().for_each(|record| redactor.redact(record));
