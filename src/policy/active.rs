@@ -1,40 +1,40 @@
-//! The policy in force: one set at a time, replaced as a whole, counted.
+//! The active policy: one set at a time, replaced as a whole.
 //!
-//! Who has begun to judge by one set goes on with it. A set that cannot be loaded changes nothing, and is remembered
-//! for who asks. What time it is, whoever loads says.
+//! A request keeps the set that it was first evaluated with. A set that cannot be loaded changes nothing and is reported
+//! by the load status. Times are given by the caller, because policy reads no clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::{PolicyFileError, PolicySet};
 
-/// The set in force.
+/// The active policy, and how its loads went.
 #[derive(Debug)]
 pub struct ActivePolicy {
     current: RwLock<Arc<PolicySet>>,
     status: Mutex<LoadStatus>,
 }
 
-/// How loading has gone since the start.
+/// How loads went since the gateway started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadStatus {
-    /// Loads that were put in force.
+    /// Loads that became the active policy.
     pub loads: u64,
-    /// Loads that said the same as the set in force.
+    /// Loads of the same files as the active policy.
     pub unchanged: u64,
     /// Loads that were refused.
     pub failed: u64,
-    /// When the set in force was loaded: milliseconds since 1970.
+    /// When the active policy was loaded: milliseconds since 1970.
     pub loaded_at_unix_ms: u64,
-    /// Why a newer one is not in force, when there is one.
+    /// The last load, if it was refused.
     pub last_failure: Option<FailedLoad>,
 }
 
 /// A load that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedLoad {
-    /// What is wrong; on one line when it has a place.
+    /// What is wrong.
     pub problem: String,
-    /// Where, when it is a place in a file.
+    /// The place in a file, if it has one.
     pub place: Option<PolicyFileError>,
     /// When it was refused: milliseconds since 1970.
     pub at_unix_ms: u64,
@@ -43,25 +43,25 @@ pub struct FailedLoad {
 /// What a load did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadOutcome {
-    /// Another policy is in force, of this generation.
+    /// Another policy is active, with this generation.
     Replaced(u64),
-    /// It says the same as the one in force, which stays.
+    /// The files are the same. The active policy stays.
     Unchanged,
 }
 
 impl ActivePolicy {
-    /// With a first set, loaded at this time.
+    /// Begins with a first set, loaded at this time.
     pub fn new(first: PolicySet, at_unix_ms: u64) -> Self {
         let status = LoadStatus { loads: 1, loaded_at_unix_ms: at_unix_ms, ..LoadStatus::default() };
         Self { current: RwLock::new(Arc::new(first)), status: Mutex::new(status) }
     }
 
-    /// The set in force now.
+    /// The active policy.
     pub fn current(&self) -> Arc<PolicySet> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another in force, as the next generation. One that says the same changes nothing.
+    /// Activates a set, as the next generation. A set of the same files changes nothing.
     pub fn replace(&self, set: PolicySet, at_unix_ms: u64) -> LoadOutcome {
         let mut status = self.lock();
         status.last_failure = None;
@@ -76,14 +76,14 @@ impl ActivePolicy {
         LoadOutcome::Replaced(current.generation())
     }
 
-    /// Remembers that a newer one could not be loaded. The one in force stays.
+    /// Records that a set could not be loaded. The active policy stays.
     pub fn record_failure(&self, failure: FailedLoad) {
         let mut status = self.lock();
         status.failed += 1;
         status.last_failure = Some(failure);
     }
 
-    /// How loading has gone.
+    /// How loads went.
     pub fn load_status(&self) -> LoadStatus {
         self.lock().clone()
     }

@@ -1,7 +1,7 @@
-//! Questions that rules ask, and the answers that only a person can give.
+//! What a rule with the decision `ask` asks a person, and the grant that a person gives.
 //!
-//! An answer is for one request in its normal form, one principal and one generation of the policy; it is consumed
-//! by the judge, so that it answers once. Keeping questions, showing them and waiting is not done here.
+//! A grant is for one request in its normal form, one principal and one generation of the policy, and is used up by the
+//! decision. Storing questions, showing them and waiting for answers is done by the module `approval`.
 
 use std::fmt;
 
@@ -17,18 +17,18 @@ use super::{
 /// The longest part of a command that an error text repeats.
 pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
 
-/// What a person is to decide.
+/// What a person has to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalQuestion {
     /// The rule that asks; "opaque" where it is a part that cannot be seen.
     pub rule: String,
-    /// The part of the request that it is about, in its normal form.
+    /// The command of the request that the rule is about, in its normal form.
     pub command: String,
-    /// What the rule gives for its reason, word for word; or why the part cannot be seen.
+    /// The rule's own reason, verbatim; or why the command cannot be seen.
     pub reason: Option<String>,
-    /// Of the exact request.
+    /// The digest of the request.
     pub digest: Digest,
-    /// Of the policy.
+    /// The generation of the policy.
     pub generation: u64,
 }
 
@@ -68,9 +68,9 @@ impl fmt::Display for ApprovalQuestion {
     }
 }
 
-/// A person's yes to one question. Neither `Clone` nor `Copy`: it answers once.
+/// A person's approval of one request. It is not `Clone`, because it counts once.
 #[derive(Debug)]
-#[must_use = "an approval that no judge sees allows nothing"]
+#[must_use = "a grant that no decision sees allows nothing"]
 pub struct ApprovalGrant {
     digest: Digest,
     generation: u64,
@@ -79,12 +79,12 @@ pub struct ApprovalGrant {
 }
 
 impl ApprovalGrant {
-    /// Says yes to `question`, which `principal` raised, in the name of `approver`.
+    /// Approves the request of `principal` that `question` is about, in the name of `approver`.
     pub fn issue(question: &ApprovalQuestion, principal: String, approver: String) -> Self {
         Self { digest: question.digest, generation: question.generation, principal, approver }
     }
 
-    /// Who said yes.
+    /// Who approved.
     pub fn approver(&self) -> &str {
         &self.approver
     }

@@ -1,6 +1,6 @@
-//! Whether a profile's values can mean anything.
+//! Checks the values of one complete profile: paths, limits, times, names.
 //!
-//! Looks at one complete profile at a time; where a mistake stands in which file is for [`super::load`].
+//! Names the key that is wrong. [`super::load`] finds its line in the file.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,10 +10,10 @@ use super::{environment::EnvEntry, profile::Profile, variables};
 const RLIMIT_NAMES: [&str; 11] =
     ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
 
-/// Paths of a root that are protected, of either kind.
+/// The longest list of protected, or of reserved, paths.
 const MAX_PROTECTED_PATHS: usize = 160;
 
-/// A key of a profile whose value cannot mean anything.
+/// A key of a profile, and what is wrong with its value.
 pub(super) struct InvalidValue {
     /// The key.
     pub(super) key: &'static str,

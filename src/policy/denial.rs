@@ -1,4 +1,4 @@
-//! Refusals: why a request may not run, with the rule that says so.
+//! Why policy denies a request, with the rule that says so.
 
 use super::{
     approval::{ApprovalQuestion, COMMAND_SHOWN_BYTES},
@@ -12,7 +12,7 @@ use super::{
     set::PolicySet,
 };
 
-/// A refusal, with the rule that made it.
+/// Why policy does not permit a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// There is no such profile.
@@ -23,7 +23,7 @@ pub enum Denial {
     NetworkNotOffered {
         /// The profile.
         profile: ProfileName,
-        /// What was asked for.
+        /// The network that was asked for.
         network: Network,
     },
     /// A pattern denies this variable.
@@ -54,9 +54,9 @@ pub enum Denial {
     CommandDenied {
         /// The rule; absent: none matched, and the default is to deny.
         rule: Option<String>,
-        /// The part of the request that it is about, in its normal form.
+        /// The command that it is about, in its normal form.
         command: String,
-        /// What the rule gives for its reason, word for word.
+        /// The rule's own reason, verbatim.
         reason: Option<String>,
     },
     /// The line sets a variable that the profile denies.
@@ -67,13 +67,13 @@ pub enum Denial {
         /// The variable.
         name: String,
     },
-    /// Two rules that allow parts of the request want things that exclude one another.
-    #[error("rules {0:?} and {1:?} have effects that exclude one another")]
+    /// Two rules that allow parts of the request have effects that exclude each other.
+    #[error("rules {0:?} and {1:?} have effects that exclude each other")]
     ConflictingEffects(String, String),
-    /// Rules lead from one profile to the next and on.
-    #[error("the rules of profile {0:?} want profile {1:?}, and those another")]
+    /// A rule selects another profile, under which a rule selects a third.
+    #[error("the rules of profile {0:?} select profile {1:?}, whose rules select another")]
     ProfileChain(ProfileName, ProfileName),
-    /// A person must say yes first.
+    /// A person must approve it first.
     #[error("{0}")]
     NeedsApproval(Box<ApprovalQuestion>),
     /// The working directory lies outside the session's roots.
@@ -82,7 +82,7 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// What policy said: a person is to be asked first, or no.
+    /// The decision: ask or deny.
     pub fn decision(&self) -> Decision {
         match self {
             Self::NeedsApproval(_) => Decision::Ask,
@@ -99,7 +99,7 @@ impl Denial {
         }
     }
 
-    /// The rule that refused, by name: stable, for people and programs.
+    /// The name of the rule that denies. It is stable: programs compare it.
     pub fn rule(&self) -> String {
         match self {
             Self::UnknownProfile(_) => "profile.exists".to_owned(),
@@ -118,7 +118,7 @@ impl Denial {
         }
     }
 
-    /// Of a verdict that denies.
+    /// The denial of a request whose rules deny it.
     pub(super) fn from_verdict(policy: &PolicySet, profile: &ProfileName, verdict: &RuleVerdict) -> Self {
         debug_assert_eq!(verdict.decision, Decision::Deny);
         let Some(unit) = verdict.cause() else {

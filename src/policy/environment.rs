@@ -1,7 +1,7 @@
-//! The commands' environment: what may be passed and what comes of it.
+//! The environment of commands: which variables a caller may pass, and what the whole becomes.
 //!
-//! Begins empty. Nothing of the gateway's own environment is ever in it. A name that a profile denies is refused
-//! and never silently dropped: a caller that believes in a variable must learn that it is not there.
+//! It starts empty and inherits nothing from the gateway. A denied variable refuses the request instead of being dropped,
+//! so that no caller relies on a variable that the command does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::{
 /// The longest `NAME=value` that exec takes: MAX_ARG_STRLEN of execve(2), 32 pages, with the closing NUL.
 pub const ENV_VAR_MAX_BYTES: usize = 131_071;
 
-/// Why a name or value can be no part of an environment.
+/// Why a name or value cannot be in an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnvVarError {
     /// Empty name.
@@ -101,15 +101,14 @@ pub enum VariableDenial<'a> {
         pattern: &'a str,
         /// What such a variable does, where the shipped list says so.
         reason: Option<&'static str>,
-        /// What becomes of lines that set it.
+        /// What a command line may do that sets it.
         on_assignment: OnAssignment,
     },
     /// The profile lists what may be passed, and it is not among it.
     NotAllowed,
 }
 
-/// Judges one variable, by its value too where that is known. Whether somebody passes it or a line sets it, the caller of
-/// this knows.
+/// Checks one variable, by its name and, where it is known, its value.
 pub fn check_variable<'a>(
     rule: &'a EnvironmentRule,
     name: &'a str,
@@ -134,7 +133,7 @@ pub fn check_variable<'a>(
     }
 }
 
-/// What becomes of a line that sets a variable.
+/// What a command line may do that sets the variable.
 pub fn assignment_verdict(rule: &EnvironmentRule, name: &str, value: Option<&str>) -> AssignmentVerdict {
     match check_variable(rule, name, value) {
         Ok(()) => AssignmentVerdict::Allowed,
@@ -147,7 +146,7 @@ pub fn assignment_verdict(rule: &EnvironmentRule, name: &str, value: Option<&str
     }
 }
 
-/// Whether names in lines mean what the profile's own `path` says, in this environment.
+/// Whether program names in command lines are looked up in the profile's own `path`, in this environment.
 pub fn keeps_lookup(profile: &Profile, env: &BTreeMap<String, String>) -> bool {
     env.iter().all(|(name, value)| match name.as_str() {
         "PATH" => *value == search_path(profile),

@@ -1,4 +1,4 @@
-//! Why a command may run or not, in full: for people, and as JSON for programs.
+//! Explains a decision in full: as text for people, and as JSON for programs.
 //!
 //! Copies what an evaluation has found; it decides nothing.
 
@@ -23,7 +23,7 @@ use super::{
 /// Stands for a secret.
 const HIDDEN: &str = "***";
 
-/// Everything about one decision.
+/// One decision, with everything that led to it.
 #[derive(Debug, Serialize)]
 pub struct Explanation {
     /// "allow", "ask" or "deny".
@@ -38,9 +38,9 @@ pub struct Explanation {
     pub policy: String,
     /// Every command that the request would run, as far as it can be seen.
     pub commands: Vec<CommandExplanation>,
-    /// What the rules that only watch would have decided.
+    /// What rules in mode `observe` would have decided.
     pub observed: Vec<ObservedRule>,
-    /// What would run, if it may.
+    /// What would run, unless it is denied.
     pub run: Option<PlannedRun>,
 }
 
@@ -55,7 +55,7 @@ pub struct CommandExplanation {
     pub file: Option<String>,
     /// What was decided about it.
     pub decision: String,
-    /// Why.
+    /// Why that was decided, in one sentence.
     pub because: String,
     /// Every rule that matches it.
     pub matched: Vec<MatchedRule>,
@@ -74,7 +74,7 @@ pub struct MatchedRule {
     pub place: Option<String>,
 }
 
-/// What a rule that only watches would have decided.
+/// What a rule in mode `observe` would have decided.
 #[derive(Debug, Serialize)]
 pub struct ObservedRule {
     /// The rule.
@@ -207,11 +207,13 @@ fn decision_sentence(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> 
             "no rule allows it, and there is no such program in the sandbox".to_owned()
         }
         DecisionReason::Default => "no rule allows it".to_owned(),
-        DecisionReason::Transparent => "it runs nothing by itself but what is judged beside it".to_owned(),
+        DecisionReason::Transparent => {
+            "it runs nothing except commands that are decided on separately".to_owned()
+        }
         DecisionReason::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
         DecisionReason::Variable(name) => {
             format!("profile {:?} denies the variable {name:?}", profile.as_str())
         }
-        DecisionReason::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude one another"),
+        DecisionReason::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude each other"),
     }
 }

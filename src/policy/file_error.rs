@@ -1,4 +1,4 @@
-//! Where a policy file is wrong: file, line, column, the line itself and a caret.
+//! A mistake in a policy file, shown with its file, line, column, the line itself and a caret.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ impl PolicyFileError {
 impl fmt::Display for PolicyFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, problem, source_line, width } = self;
-        // Whoever wrote the file may not be the one who reads this.
+        // The reader's terminal must not obey control characters of the file's author.
         let (file, problem) = (printable::line(file), printable::lines(problem));
         let shown_width = |text: String| printable::line(&text).chars().count();
         let margin = " ".repeat(line.to_string().len());

@@ -1,6 +1,6 @@
-//! From the texts of policy files to one policy: parse, put together, check, compile.
+//! Loads a policy from the texts of its files: parses them, merges them, checks the values, compiles the rules.
 //!
-//! A mistake anywhere refuses the whole, and says where it stands. Nothing is read here: who loads brings the texts.
+//! One mistake refuses the whole policy and is reported with its line. This file reads no files.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -21,10 +21,10 @@ use super::{
     set::{PolicySet, RuleLocation},
 };
 
-/// Rules that a policy may hold. More is refused.
+/// The most rules that a policy may have.
 pub const MAX_RULES: usize = 10_000;
 
-/// Profiles of which one extends another, in a chain.
+/// The longest chain of profiles of which each extends the next.
 const MAX_EXTENDS_DEPTH: usize = 16;
 
 type SecretMap = BTreeMap<String, SecretSource>;
@@ -35,7 +35,7 @@ type SecretMap = BTreeMap<String, SecretSource>;
 struct PolicyFile {
     #[serde(default)]
     default_profile: Option<Spanned<String>>,
-    /// For the rules of this file that say nothing themselves.
+    /// The mode of the rules of this file that do not give one.
     #[serde(default)]
     mode: RuleMode,
     #[serde(default)]
@@ -151,8 +151,8 @@ fn load_profiles(
     Ok(profiles)
 }
 
-/// A profile laid over the one that it extends: tables are put together key by key, lists of protections add up, every other
-/// value replaces.
+/// Merges a profile with those that it extends: tables key by key, lists of protections add up, every other value replaces
+/// the one of the profile below.
 fn resolve_extends(
     name: &str,
     owners: &BTreeMap<&str, (&ParsedFile<'_>, &Spanned<Profile>)>,
@@ -180,7 +180,7 @@ fn resolve_extends(
             .get(link)
             .and_then(|(file, _)| file.raw.get("profile")?.get(link)?.as_table())
             .ok_or_else(|| wrong(format!("[profile.{link}] is no table")))?;
-        // One line for people says nothing of those who extend.
+        // A description is not inherited.
         merged.remove("description");
         merge_tables(&mut merged, table);
         tables.push(table);
@@ -309,7 +309,7 @@ fn check_effects(
     }
 }
 
-/// Secrets exist where they are named, and no variable takes the name of one.
+/// Checks that every named secret exists and that no variable has the name of one.
 fn check_secrets(
     given: &[String],
     set: &BTreeMap<String, String>,
@@ -324,7 +324,7 @@ fn check_secrets(
     }
 }
 
-/// Of everything that a profile says.
+/// A number that differs when anything in the profile differs.
 fn hash(profile: &Profile) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -345,7 +345,7 @@ fn digest(files: &[ParsedFile<'_>]) -> Digest {
     Digest(hash.finalize().into())
 }
 
-/// Where a text stands as a TOML string, in a part of a file.
+/// Finds a text as a TOML string, in a part of a file.
 fn find_text(text: &str, part: Range<usize>, wanted: &str) -> Option<Range<usize>> {
     let within = text.get(part.clone())?;
     let basic = format!("{wanted:?}");
@@ -355,8 +355,8 @@ fn find_text(text: &str, part: Range<usize>, wanted: &str) -> Option<Range<usize
     })
 }
 
-/// Where a key stands, in the part of the text that begins with its table. The parser keeps the places of syntax,
-/// not those of meaning, so that this looks for the key's word; it falls back to the table's head.
+/// Finds a key in the part of the text that begins with its table; the head of the table where it is not found. The
+/// parser keeps no places of keys, so this searches for the word.
 fn find_key(text: &str, table: Range<usize>, key: &str) -> Range<usize> {
     let start = table.start.min(text.len());
     let rest = text.get(start..).unwrap_or_default();

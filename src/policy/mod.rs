@@ -1,4 +1,4 @@
-//! Policy: what may run, where, as whom and with what. Pure: no input or output, no clock, no unsafe code.
+//! Policy: which commands may run, and confined how. Pure: no input or output, no clock, no unsafe code.
 //!
 //! [`PolicySet`] is what the policy files say. [`PolicySet::evaluate`] holds a complete [`Request`] against it, and
 //! [`Evaluation::decide`] makes the [`Permit`] without which nothing is started, or a [`Denial`]. This module never reads

@@ -1,18 +1,17 @@
-//! Absolute paths, as callers name directories.
+//! Absolute paths, as callers write them.
 //!
-//! Purely lexical: nothing here looks at the file system, so nothing here may be trusted to say where a path
-//! leads. The kernel decides that later, by descriptor. What it refuses is what cannot be judged by its text: a
-//! relative path, `..`, a NUL.
+//! Purely lexical: this file never looks at the file system and cannot know where a path leads. The kernel decides that
+//! later, by descriptor. Paths whose text does not say where they lie are refused: relative ones, `..`, a NUL.
 
 use std::path::{Path, PathBuf};
 
 /// The longest path that the kernel takes, in bytes, with the closing NUL (PATH_MAX of path_resolution(7)).
 const PATH_MAX_BYTES: usize = 4096;
 
-/// Why a text is no path that can be judged.
+/// Why a text is not accepted as a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Nothing at all.
+    /// It is empty.
     #[error("must not be empty")]
     Empty,
     /// Does not begin with a slash.
@@ -34,7 +33,7 @@ pub enum PathError {
 pub struct AbsPath(PathBuf);
 
 impl AbsPath {
-    /// Reads a path as a caller wrote it.
+    /// Parses a path as a caller wrote it.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
@@ -70,7 +69,7 @@ impl AbsPath {
         &self.0
     }
 
-    /// As text; exact, because it was made from text.
+    /// As text. Exact, because it was parsed from text.
     pub fn as_str(&self) -> &str {
         self.0.to_str().expect("an AbsPath is made from a str")
     }

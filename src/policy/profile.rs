@@ -1,7 +1,7 @@
 //! Profiles: named descriptions of confinement, as policy files write them.
 //!
-//! Pure data and its validation. This file reads no files, asks the kernel nothing, and decides about
-//! no command; it refuses what cannot mean anything (a relative path, a zero limit).
+//! Types only. [`super::check`] refuses values that make no sense, and the doc comments are the descriptions of the JSON
+//! schema.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{duration, workspace_files};
 
-/// Whether a protection must be had, or may be missing.
+/// What happens when the host cannot give a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Requirement {
-    /// Without it nothing runs.
+    /// The command is refused.
     #[default]
     Require,
-    /// Without it the command runs and the shortfall is said and recorded.
+    /// The command runs without it; the shortfall is reported and recorded.
     Prefer,
 }
 
@@ -54,19 +54,19 @@ impl fmt::Display for ProfileName {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Profile {
-    /// The profile that this one is laid over: what it does not say, that one says.
+    /// The profile that this one extends: it gives every value that this one leaves out.
     pub extends: Option<String>,
-    /// One line for people.
+    /// A description for people, in one line.
     pub description: String,
-    /// One sandbox for all terminals of a session, or one each. A terminal with secrets has one of its own either way.
+    /// One sandbox for all terminals of a session, or one for each. A terminal with secrets always has its own.
     pub isolation: Isolation,
-    /// What the commands see of the file system.
+    /// What commands see of the file system.
     pub filesystem: Filesystem,
-    /// The network that the commands have.
+    /// The network that commands have.
     pub network: NetworkRule,
-    /// Who the commands are.
+    /// The user and group that commands run as.
     pub identity: IdentityRule,
-    /// Bounds on each terminal and on each session.
+    /// Resource limits of each terminal and of each session.
     pub limits: LimitRules,
     /// The system call filter.
     pub seccomp: Layer,
@@ -161,16 +161,16 @@ impl Default for Filesystem {
     }
 }
 
-/// What becomes of a dangerous change in a workspace. Each does what the one before it does, and more.
+/// What happens after a dangerous change in a workspace. Each variant does what the one before it does, and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChange {
-    /// It is said: in the outcome and in the journal.
+    /// It is reported: in the outcome and in the journal.
     Report,
-    /// What was there before is put back; what is new is moved aside.
+    /// What was there before is restored; what is new is moved aside.
     #[default]
     Undo,
-    /// What is put back over something else is moved aside, too.
+    /// What a restored file replaces is moved aside, too.
     Quarantine,
 }
 
@@ -220,13 +220,13 @@ impl Network {
         }
     }
 
-    /// The one of that name.
+    /// The network with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::None, Self::Host].into_iter().find(|one| one.name() == name)
     }
 }
 
-/// Who the commands are. Never the host's root.
+/// The user and group that commands run as. Never the host's root.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityRule {
@@ -246,11 +246,11 @@ impl Default for IdentityRule {
     }
 }
 
-/// Bounds by the kernel's resource control.
+/// Limits that the kernel enforces: of cgroups, and of setrlimit(2).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitRules {
-    /// Whether cgroup limits must be had.
+    /// What happens when the host cannot enforce cgroup limits.
     pub demand: Requirement,
     /// On each terminal.
     pub terminal: CgroupLimits,
@@ -309,7 +309,7 @@ pub struct TimeRules {
     #[serde(deserialize_with = "duration::deserialize")]
     #[schemars(with = "String")]
     pub grace: Duration,
-    /// How long what outlives the main process may go on.
+    /// How long other processes may go on after the main process has ended.
     #[serde(deserialize_with = "duration::deserialize")]
     #[schemars(with = "String")]
     pub linger: Duration,

@@ -1,7 +1,7 @@
-//! Lists of protections of a profile: what is shipped, what the profiles that it extends add, what it adds itself, and only by
-//! name what is taken away.
+//! Merges the lists of protections of a profile: the shipped list, then what each profile of the chain adds, and without
+//! what one of them drops by name.
 //!
-//! Works on the tables as they are written: what a table does not say takes nothing away and adds nothing.
+//! Works on the tables as they are written, because a list that a table leaves out must change nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{
     profile::{Filesystem, Profile},
 };
 
-/// Puts the lists of a profile together. `tables`: those of the profiles that it extends, the farthest first, then its own.
+/// Merges the lists of a profile. `tables` are those of the profiles that it extends, the farthest first, then its own.
 pub(super) fn merge_lists(profile: &mut Profile, tables: &[&Table]) -> Result<(), InvalidValue> {
     let shipped = Filesystem::default();
     let (mut protected, mut reserved) = (shipped.protected, shipped.reserved);
@@ -46,7 +46,7 @@ fn texts<'a>(table: &'a Table, part: &str, key: &str) -> impl Iterator<Item = &'
     list.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Adds what is not there yet.
+/// Adds the items that the list does not have.
 fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
     for one in more {
         if !list.contains(&one) {

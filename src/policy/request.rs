@@ -1,12 +1,12 @@
-//! A complete request for a command, parsed: what policy judges.
+//! A complete request for a command, parsed: what policy evaluates.
 //!
-//! Everything in it has been checked for form. Nothing in it has been allowed.
+//! Every field is well-formed. Nothing in it has been allowed yet.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{AbsPath, environment::EnvEntry, profile::Network};
 
-/// What is to be run.
+/// The command that is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandSpec {
     /// A program and its arguments.
@@ -50,7 +50,7 @@ pub enum StdinSource {
 /// A request, complete: the caller's own words and what its session adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks, as proven.
+    /// The principal, as the kernel has identified it.
     pub principal: String,
     /// The session's labels.
     pub labels: Arc<BTreeMap<String, String>>,

@@ -15,9 +15,9 @@ use super::{
 #[allow(dead_code, reason = "read by the schema only; `load` has the same with the places of its parts")]
 #[schemars(deny_unknown_fields, rename = "PolicyFile")]
 struct PolicyFileSchema {
-    /// The profile of those who name none. Exactly one file says it.
+    /// The profile of sessions and commands that name none. Exactly one file of the directory has it.
     default_profile: Option<String>,
-    /// For the rules of this file that say nothing themselves.
+    /// The mode of the rules of this file that do not give one.
     #[schemars(default)]
     mode: RuleMode,
     /// Secrets, by the name of the variable that holds each.
@@ -31,7 +31,7 @@ struct PolicyFileSchema {
     rule: Vec<RuleSource>,
 }
 
-/// The schema.
+/// The JSON schema of a policy file.
 pub fn policy_file_schema() -> schemars::Schema {
     schemars::schema_for!(PolicyFileSchema)
 }

@@ -1,6 +1,7 @@
-//! Secrets by name: which file has the value, and who is given it. Never the value.
+//! Secrets by name: which file has the value, and which commands get it.
 //!
-//! The gateway reads the file at each spawn; what policy judges, explains and digests is the name.
+//! Policy never has the value: it evaluates, explains and hashes the name, and the gateway reads the file when a command
+//! is started.
 
 use std::path::PathBuf;
 
@@ -9,10 +10,10 @@ use serde::Deserialize;
 
 use super::{command::changes_lookup, environment::EnvEntry};
 
-/// The longest name.
+/// The longest name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Variables that have a meaning of their own.
+/// Variables that every command has anyway.
 const RESERVED_NAMES: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
 
 /// A secret as a policy file writes it: `[secrets.NAME]`. The name is that of the variable which holds it.
@@ -32,7 +33,7 @@ pub struct SecretGrant {
     pub file: PathBuf,
 }
 
-/// What is wrong with a secret, if something is.
+/// Checks a secret and its name. The error says what is wrong.
 pub(super) fn check(name: &str, source: &SecretSource) -> Result<(), String> {
     let mut letters = name.bytes();
     let is_name = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')

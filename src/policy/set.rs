@@ -1,4 +1,4 @@
-//! A policy as loaded: its generation, its profiles and which one is the default, its rules.
+//! A policy as loaded: its generation, its profiles and the default one, its rules.
 //!
 //! `load` makes one from the texts of files. A set is valid as a whole or does not exist.
 
@@ -45,18 +45,18 @@ impl PolicySet {
         self
     }
 
-    /// The same policy, numbered: who reloads counts.
+    /// The same policy with another generation.
     #[must_use]
     pub fn with_generation(self, generation: u64) -> Self {
         Self { generation, ..self }
     }
 
-    /// Counts up with every load; a permit names the one that it was made under.
+    /// Counts up with every load. A permit names the generation that it was made under.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Of the names and texts of all files.
+    /// The digest of the names and texts of all files.
     pub fn digest(&self) -> Digest {
         self.digest
     }
@@ -74,7 +74,7 @@ impl PolicySet {
         }
     }
 
-    /// Tells apart what a sandbox is built by: two policies may mean different things by one profile's name.
+    /// Tells apart profiles of one name in two policies: a sandbox of one is not used for the other.
     pub(super) fn confinement(&self, name: &ProfileName) -> u64 {
         self.confinements.get(name).copied().unwrap_or_default()
     }
@@ -89,7 +89,7 @@ impl PolicySet {
         self.secrets.values().map(|source| source.file.as_path())
     }
 
-    /// Whether a variable of this name is a secret, which nobody else may set.
+    /// Whether a variable of this name is a secret. No caller may set it.
     pub fn is_secret(&self, name: &str) -> bool {
         self.secrets.contains_key(name)
     }

@@ -1,7 +1,7 @@
-//! Tests of policies, as data: what a policy is expected to say, and ways round a policy that must not work.
+//! Tests of policies, as data: cases with the expected decision, and bypasses that must not work.
 //!
-//! A suite's cases are judged without a host: every bare name is a program of its own in `/usr/bin`, and links are
-//! what the suite says. Reads no file and prints nothing.
+//! Cases are evaluated without a host: every bare name is a program of its own in `/usr/bin`, and links are those that the
+//! suite lists. Reads no file and prints nothing.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{
         program::{NominalResolver, ProgramResolver, Resolved},
         rule::{Decision, RequestContext},
         shell::{self, Dialect},
-        verdict::{CommandInput, RuleVerdict},
+        verdict::{CommandInput, RuleVerdict, Unit},
     },
     denial::Denial,
     environment::{self, EnvEntry},
@@ -28,7 +28,7 @@ use super::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suite {
-    /// What holds for all cases that say nothing else.
+    /// The context of cases that do not give their own.
     #[serde(default)]
     pub defaults: CaseContext,
     /// Links: the path, and the path that it leads to.
@@ -49,17 +49,17 @@ pub struct SuiteCase {
     /// Or an argument vector.
     #[serde(default)]
     pub command: Option<Vec<String>>,
-    /// What should be decided.
+    /// The expected decision.
     pub expect: Decision,
-    /// And by which rule.
+    /// The rule that should make it.
     #[serde(default)]
     pub rule: Option<String>,
-    /// Who, where, in what.
+    /// The context of this case.
     #[serde(default)]
     pub given: CaseContext,
 }
 
-/// Who, where, in what.
+/// The principal, working directory, labels and variables of a case.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaseContext {
@@ -75,14 +75,14 @@ pub struct CaseContext {
     pub profile: Option<String>,
 }
 
-/// A case that came out otherwise.
+/// A case with another decision than expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedCase {
     /// In the test file, 1-based.
     pub line: usize,
-    /// What was judged.
+    /// The command of the case.
     pub command: String,
-    /// What was expected, and what came.
+    /// The expected and the actual decision.
     pub problem: String,
 }
 
@@ -103,7 +103,7 @@ impl Suite {
         }
     }
 
-    /// Judges every case. `text` is the file's, to say where a case stands.
+    /// Evaluates every case. `text` is the file's, for the line numbers of failures.
     pub fn run(&self, policy: &PolicySet, text: &str) -> Vec<FailedCase> {
         self.cases.iter().filter_map(|case| self.check_case(policy, text, case)).collect()
     }
@@ -119,7 +119,7 @@ impl Suite {
         let failed = |problem: String| Some(FailedCase { line, command: command.clone(), problem });
         let (decision, by) = match self.evaluate_case(policy, case) {
             Ok(Ok(verdict)) => (verdict.decision, verdict.cause_rule.unwrap_or_else(|| "none".to_owned())),
-            // As the gateway says it, which judges by the rules only what passes this.
+            // The gateway, too, asks the rules only after this check.
             Ok(Err(denial)) => (denial.decision(), denial.rule()),
             Err(problem) => return failed(problem),
         };
@@ -164,7 +164,7 @@ impl Suite {
     }
 }
 
-/// The nominal files, with links.
+/// Nominal files, with the links of the suite.
 struct LinkedResolver<'a> {
     links: &'a BTreeMap<String, String>,
 }
@@ -183,7 +183,7 @@ impl ProgramResolver for LinkedResolver<'_> {
     }
 }
 
-/// Ways round a policy, as data.
+/// Known bypasses of policies, as data.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Corpus {
@@ -200,29 +200,29 @@ struct LineTemplate {
     line: String,
 }
 
-/// A way round a policy that works.
+/// A line that a policy treats otherwise than the plain command in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bypass {
-    /// The rule that is got round, or that catches what it should not.
+    /// The rule that is bypassed, or that matches what it should not.
     pub rule: String,
-    /// The command that the rule catches.
+    /// The plain command, which the rule matches.
     pub plain: String,
     /// The line that hides or mentions it.
     pub line: String,
-    /// What is decided about the line.
+    /// The decision on the line.
     pub decision: Decision,
-    /// By which rule.
+    /// The rule that made it.
     pub by: Option<String>,
 }
 
-/// What a corpus found out about a policy.
+/// The result of running a corpus on a policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Lines that were judged.
+    /// The number of lines that were evaluated.
     pub evaluated: usize,
-    /// Attacks that get more than the plain command would.
+    /// Attacks that are allowed although the plain command is not.
     pub bypasses: Vec<Bypass>,
-    /// Mentions that a rule takes for the command.
+    /// Lines that only mention the command, and that a rule matches as the command.
     pub mistaken: Vec<Bypass>,
 }
 
@@ -279,10 +279,9 @@ impl Corpus {
             let Some(line) = template.fill(plain, &words) else { continue };
             let verdict = evaluate(&line);
             findings.evaluated += 1;
-            let takes = |unit: &super::command::verdict::Unit| {
-                unit.matched.iter().any(|(id, answer)| id == rule && *answer == Match::Yes)
-            };
-            if verdict.units.iter().any(takes) {
+            let matches =
+                |unit: &Unit| unit.matched.iter().any(|(id, answer)| id == rule && *answer == Match::Yes);
+            if verdict.units.iter().any(matches) {
                 findings.mistaken.push(Bypass {
                     rule: rule.to_owned(),
                     plain: plain.to_owned(),

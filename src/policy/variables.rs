@@ -1,18 +1,18 @@
-//! The shipped list of variables that no caller passes: `policies/data/variables.toml`, compiled in.
+//! The shipped list of variables that no caller may pass: `policies/data/variables.toml`, compiled in.
 //!
-//! Says of a name, and of a value where one is known, whether the list covers it, and why. It knows no profile: what a
-//! profile adds and drops is for [`super::environment`].
+//! Finds the entries that match a name and, where it is known, a value. What a profile adds and drops is applied by
+//! [`super::environment`].
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
 
-/// What becomes of a command line that sets the variable. A caller that passes it is refused in both cases.
+/// What a command line may do that sets the variable. A caller that passes it is refused in both cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnAssignment {
     /// The line is refused.
     Denied,
-    /// The line is judged as any command whatever.
+    /// The line is evaluated as if it could run any command.
     Guarded,
 }
 
@@ -23,15 +23,15 @@ pub struct ListedVariable {
     pub pattern: String,
     /// What such a variable does, beginning with the tool.
     pub reason: String,
-    /// What becomes of lines that set it.
+    /// What a command line may do that sets it.
     pub on_assignment: OnAssignment,
-    /// Words of which a harmless value is made.
+    /// A value that consists of these words is harmless.
     except: Vec<String>,
-    /// Whether it is for names that no other entry is about.
+    /// Whether it applies only to names that no other entry matches.
     is_general: bool,
 }
 
-/// The group of names of a kind, whatever the tool.
+/// The group of names that mean the same to most programs.
 const GENERAL: &str = "any program";
 
 impl ListedVariable {
@@ -69,10 +69,10 @@ struct DetailedEntry {
     except: Vec<String>,
 }
 
-/// The list, in the order of what is found first: those that are denied, then those that are guarded.
+/// The list, in the order of precedence: denied entries, then guarded ones.
 struct VariableList {
     variables: Vec<ListedVariable>,
-    /// By the first byte of a name that a pattern covers.
+    /// Indices of entries, by the first byte of the names that they match.
     by_first: Vec<Vec<usize>>,
 }
 
@@ -116,24 +116,24 @@ static LIST: LazyLock<VariableList> = LazyLock::new(|| {
     VariableList { variables, by_first }
 });
 
-/// Every entry.
+/// All entries.
 pub fn all() -> &'static [ListedVariable] {
     &LIST.variables
 }
 
-/// The entries that are about a variable, those that are denied first.
+/// The entries that match a variable, denied ones first.
 pub fn matching<'a>(
     name: &'a str,
     value: Option<&'a str>,
 ) -> impl Iterator<Item = &'static ListedVariable> + 'a {
     let first = name.bytes().next().unwrap_or_default();
     let possible = LIST.by_first[usize::from(first)].iter().map(|at| &LIST.variables[*at]);
-    // Who says more of a name is asked alone, or a value that it lets through and a pattern that a profile drops would not pass.
+    // A specific entry overrides the general ones; otherwise its harmless values would be refused by them.
     let is_known = possible.clone().any(|variable| !variable.is_general && matches(&variable.pattern, name));
     possible.filter(move |variable| !(variable.is_general && is_known) && variable.applies_to(name, value))
 }
 
-/// Whether a pattern is about a name. `*` stands for any text; one without capital letters is for names in any case.
+/// Whether a pattern matches a name. `*` stands for any text. A pattern without capital letters matches names in any case.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let same = |a: u8, b: u8| a == b || (is_any_case(pattern) && a.eq_ignore_ascii_case(&b));
     glob(pattern.as_bytes(), name.as_bytes(), &same, &|_| true)

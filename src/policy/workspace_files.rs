@@ -1,4 +1,4 @@
-//! Files of a workspace that people's tools run or read commands from: the data file, read once. Pure.
+//! Files of a workspace from which people's tools run commands: `policies/data/workspace-files.toml`, compiled in.
 
 use std::{
     ffi::OsStr,
@@ -20,23 +20,23 @@ struct WorkspaceFileList {
 #[serde(deny_unknown_fields)]
 struct ListedFile {
     path: PathBuf,
-    /// Whether it counts below the root, too.
+    /// Whether it is dangerous in subdirectories, too.
     #[serde(default = "yes")]
     nested: bool,
     #[expect(dead_code, reason = "for who reads the data file")]
     reason: String,
 }
 
-/// A file that everyday work writes: it is dangerous by what is in it.
+/// A file that everyday work writes. Its contents decide whether it is dangerous.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InspectedFile {
-    /// Wherever it is.
+    /// The path, relative to any directory of the workspace.
     pub path: PathBuf,
-    /// It runs nothing without any of these words, in small letters.
+    /// The file is harmless without these words, in lower case.
     #[serde(default)]
     pub without: Vec<String>,
-    /// It runs nothing with none but these sections.
+    /// The file is harmless if it has only these sections.
     #[serde(default)]
     pub sections: Vec<String>,
     #[expect(dead_code, reason = "for who reads the data file")]
@@ -52,17 +52,17 @@ static DATA: LazyLock<WorkspaceFileList> = LazyLock::new(|| {
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 
-/// Their paths, relative to a root.
+/// The paths of the listed files, relative to a root.
 pub(super) fn paths() -> Vec<PathBuf> {
     DATA.file.iter().map(|file| file.path.clone()).collect()
 }
 
-/// Whether a path of the list counts below the root, too.
+/// Whether a listed path is dangerous in subdirectories, too.
 pub fn is_nested(path: &Path) -> bool {
     DATA.file.iter().any(|file| file.nested && file.path == path)
 }
 
-/// Those that are judged by what is in them.
+/// The files whose contents decide whether they are dangerous.
 pub fn inspected() -> &'static [InspectedFile] {
     &DATA.judged
 }

@@ -1,4 +1,4 @@
-//! The hearing of one request: what it would run is found, step by step, and the rules speak on each command.
+//! Evaluates one request: finds every command that it would run, step by step, and asks the rules about each.
 //!
 //! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
 //! comes behind it, in `eval` and its kind as well.
@@ -17,7 +17,7 @@ use super::{
     wrapper::{self, WrappedCommand},
 };
 
-/// How the judge came to see a command.
+/// Where the evaluator found a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSource {
     /// As an argument vector: names mean files.
@@ -46,7 +46,7 @@ enum ShellScope {
     SameShell,
 }
 
-/// The hearing of one request.
+/// The evaluation of one request.
 pub(super) struct Evaluator<'a> {
     context: EvalContext<'a>,
     units: Vec<Unit>,
@@ -128,7 +128,7 @@ impl<'a> Evaluator<'a> {
                 }
                 self.command(&command.words, &place, seen, within);
             }
-            // What has been judged already may run again, or only now.
+            // What has been evaluated already may run again, or only now.
             let comes_back = parsed.loops.iter().any(|commands| commands.contains(&at))
                 || parsed
                     .commands

@@ -12,7 +12,7 @@ use super::{
 
 /// Checks a rule against its own examples, without a host.
 pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
-    let circumstances = RequestContext {
+    let context = RequestContext {
         principal: example_of(&source.when.principal),
         labels: source.when.labels.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
         cwd: match source.when.cwd.first() {
@@ -23,14 +23,14 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
     };
     let alone = [rule.clone()];
     let catches = |line: &str| {
-        let bench = EvalContext {
+        let eval = EvalContext {
             rules: &alone,
             resolver: &program::NominalResolver,
-            request: &circumstances,
+            request: &context,
             lookup: Lookup::Trusted,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
-        let verdict = evaluate_rules(CommandInput::ShellLine(line, Dialect::Posix), bench);
+        let verdict = evaluate_rules(CommandInput::ShellLine(line, Dialect::Posix), eval);
         verdict.units.iter().any(|unit| unit.matched.iter().any(|(_, answer)| *answer == Match::Yes))
     };
     if let Some(missed) = source.matches.iter().find(|line| !catches(line)) {

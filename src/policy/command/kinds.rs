@@ -55,7 +55,7 @@ pub fn holds_a_command(name: &str) -> bool {
         )
 }
 
-/// Wrappers that do nothing by themselves: what they run is judged, and they need no rule of their own.
+/// Wrappers that do nothing by themselves: what they run is evaluated, and they need no rule of their own.
 pub fn is_transparent(name: &str) -> bool {
     matches!(
         name,
@@ -75,7 +75,7 @@ pub fn is_transparent(name: &str) -> bool {
         || name.starts_with("git-")
 }
 
-/// Whether a builtin's text is unwrapped, so that what it would run is judged as such.
+/// Whether a builtin's text is unwrapped, so that what it would run is evaluated as such.
 pub fn runs_its_text(name: &str) -> bool {
     matches!(name, "eval" | "trap" | "command" | "builtin" | "exec" | "time" | "coproc" | "alias" | "enable")
 }

@@ -1,4 +1,4 @@
-//! The judge of commands: what a command line would run, and what the rules say of it. Pure.
+//! Evaluates commands: what an argument vector or a shell line would run, and what the rules say about it. Pure.
 
 mod builtin;
 mod effects;

@@ -1,4 +1,4 @@
-//! Programs: which file a command word names, as far as a judge needs to know.
+//! Programs: which file a command word names, as far as the evaluator needs to know.
 //!
 //! Policy does no input or output: whoever asks for a verdict says which files there are, by this trait.
 
@@ -94,7 +94,7 @@ pub trait ProgramResolver {
     }
 }
 
-/// Programs as they were when they were first looked at. Within one judgement a word means one file, however fast
+/// Programs as they were when they were first looked at. Within one evaluation a word means one file, however fast
 /// somebody changes what is there: what the rules have seen is what is ordered.
 pub struct CachedResolver<'a> {
     inner: Box<dyn ProgramResolver + 'a>,
@@ -176,13 +176,13 @@ fn nominal(path: &str) -> Resolved {
     let inode = path.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    let (path, found_at) = (path.to_owned(), path.to_owned());
+    let (path, lookup_path) = (path.to_owned(), path.to_owned());
     Resolved::File(FileId {
         path,
         device: 0,
         inode,
         changed_nanos: 0,
-        lookup_path: found_at,
+        lookup_path,
         stability: PathStability::Fixed,
     })
 }

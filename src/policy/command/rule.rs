@@ -94,7 +94,7 @@ impl ProgramText {
 }
 
 impl Rule {
-    /// Compiles a rule. Its examples are checked by [`super::examples::check`], which needs the judge.
+    /// Compiles a rule. Its examples are checked by [`super::examples::check`], which needs the evaluator.
     pub fn compile(source: &RuleSource, file_mode: RuleMode) -> Result<Self, RuleError> {
         let id_is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if source.id.is_empty() || !source.id.chars().all(id_is_plain) {

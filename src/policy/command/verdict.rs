@@ -1,6 +1,6 @@
-//! The judge: one request, all rules, one verdict.
+//! The verdict of all rules on one request.
 //!
-//! Everything that the request would run, as far as it can be seen, is judged by itself; the strictest wins.
+//! Everything that the request would run, as far as it can be seen, is evaluated by itself; the strictest wins.
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 /// Wrappers within wrappers, or lines within lines, that are followed. Deeper is opaque.
 pub const MAX_NESTING: usize = 12;
 
-/// Commands that are judged for one request. More is opaque.
+/// Commands that are evaluated for one request. More is opaque.
 pub const MAX_UNITS: usize = 512;
 
 /// What is to be run.
@@ -33,7 +33,7 @@ pub enum DecisionReason {
     Rule(String),
     /// No rule matched.
     Default,
-    /// It runs nothing by itself that is not judged elsewhere: a builtin of the shell, a wrapper whose inner
+    /// It runs nothing by itself that is not evaluated elsewhere: a builtin of the shell, a wrapper whose inner
     /// command is a unit of its own, a function of the line.
     Transparent,
     /// Something about it can't be known before it runs.
@@ -44,7 +44,7 @@ pub enum DecisionReason {
     Conflict(String, String),
 }
 
-/// One command of the request, judged.
+/// One command of the request, evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unit {
     /// Its words, as far as they are known.
@@ -89,7 +89,7 @@ impl RuleVerdict {
 pub enum AssignmentVerdict {
     /// Nothing.
     Allowed,
-    /// It may change what programs mean: the line is judged as any command whatever.
+    /// It may change what programs mean: the line is evaluated as any command whatever.
     Guarded,
     /// The line is refused.
     Denied,
@@ -104,7 +104,7 @@ pub enum Lookup {
     Changed,
 }
 
-/// What the judge knows.
+/// What an evaluation depends on.
 #[derive(Clone, Copy)]
 pub struct EvalContext<'a> {
     /// The rules.
@@ -121,11 +121,11 @@ pub struct EvalContext<'a> {
 
 impl std::fmt::Debug for EvalContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bench").field("rules", &self.rules.len()).finish_non_exhaustive()
+        f.debug_struct("EvalContext").field("rules", &self.rules.len()).finish_non_exhaustive()
     }
 }
 
-/// Judges a request.
+/// Evaluates all rules on a request.
 pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
     Evaluator::new(context).evaluate(form)
 }

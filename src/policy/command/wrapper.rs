@@ -1,6 +1,6 @@
 //! Wrappers: programs that run the command given in their arguments (`env`, `sudo`, `xargs`, `sh -c`, ...).
 //!
-//! A judge must see through them: what a wrapper runs is judged as if it stood alone. Only what the wrapper's own
+//! The evaluator must see through them: what a wrapper runs is evaluated as if it stood alone. Only what the wrapper's own
 //! manual says is followed; an option that is not known hides the inner command, and that is said, not guessed.
 //! Programs that run *configured* commands (`git`, `make`, `npm`) are no wrappers: nothing in their arguments
 //! tells what they run.

@@ -277,10 +277,10 @@ fn a_program_is_the_one_that_the_profile_of_the_rule_finds() {
          [[rule]]\nid = 'own'\ndecision = 'allow'\nargv = ['/first/tool', '**']\n",
     )
     .unwrap();
-    let judged = |command_word: &str| {
+    let decided = |command_word: &str| {
         policy.evaluate(&command(command_word, &[]), &OnPaths { version: 1 }).decide(None)
     };
-    let permit = judged("tool").unwrap();
+    let permit = decided("tool").unwrap();
     let order = permit.spec();
     assert_eq!(order.profile_name().as_str(), "second");
     assert_eq!(order.resolved_file().map(|file| file.path.as_str()), Some("/second/tool"));
@@ -293,11 +293,11 @@ fn a_program_is_the_one_that_the_profile_of_the_rule_finds() {
 fn a_yes_is_bound_to_every_file_that_the_request_names() {
     let policy = policy();
     let behind_a_wrapper = Request { command: CommandSpec::ShellLine("env git push".into()), ..request() };
-    let views = OnPaths { version: 1 };
-    let asked = policy.evaluate(&behind_a_wrapper, &views).decide(None);
+    let resolvers = OnPaths { version: 1 };
+    let asked = policy.evaluate(&behind_a_wrapper, &resolvers).decide(None);
     let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
     let approval = || ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
-    assert!(policy.evaluate(&behind_a_wrapper, &views).decide(Some(approval())).is_ok());
+    assert!(policy.evaluate(&behind_a_wrapper, &resolvers).decide(Some(approval())).is_ok());
     let replaced = OnPaths { version: 2 };
     assert!(policy.evaluate(&behind_a_wrapper, &replaced).decide(Some(approval())).is_err());
 }

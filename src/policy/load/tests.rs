@@ -15,8 +15,8 @@ fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
     let policy = PolicySet::compiled_in();
     let (_, profile) = policy.profile(None).unwrap();
     for name in ["LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls%%", "NODE_OPTIONS", "GIT_SSH_COMMAND", "IFS"] {
-        let judged = super::super::environment::check_variable(&profile.environment, name, Some("x"));
-        assert!(judged.is_err(), "{name}");
+        let checked = super::super::environment::check_variable(&profile.environment, name, Some("x"));
+        assert!(checked.is_err(), "{name}");
     }
     assert_eq!(profile.limits.demand, Requirement::Require);
     let preferring = PolicySet::compiled_in().preferring_limits();

@@ -1,4 +1,4 @@
-//! The rules speak on one command, and what they said of all of them becomes the verdict.
+//! Asks the rules about one command, and combines the decisions on all commands into the verdict.
 //!
 //! A denial beats a question beats a permission, whatever the order of rules; nothing is decided here by what a program is.
 
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Evaluator<'_> {
-    /// Lets every rule speak about one command.
+    /// Asks every rule about one command.
     pub(super) fn apply_rules(
         &mut self,
         words: &[Word],
@@ -59,7 +59,7 @@ impl Evaluator<'_> {
                 strictest = Some((decision, rule));
             }
         }
-        let (decision, ground, answered) = match (strictest, possible_deny, otherwise) {
+        let (decision, reason, answered) = match (strictest, possible_deny, otherwise) {
             (Some((Decision::Allow, _)), Some(doubt), _) | (None, Some(doubt), Some(_)) => {
                 (Decision::Ask, DecisionReason::Rule(doubt.id.clone()), RuleAnswer::Otherwise)
             }
@@ -72,7 +72,7 @@ impl Evaluator<'_> {
             (None, None, Some(DecisionReason::Opaque(reason))) => {
                 (Decision::Ask, DecisionReason::Opaque(reason), RuleAnswer::Otherwise)
             }
-            (None, None, Some(ground)) => (Decision::Allow, ground, RuleAnswer::Otherwise),
+            (None, None, Some(reason)) => (Decision::Allow, reason, RuleAnswer::Otherwise),
             (None, _, None) => (Decision::Deny, DecisionReason::Default, RuleAnswer::Otherwise),
         };
         matched.sort_unstable();
@@ -81,7 +81,7 @@ impl Evaluator<'_> {
             file,
             within: within.to_vec(),
             decision,
-            reason: ground,
+            reason,
             matched,
         });
         answered
@@ -91,7 +91,7 @@ impl Evaluator<'_> {
         self.hide(&shell::print(words), reason, within);
     }
 
-    /// Judges a part that can't be seen, as what it is: any command whatever.
+    /// Evaluates a part that can't be seen, as what it is: any command whatever.
     pub(super) fn hide(&mut self, text: &str, reason: OpaqueReason, within: &[String]) {
         let words = [Word::Opaque { text: text.to_owned(), reason }];
         self.apply_rules(

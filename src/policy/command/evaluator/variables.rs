@@ -1,6 +1,6 @@
 //! What a request does to the environment of what it runs, and whether names still mean the same in it.
 //!
-//! An assignment is judged by its name and, where it is known, its value. It decides nothing about commands.
+//! An assignment is evaluated by its name and, where it is known, its value. It decides nothing about commands.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ use super::{
 const WITHOUT_PATH: [&str; 3] = ["/usr/local/bin", "/bin", "/usr/bin"];
 
 impl Evaluator<'_> {
-    /// Judges assignments; says whether one changes what names mean.
+    /// Evaluates assignments; says whether one changes what names mean.
     pub(super) fn assignments(&mut self, assignments: &[(String, Word)], within: &mut Vec<String>) -> bool {
         let mut changes = false;
         for (name, value) in assignments {
@@ -49,7 +49,7 @@ impl Evaluator<'_> {
                 .any(|(name, value)| changes_lookup(name) || value.literal().is_some_and(sets_lookup))
     }
 
-    /// Judges the variables that a builtin sets; says whether one changes what names mean.
+    /// Evaluates the variables that a builtin sets; says whether one changes what names mean.
     pub(super) fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
         let words = match words.split_first() {
             // `command export`, `builtin read`.
@@ -72,7 +72,7 @@ impl Evaluator<'_> {
             let name = text.split(['=', '[', '+']).next().unwrap_or(text);
             let value = text.split_once('=').map(|(_, value)| value);
             let is_guarded = self.variable(name, value, within) == AssignmentVerdict::Guarded;
-            // `export NAME` only shows what was set, and what set it was judged.
+            // `export NAME` only shows what was set, and what set it was evaluated.
             let sets = match builtin {
                 "export" | "readonly" | "declare" | "typeset" | "local" => value.is_some(),
                 "unset" => self.context.request.env.contains_key(name),

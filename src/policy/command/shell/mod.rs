@@ -3,11 +3,11 @@
 //! A strict reader of our own. It reads a line once, and what it understands it understands as every shell of the
 //! line's [`Dialect`] would; what two of them might read in different ways, and what is known only at run time, it
 //! says to be opaque, with the place and the reason. It never guesses, expands nothing, reads no file, and takes any
-//! text. This is advice for a judge, never the boundary: the boundary is the sandbox.
+//! text. This is advice for the evaluator, never the boundary: the boundary is the sandbox.
 //!
 //! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
 //! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
-//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`state`] follows the working directory and the functions of the line.
+//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`shell_state`] follows the working directory and the functions of the line.
 
 mod ansi_c;
 mod arithmetic;
@@ -52,7 +52,7 @@ pub const MAX_COMMANDS: usize = 256;
 /// Constructs within constructs that are followed. What is deeper is opaque.
 pub const MAX_DEPTH: usize = 48;
 
-/// Which shell reads a line: where they differ, a line is judged by the reading of the one that it is for.
+/// Which shell reads a line: where they differ, a line is evaluated by the reading of the one that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// `sh`, whichever shell that is. What bash and dash read differently is opaque.
@@ -92,7 +92,7 @@ pub struct SimpleCommand {
 pub enum Named {
     /// A program or a builtin.
     Program,
-    /// A function whose body has been judged where it stands.
+    /// A function whose body has been evaluated where it stands.
     Function,
 }
 

@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
 
     /// What is read, but may be read otherwise.
     pub(super) fn mark_opaque(&mut self, at: usize, reason: OpaqueReason) {
-        // One of a kind says it all; a line of thousands would only be slow to judge.
+        // One of a kind says it all; a line of thousands would only be slow to evaluate.
         if self.line.opaque.iter().all(|opaque| opaque.reason != reason) {
             let text = beginning(self.text.get(at..).unwrap_or(""));
             self.line.opaque.push(Opaque { at, text, reason });

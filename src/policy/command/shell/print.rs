@@ -1,6 +1,6 @@
 //! Words as a line that means the same. The opposite of reading: what is printed reads as what was printed.
 //!
-//! What cannot be seen is written as an escape: a person may have to judge the line by looking at it.
+//! What cannot be seen is written as an escape: a person may have to evaluate the line by looking at it.
 
 use std::fmt::Write as _;
 

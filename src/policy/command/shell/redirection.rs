@@ -1,6 +1,6 @@
 //! Redirections: where what a command reads comes from, and where what it writes goes.
 //!
-//! Files that are named are not judged: what a command may read and write is the profile's matter.
+//! Files that are named are not evaluated: what a command may read and write is the profile's matter.
 
 use super::{
     Dialect, OpaqueReason,

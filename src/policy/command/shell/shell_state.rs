@@ -82,7 +82,7 @@ impl ShellState {
     pub(super) fn follow(&mut self, words: &[Word], dialect: Dialect) {
         let Some((command, arguments)) = words.split_first() else { return };
         let Some(name) = command.literal() else {
-            // It is judged as any command whatever; as any, it may also be a `cd`.
+            // It is evaluated as any command whatever; as any, it may also be a `cd`.
             return self.lose_cwd();
         };
         let is_redefined = self.defined.iter().any(|defined| defined == name);

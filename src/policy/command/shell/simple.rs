@@ -38,7 +38,7 @@ impl Parser<'_> {
                 Ok(None)
             }
             Err(stop) => {
-                // What was seen of it is judged, with whatever may stand behind.
+                // What was seen of it is evaluated, with whatever may stand behind.
                 if !parts.words.is_empty() || !parts.assignments.is_empty() {
                     let text = beginning(self.text.get(stop.at..).unwrap_or(""));
                     parts.words.push(Word::Opaque { text, reason: stop.reason });
@@ -164,7 +164,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a reserved word is read as a word of a simple command, whose meaning the judge of wrappers knows.
+/// Whether a reserved word is read as a word of a simple command, whose meaning the evaluator of wrappers knows.
 pub(super) fn takes_for_word(word: &str, dialect: Dialect) -> bool {
     match word {
         "coproc" => true,

@@ -172,7 +172,7 @@ fn an_opaque_part_says_where_it_begins_and_why() {
     assert_eq!(opaque("ls\nls\u{200b}", Dialect::Bash), [(5, OpaqueReason::ControlCharacter)]);
     assert_eq!(opaque("ls (a)", Dialect::Bash), [(4, OpaqueReason::Syntax)]);
     assert_eq!(opaque("ls *(x)", Dialect::Zsh), [(4, OpaqueReason::Dialect)]);
-    // What stands before it is judged all the same.
+    // What stands before it is evaluated all the same.
     assert_eq!(argvs("rm x\nls\u{200b}"), ["[rm][x]"]);
     assert_eq!(argvs("rm x $[1]"), ["[rm][x]<Dialect>"]);
 }

@@ -54,7 +54,7 @@ pub enum OpaqueReason {
     /// Longer than is parsed.
     #[error("a line longer than is parsed")]
     TooLong,
-    /// More commands, or commands within commands, than are judged.
+    /// More commands, or commands within commands, than are evaluated.
     #[error("more commands than are judged in one line")]
     TooMany,
     /// A file whose commands are run by the shell.

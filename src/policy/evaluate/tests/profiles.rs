@@ -130,8 +130,8 @@ fn a_program_named_by_its_path_is_looked_for_there_and_a_bare_name_on_the_profil
     )
     .unwrap();
     for (named, found) in [("tool", "/first/tool"), ("/other/tool", "/other/tool")] {
-        let judged = policy.evaluate(&command(named, &[]), &OnPaths { version: 1 }).decide(None);
-        assert_eq!(judged.unwrap().spec().resolved_file().map(|file| file.path.as_str()), Some(found));
+        let decided = policy.evaluate(&command(named, &[]), &OnPaths { version: 1 }).decide(None);
+        assert_eq!(decided.unwrap().spec().resolved_file().map(|file| file.path.as_str()), Some(found));
     }
 }
 
