@@ -1,13 +1,13 @@
-//! Taking back what a gateway before this one has left: its sessions, their sandboxes, their terminals.
+//! Restores the sessions, sandboxes and terminals of an earlier gateway.
 //!
-//! Done before anything is served. What cannot be taken back is left exactly as it is, and said: in the log, and in the
-//! list that `provost doctor` shows. Sandboxes among it are looked at again, now and then and with SIGHUP: they may
-//! answer, or somebody may have reaped them.
+//! A gateway does this before it serves. What it cannot restore stays as it is, in quarantine: the log and `provost
+//! doctor` list it. The gateway scans quarantined sandboxes again once a minute and on SIGHUP, because they may answer
+//! by then, or an administrator may have reaped them.
 
 use std::{
     collections::{HashMap, HashSet},
     convert::Infallible,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -19,32 +19,57 @@ use tokio::{
 };
 
 use super::{
-    ServeError,
     adoption_scan::AdoptionScan,
     quarantine::{self, QuarantineKind, Quarantined},
     state_directory::StateDirectory,
 };
 use crate::{
-    sandbox::sandbox_state,
+    sandbox::{governing::GoverningError, sandbox_state},
     session::{RestoreError, Session, Sessions},
     terminal::{CloseReason, Terminals, UncheckedSandboxes},
 };
 
-/// How often what was left is looked at again.
+/// The time between two scans of the quarantine.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(60);
-/// How long the group of a sandbox that was reaped may take to become empty, before it is left alone.
+/// How long the cgroup of a reaped sandbox may take to become empty.
 const CGROUP_EMPTY_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often that is looked at.
+/// The time between two looks at such a cgroup.
 const CGROUP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Takes back everything that can be. Answers when all of it is there again.
+/// Why a gateway cannot take over what an earlier one has left.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptionError {
+    /// The state directory cannot be read.
+    #[error("cannot use the state directory {}", crate::printable::path(path))]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Commands that still run reach what would govern them.
+    #[error(
+        "session {session} of the gateway before still runs commands, and {error} ({}): end it under the \
+         configuration that it was opened under, or with `provost reap --state STATE --all`",
+        crate::printable::path(error.governing())
+    )]
+    Conflict {
+        /// The session.
+        session: String,
+        /// The root, and what it reaches.
+        error: GoverningError,
+    },
+}
+
+/// Restores everything that can be restored.
 pub(super) async fn adopt(
     state: &StateDirectory,
     sessions: &Arc<Sessions>,
     terminals: &Arc<Terminals>,
-) -> Result<Arc<QuarantineList>, ServeError> {
+) -> Result<Arc<QuarantineList>, AdoptionError> {
     let start = Instant::now();
-    let failed = |source| ServeError::State { path: state.directory.clone(), source };
+    let failed = |source| AdoptionError::State { path: state.directory.clone(), source };
     let restored = {
         let sessions = sessions.clone();
         let restored = tokio::task::spawn_blocking(move || sessions.restore()).await;
@@ -91,7 +116,7 @@ pub(super) async fn adopt(
         if let Some((session, error)) = session_id.ok().and_then(|holder| governing.remove_entry(&holder)) {
             quarantined.extend(scan.quarantined);
             quarantine::report(&state.directory, &quarantined);
-            return Err(ServeError::AdoptedConflict { session, error });
+            return Err(AdoptionError::Conflict { session, error });
         }
     }
     quarantined.extend(scan.quarantined);
@@ -120,8 +145,8 @@ pub(super) async fn adopt(
     Ok(Arc::new(QuarantineList { state: state.directory.clone(), entries: Mutex::new(quarantined) }))
 }
 
-/// Removes groups of sandboxes that have no directory any more: whoever reaped one may not have known its groups, and saw
-/// only that its supervisor closed its socket, which is a moment before that has left its group.
+/// Removes groups of sandboxes that have no directory any more: whoever reaped one may not have known its groups, and
+/// saw only that its supervisor closed its socket, which is a moment before that has left its group.
 async fn remove_stale_cgroups(state: &Path, terminals: &Terminals) {
     // A directory is made before the groups, and removed after them.
     let is_known = |id: &str| state.join("sandboxes").join(id).exists();
@@ -143,7 +168,7 @@ fn by_id(sessions: &[Arc<Session>]) -> HashMap<String, Arc<Session>> {
     sessions.iter().map(|session| (session.id.to_string(), session.clone())).collect()
 }
 
-/// What could not be taken back so far.
+/// What could not be restored so far.
 #[derive(Debug)]
 pub(super) struct QuarantineList {
     state: PathBuf,
@@ -156,7 +181,7 @@ impl QuarantineList {
         self.lock().iter().filter(|one| one.kind == kind).count()
     }
 
-    /// Looks again at the sandboxes, now and then and with each `hangup`. Never ends.
+    /// Scans the quarantine periodically and on each `hangup`. Never returns.
     pub(super) async fn keep_rescanning(
         self: Arc<Self>,
         sessions: Arc<Sessions>,
@@ -252,26 +277,5 @@ fn watch_owner(sessions: &Arc<Sessions>, terminals: &Arc<Terminals>, session: &A
         tokio::spawn(async move {
             terminals.close_session(&sessions, &session, CloseReason::OwnerExited, None).await
         });
-    }
-}
-
-impl StateDirectory {
-    /// The directories of all sandboxes.
-    fn sandbox_directories(&self) -> io::Result<Vec<PathBuf>> {
-        let entries = match fs::read_dir(self.directory.join("sandboxes")) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        let mut directories = Vec::new();
-        for entry in entries {
-            directories.push(entry?.path());
-        }
-        directories.sort();
-        Ok(directories)
-    }
-
-    pub(super) fn name_of(directory: &Path) -> String {
-        directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 }

@@ -1,6 +1,7 @@
-//! Looking at the directories of sandboxes that another gateway has started: which of them live, and taking those in.
+//! Scans the directories of sandboxes that another gateway has started, and adopts the sandboxes that are alive.
 //!
-//! Many at once. What cannot be taken in is left exactly as it is, and said; only what is proven dead is taken away.
+//! It probes many sandboxes at once. It removes a sandbox only when that is proven dead, and leaves every other one
+//! that it cannot adopt as it is.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,7 @@ use crate::{
     terminal::{RecordedExits, SandboxStatuses, Terminals, UncheckedSandboxes},
 };
 
-/// Sandboxes that are asked at once.
+/// The number of sandboxes that are probed at once.
 const CONCURRENT_PROBES: usize = 64;
 
 /// What came of looking at sandboxes.
@@ -43,7 +44,7 @@ pub(super) struct AdoptionScan {
 }
 
 impl AdoptionScan {
-    /// Looks at these directories, and takes in what lives and is a session's.
+    /// Scans these directories, and adopts each live sandbox that belongs to a session.
     pub(super) async fn run(
         directories: Vec<PathBuf>,
         unlisted: UncheckedSandboxes,

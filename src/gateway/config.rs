@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::Deserialize;
 
 use super::{
-    OnStop,
     journal_lifecycle::{JournalConfig, JournalSection},
-    metrics::{MetricsAddress, MetricsSection},
+    metrics_config::{MetricsAddress, MetricsSection},
     policy_directory,
+    shutdown::OnStop,
+    socket_config,
 };
 
 use crate::{
@@ -269,9 +270,9 @@ pub(super) fn runtime_directory() -> PathBuf {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
-    #[serde(default, deserialize_with = "listen_address")]
+    #[serde(default, deserialize_with = "socket_config::listen_address")]
     listen: Option<PathBuf>,
-    #[serde(default, deserialize_with = "octal_mode")]
+    #[serde(default, deserialize_with = "socket_config::octal_mode")]
     socket_mode: Option<u32>,
     state: Option<PathBuf>,
     policies: Option<PathBuf>,
@@ -290,28 +291,6 @@ struct ConfigFile {
     journal: JournalSection,
     #[serde(default)]
     metrics: MetricsSection,
-}
-
-/// `unix:/absolute/path`.
-pub fn parse_listen(text: &str) -> Result<PathBuf, &'static str> {
-    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:"));
-    match path.map(PathBuf::from) {
-        Some(path) if path.is_absolute() && path.file_name().is_some() => Ok(path),
-        _ => Err("must be of the form unix:/absolute/path"),
-    }
-}
-
-fn listen_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_listen(&text).map(Some).map_err(D::Error::custom)
-}
-
-pub(super) fn octal_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    match u32::from_str_radix(&text, 8) {
-        Ok(mode) if mode <= 0o777 => Ok(Some(mode)),
-        _ => Err(D::Error::custom("must be permission bits in octal, as in \"0600\"")),
-    }
 }
 
 #[cfg(test)]

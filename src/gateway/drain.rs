@@ -1,86 +1,21 @@
-//! How a gateway ends: who is told, who is waited for, and whether what runs is left or stopped.
-//!
-//! SIGTERM drains: no new command begins, waits and streams are served for as long as the drain may take, and then the
-//! commands are left to their supervisors, for the next gateway, or stopped, as the configuration says. SIGINT, from
-//! the person who has it in a terminal, stops everything at once. A second signal of either kind is quick.
+//! The drain of a gateway: it waits for callers, then leaves the commands to the next gateway or stops them.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
-use serde::Deserialize;
-use tokio::{
-    signal::unix::Signal,
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::{Gateway, journal_lifecycle::DrainOutcome, notify_systemd};
+use super::{
+    composition::Gateway,
+    journal_lifecycle::DrainOutcome,
+    shutdown::{OnStop, ShutdownSignal},
+};
 use crate::terminal::CloseReason;
 
 /// However long was waited for callers: commands that are stopped have this time at least.
 const STOP_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 /// How long the runs of callers that go away with the gateway may take to end, before they are left to the next one.
 const RUNS_END_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// What becomes of commands when the gateway is told to stop by SIGTERM.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnStop {
-    /// They go on under their supervisors, and the next gateway takes them back.
-    #[default]
-    Leave,
-    /// They are stopped, and their sessions closed.
-    Stop,
-}
-
-/// What was asked of a gateway that serves.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ShutdownSignal {
-    /// To begin nothing new, and to end when nobody waits any more.
-    pub(super) drain: CancellationToken,
-    /// With `drain`: to stop all commands now, whoever waits and whatever the configuration says.
-    pub(super) stop: CancellationToken,
-    /// To end at once.
-    pub(super) force: CancellationToken,
-}
-
-impl ShutdownSignal {
-    /// Stops everything, in order.
-    pub(super) fn stop_all(&self) {
-        self.stop.cancel();
-        self.drain.cancel();
-    }
-}
-
-/// Turns signals into orders. Never ends.
-pub(super) async fn watch_signals(
-    terminate: &mut Signal,
-    interrupt: &mut Signal,
-    shutdown: &ShutdownSignal,
-) -> Infallible {
-    let first = next_signal(terminate, interrupt).await;
-    tracing::info!("draining");
-    notify_systemd(sd_notify::NotifyState::Stopping);
-    match first {
-        StopSignal::Terminate => shutdown.drain.cancel(),
-        StopSignal::Interrupt => shutdown.stop_all(),
-    }
-    next_signal(terminate, interrupt).await;
-    tracing::warn!("second signal: ending at once");
-    shutdown.force.cancel();
-    std::future::pending().await
-}
-
-enum StopSignal {
-    Terminate,
-    Interrupt,
-}
-
-async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) -> StopSignal {
-    tokio::select! {
-        _ = terminate.recv() => StopSignal::Terminate,
-        _ = interrupt.recv() => StopSignal::Interrupt,
-    }
-}
 
 impl Gateway {
     /// The end of all that was begun. The API answers meanwhile.

@@ -1,7 +1,7 @@
-//! The directory of an embedded gateway: made for one process, private to its user, gone with it.
+//! The directory of an embedded gateway: created for one process, private to its user, removed with the process.
 //!
-//! Never in a place that somebody else can change: who owns the directory above could put a socket of their own where
-//! ours is looked for. What a killed process left is removed by the next one.
+//! Its parent must be one that no other user can write to: that user could put another socket in place of the
+//! gateway's. A later process removes the directories of processes that were killed.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{ServeError, config, path_trust};
+use super::{config, path_trust, state_directory::StateError};
 use crate::sandbox::governing::{GoverningKind, GoverningPath};
 
 /// What the directories' names begin with.
@@ -21,7 +21,7 @@ const PREFIX: &str = "run-";
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// Makes a directory.
-pub(super) fn create() -> Result<PathBuf, ServeError> {
+pub(super) fn create() -> Result<PathBuf, StateError> {
     let parent = config::runtime_directory();
     let name = format!("{PREFIX}{}", ulid::Ulid::generate());
     // Its failure shows below.
@@ -36,7 +36,7 @@ pub(super) fn create() -> Result<PathBuf, ServeError> {
     };
     match fs::DirBuilder::new().mode(0o700).create(&directory) {
         Ok(()) => Ok(directory),
-        Err(source) => Err(ServeError::State { path: directory, source }),
+        Err(source) => Err(StateError::Unusable { path: directory, source }),
     }
 }
 

@@ -1,7 +1,7 @@
-//! What governs this gateway's commands: listed for [`Governing`], held against the sessions that are open, and trusted
-//! only where nobody but the gateway's user and root can change it.
+//! The files that govern commands: configuration, policy, secrets, state, journal, sockets, the program itself.
 //!
-//! Looks, and refuses with the line that mends what is wrong; changes nothing by itself.
+//! Lists them for [`Governing`], checks that no open session can reach them, and trusts them only if nobody but root
+//! and the gateway's user can change them. An error names the command that fixes it; this module changes no file.
 
 use std::{
     fs::{self, Metadata},
@@ -10,7 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Config, DieWithGateway, MetricsAddress, PolicySource};
+use super::{
+    config::{Config, DieWithGateway, PolicySource},
+    metrics_config::MetricsAddress,
+};
 use crate::{
     policy::PolicySet,
     sandbox::{
@@ -160,7 +163,7 @@ pub(super) fn policy_paths(source: &PolicySource, policy: &PolicySet) -> Vec<Gov
     all
 }
 
-/// Refuses whatever others can change. Absent files are for who reads them.
+/// Refuses paths that other users can change. Missing files are left to their readers.
 pub(super) fn check_trust<'a>(all: impl IntoIterator<Item = &'a GoverningPath>) -> Result<(), TrustError> {
     all.into_iter().try_for_each(check_path)
 }

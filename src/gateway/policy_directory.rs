@@ -1,7 +1,6 @@
-//! The policies directory: every `*.toml` in it, as one policy.
+//! The policy directory: reads every `*.toml` file in it, as one policy.
 //!
-//! Reads; what the texts mean is for [`PolicySet`]. Directories in it are not looked into, so that examples and tests
-//! of policies can lie beside them.
+//! [`PolicySet`] parses the texts. Subdirectories are ignored, so that they can hold examples and tests of policies.
 
 use std::{
     fs, io,

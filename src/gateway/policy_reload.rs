@@ -1,4 +1,4 @@
-//! Reload of the policies: when a file of the directory has changed, on SIGHUP, and when a caller asks.
+//! Reloads the policy: when a file of its directory has changed, on SIGHUP, and when a caller asks.
 //!
 //! The directory is looked at by its name once a second, which sees every way of changing a file on every file system:
 //! in place, by rename, by a link or a whole directory that is swapped (decision 0090). A change is loaded when it has
@@ -31,9 +31,9 @@ use crate::{
     terminal::Recorder,
 };
 
-/// Between two looks.
+/// The time between two looks at the directory.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// A change that is younger may not be complete.
+/// A change is loaded once it is this old: a younger one may be incomplete.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// Looks at a change that does not come to rest, before it is loaded all the same.
 const SETTLE_POLLS_MAX: u32 = 20;
@@ -59,7 +59,7 @@ pub(super) struct PolicyReloader {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FileStamps(Vec<FileStamp>);
 
-/// What tells that a file is another.
+/// What identifies a version of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FileStamp {
     path: PathBuf,

@@ -1,8 +1,8 @@
-//! What a gateway could not take back, and left as it is: listed in the state directory, for `provost doctor` to show and
-//! `provost reap` to clear.
+//! The quarantine: the list of what a gateway could not restore. `provost doctor` shows it and `provost reap` clears
+//! it.
 //!
-//! The list is made again at each start, because another start may do better: an older or newer build, a supervisor
-//! that was stopped and goes on. Nothing on it is touched by the gateway that wrote it.
+//! Each start writes the list again, because a later start may succeed: with another build, or once a stopped
+//! supervisor runs again. A gateway does not touch what is on its list.
 
 use std::{
     error::Error,
@@ -27,7 +27,7 @@ pub enum QuarantineKind {
     Session,
     /// A sandbox's directory, and what may live in it.
     Sandbox,
-    /// A session's damaged roll of its terminals, put aside.
+    /// A session's damaged terminal log, renamed.
     TerminalLog,
 }
 
@@ -50,14 +50,14 @@ impl QuarantineKind {
     }
 }
 
-/// Something that was left as it is.
+/// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quarantined {
     /// What it is.
     pub kind: QuarantineKind,
     /// The name of its file or directory.
     pub id: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -110,7 +110,7 @@ pub enum ReapError {
     Write(#[source] io::Error),
 }
 
-/// What the last start did not take back.
+/// What the last start could not restore.
 ///
 /// # Errors
 /// [`ReadError`] when there is a list that cannot be read.
@@ -122,7 +122,7 @@ pub fn list(state: &Path) -> Result<Vec<Quarantined>, StatefileError> {
     }
 }
 
-/// Ends and removes one thing on the list, with all that lives in it. Blocks.
+/// Kills and removes one entry of the list with all of its processes. Blocks.
 ///
 /// # Errors
 /// [`ReapError`].
@@ -148,7 +148,7 @@ fn remove(file: PathBuf) -> Result<(), ReapError> {
     }
 }
 
-/// Says and lists what was left.
+/// Logs the entries and writes the list.
 pub(super) fn report(state: &Path, entries: &[Quarantined]) {
     for one in entries {
         tracing::error!(kind = one.kind.name(), id = %one.id, why = %one.reason, "not taken back, and left as it is: see `provost doctor`");

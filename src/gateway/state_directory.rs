@@ -1,6 +1,6 @@
-//! The state directory: made, and locked, for one gateway at a time.
+//! The state directory: creates it, checks its format, and locks it for one gateway at a time.
 //!
-//! What a gateway before has left in it is for `adoption` to take back.
+//! `adoption` restores what an earlier gateway has left in it.
 
 use std::{
     fs,
@@ -15,17 +15,45 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
-use super::ServeError;
 use crate::sys::text_file;
 
-/// A process that was being started when a gateway was killed holds that one's descriptors until it executes its
-/// program: for so long a lock may still be taken, or a socket answer, although nobody is there. On a busy host that is not soon.
+/// How long a lock or socket of a killed gateway may stay in use. A process that the gateway was starting has inherited
+/// its descriptors, and closes them when it executes its program. On a busy host that takes time.
 pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often that is looked at: no event tells of it.
+/// The time between two attempts; no event reports the release.
 pub(super) const RELEASE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The format of everything in the directory, as its file `format` says. Raised when a build cannot read what an earlier
-/// one has written.
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The system refused.
+    #[error("cannot use the state directory {}", crate::printable::path(path))]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// Another gateway has it.
+    #[error("the state directory {} belongs to a gateway that runs", crate::printable::path(.0))]
+    InUse(PathBuf),
+    /// Another build, with another format, has written it.
+    #[error(
+        "the state directory {} has format {found}, and this build uses format {FORMAT}: start the build that wrote it, \
+         stop that build with SIGINT, which ends its commands, and move the directory away",
+        crate::printable::path(path)
+    )]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: String,
+    },
+}
+
+/// The format of everything in the directory, as its file `format` says. Raised when a build cannot read what an
+/// earlier one has written.
 pub(super) const FORMAT: u32 = 2;
 /// The file that has the format. Builds before format 2 wrote none.
 const FORMAT_FILE: &str = "format";
@@ -40,8 +68,8 @@ pub(super) struct StateDirectory {
 
 impl StateDirectory {
     /// Makes the directory (0700) when there is none, and locks it.
-    pub(super) fn open(directory: &Path) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::State { path: directory.to_owned(), source };
+    pub(super) fn open(directory: &Path) -> Result<Self, StateError> {
+        let failed = |source| StateError::Unusable { path: directory.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(failed)?;
         let mut lock = fs::OpenOptions::new()
@@ -58,7 +86,7 @@ impl StateDirectory {
                     return Ok(Self { directory, _lock: lock });
                 }
                 Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => {
-                    return Err(ServeError::StateInUse(directory));
+                    return Err(StateError::InUse(directory));
                 }
                 Err((lock, Errno::EWOULDBLOCK)) => lock,
                 Err((_, errno)) => return Err(failed(errno.into())),
@@ -68,13 +96,34 @@ impl StateDirectory {
     }
 }
 
-/// Makes what an empty directory lacks; refuses the directory of a build with another format.
-fn prepare(directory: &Path) -> Result<(), ServeError> {
-    let failed = |source| ServeError::State { path: directory.to_owned(), source };
+impl StateDirectory {
+    /// The directories of all sandboxes.
+    pub(super) fn sandbox_directories(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(self.directory.join("sandboxes")) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut directories = Vec::new();
+        for entry in entries {
+            directories.push(entry?.path());
+        }
+        directories.sort();
+        Ok(directories)
+    }
+
+    pub(super) fn name_of(directory: &Path) -> String {
+        directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// Refuses a directory of another format, and creates what a new one needs.
+fn prepare(directory: &Path) -> Result<(), StateError> {
+    let failed = |source| StateError::Unusable { path: directory.to_owned(), source };
     match format_of(directory).map_err(failed)? {
         None => write_format(directory).map_err(failed)?,
         Some(found) if found == FORMAT.to_string() => {}
-        Some(found) => return Err(ServeError::StateFormat { path: directory.to_owned(), found }),
+        Some(found) => return Err(StateError::Format { path: directory.to_owned(), found }),
     }
     for part in ["sessions", "terminals"] {
         // It may exist. If it cannot be made, the first write into it fails with the reason.
@@ -118,7 +167,7 @@ mod tests {
         fs::write(state("newer/format"), "3\n").unwrap();
         for (name, expected) in [("old", "1"), ("newer", "3")] {
             let error = StateDirectory::open(&state(name)).unwrap_err();
-            assert!(matches!(&error, ServeError::StateFormat { found, .. } if found == expected), "{error}");
+            assert!(matches!(&error, StateError::Format { found, .. } if found == expected), "{error}");
             assert!(!state(name).join("terminals").exists());
         }
     }

@@ -1,4 +1,4 @@
-//! The caller's deadline, as `grpc-timeout` says it.
+//! The caller's deadline, from the header `grpc-timeout`.
 
 use std::time::Duration;
 

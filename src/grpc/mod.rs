@@ -1,4 +1,4 @@
-//! The gRPC services: parse at the edge, ask, render. No rule and no state lives here.
+//! The gRPC services. Each call parses its request, calls a use case, and makes the response. They hold no state.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Pages of lists: as much as a client of any language takes in one message, and a token for the rest.
+//! Pages of lists: each fits the default message limit of gRPC clients, and has a token for the next page.
 //!
-//! A token names the last item of its page. It is no secret and grants nothing: what follows it is the caller's own in any
-//! case, and an item that has gone meanwhile leaves no gap.
+//! A token is the id of the last item of its page. It grants nothing: a caller only ever gets its own items. If that
+//! item has been removed, the next page starts with its successor.
 
 use prost::Message;
 

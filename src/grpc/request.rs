@@ -1,6 +1,6 @@
-//! The edge: from the words of a request to parsed types, or to the field that is wrong.
+//! Parses requests into typed values, or names the field that is invalid.
 //!
-//! Judges nothing: what is well formed may still be refused by policy.
+//! A valid request may still be refused by policy.
 
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc, time::Duration};
 
@@ -49,13 +49,13 @@ const SIGNAL_SHOWN_BYTES: usize = 64;
 /// The longest grace: nobody may keep a release waiting for longer.
 const GRACE_MAX: Duration = Duration::from_secs(600);
 
-/// A field that is wrong.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct FieldError {
     /// Its name in the request, with its place: `env[2].name`.
     pub field: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 
@@ -354,7 +354,7 @@ pub fn channel(value: i32) -> Result<Channel, FieldError> {
     }
 }
 
-/// What was seen beside the gateway.
+/// How the gateway was bypassed.
 pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
     match Bypass::try_from(value) {
         Ok(Bypass::CommandRun) => Ok(BypassReport::Bypassed),

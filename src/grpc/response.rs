@@ -1,4 +1,4 @@
-//! From what the gateway holds to the protocol's words.
+//! Makes response messages from the gateway's types.
 
 use crate::{
     policy::StreamMode,

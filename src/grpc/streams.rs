@@ -1,6 +1,6 @@
-//! The streams: output from an offset, a run, and changes of state.
+//! The response streams: output from an offset, the events of a run, changes of terminals.
 //!
-//! A stream is only driven as fast as its caller takes it: what the caller does not take is not read either.
+//! A stream reads output only as fast as its caller receives it.
 
 use std::{collections::VecDeque, sync::Arc};
 

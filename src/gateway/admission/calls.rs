@@ -1,8 +1,7 @@
-//! Calls, as they come in: a place for each in its user's share, for the bytes of its request while they arrive, and for
-//! those of its answer until they are taken. They are driven in their user's turns.
+//! Admits calls: each needs a slot in its user's share, and room for the bytes of its request and its response.
 //!
-//! A request's length counts when it is claimed, before memory is taken for it. A request that is too slow, or comes in
-//! crumbs, is refused. Reads no message.
+//! The length of a request counts when it is announced, before memory is allocated for it. A request that is too slow,
+//! or arrives in too many small pieces, is refused. This module reads no message.
 
 use std::{
     pin::Pin,
@@ -28,13 +27,14 @@ use tonic::{
 use tower::{Layer, Service};
 
 use super::{
-    Admission, CallRefusal, UserShare,
     responses::CountedResponse,
     scheduler::{CallQueue, ScheduledCall},
-    try_increment,
+    shares::{Admission, CallRefusal, CallSlot, UserShare},
 };
 use crate::{counters::Label, grpc::errors, session::Peer};
 
+/// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
+pub(in super::super) const REQUEST_MAX_BYTES: usize = 3 << 20;
 /// A request must have arrived in this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pieces that a request may come in, whatever their size.
@@ -92,7 +92,7 @@ impl ResponseKind {
     }
 }
 
-/// Puts [`Calls`] in front of the services.
+/// Puts [`AdmissionService`] in front of the services.
 #[derive(Debug, Clone)]
 pub(in super::super) struct AdmissionLayer(pub(in super::super) Arc<Admission>);
 
@@ -131,11 +131,10 @@ where
             return Box::pin(self.services.call(request));
         };
         let share = self.admission.share(peer.principal);
-        if !try_increment(&share.calls, share.calls_max) {
+        let Some(call) = CallSlot::take(&share) else {
             let refused = refuse(&self.admission, CallRefusal::Calls, &share);
             return Box::pin(async move { Ok(refused) });
-        }
-        let call = CallSlot(share.clone());
+        };
         let kind = ResponseKind::of(request.uri().path());
         let held = Arc::new(HeldRequestBytes { share: share.clone(), bytes: AtomicU64::new(0) });
         let counted = |body| CountedBody::new(body, held.clone(), self.admission.clone());
@@ -172,25 +171,6 @@ where
 fn refuse(admission: &Admission, refusal: CallRefusal, share: &UserShare) -> Response<Body> {
     admission.counters.calls.inc(refusal);
     status(refusal, share).into_http()
-}
-
-/// The place of a call in its user's share.
-#[derive(Debug)]
-pub(super) struct CallSlot(Arc<UserShare>);
-
-#[cfg(test)]
-impl CallSlot {
-    pub(super) fn for_test() -> Self {
-        let share = Arc::new(UserShare::new(1, 1));
-        assert!(try_increment(&share.calls, share.calls_max));
-        Self(share)
-    }
-}
-
-impl Drop for CallSlot {
-    fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, AcqRel);
-    }
 }
 
 /// Bytes of a request that are counted against its user.
@@ -248,7 +228,7 @@ impl CountedBody {
         if missing > 0 && self.prefix.len() == PREFIX_BYTES {
             self.announced = u64::from((&self.prefix[1..]).get_u32());
             // A length beyond what any request may have is refused by the decoder before it takes memory.
-            let max = super::super::REQUEST_MAX_BYTES as u64;
+            let max = REQUEST_MAX_BYTES as u64;
             if self.announced <= max && !self.held.try_add(self.announced) {
                 return Err(CallRefusal::RequestBytes);
             }

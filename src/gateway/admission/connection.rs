@@ -1,7 +1,7 @@
-//! A connection: its user's credentials, its place in the user's share, and how fast it may be read.
+//! A connection: the credentials of its user, its slot in the user's share, and how fast it is read.
 //!
-//! Reads no more while its user's frames cost more than they may; the kernel's socket buffer then holds the client
-//! back. Ends one that does not begin with HTTP/2 in time.
+//! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client
+//! down. A connection that does not start with HTTP/2 in time is closed.
 
 use std::{
     io,
@@ -18,7 +18,11 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{Admission, ConnectionRefusal, ConnectionSlot, frames::FrameMeter, send_goaway};
+use super::{
+    frames::FrameMeter,
+    goaway::send_goaway,
+    shares::{Admission, ConnectionRefusal, ConnectionSlot},
+};
 use crate::session::{Peer, Principal};
 
 /// A client must have begun with HTTP/2 in this time.

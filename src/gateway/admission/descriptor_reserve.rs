@@ -1,7 +1,7 @@
-//! Descriptors in reserve, for the moment at which the process has no other left.
+//! A reserve of descriptors, for when the process has no other left.
 //!
-//! Without one a connection that waits to be accepted can neither be accepted nor refused: the listening socket stays
-//! ready, and an accept loop turns for nothing.
+//! Without a free descriptor, a waiting connection can be neither accepted nor refused: the listening socket stays
+//! ready, and the accept loop spins.
 
 use std::{fs::File, io, os::fd::OwnedFd, time::Duration};
 

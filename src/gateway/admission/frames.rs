@@ -1,7 +1,7 @@
-//! Reads the heads of HTTP/2 frames as they go by, to know what a connection costs.
+//! Meters a connection: reads the headers of its HTTP/2 frames and adds up their costs.
 //!
-//! Decodes nothing but the nine bytes of a head (RFC 9113, 4.1): what the frames say is for the HTTP/2 library, and a
-//! connection that sends something else than HTTP/2 is ended by it.
+//! It decodes only the nine bytes of a frame header (RFC 9113, 4.1). The HTTP/2 library handles the frames, and closes
+//! a connection that does not speak HTTP/2.
 
 /// The bytes that a client's connection begins with (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;

@@ -1,6 +1,6 @@
-//! Tells a client why its connection is closed before anything was read of it.
+//! Sends a GOAWAY frame with the reason to a client whose connection is closed before anything was read from it.
 //!
-//! One send that does not wait, and is not repeated: a client that cannot take it is closed without it.
+//! It sends once, without blocking. If the client cannot receive it, the connection is closed without a reason.
 
 use std::os::fd::{AsFd, AsRawFd};
 

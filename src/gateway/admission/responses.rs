@@ -1,84 +1,24 @@
-//! Bytes of answers that their callers have not taken yet: counted by user until the transport has sent them, or has
-//! thrown them away.
+//! Response bodies, counted against their user's budget until the transport has sent or discarded their bytes.
 //!
-//! A stream waits while its user holds as much as it may. An answer that comes whole is refused then, before it is made
-//! where its call changes nothing. What was counted last may exceed the bound, so that any answer can be had by a user
-//! who takes what it has asked for.
+//! When the budget is used up, a stream waits and a unary call is refused, before it is made if it changes nothing. The
+//! last response may exceed the budget, so that a caller who reads what it asked for can get any response.
 
 use std::{
     future::poll_fn,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{
-            AtomicU64,
-            Ordering::{AcqRel, Acquire},
-        },
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, SizeHint};
-use tokio::sync::{Notify, futures::OwnedNotified};
+use tokio::sync::futures::OwnedNotified;
 use tonic::{Status, body::Body};
 
-use super::calls::CallSlot;
+use super::{response_budget::UnsentResponses, shares::CallSlot};
 
 /// A whole answer up to this size is never refused. The number of calls bounds these.
 const SMALL_RESPONSE_BYTES: usize = 4 << 10;
-
-/// What one user's callers have not taken.
-#[derive(Debug)]
-pub(super) struct UnsentResponses {
-    held: AtomicU64,
-    max: u64,
-    room: Arc<Notify>,
-}
-
-impl UnsentResponses {
-    pub(super) fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { held: AtomicU64::new(0), max, room: Arc::default() })
-    }
-
-    pub(super) fn max(&self) -> u64 {
-        self.max
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.held.load(Acquire) < self.max
-    }
-
-    /// Counts bytes for as long as they exist, in whatever parts they are sent.
-    fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
-        if bytes.is_empty() {
-            return bytes;
-        }
-        self.held.fetch_add(bytes.len() as u64, AcqRel);
-        Bytes::from_owner(CountedBytes { bytes, responses: self.clone() })
-    }
-}
-
-/// Bytes on their way, which are counted until this is dropped.
-struct CountedBytes {
-    bytes: Bytes,
-    responses: Arc<UnsentResponses>,
-}
-
-impl AsRef<[u8]> for CountedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for CountedBytes {
-    fn drop(&mut self) {
-        self.responses.held.fetch_sub(self.bytes.len() as u64, AcqRel);
-        if self.responses.has_room() {
-            self.responses.room.notify_one();
-        }
-    }
-}
 
 /// An answer's body, with its call's place, which it holds to its end.
 pub(super) struct CountedResponse {
@@ -133,7 +73,7 @@ impl CountedResponse {
             if self.responses.has_room() {
                 return Poll::Ready(has_waited);
             }
-            let mut waiting = Box::pin(self.responses.room.clone().notified_owned());
+            let mut waiting = Box::pin(self.responses.room().notified_owned());
             waiting.as_mut().enable();
             // Bytes that were given back before this one waited have woken nobody.
             if self.responses.has_room() {
@@ -160,7 +100,7 @@ impl hyper::body::Body for CountedResponse {
         let counted = polled.map(|next| next.map(|frame| frame.map(|frame| self.count(frame))));
         // One that has waited was woken alone: it wakes the next, as long as there is room.
         if has_waited && self.responses.has_room() {
-            self.responses.room.notify_one();
+            self.responses.room().notify_one();
         }
         counted
     }
@@ -235,6 +175,6 @@ mod tests {
         drop(part);
         assert!(answers.has_room());
         assert_eq!(streamed.collect().await.expect("it goes on").to_bytes(), &b"abcabcabc"[..]);
-        assert_eq!(answers.held.load(Acquire), 0, "all was given back");
+        assert_eq!(answers.held(), 0, "all was given back");
     }
 }

@@ -1,7 +1,7 @@
-//! Turns on the workers: calls of one user are driven a few at a time, and only for so much of a processor.
+//! Schedules the calls of each user: polls a few of them at a time, within a share of CPU time.
 //!
-//! A call has a turn for as long as it is driven once, not while it waits for something. However many calls of a user are
-//! ready, a call of another one stands behind a few of them.
+//! A call holds a permit only while it is polled, not while it waits. So a call of one user waits for at most a few
+//! calls of another user, however many of those are ready.
 
 use std::{
     pin::Pin,

@@ -1,6 +1,6 @@
-//! A bucket of tokens: a rate that may be exceeded for a moment.
+//! A token bucket: a rate limit that allows bursts.
 //!
-//! Taking never blocks: more than is there is a debt, and the taker gets how long the debt lasts.
+//! Taking never blocks. Taking more than there is makes a debt, and returns how long the debt lasts.
 
 use std::{
     sync::Mutex,

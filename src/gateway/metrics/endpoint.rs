@@ -1,8 +1,8 @@
 //! The metrics' endpoint: HTTP/1.1, `GET /metrics`, one answer for each connection.
 //!
 //! Whoever connects is a stranger. A connection has a bounded time from its first byte to the last of its answer, its
-//! request's head is bounded, and of more connections than are served at once the oldest is dropped: one that is slow on
-//! purpose makes room for one that is not.
+//! request's head is bounded, and of more connections than are served at once the oldest is dropped: one that is slow
+//! on purpose makes room for one that is not.
 
 use std::{
     collections::VecDeque,
@@ -32,10 +32,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     super::{
+        metrics_config::MetricsAddress,
         socket::{self, BoundSocket, ListenError},
         state_directory::{RELEASE_POLL_INTERVAL, RELEASE_TIMEOUT},
     },
-    Exposition, MetricsAddress,
+    exposition::Exposition,
 };
 
 /// Connections that are served at once; the next one takes the place of the oldest.

@@ -33,7 +33,7 @@ const PREFIX: &str = "provost";
 pub struct Exposition(Registry);
 
 impl Exposition {
-    pub(super) fn new(
+    pub(in super::super) fn new(
         terminals: Arc<Terminals>,
         sessions: Arc<Sessions>,
         admission: Arc<Admission>,

@@ -1,0 +1,110 @@
+//! Puts a gateway together from its configuration: policy, state directory, journal, sessions, terminals.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    admission::{self, Admission},
+    config::{Config, DieWithGateway},
+    error::ServeError,
+    journal_lifecycle, path_trust,
+    policy_reload::{self, PolicyReloader},
+    shutdown::OnStop,
+    state_directory::StateDirectory,
+};
+use crate::{
+    approval::ApprovalStore,
+    policy::ActivePolicy,
+    pool::Pool,
+    sandbox::{host::Host, host_ids},
+    session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
+    terminal::{self, Terminals},
+};
+
+/// Requests of one user whose file systems are looked at, and that are judged, at once; more wait.
+const FILE_SYSTEM_REQUESTS_PER_USER: usize = 4;
+/// Of all users.
+const FILE_SYSTEM_REQUESTS: usize = 64;
+/// Large requests of one user that are judged at once. None are shared: one that hangs keeps nobody else's waiting.
+const LARGE_REQUESTS_PER_USER: usize = 1;
+
+/// A gateway, put together and not yet listening.
+pub(super) struct Gateway {
+    pub(super) state: StateDirectory,
+    pub(super) admission: Arc<Admission>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) terminals: Arc<Terminals>,
+    pub(super) policy_reloader: PolicyReloader,
+    pub(super) finished_kept: Duration,
+    pub(super) drain_timeout: Duration,
+    pub(super) on_stop: OnStop,
+}
+
+impl Gateway {
+    pub(super) fn open(config: &Config) -> Result<Self, ServeError> {
+        let config = &config.with_absolute_paths()?;
+        path_trust::check_trust_at_start(config)?;
+        let stamps_before = PolicyReloader::stamps_before_load(&config.policies);
+        let loaded = config.policies.load()?;
+        let named_paths = path_trust::policy_paths(&config.policies, &loaded);
+        path_trust::check_trust(&named_paths)?;
+        let policy = Arc::new(ActivePolicy::new(loaded, policy_reload::now_unix_ms()));
+        let state = StateDirectory::open(&config.state)?;
+        let governing = Arc::new(path_trust::governing_paths(config));
+        let recorder = journal_lifecycle::open(config.journal.as_ref(), &state.directory)?;
+        journal_lifecycle::record_start(&recorder, &policy.current());
+        let ids = host_ids::HostIdRange::new(
+            config.ids.first,
+            config.ids.count / 2,
+            host_ids::DEFAULT_LOCKS.into(),
+        );
+        let mut host = Host::detect().with_ids(ids).with_principal_limits(config.caps.principal_limits());
+        if let Some(cgroup) = &config.cgroup {
+            host = host.with_cgroup(cgroup)?;
+        }
+        let pool = Arc::new(Pool::new(FILE_SYSTEM_REQUESTS_PER_USER, FILE_SYSTEM_REQUESTS));
+        let (own_uid, descriptors_max) = (nix::unistd::geteuid().as_raw(), admission::descriptors_max());
+        let descriptors = DescriptorQuota::new(own_uid, descriptors_max);
+        let site = LaunchContext {
+            host: Arc::new(host),
+            pool: pool.clone(),
+            large_request_pool: Pool::new(LARGE_REQUESTS_PER_USER, 0),
+            state: state.directory.clone(),
+            descriptors: descriptors.clone(),
+            governing: governing.clone(),
+            die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
+            counters: Arc::default(),
+        };
+        // While the rest of the gateway is being opened.
+        site.host.prewarm_launcher(&site.state);
+        let store = match config.die_with_gateway {
+            DieWithGateway::Yes => Persistence::InMemory,
+            DieWithGateway::No => Persistence::InFiles,
+        };
+        let sessions_max = config.caps.sessions_per_principal;
+        let sessions =
+            Sessions::new(state.directory.clone(), governing.clone(), store, sessions_max, pool, descriptors);
+        let sessions = Arc::new(sessions);
+        path_trust::replace(&governing, named_paths, (&policy.current(), &policy.current()), &sessions)?;
+        let observer = terminal::approval_observer(recorder.clone());
+        let approvals =
+            ApprovalStore::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), observer);
+        Ok(Self {
+            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps, recorder.clone()),
+            policy_reloader: PolicyReloader {
+                source: config.policies.clone(),
+                in_force: policy,
+                approvals,
+                recorder,
+                loaded_stamps: stamps_before,
+                governing,
+                sessions: sessions.clone(),
+            },
+            sessions,
+            admission: Admission::new(nix::unistd::geteuid().as_raw(), admission::descriptors_max()),
+            state,
+            finished_kept: config.finished_kept,
+            drain_timeout: config.drain,
+            on_stop: config.on_stop,
+        })
+    }
+}

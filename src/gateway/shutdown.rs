@@ -1,0 +1,74 @@
+//! The signals that end a gateway, and what they ask for.
+//!
+//! SIGTERM drains: no new command starts, waits and streams are served for as long as the drain may take, and then the
+//! commands are left running or stopped, as the configuration says. SIGINT, from a person at a terminal, stops all
+//! commands now. A second signal of either kind ends the gateway at once.
+
+use std::convert::Infallible;
+
+use serde::Deserialize;
+use tokio::signal::unix::Signal;
+use tokio_util::sync::CancellationToken;
+
+use super::service_manager::notify_systemd;
+
+/// What becomes of commands when the gateway is told to stop by SIGTERM.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStop {
+    /// They go on under their supervisors, and the next gateway takes them back.
+    #[default]
+    Leave,
+    /// They are stopped, and their sessions closed.
+    Stop,
+}
+
+/// What was asked of a gateway that serves.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ShutdownSignal {
+    /// To begin nothing new, and to end when nobody waits any more.
+    pub(super) drain: CancellationToken,
+    /// With `drain`: to stop all commands now, whoever waits and whatever the configuration says.
+    pub(super) stop: CancellationToken,
+    /// To end at once.
+    pub(super) force: CancellationToken,
+}
+
+impl ShutdownSignal {
+    /// Stops everything, in order.
+    pub(super) fn stop_all(&self) {
+        self.stop.cancel();
+        self.drain.cancel();
+    }
+}
+
+/// Turns signals into orders. Never ends.
+pub(super) async fn watch_signals(
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+    shutdown: &ShutdownSignal,
+) -> Infallible {
+    let first = next_signal(terminate, interrupt).await;
+    tracing::info!("draining");
+    notify_systemd(sd_notify::NotifyState::Stopping);
+    match first {
+        StopSignal::Terminate => shutdown.drain.cancel(),
+        StopSignal::Interrupt => shutdown.stop_all(),
+    }
+    next_signal(terminate, interrupt).await;
+    tracing::warn!("second signal: ending at once");
+    shutdown.force.cancel();
+    std::future::pending().await
+}
+
+enum StopSignal {
+    Terminate,
+    Interrupt,
+}
+
+async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) -> StopSignal {
+    tokio::select! {
+        _ = terminate.recv() => StopSignal::Terminate,
+        _ = interrupt.recv() => StopSignal::Interrupt,
+    }
+}
