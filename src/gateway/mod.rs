@@ -23,11 +23,11 @@ mod policy_reload;
 pub mod quarantine;
 mod serve;
 mod server;
-mod service_manager;
 mod shutdown;
 mod socket;
 mod socket_config;
 mod state_directory;
+mod systemd;
 mod threads;
 
 pub use adoption::AdoptionError;

@@ -10,9 +10,9 @@ use super::{
     config::Config,
     error::ServeError,
     metrics,
-    service_manager::notify_systemd,
     shutdown::{self, ShutdownSignal},
     socket,
+    systemd::notify_systemd,
 };
 
 /// Serves until SIGTERM or SIGINT, then drains as [`shutdown`] says.
@@ -21,7 +21,7 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
     let scan_hangup = signal(SignalKind::hangup()).map_err(ServeError::Signals)?;
-    let inherited = socket::from_service_manager(&config.listen)?;
+    let inherited = socket::inherited(&config.listen)?;
     admission::raise_descriptor_limit();
     let gateway = Gateway::open(&config)?;
     gateway.terminals.launch_context().host.protect_gateway();

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
-use super::service_manager::notify_systemd;
+use super::systemd::notify_systemd;
 
 /// What becomes of commands when the gateway is told to stop by SIGTERM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -104,7 +104,7 @@ impl Drop for BoundSocket {
 
 /// The socket that a service manager passed to this process (sd_listen_fds(3)), which must be bound to `configured`;
 /// `None` when none was passed. Call it before any process is started: until then the descriptor can be inherited.
-pub(super) fn from_service_manager(configured: &Path) -> Result<Option<BoundSocket>, ListenError> {
+pub(super) fn inherited(configured: &Path) -> Result<Option<BoundSocket>, ListenError> {
     let mut passed = listenfd::ListenFd::from_env();
     let count = passed.len();
     if count == 0 {
