@@ -1,6 +1,6 @@
-//! Directories of sandboxes in the hierarchies: made, owned, killed, removed.
+//! Cgroups by path: made, delegated, killed, removed.
 //!
-//! By path, from the gateway's side, below its own group only. Leaves of terminals are the supervisor's.
+//! Used by the gateway, below its own cgroup only. Leaves of terminals belong to the supervisor.
 
 use std::{
     ffi::CString,
@@ -20,7 +20,7 @@ use nix::{
 
 use super::Hierarchy;
 
-/// What a directory could not be made to do.
+/// Why an operation on a cgroup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// A directory could not be made.
@@ -56,17 +56,17 @@ pub enum CgroupError {
         #[source]
         cause: cgroups_rs::error::Error,
     },
-    /// Other programs' processes are in it, so that it can hand down no controller.
+    /// It holds processes of other programs, so it cannot enable controllers for its children.
     #[error(
         "cgroup {path} has {others} other processes and can hand down no controller: start the gateway in a group of its own"
     )]
     Shared {
         /// Which one.
         path: PathBuf,
-        /// How many processes there are besides the one that asks.
+        /// The number of other processes.
         others: usize,
     },
-    /// It could not be handed to the supervisor.
+    /// It could not be delegated to the supervisor.
     #[error("give cgroup {path} to its supervisor")]
     Delegate {
         /// Which one.
@@ -84,7 +84,7 @@ pub enum CgroupError {
         #[source]
         cause: io::Error,
     },
-    /// Somebody keeps a lock on it that only those hold who are about to remove it.
+    /// Another process holds the lock for removing it, and does not remove it.
     #[error("cgroup {path} is claimed by somebody who does not remove it")]
     Locked {
         /// Which one.
@@ -104,7 +104,7 @@ pub enum CgroupError {
 /// Makes a directory, and those above it up to a group that exists.
 ///
 /// # Errors
-/// [`DirectoryError::Make`].
+/// [`CgroupError::Make`].
 pub fn make(path: &Path) -> Result<(), CgroupError> {
     match std::fs::create_dir(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => std::fs::create_dir_all(path),
@@ -114,10 +114,10 @@ pub fn make(path: &Path) -> Result<(), CgroupError> {
     .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
 }
 
-/// Lets controllers through to the directories below.
+/// Enables controllers for the children of a v2 cgroup.
 ///
 /// # Errors
-/// [`DirectoryError::Set`]; `EBUSY` when the group has processes of its own.
+/// [`CgroupError::Set`]; `EBUSY` when the group has processes of its own.
 pub fn enable_controllers(path: &Path, controllers: &[String]) -> Result<(), CgroupError> {
     if controllers.is_empty() {
         return Ok(());
@@ -126,17 +126,17 @@ pub fn enable_controllers(path: &Path, controllers: &[String]) -> Result<(), Cgr
     set(&path.join("cgroup.subtree_control"), &value.join(" "))
 }
 
-/// Whether a v2 directory lets all of these controllers through already.
+/// Whether a v2 cgroup has all of these controllers enabled for its children.
 #[must_use]
 pub fn has_enabled(path: &Path, controllers: &[String]) -> bool {
     let enabled = std::fs::read_to_string(path.join("cgroup.subtree_control")).unwrap_or_default();
     controllers.iter().all(|wanted| enabled.split_whitespace().any(|name| name == wanted))
 }
 
-/// The processes directly in a directory; 0 stands for one outside of this process's namespace.
+/// The processes directly in a cgroup; 0 stands for one outside of this process's pid namespace.
 ///
 /// # Errors
-/// [`DirectoryError::Open`].
+/// [`CgroupError::Open`].
 pub fn processes(path: &Path) -> Result<Vec<u32>, CgroupError> {
     let file = path.join("cgroup.procs");
     match std::fs::read_to_string(&file) {
@@ -145,11 +145,11 @@ pub fn processes(path: &Path) -> Result<Vec<u32>, CgroupError> {
     }
 }
 
-/// Hands a directory to its supervisor: what it needs to make leaves and to put processes into them (cgroups(7),
+/// Delegates a cgroup to its supervisor: what it needs to make leaves and move processes into them (cgroups(7),
 /// "delegation"). The files with the sandbox's own limits stay the gateway's.
 ///
 /// # Errors
-/// [`DirectoryError::Delegate`].
+/// [`CgroupError::Delegate`].
 pub fn delegate(path: &Path, hierarchy: Hierarchy, uid: u32, gid: u32) -> Result<(), CgroupError> {
     let files: &[&str] = match hierarchy {
         Hierarchy::V2 => &["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"],
@@ -166,7 +166,7 @@ pub fn delegate(path: &Path, hierarchy: Hierarchy, uid: u32, gid: u32) -> Result
 /// Opens a directory for use by descriptor.
 ///
 /// # Errors
-/// [`DirectoryError::Open`].
+/// [`CgroupError::Open`].
 pub fn open(path: &Path) -> Result<OwnedFd, CgroupError> {
     std::fs::OpenOptions::new()
         .read(true)
@@ -176,19 +176,18 @@ pub fn open(path: &Path) -> Result<OwnedFd, CgroupError> {
         .map_err(|cause| CgroupError::Open { path: path.to_owned(), cause })
 }
 
-/// Kills everything in a v2 directory and below (`cgroup.kill`, Linux 5.14).
+/// Kills everything in a v2 cgroup and below it (`cgroup.kill`, Linux 5.14).
 ///
 /// # Errors
-/// [`DirectoryError::Set`].
+/// [`CgroupError::Set`].
 pub fn kill(path: &Path) -> Result<(), CgroupError> {
     set(&path.join("cgroup.kill"), "1")
 }
 
-/// Waits until a v2 directory says that nothing is in it or below; `false` when the time is over first. A directory that is
-/// gone has nothing in it.
+/// Waits until a v2 cgroup and those below it are empty; `false` on timeout. A removed cgroup is empty.
 ///
 /// # Errors
-/// [`DirectoryError::Open`] when it cannot be asked.
+/// [`CgroupError::Open`] when it cannot be asked.
 pub fn wait_until_empty(path: &Path, timeout: Duration) -> Result<bool, CgroupError> {
     let deadline = Instant::now() + timeout;
     let events = path.join("cgroup.events");
@@ -222,17 +221,17 @@ pub fn wait_until_empty(path: &Path, timeout: Duration) -> Result<bool, CgroupEr
     }
 }
 
-/// Removes a directory and those below it, deepest first. One that is gone is removed.
+/// Removes a cgroup and those below it, deepest first. Succeeds if it is gone already.
 ///
 /// # Errors
-/// [`DirectoryError::Remove`].
+/// [`CgroupError::Remove`].
 pub fn remove(path: &Path) -> Result<(), CgroupError> {
     let error = |cause| CgroupError::Remove { path: path.to_owned(), cause };
     let gone = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
     match std::fs::remove_dir(path) {
         Ok(()) => return Ok(()),
         Err(cause) if gone(&cause) => return Ok(()),
-        // There may be directories below; files do not count in these file systems.
+        // It may have child cgroups; files do not prevent removal.
         Err(_) => {}
     }
     let entries = match std::fs::read_dir(path) {
@@ -252,10 +251,10 @@ pub fn remove(path: &Path) -> Result<(), CgroupError> {
     }
 }
 
-/// Whether anything runs in a directory or below.
+/// Whether a cgroup or one below it has processes.
 #[must_use]
 pub fn has_processes(path: &Path) -> bool {
-    // An unreadable one is taken for occupied: nothing is removed on a guess.
+    // If it cannot be read it counts as occupied, so that nothing is removed on a guess.
     let Ok(processes) = std::fs::read(path.join("cgroup.procs")) else { return path.exists() };
     if !processes.is_empty() {
         return true;
@@ -267,7 +266,7 @@ pub fn has_processes(path: &Path) -> bool {
         .any(|entry| has_processes(&entry.path()))
 }
 
-/// Whether this process could make directories here.
+/// Whether this process can make cgroups here.
 #[must_use]
 pub fn is_writable(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
@@ -287,20 +286,20 @@ fn set(path: &Path, value: &str) -> Result<(), CgroupError> {
     })
 }
 
-/// Tells other gateways, by a shared lock for as long as this lives, that somebody is at home in a directory.
+/// A shared lock on a cgroup's directory: while it is held, no other gateway removes the cgroup as abandoned.
 pub type PresenceLock = nix::fcntl::Flock<OwnedFd>;
 
-/// How long a directory may be held by whoever is about to remove it. Removing takes microseconds; this is for a host
-/// on which nothing gets its turn.
+/// How long another process may hold the lock for removing a cgroup. Removal takes microseconds; this allows for an
+/// overloaded host.
 const MAKE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often it is tried again: no event tells of it.
+/// How often this is tried again: no event reports it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Makes a directory, if there is none, and declares presence in it: nobody takes it for abandoned from then on. One
-/// that is being removed as abandoned at this moment is made again.
+/// Makes a cgroup, if it is missing, and locks it against removal as abandoned. One that is being removed at this
+/// moment is made again.
 ///
 /// # Errors
-/// [`DirectoryError::Make`], [`DirectoryError::Open`]; [`DirectoryError::Claimed`] when somebody keeps the right to remove it.
+/// [`CgroupError::Make`], [`CgroupError::Open`]; [`CgroupError::Locked`] when somebody keeps the right to remove it.
 pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
     let deadline = Instant::now() + MAKE_TIMEOUT;
     loop {
@@ -315,7 +314,7 @@ pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
     }
 }
 
-/// `None` when the directory is about to be removed, or is.
+/// `None` when the cgroup is removed or about to be.
 fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
     let error = |cause| CgroupError::Open { path: path.to_owned(), cause };
     let directory = match open(path) {
@@ -328,7 +327,7 @@ fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, errno)) => return Err(error(errno.into())),
     };
-    // A lock on a directory that has been removed meanwhile keeps nobody from anything.
+    // A lock on a removed directory protects nothing, so compare it with the one at the path.
     let held = nix::sys::stat::fstat(presence.as_fd()).map_err(|errno| error(errno.into()))?;
     let is_there = match std::fs::metadata(path) {
         Ok(there) => (there.dev(), there.ino()) == (held.st_dev, held.st_ino),
@@ -338,7 +337,7 @@ fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
     Ok(is_there.then_some(presence))
 }
 
-/// The right to remove a directory in which nobody is present; `None` when somebody is.
+/// The exclusive lock for removing a cgroup; `None` when a gateway uses it.
 #[must_use]
 pub fn lock_abandoned(directory: OwnedFd) -> Option<PresenceLock> {
     nix::fcntl::Flock::lock(directory, nix::fcntl::FlockArg::LockExclusiveNonblock).ok()

@@ -1,6 +1,6 @@
-//! Where the cgroup hierarchies are mounted, and which group of each this process was started in.
+//! Finds the mounted cgroup hierarchies, and the cgroup of each that this process was started in.
 //!
-//! Everything of Provost's lies below that group: above it nothing is looked at and nothing is made. Only reads.
+//! Provost works below that cgroup only. Reads, and changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -9,27 +9,27 @@ use nix::errno::Errno;
 use super::Hierarchy;
 use crate::sys::file;
 
-/// The leaf that a gateway moves itself to, when its own group is to hand out controllers.
+/// The leaf that a gateway moves itself to, so that its own cgroup can enable controllers.
 pub const GATEWAY_LEAF: &str = "provost-gateway";
 
-/// Controllers of v1 that sandboxes are put under.
+/// v1 controllers that sandboxes use.
 const WANTED_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
 
-/// Controllers of v2 that leaves are to have.
+/// v2 controllers that leaves use.
 pub const WANTED_V2: [&str; 4] = ["memory", "pids", "cpu", "io"];
 
-/// This process's own group in one hierarchy.
+/// This process's own cgroup in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCgroup {
     /// Its directory.
     pub path: PathBuf,
     /// Which kind of hierarchy.
     pub hierarchy: Hierarchy,
-    /// In v1 those of the hierarchy that are wanted; in v2 those that the group has.
+    /// In v1 the wanted controllers of the hierarchy; in v2 those available to the cgroup.
     pub controllers: Vec<String>,
 }
 
-/// Finds the own groups: the v2 one first where it is mounted, then those of v1 that have a wanted controller.
+/// Finds the own cgroups: the v2 one first if it is mounted, then those of v1 with a wanted controller.
 ///
 /// # Errors
 /// The errno of reading `/proc/self/cgroup` or `/proc/self/mountinfo`.
@@ -38,8 +38,8 @@ pub fn find_own() -> Result<Vec<OwnCgroup>, Errno> {
     Ok(groups.into_iter().filter_map(complete).collect())
 }
 
-/// As [`find_own`], with the group of this name in every hierarchy that has it, in place of this process's own. Empty
-/// when no hierarchy has it.
+/// As [`find_own`], with the cgroup of this name in every hierarchy that has it, instead of this process's own.
+/// Empty when no hierarchy has it.
 ///
 /// # Errors
 /// As [`find_own`].
@@ -65,7 +65,7 @@ fn read(name: &str) -> Result<String, Errno> {
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The lines of `/proc/self/cgroup` as they would be in that group.
+/// The lines of `/proc/self/cgroup` of a process in that cgroup.
 fn renamed(membership: &str, group: &Path) -> String {
     let line = |line: &str| {
         let (hierarchy, _) = line.rsplit_once(":/")?;
@@ -74,7 +74,7 @@ fn renamed(membership: &str, group: &Path) -> String {
     membership.lines().filter_map(line).collect()
 }
 
-/// Fills in what only the directory itself says; `None` when it cannot be seen from here.
+/// Adds what the cgroup's own files say; `None` when its directory is not visible.
 fn complete(mut group: OwnCgroup) -> Option<OwnCgroup> {
     if group.path.file_name().is_some_and(|name| name == GATEWAY_LEAF) {
         group.path.pop();
@@ -133,12 +133,12 @@ fn own_in(mount: &str, membership: &str) -> Option<OwnCgroup> {
     })?;
     // In a container the mount may show only a part of the hierarchy.
     let below = Path::new(group).strip_prefix(&root).ok()?;
-    // Joining an empty path would leave a slash at the end.
+    // Joining an empty path would append a slash.
     let path = PathBuf::from(point).join(below).components().collect();
     Some(OwnCgroup { path, hierarchy, controllers })
 }
 
-/// Spaces and their like are octal in mountinfo.
+/// mountinfo escapes blanks as octal numbers.
 fn unescape(field: &str) -> String {
     ["\\040 ", "\\011\t", "\\012\n", "\\134\\"]
         .iter()

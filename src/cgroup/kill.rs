@@ -1,7 +1,6 @@
-//! Killing a whole cgroup by its path: the gateway's own hand, which needs nothing of a supervisor.
+//! Kills a whole cgroup by its path, without the supervisor.
 //!
-//! Kills what is in the cgroup and below it, and nothing else: a process is held by descriptor before its membership is
-//! looked at again.
+//! A process is held by pidfd before its membership is checked again, so no other process is killed.
 
 use std::{
     io,
@@ -11,14 +10,15 @@ use std::{
 use super::directory::{self, CgroupError};
 use crate::sys::pidfd::Pidfd;
 
-/// Processes held at once between two looks at who is in the cgroup.
+/// Processes held at once between two readings of the members.
 const SIGNAL_BATCH: usize = 64;
 
-/// Kills everything in a cgroup and below it: by `cgroup.kill` where there is one, and each thread group that is there
-/// still, because `cgroup.kill` leaves alive those whose main thread has exited (Linux 6.18). One that is gone is killed.
+/// Kills everything in a cgroup and below it: by `cgroup.kill` if there is one, and then each remaining thread
+/// group, because `cgroup.kill` misses those whose main thread has exited (Linux 6.18). Succeeds if the cgroup is
+/// gone.
 ///
 /// # Errors
-/// [`DirectoryError::Set`] when `cgroup.kill` cannot be written for another reason than that it is not there.
+/// [`CgroupError::Set`] when `cgroup.kill` cannot be written for another reason than that it is not there.
 pub fn kill_tree(group: &Path) -> Result<(), CgroupError> {
     let by_cgroup = match directory::kill(group) {
         Err(CgroupError::Set { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -37,7 +37,7 @@ pub fn count(group: &Path) -> usize {
 }
 
 fn kill_each(group: &Path) {
-    // A cgroup that cannot be read is gone, or is tried again by who asked.
+    // A cgroup that cannot be read is gone, or the caller tries again.
     let Ok(processes) = directory::processes(group) else { return };
     for some in processes.chunks(SIGNAL_BATCH) {
         let held: Vec<_> =

@@ -1,8 +1,8 @@
-//! The leaves of terminals: one group for each, with its limits, its usage, its kill, and its removal.
+//! The leaves of terminals: one cgroup for each, with its limits, usage, kill and removal.
 //!
-//! All by descriptor below the sandbox's [`Directory`]s. The v2 leaf is the tree that is killed and that must be
-//! empty in the end; leaves in v1 hierarchies are made only where a limit needs a controller that lives there,
-//! or where there is no v2. Nothing here waits: a leaf that is still busy says so.
+//! Works by descriptor below the sandbox's [`CgroupDirectory`]s. The v2 leaf is the one that is killed and that
+//! must be empty in the end; v1 leaves are made only where a limit needs a controller of v1, or where there is no
+//! v2. Nothing here blocks.
 
 use std::{
     ffi::{CStr, CString},
@@ -66,7 +66,7 @@ impl LimitKind {
     }
 }
 
-/// Whether limits must be had.
+/// Whether limits are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitRequirement {
     /// A limit that cannot be set is a failure.
@@ -75,7 +75,7 @@ pub enum LimitRequirement {
     Prefer,
 }
 
-/// Why a leaf could not be made. What was made of it is removed again.
+/// Why a leaf could not be made. Its parts are removed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LeafError {
     /// The directory at this index among the sandbox's.
@@ -101,17 +101,17 @@ pub enum LeafError {
 /// Whether a leaf is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// The kernel has removed the tree's group, which it does only when that is empty.
+    /// The cgroup is removed, which the kernel allows only when it is empty.
     Removed,
-    /// Something still lives in it.
+    /// It still has processes.
     Busy,
 }
 
-/// A terminal's groups.
+/// A terminal's cgroups.
 #[derive(Debug)]
 pub struct Leaf {
     name: CString,
-    /// Indices into the sandbox's directories where this leaf has a group; the tree's own first.
+    /// The sandbox's cgroups, by index, in which this leaf has one; the killed one first.
     pub(super) cgroups: Vec<usize>,
     /// Limits as the kernel shows them: file name to value.
     pub limits: Vec<(String, String)>,
@@ -131,26 +131,26 @@ impl Leaf {
     }
 }
 
-/// The sandbox's directories, as the place to make leaves in.
+/// The sandbox's cgroups, in which leaves are made.
 #[derive(Debug)]
 pub struct Leaves {
     pub(super) directories: Vec<CgroupDirectory>,
 }
 
 impl Leaves {
-    /// Leaves will be made in these directories, the v2 one first.
+    /// Leaves will be made in these cgroups, the v2 one first.
     #[must_use]
     pub fn new(directories: Vec<CgroupDirectory>) -> Self {
         Self { directories }
     }
 
-    /// Whether there is any tree at all.
+    /// Whether the sandbox has any cgroup.
     #[must_use]
     pub fn is_available(&self) -> bool {
         !self.directories.is_empty()
     }
 
-    /// Whether the tree is a v2 one, in which processes can be born and which can be killed at once.
+    /// Whether leaves are in v2, where processes can be cloned into them and killed at once.
     #[must_use]
     pub fn is_v2(&self) -> bool {
         self.directories.first().is_some_and(|directory| directory.hierarchy == Hierarchy::V2)
@@ -236,7 +236,7 @@ impl Leaves {
         let read_back = self.read(leaf, index, file).map_err(failed)?;
         leaf.limits.push((file.to_owned(), read_back.trim().to_owned()));
         if (kind, hierarchy) == (LimitKind::Memory, Hierarchy::V2) {
-            // The whole command ends, not one process of it picked by the kernel.
+            // Kill the whole command on OOM, not one process picked by the kernel.
             self.write(leaf, index, "memory.oom.group", "1").map_err(failed)?;
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Leaves {
             .position(|directory| directory.controllers.iter().any(|one| one == controller))
     }
 
-    /// The v2 group, for a process to be born in; `None` where the tree is a v1 one.
+    /// The v2 leaf, for cloning a process into it; `None` on v1.
     ///
     /// # Errors
     /// The errno of openat(2).
@@ -260,8 +260,8 @@ impl Leaves {
         openat(&self.directories[0].descriptor, leaf.name.as_c_str(), flags, Mode::empty()).map(Some)
     }
 
-    /// The files into which a process writes `0` to join this leaf's groups: all of them, or those of v1 only when
-    /// it is born in the v2 one.
+    /// The files into which a process writes `0` to join this leaf: those of every hierarchy, or of v1 only when it
+    /// is cloned into the v2 leaf.
     ///
     /// # Errors
     /// The errno of openat(2).
@@ -278,7 +278,7 @@ impl Leaves {
         Ok(files)
     }
 
-    /// Removes the leaf if nothing lives in it any more.
+    /// Removes the leaf if it is empty.
     ///
     /// # Errors
     /// The errno of unlinkat(2) for anything but a busy group.
@@ -301,7 +301,7 @@ impl Leaves {
         unlinkat(&self.directories[index].descriptor, leaf.name.as_c_str(), UnlinkatFlags::RemoveDir)
     }
 
-    /// The file whose change says that the tree may be empty now, for epoll's `EPOLLPRI`; `None` on v1.
+    /// `cgroup.events`, which changes when the leaf becomes empty, for epoll's `EPOLLPRI`; `None` on v1.
     ///
     /// # Errors
     /// The errno of openat(2).
@@ -312,8 +312,8 @@ impl Leaves {
         self.open(leaf, 0, "cgroup.events", OFlag::O_RDONLY).map(Some)
     }
 
-    /// Kills everything in the tree, also what is being forked, but for thread groups whose main thread has exited:
-    /// the kernel sends the signal to that thread alone (Linux 6.18). Those are for [`Self::processes`] to find.
+    /// Kills everything in the leaf, also what is being forked, except thread groups whose main thread has exited:
+    /// the kernel signals only that thread (Linux 6.18). [`Self::processes`] finds those.
     ///
     /// # Errors
     /// `ENOTSUP` on v1, `ENOENT` on a kernel before 5.14; else the errno of write(2).
@@ -345,11 +345,11 @@ impl Leaves {
     }
 }
 
-/// Whether the new process is born inside the v2 group or has to join it.
+/// Whether a new process is cloned into its v2 cgroup, or joins it by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloneIntoCgroup {
     /// By `CLONE_INTO_CGROUP`.
     Yes,
-    /// It writes itself there.
+    /// It joins by writing `cgroup.procs`.
     No,
 }

@@ -1,7 +1,7 @@
-//! Limits on a sandbox as a whole, by whichever controllers its directory in one hierarchy has.
+//! Limits on a sandbox or a principal, with the controllers that its cgroup in one hierarchy has.
 //!
-//! The files' names and forms in version 1 and 2 are cgroups-rs' business; what is set and what a missing file means
-//! is decided here. Limits of single terminals are the leaf's, by descriptor.
+//! The names and formats of the files in v1 and v2 are left to cgroups-rs; which limits are set, and what a missing
+//! file means, is decided here. Limits of single terminals are set in [`super::leaf`].
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use cgroups_rs::{MaxValue, cpu::CpuController, error::Error, memory::MemControll
 
 use super::{Hierarchy, directory::CgroupError};
 
-/// Limits on a sandbox as a whole; absent ones are not set.
+/// Limits on a cgroup; absent ones are not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CgroupLimitValues {
     /// Bytes of memory.
@@ -22,7 +22,7 @@ pub struct CgroupLimitValues {
     pub pids: Option<u64>,
     /// Thousandths of one processor.
     pub cpu_millis: Option<u64>,
-    /// The share against the groups beside it, from 1 to 10,000; 100 is the kernel's default.
+    /// The share against sibling cgroups, from 1 to 10,000; the kernel's default is 100.
     pub cpu_weight: Option<u64>,
 }
 
@@ -33,10 +33,10 @@ const CPU_PERIOD_US: u64 = 100_000;
 /// for all (`net.ipv4.tcp_mem`).
 pub const SOCKET_BYTES: u64 = 256 << 20;
 
-/// Sets the limits that this directory's controllers can hold, and gives the names of those that were set.
+/// Sets the limits that this cgroup's controllers support, and returns the names of those that were set.
 ///
 /// # Errors
-/// [`DirectoryError::Limit`].
+/// [`CgroupError::Limit`].
 pub fn set(
     path: &Path,
     hierarchy: Hierarchy,

@@ -1,7 +1,7 @@
-//! Control groups: where the hierarchies are, the sandbox's directories, the leaves of terminals.
+//! Control groups: the hierarchies, the cgroups of sandboxes, the leaves of terminals.
 //!
-//! Everything below a [`Directory`] is done through its descriptor, because the supervisor has left the mount
-//! in which the hierarchies can be named by path.
+//! The supervisor works on a [`CgroupDirectory`] through its descriptor, because its mount namespace has no path to
+//! the hierarchies.
 
 pub mod directory;
 pub mod hierarchy;
@@ -13,7 +13,7 @@ pub mod usage;
 
 use std::os::fd::OwnedFd;
 
-/// The kind of hierarchy that a directory lies in.
+/// The version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hierarchy {
     /// The unified hierarchy (cgroup2), with or without controllers.
@@ -22,13 +22,13 @@ pub enum Hierarchy {
     V1,
 }
 
-/// A sandbox's directory in one hierarchy, owned by its supervisor.
+/// A sandbox's cgroup in one hierarchy, owned by its supervisor.
 #[derive(Debug)]
 pub struct CgroupDirectory {
     /// The open directory.
     pub descriptor: OwnedFd,
     /// Which kind of hierarchy.
     pub hierarchy: Hierarchy,
-    /// The controllers that leaves below it can have, by the kernel's names ("memory", "pids", "cpu", ...).
+    /// The controllers that its leaves can have, by the kernel's names ("memory", "pids", "cpu", ...).
     pub controllers: Vec<String>,
 }

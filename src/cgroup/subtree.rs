@@ -1,7 +1,7 @@
-//! What is in a leaf and in the cgroups below it: its processes, and the removal of nested cgroups.
+//! The processes in a leaf and in the cgroups below it, and the removal of nested cgroups.
 //!
-//! A command cannot make a cgroup, but the host can make one below a leaf and move processes into it. Those are the
-//! terminal's processes all the same. Nothing here goes above the leaf, and no link is followed.
+//! A command cannot make a cgroup, but the host can make one below a leaf and move processes into it. Those are
+//! still the terminal's processes. Nothing above the leaf is read, and no link is followed.
 
 use std::{
     ffi::{CStr, CString},
@@ -18,15 +18,15 @@ use nix::{
 
 use super::leaf::{Leaf, Leaves};
 
-/// Nested cgroups are followed so deep below a leaf. Deeper ones are left to the end of the sandbox.
+/// Nested cgroups are followed to this depth below a leaf. Deeper ones are left to the end of the sandbox.
 const MAX_DEPTH: u32 = 16;
 
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 impl Leaves {
-    /// The thread groups of the leaf in every hierarchy, nested cgroups included, by their ids in our pid namespace, each
-    /// once, at most `most`. One whose main thread has exited is among them for as long as another thread lives; one that
-    /// the host has moved in one hierarchy is still in the others.
+    /// The thread groups of the leaf in every hierarchy, nested cgroups included, by their ids in our pid
+    /// namespace, each once, at most `max`. A thread group whose main thread has exited is included while another
+    /// thread lives; one that the host has moved in one hierarchy is found in the others.
     ///
     /// # Errors
     /// The errno of openat(2) or read(2), when the leaf can be read in no hierarchy. A nested cgroup that goes away
@@ -59,8 +59,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// Removes the cgroups below a leaf's, deepest first, where they are empty. Those that are not stay. Whether there
-    /// were any.
+    /// Removes empty cgroups below a leaf, deepest first. Returns whether there were any.
     pub(super) fn remove_nested(&self, leaf: &Leaf, index: usize) -> bool {
         match self.open_cgroup(leaf, index) {
             Ok(top) if has_nested(&top) => {
@@ -86,7 +85,7 @@ fn collect(group: OwnedFd, max: usize, depth: u32, pids: &mut Vec<i32>) {
         if pids.len() >= max || depth == 0 {
             return;
         }
-        // One that was removed meanwhile had nothing in it.
+        // A cgroup that was removed meanwhile was empty.
         if read_processes(&nested.0, max, pids).is_ok() && has_nested(&nested.0) {
             collect(nested.0, max, depth - 1, pids);
         }
@@ -121,7 +120,7 @@ fn is_dot_entry(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// Opened for each look: on v1 a file that stays open shows an old list for ever.
+/// Opened for each reading: on v1 an open file keeps showing an old list.
 fn read_processes(group: impl AsFd, max: usize, pids: &mut Vec<i32>) -> Result<(), Errno> {
     let file = openat(group, c"cgroup.procs", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     let mut text = Vec::new();

@@ -1,27 +1,27 @@
-//! What a leaf has used, as far as the hierarchies that it lies in can tell.
+//! The resources that a leaf has used.
 //!
-//! A figure that the kernel does not give is absent, never zero.
+//! A number that the kernel does not provide is absent, never zero.
 
 use super::{
     Hierarchy,
     leaf::{Leaf, Leaves},
 };
 
-/// What a leaf used.
+/// The resource usage of a leaf.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time in user mode and in the kernel, in microseconds.
     pub cpu_us: Option<(u64, u64)>,
-    /// The most memory that was charged at any time, in bytes.
+    /// Peak memory, in bytes.
     pub memory_peak_bytes: Option<u64>,
     /// Bytes read from and written to block devices.
     pub io_bytes: Option<(u64, u64)>,
-    /// Whether a process was killed for want of memory.
+    /// Whether a process was OOM-killed.
     pub memory_limit_hit: bool,
 }
 
 impl Leaves {
-    /// What the leaf used so far.
+    /// The usage of the leaf so far.
     #[must_use]
     pub fn usage(&self, leaf: &Leaf) -> Usage {
         let mut usage = Usage::default();

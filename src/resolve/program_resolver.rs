@@ -273,43 +273,43 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 }
 
-/// How the sandbox has a path.
+/// How a sandbox shows a path.
 enum Visibility {
-    /// As the host's.
+    /// The host's file or directory.
     Host {
         /// What commands can do there.
         access: Access,
-        /// Whether the path is the very directory that is shown.
+        /// Whether the path itself is mounted.
         is_mount_point: IsMountPoint,
     },
-    /// As a directory on the way to something that is shown.
+    /// A directory above something that the sandbox shows.
     Ancestor,
-    /// As its own.
+    /// The sandbox's own, which the host does not know.
     Private,
     /// Not at all.
     Hidden,
 }
 
-/// Whether a path is one of those that are shown, and not below it.
+/// Whether a path is itself a mount point, and not below one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IsMountPoint {
     Yes,
     No,
 }
 
-/// Whether neither a command nor anybody but root outside can put something else at a path.
+/// Whether only root outside can change what a path leads to.
 fn is_stable(path: &Path, access: Access, top: IsMountPoint, above: Option<&Metadata>) -> bool {
     let is_roots = |found: &Metadata| found.uid() == 0 && found.mode() & 0o022 == 0;
     let look = || fs::symlink_metadata(path.parent()?).ok();
-    // A mount stays where it is, whatever becomes of its name outside.
+    // A mount point stays in place, even if the host renames its source.
     access == Access::Read
         && (top == IsMountPoint::Yes
             || above.map_or_else(|| look().is_some_and(|found| is_roots(&found)), is_roots))
 }
 
-/// The first line of a script, if that is what the file is, and still the same.
+/// The first line of a file, if it is a script and was not changed meanwhile.
 fn first_line(file: &FileId) -> Option<shebang::Shebang> {
-    // Not waiting for the writer of a pipe that somebody may have put there; not following what is a link by now.
+    // Do not block on a pipe in its place, and do not follow a link.
     let opened = fs::File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
@@ -324,7 +324,7 @@ fn first_line(file: &FileId) -> Option<shebang::Shebang> {
     shebang::parse(&beginning)
 }
 
-/// Last part first.
+/// The components of a path, last first.
 fn components(path: &Path) -> Vec<PathBuf> {
     let part = |component: Component<'_>| match component {
         Component::Normal(part) => Some(PathBuf::from(part)),
@@ -344,7 +344,7 @@ fn to_resolved(path: &Path, metadata: &Metadata, found_at: &Path, way: PathStabi
             lookup_path: found_at.to_owned(),
             stability: way,
         }),
-        // A name that is no text cannot be judged by its text.
+        // A path that is not UTF-8 cannot be evaluated.
         _ if metadata.is_file() => Resolved::Unknown,
         _ => Resolved::Missing,
     }

@@ -1,32 +1,32 @@
-//! The first line of a script, read as the kernel reads it (fs/binfmt_script.c; execve(2), "Interpreter scripts").
+//! Parses the first line of a script as the kernel does (fs/binfmt_script.c; execve(2), "Interpreter scripts").
 //!
-//! Pure. Where the kernel would refuse the line, or where it is no text, there is none.
+//! Pure. Returns `None` where the kernel would refuse the line, or where it is not UTF-8.
 
-/// The kernel looks at no more of a file (BINPRM_BUF_SIZE, since Linux 5.1).
+/// The kernel reads no more of a file (BINPRM_BUF_SIZE, since Linux 5.1).
 pub const MAX_SHEBANG_BYTES: usize = 256;
 
-/// What runs a script.
+/// The interpreter of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shebang {
-    /// The interpreter's path, as it is written.
+    /// The interpreter's path, as written.
     pub path: String,
-    /// All that follows it, as one argument.
+    /// The rest of the line, as one argument.
     pub argument: Option<String>,
 }
 
-/// Parses the beginning of a file, of which at most [`LONGEST_LINE`] bytes are looked at.
+/// Parses the beginning of a file, of which at most [`MAX_SHEBANG_BYTES`] bytes are looked at.
 pub fn parse(beginning: &[u8]) -> Option<Shebang> {
     let (is_blank, ends_a_word) =
         (|byte: &u8| matches!(byte, b' ' | b'\t'), |byte: &u8| b" \t\0".contains(byte));
     let beginning = &beginning[..beginning.len().min(MAX_SHEBANG_BYTES)];
-    // A short file is followed by zeroes.
+    // The kernel's buffer is zeroed behind a short file.
     let mut buffer = [0; MAX_SHEBANG_BYTES];
     buffer[..beginning.len()].copy_from_slice(beginning);
     let text = buffer.strip_prefix(b"#!")?;
     let line = match text.iter().position(|byte| *byte == b'\n') {
         Some(end) => &text[..end],
         None => {
-            // The name of the interpreter must not be cut.
+            // The interpreter's name must be complete.
             let start = text.iter().position(|byte| !is_blank(byte))?;
             text[start..].iter().any(ends_a_word).then_some(text)?
         }

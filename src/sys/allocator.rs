@@ -1,6 +1,6 @@
-//! What the C library's allocator keeps of memory that was given back.
+//! Makes the C library's allocator return freed memory to the system.
 //!
-//! A large request leaves memory behind in several arenas, where nobody needs it. Nothing here allocates.
+//! A large request would leave free memory behind in several arenas.
 
 /// Blocks from this size on are mapped for themselves, and unmapped when they are freed.
 #[cfg(target_env = "gnu")]
@@ -9,8 +9,8 @@ const MAPPED_FROM_BYTES: libc::c_int = 128 << 10;
 #[cfg(target_env = "gnu")]
 const ARENAS: libc::c_int = 4;
 
-/// Has large blocks returned to the system when they are freed, from now on. To be called before there are threads. A C
-/// library without these knobs is left as it is.
+/// Makes freed large blocks return to the system from now on. Call it before threads exist. Does nothing with a C
+/// library that lacks these parameters.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) changes the allocator's parameters under its own lock and takes no pointer. A value that it does
@@ -21,7 +21,7 @@ pub fn return_large_blocks() {
     }
 }
 
-/// Returns to the system what is free now. Takes some milliseconds.
+/// Returns free memory to the system now. Takes some milliseconds.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) gives free pages back under the allocator's own locks, and touches no block in use.

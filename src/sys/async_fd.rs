@@ -1,14 +1,14 @@
-//! Descriptors that tokio's reactor watches.
+//! Descriptors registered with tokio's reactor.
 
 use std::{io, os::fd::OwnedFd};
 
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// A descriptor that the reactor did not take, and why: `ENOSPC` at the bound of epoll_ctl(2), `EMFILE`.
+/// A descriptor that the reactor refused: `ENOSPC` at the limit of epoll_ctl(2), `EMFILE`.
 #[derive(Debug, thiserror::Error)]
 #[error("have a descriptor watched")]
 pub struct RegisterError {
-    /// The descriptor, for whoever has to clean up without the reactor.
+    /// The descriptor, for cleaning up without the reactor.
     pub descriptor: OwnedFd,
     /// Why.
     #[source]
@@ -21,10 +21,10 @@ impl From<RegisterError> for io::Error {
     }
 }
 
-/// Has the reactor of the current runtime watch a descriptor.
+/// Registers a descriptor with the reactor of the current runtime.
 ///
 /// # Errors
-/// [`Unwatched`].
+/// [`RegisterError`].
 pub fn register(descriptor: OwnedFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, RegisterError> {
     // SAFETY: `register` asks that the descriptor stays open, and stays the same one, for as long as it is
     // registered. The AsyncFd owns it, an OwnedFd never changes its number, and AsyncFd takes it off the reactor

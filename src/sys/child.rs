@@ -1,7 +1,7 @@
-//! What a new process does between clone and exec, in one fixed order.
+//! What a new process does between clone and exec, in a fixed order.
 //!
-//! It runs in the supervisor's memory, on a stack of its own: bare system calls on data that the parent has laid
-//! out, and nothing else. It allocates nothing, formats nothing, and says only where it failed.
+//! It runs in the supervisor's memory, on its own stack: only raw system calls on data that the parent has
+//! prepared. It allocates nothing, formats nothing, and reports only where it failed.
 
 use std::{
     ffi::{c_char, c_void},
@@ -13,7 +13,7 @@ use super::clone::raw_syscall;
 /// Room for /proc/self/status, which is about 1.5 KiB.
 pub(super) const STATUS_BYTES: usize = 4096;
 
-/// Where a spawn failed.
+/// The step at which a spawn failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SpawnStep {
@@ -31,7 +31,7 @@ pub enum SpawnStep {
     Identity,
     /// Reading back what is in force.
     Verify,
-    /// The way to the working directory, and fchdir(2). The index is how many names had been passed.
+    /// Opening the working directory, and fchdir(2). The index is the number of names that were opened.
     Cwd,
     /// The signal mask.
     Signals,
@@ -39,7 +39,7 @@ pub enum SpawnStep {
     Resolve,
     /// execve(2) of a file that was found.
     Exec,
-    /// Before [`Step::Exec`]: the file is not the expected one. The index is that of the expected file.
+    /// Before [`SpawnStep::Exec`]: the file is not the expected one. The index is that of the expected file.
     Program,
 }
 
@@ -185,8 +185,8 @@ unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
     }
 }
 
-/// Walks from the root to the directory, name by name, so that a link that another command has put in the way leads
-/// nowhere: it is no directory (ENOTDIR). openat2(2) would do it at once; the sandbox's filter refuses it.
+/// Opens the path from the root name by name, so that a link that another command has put there fails with ENOTDIR.
+/// openat2(2) would do it in one call, but the sandbox's filter refuses it.
 ///
 /// # Safety
 /// As [`child_steps`]; the names end with a null pointer.
@@ -269,7 +269,7 @@ unsafe fn execute(plan: &mut ChildPlan) -> ChildFailure {
     refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
 }
 
-/// Policy found no file. One that is there now was judged by nobody, and is not executed.
+/// Policy found no file, so a file that exists now was not evaluated, and is not executed.
 ///
 /// # Safety
 /// As [`child_steps`].
@@ -354,7 +354,7 @@ unsafe fn execute_expected(plan: &mut ChildPlan) -> ChildFailure {
     (SpawnStep::Exec, 0, -libc::EINVAL as isize)
 }
 
-/// What stands behind a refusal (EACCES): a directory, a file that is no program, or a refusal indeed.
+/// The reason for EACCES: a directory, a file without execute bit, or a refusal by the kernel.
 fn classify_refusal(result: isize, status: Result<libc::stat, isize>) -> ChildFailure {
     match status {
         Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => (SpawnStep::Resolve, 2, result),
@@ -364,7 +364,7 @@ fn classify_refusal(result: isize, status: Result<libc::stat, isize>) -> ChildFa
 }
 
 fn is_same(status: Result<libc::stat, isize>, expected: &ExecutableId) -> bool {
-    // Wrapping, as whoever has looked before: only equality matters.
+    // Wrapping, as in the gateway's computation: only equality matters.
     let changed =
         |status: &libc::stat| status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec);
     status.is_ok_and(|status| {

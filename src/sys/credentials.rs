@@ -1,6 +1,7 @@
-//! What a process may: securebits, `no_new_privs`, dumpability, capabilities.
+//! Privileges of a process: securebits, capabilities, ids for file access.
 //!
-//! Only takes away, but for [`UsernsOwner`], which gives back what it took. Acts on the calling thread; the callers are single-threaded.
+//! Only removes privileges, except for [`UsernsOwner`], which restores what it has changed. Affects the calling
+//! thread; callers are single-threaded.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::{
@@ -8,8 +9,8 @@ use nix::{
     unistd::{Gid, Uid, setfsgid, setfsuid},
 };
 
-/// Root is nobody special, ambient capabilities cannot be raised, and none of it can be changed back. Changing
-/// from uid 0 still takes the capabilities away (`SECBIT_NO_SETUID_FIXUP` stays off, locked).
+/// Root has no special rights, ambient capabilities cannot be raised, and this cannot be undone. Changing from uid
+/// 0 still drops the capabilities (`SECBIT_NO_SETUID_FIXUP` stays off, locked).
 const SECURE_BITS: libc::c_int = libc::SECBIT_NOROOT
     | libc::SECBIT_NOROOT_LOCKED
     | libc::SECBIT_NO_SETUID_FIXUP_LOCKED
@@ -49,10 +50,10 @@ pub fn keep_capabilities(kept: &[Capability]) -> Result<(), CapabilitiesError> {
     Ok(())
 }
 
-/// A process that acts as another user for the kernel's books, with all its capabilities, for as long as this lives.
+/// Acts as another user in the kernel's accounting, with all capabilities, while this lives.
 ///
-/// Who makes a user namespace is charged for all that is counted in it (namespaces(7), `max_inotify_instances` and the
-/// like, pending signals): not the host's root, who pays for everything else on the host.
+/// The creator of a user namespace is charged for what is counted in it (namespaces(7), `max_inotify_instances`,
+/// pending signals). That must not be the host's root, which is charged for everything else.
 #[derive(Debug)]
 pub struct UsernsOwner {
     bits: libc::c_int,

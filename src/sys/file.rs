@@ -79,9 +79,7 @@ fn put(file: &OwnedFd, value: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Closes every descriptor of the process from 3 on but these (close_range(2)).
-///
-/// Whoever owns one of the others as an [`OwnedFd`] must forget it before.
+/// An owner of one of the others, such as an [`OwnedFd`], must be forgotten before.
 ///
 /// # Errors
 /// The errno of close_range(2).

@@ -1,7 +1,7 @@
-//! The mount calls by descriptor: open_tree(2), move_mount(2), mount_setattr(2), fsopen(2) and their kin.
+//! The mount API by descriptor: open_tree(2), move_mount(2), mount_setattr(2), fsopen(2).
 //!
-//! Mounts are made detached, given their attributes, and only then attached, so that nobody ever sees one
-//! that is more open than was meant. Nothing here decides what is mounted.
+//! Mounts are made detached, given their attributes, and then attached, so that no process sees one with fewer
+//! restrictions than planned.
 
 use std::{
     ffi::{CStr, CString},
@@ -10,7 +10,7 @@ use std::{
 
 use nix::errno::Errno;
 
-/// How far below a mount point a call reaches.
+/// Whether a call affects the mounts below a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountScope {
     /// The one mount.
@@ -111,8 +111,8 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
     set(mount, MountScope::Single, &attributes)
 }
 
-/// Takes a detached copy out of the peer group of the mount that it was copied from: what is mounted in it would appear
-/// there, and the other way round.
+/// Makes a detached copy private: otherwise mounts inside it would propagate to the mount that it was copied from,
+/// and back.
 ///
 /// # Errors
 /// The errno of mount_setattr(2).
@@ -122,7 +122,7 @@ pub fn leave_peer_group(mount: BorrowedFd<'_>, reach: MountScope) -> Result<(), 
     set(mount, reach, &attributes)
 }
 
-/// Stops mount events from going in or out of everything at and below `path`.
+/// Stops mount propagation in both directions for everything at and below `path`.
 ///
 /// # Errors
 /// The errno of mount_setattr(2).

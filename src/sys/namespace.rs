@@ -1,7 +1,7 @@
-//! Processes in namespaces of their own: clone3(2) that returns twice like fork(2), and user namespaces that
-//! exist only to describe an id map.
+//! Clones a process into new namespaces with clone3(2), which returns twice like fork(2), and makes user namespaces
+//! that only describe an id map.
 //!
-//! Only for single-threaded processes: the copy has all memory but one thread. It refuses nothing by itself.
+//! Only for single-threaded processes: the copy has the whole memory but one thread.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -10,13 +10,13 @@ use std::{
 
 use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
 
-/// Of clone3(2); the C library's constant has too few bits.
+/// A flag of clone3(2); the C library's constant has too few bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Length of `clone_args` as the first kernels with clone3(2) knew it.
 const BYTES_WITHOUT_CGROUP: usize = 64;
 
-/// Who one is after the clone.
+/// The result of the clone, in either process.
 #[derive(Debug)]
 pub enum Cloned {
     /// The new process.
@@ -33,9 +33,9 @@ pub enum Cloned {
 /// Whose child the new process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// Of the caller.
+    /// The caller.
     Caller,
-    /// Of the caller's own parent, which gets the caller's exit signal (`CLONE_PARENT`).
+    /// The caller's own parent, which gets the exit signal (`CLONE_PARENT`).
     CallersParent,
 }
 

@@ -1,8 +1,7 @@
-//! Who is killed when the host runs out of memory: the score of `oom_score_adj` (proc_pid_oom_score_adj(5)).
+//! The OOM score of a process: `oom_score_adj` (proc_pid_oom_score_adj(5)).
 //!
-//! A score is inherited, and below where it was set by a privileged process it can be lowered by nobody else. So every
-//! kind of process sets its own, and none takes its parent's on trust: a gateway that a service manager protects must not
-//! hand that down to its commands.
+//! A score is inherited, and one set by a privileged process cannot be lowered below that by others. So every kind
+//! of process sets its own and ignores its parent's: the protection of a gateway must not reach its commands.
 
 use std::{os::fd::OwnedFd, path::Path};
 
@@ -14,11 +13,11 @@ use nix::{
 
 use super::file;
 
-/// The gateway's: the last to go but for what the host has exempted.
+/// The gateway's: killed last, except for processes that the host exempts.
 pub const GATEWAY: i16 = -900;
-/// A supervisor's: with it every command of its sandbox would go.
+/// A supervisor's: every command of its sandbox would end with it.
 pub const SUPERVISOR: i16 = 100;
-/// A command's: the first to go.
+/// A command's: killed first.
 pub const COMMAND: i16 = 500;
 
 /// This process's score.
@@ -43,7 +42,7 @@ pub fn become_supervisor() -> Result<(), Errno> {
     file::write_once(Path::new(OWN), SUPERVISOR.to_string().as_bytes())
 }
 
-/// A supervisor's own score, held open, because its commands are born with it.
+/// A supervisor's own score file, held open, because commands inherit the score.
 #[derive(Debug)]
 pub struct OwnOomScore {
     file: OwnedFd,
@@ -63,14 +62,14 @@ impl OwnOomScore {
         Ok(Self { file, own })
     }
 
-    /// The descriptor, for whoever closes all others.
+    /// The descriptor, to be kept open when others are closed.
     #[must_use]
     pub fn descriptor(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Takes a command's score, for a child that is to be born with it. A child cannot set its own: until it executes it
-    /// shares its parent's memory, and the kernel gives all who share memory one score.
+    /// Takes a command's score, for a child to inherit. A child cannot set its own: until its exec it shares the
+    /// parent's memory, and the kernel gives all processes that share memory one score.
     ///
     /// # Errors
     /// The errno of write(2).

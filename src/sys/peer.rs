@@ -1,6 +1,4 @@
-//! Who is at the other end of a unix socket, as the kernel saw it when the connection was made.
-//!
-//! Nothing that the peer says about itself is looked at.
+//! Nothing that the peer claims is used.
 
 use std::{
     io,

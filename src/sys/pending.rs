@@ -1,10 +1,11 @@
-//! How much waits to be read.
+//! How many bytes can be read from a descriptor.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 
-/// The bytes that a read would find now: of an inotify instance, all events that are queued (inotify(7), FIONREAD).
+/// The number of bytes that a read would return now; for an inotify instance, of all queued events (inotify(7),
+/// FIONREAD).
 ///
 /// # Errors
 /// The errno of ioctl(2).

@@ -1,6 +1,6 @@
-//! A short-lived process in namespaces of its own, in which calls are tried to see what the kernel says.
+//! Runs a function in a short-lived process with its own namespaces, to see what the kernel refuses.
 //!
-//! May be used by a process with many threads. Whatever is tried happens in the new namespaces or not at all.
+//! May be used by a process with many threads. Changes affect only the new namespaces.
 
 use std::{
     ffi::c_void,
@@ -35,9 +35,9 @@ struct ProbeCall<F> {
     result: Result<(), Errno>,
 }
 
-/// Runs `call` in a new process with these namespaces, born in `cgroup` if that is given, and waits for its end.
-/// The process has this one's memory and a copy of its descriptors, and this thread stands still until it has
-/// ended. So `call` may allocate and return what it found, but must not panic, lock, or start threads.
+/// Runs `call` in a new process with these namespaces, cloned into `cgroup` if given, and waits for its end. The
+/// process shares this one's memory and has a copy of its descriptors, and this thread is suspended meanwhile. So
+/// `call` may allocate and return, but must not panic, lock, or start threads.
 ///
 /// # Errors
 /// [`Refused`].

@@ -1,6 +1,6 @@
-//! Processes of the host that outlive whoever looks at them: told apart by number, start and boot.
+//! Processes identified across restarts of the gateway: by pid, start time and boot.
 //!
-//! Only reads /proc (proc_pid_stat(5), pidfd_open(2)). A process that cannot be seen from here is said to be so, and
+//! Reads /proc only (proc_pid_stat(5), pidfd_open(2)). A process that is not visible from here is reported as such,
 //! never guessed.
 
 use std::{
@@ -11,19 +11,19 @@ use std::{
 
 use super::pidfd::Pidfd;
 
-/// What no other process of any boot has.
+/// Identifies a process among those of all boots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// In our pid namespace.
     pub pid: i32,
     /// Clock ticks from boot to its start.
     pub start_ticks: u64,
-    /// Of the boot that it lives in.
+    /// The boot that it runs in.
     pub boot_id: String,
 }
 
 impl ProcessIdentity {
-    /// Of a process held by descriptor. `None`: it has ended, or is outside of our pid namespace.
+    /// The identity of the process of a pidfd. `None`: it has ended, or is outside of our pid namespace.
     ///
     /// # Errors
     /// When /proc cannot be read.
@@ -56,7 +56,7 @@ impl ProcessIdentity {
     }
 }
 
-/// Whether a process held by descriptor is the first one of a pid namespace below ours. `None`: it has ended.
+/// Whether the process of a pidfd is the init process of a pid namespace below ours. `None`: it has ended.
 ///
 /// # Errors
 /// When /proc cannot be read.

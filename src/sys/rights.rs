@@ -1,9 +1,9 @@
-//! A principal's rights on the file system, taken on by one thread for one piece of work: fsuid, fsgid and supplementary
+//! A principal's rights on the file system, for one piece of work on one thread: fsuid, fsgid and supplementary
 //! groups (credentials(7), setfsuid(2)).
 //!
-//! With an fsuid that is not root's, the kernel takes the capabilities that bypass permissions out of the thread's
-//! effective set (capabilities(7)), and puts them back with root's. Refuses to work with any other rights than those asked
-//! for, and to go on when its own cannot be had back.
+//! With an fsuid that is not root's, the kernel removes the capabilities that bypass permissions from the thread's
+//! effective set (capabilities(7)), and restores them with root's. The work never runs with other rights than those
+//! requested, and the process aborts if its own cannot be restored.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use nix::{
     unistd::{getegid, geteuid, getgroups},
 };
 
-/// What setfsuid(2) and setfsgid(2) take for no change, to ask what is set.
+/// An id that setfsuid(2) and setfsgid(2) ignore, to read the current one.
 const NO_CHANGE: libc::c_uint = libc::c_uint::MAX;
 
-/// Ids of the host by which the kernel permits and refuses.
+/// The ids by which the kernel checks file permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     /// User.
@@ -27,7 +27,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of this process.
+    /// The rights of this process.
     #[must_use]
     pub fn own() -> Self {
         let groups: Vec<u32> =
@@ -35,14 +35,14 @@ impl Rights {
         Self { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: groups.into() }
     }
 
-    /// Does some work with these rights and no others. Root works as root, and this process's own user as itself. The
-    /// work must not hand anything to another thread: that one has its own rights.
+    /// Runs `work` with these rights and no others. For root and for this process's own user nothing changes.
+    /// `work` must not pass anything on to another thread, which has its own rights.
     ///
     /// # Errors
     /// `EPERM` where this process cannot take them on; nothing was done.
     pub fn run_with<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let us = geteuid();
-        // Root may do whatever we may.
+        // Root may do at least as much.
         if self.uid == us.as_raw() || self.uid == 0 {
             return Ok(work());
         }
@@ -56,16 +56,16 @@ impl Rights {
     }
 }
 
-/// This thread has other rights for as long as this lives.
+/// The thread has other rights while this lives.
 struct RightsGuard {
     own: Rights,
-    /// Of a thread, and to be given back on the same.
+    /// The rights must be restored on the same thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl RightsGuard {
     fn new(rights: &Rights) -> Result<Self, Errno> {
-        // From here on whatever happens ends with our own.
+        // From here on the own rights are restored on drop.
         let taken = Self { own: Rights::own(), _not_send: std::marker::PhantomData };
         set(rights)?;
         Ok(taken)
@@ -75,13 +75,13 @@ impl RightsGuard {
 impl Drop for RightsGuard {
     fn drop(&mut self) {
         if set(&self.own).is_err() {
-            // A thread that serves everybody must not go on with somebody's rights.
+            // A thread that serves all users must not continue with one user's rights.
             std::process::abort();
         }
     }
 }
 
-/// The user last, who may set the groups no more; and for the way back first.
+/// Changes the user last, because only root may change groups; on the way back first.
 fn set(rights: &Rights) -> Result<(), Errno> {
     let is_root = rights.uid == geteuid().as_raw();
     if is_root {
@@ -92,7 +92,7 @@ fn set(rights: &Rights) -> Result<(), Errno> {
     if is_root { Ok(()) } else { set_user(rights.uid) }
 }
 
-/// Of the calling thread only: the C library's function would set all threads'.
+/// Affects the calling thread only; the C library's function would affect all threads.
 fn set_groups(groups: &[u32]) -> Result<(), Errno> {
     // SAFETY: the kernel reads as many numbers as the slice has, and keeps no reference to them.
     let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
@@ -105,7 +105,7 @@ fn set_user(uid: u32) -> Result<(), Errno> {
         libc::setfsuid(uid);
         libc::setfsuid(NO_CHANGE)
     };
-    // It answers with what was set before, and never with an error.
+    // It returns the previous value, and never an error.
     if now.cast_unsigned() == uid { Ok(()) } else { Err(Errno::EPERM) }
 }
 

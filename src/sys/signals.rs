@@ -1,14 +1,15 @@
-//! What a program inherits of signals: what it ignores and what it blocks, which execve(2) keeps.
+//! The signal dispositions and mask that a program inherits across execve(2).
 //!
-//! Under nohup(1), in a job of a shell script, below a service that ignores SIGPIPE, a command that waits for a signal
-//! would wait for ever. So a program that starts commands of others' begins with all defaults, or starts them with those.
-//! SIGPIPE is left to the standard library, which ignores it in our programs and gives it back to what it starts.
+//! Under nohup(1), in a shell script's job, or below a service that ignores SIGPIPE, a command that waits for a
+//! signal would wait for ever. So our programs reset all dispositions when they start, or reset them for what they
+//! start. SIGPIPE is left to the standard library, which ignores it in our programs and resets it for what it
+//! starts.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::clone::raw_syscall;
 
-/// Dispositions are the whole process's.
+/// Dispositions belong to the whole process.
 static DISPOSITIONS_LOCK: Mutex<()> = Mutex::new(());
 
 /// The kernel's signals; the C library hides two of them.
@@ -19,7 +20,7 @@ type SignalAction = [u64; 4];
 
 const DEFAULT: SignalAction = [libc::SIG_DFL as u64, 0, 0, 0];
 
-/// Gives each signal its default, and blocks none. For the begin of a program, before any handler is there.
+/// Resets all dispositions, and unblocks all signals. For the start of a program, before any handler is installed.
 pub fn reset() {
     others_than_sigpipe().for_each(|signal| set(signal, &DEFAULT));
     let none = 0_u64;
@@ -28,16 +29,16 @@ pub fn reset() {
     unsafe { raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const none as usize, 0, 8, 0]) };
 }
 
-/// Lets a write beyond the limit of a file's size (`ulimit -f`) fail with EFBIG instead of ending this process, which
-/// can then say so and end what it runs.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with EFBIG instead of killing this process, so that
+/// it can report that and end what it runs.
 pub fn ignore_file_size_limit() {
     set(libc::SIGXFSZ as usize, &[libc::SIG_IGN as u64, 0, 0, 0]);
 }
 
-/// Does this while nothing is ignored, so that what is started in it ignores nothing. A signal that is ignored otherwise,
-/// and comes meanwhile, has its effect.
+/// Runs `start` while no signal is ignored, so that what it starts ignores none. An otherwise ignored signal that
+/// arrives meanwhile takes effect.
 pub fn with_default_dispositions<T>(start: impl FnOnce() -> T) -> T {
-    // What others have set back is not what is to be had again.
+    // Serialized: a concurrent caller would restore dispositions that this one has reset.
     let _alone = DISPOSITIONS_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let ignored: Vec<_> = others_than_sigpipe()
         .map(|signal| (signal, get(signal)))
@@ -49,7 +50,7 @@ pub fn with_default_dispositions<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Gives each signal its default.
+/// Resets every signal to its default.
 pub(super) fn reset_all() {
     SIGNALS.for_each(|signal| set(signal, &DEFAULT));
 }

@@ -1,9 +1,9 @@
-//! Starting a command: the parent's side.
+//! Starts a command: the parent's side.
 //!
-//! The child shares our memory and our table of descriptors until it has its own, and says in shared memory where
-//! it failed. The parent waits for the exec with a time limit, which vfork(2)
-//! does not have: another command can stop the child with SIGSTOP just before its exec, and must not stop the
-//! supervisor with it. Resolves nothing by its own rights: what can be executed is found out by executing.
+//! The child shares our memory and our descriptor table until its exec, and reports failures in shared memory. The
+//! parent waits for the exec with a timeout, unlike vfork(2): another command can stop the child with SIGSTOP just
+//! before its exec, and must not stop the supervisor with it. The child tries to execute; the parent resolves no
+//! path.
 
 use std::{
     ffi::{CStr, CString, c_char},
@@ -22,10 +22,10 @@ use super::{
     signals,
 };
 
-/// After this time a child that has not executed yet is told to continue, in case it was stopped.
+/// A child that has not executed after this time is sent SIGCONT, in case it was stopped.
 const CONTINUE_INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// After so many nudges (10 s) it is killed.
+/// After this many times (10 s) it is killed.
 const MAX_CONTINUES: u32 = 2000;
 
 /// A step that failed.
@@ -33,13 +33,13 @@ const MAX_CONTINUES: u32 = 2000;
 pub struct SpawnStepFailure {
     /// Which.
     pub step: SpawnStep,
-    /// Which one of several. For [`Step::Resolve`]: 1 no execute bit, 2 a directory.
+    /// Which one of several. For [`SpawnStep::Resolve`]: 1 no execute bit, 2 a directory.
     pub index: u32,
     /// Why.
     pub errno: Errno,
 }
 
-/// Who the command becomes.
+/// The ids of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ids {
     /// No change.
@@ -53,14 +53,14 @@ pub enum Ids {
     },
 }
 
-/// A file that must be the one that is executed, or a script that leads to it.
+/// The file that must be executed, or a script that leads to it.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedExecutable<'a> {
     /// As it is given to exec.
     pub path: &'a CStr,
     /// Which file it must be; absent: any.
     pub identity: Option<&'a ExecutableId>,
-    /// Whether the path can lead elsewhere a moment later.
+    /// How it is executed.
     pub exec_by: ExecBy,
 }
 
@@ -80,13 +80,13 @@ pub struct SpawnSpec<'a> {
     pub cwd: &'a [CString],
     /// Standard input, output and error; absent ones are /dev/null.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
-    /// A v2 group to be born in.
+    /// A v2 cgroup to be cloned into.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `tasks` or `cgroup.procs` files of groups to join, open for writing.
     pub join: &'a [BorrowedFd<'a>],
     /// Limits and their values.
     pub rlimits: &'a [(u32, ResourceLimit)],
-    /// Who it becomes.
+    /// Its ids.
     pub ids: Ids,
 }
 
@@ -121,8 +121,7 @@ impl Spawner {
         let null =
             File::options().read(true).write(true).open("/dev/null").map_err(|error| errno_of(&error))?;
         let null = OwnedFd::from(null);
-        // Not below 3, or parking would overwrite it.
-        // SAFETY: fcntl(2) on a descriptor that we own makes a new one.
+        // Not below 3, where it would be overwritten.
         let high = Errno::result(unsafe { libc::fcntl(null.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) })?;
         // SAFETY: just made for us.
         let null = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(high) };
@@ -155,7 +154,7 @@ impl Spawner {
         (result, value)
     }
 
-    /// Nothing may keep the command's ends of the pipes open here.
+    /// Restores /dev/null, so that this process does not keep the command's pipes open.
     fn unpark(&self, launch: &SpawnSpec<'_>) {
         for (slot, descriptor) in (0..).zip(&launch.stdio) {
             if descriptor.is_some() {

@@ -1,8 +1,8 @@
-//! Reaping: wait4(2) without waiting, with the usage of what was reaped.
+//! Reaps children with wait4(2), without blocking, and returns their resource usage.
 
 use nix::errno::Errno;
 
-/// Which children to look at.
+/// Which children to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitTarget {
     /// Any. The kernel looks through all of them.
@@ -14,13 +14,13 @@ pub enum WaitTarget {
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(u8),
-    /// By this signal.
+    /// It was killed by this signal.
     Signal {
         /// Its number.
         number: i32,
-        /// Whether the memory image was kept.
+        /// Whether it dumped core.
         core_dumped: bool,
     },
 }
@@ -40,7 +40,7 @@ pub struct Reaped {
     pub max_resident_bytes: u64,
 }
 
-/// What there was to reap.
+/// The result of a reap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReapResult {
     /// This one.
@@ -54,7 +54,7 @@ pub enum ReapResult {
 /// Reaps one child that has ended, if there is one.
 ///
 /// # Errors
-/// The errno of wait4(2), but for `ECHILD`, which is [`Found::NoChildren`].
+/// The errno of wait4(2), but for `ECHILD`, which is [`ReapResult::NoChildren`].
 pub fn reap(which: WaitTarget) -> Result<ReapResult, Errno> {
     let target = match which {
         WaitTarget::Any => -1,

@@ -1,4 +1,4 @@
-//! What gateway and launcher agree on besides the messages.
+//! Constants that gateway and launcher share.
 
 /// `argv[0]` of the launcher and of the supervisor that it turns into.
 pub const PROCESS_NAME: &str = "provost-supervisor";
@@ -6,6 +6,6 @@ pub const PROCESS_NAME: &str = "provost-supervisor";
 /// The version of the plan.
 pub const PLAN_VERSION: u32 = 2;
 
-/// Steps of `STAGE_ID_MAP` from here on are about the id-mapped mount with that number in the plan; `EINVAL` then
+/// Indexes of `STAGE_ID_MAP` from here on mean the id-mapped mount with that number in the plan. `EINVAL` then
 /// means that its file system cannot map ids.
 pub const ID_MAPPED_MOUNTS_FROM: u32 = 16;

@@ -65,10 +65,7 @@ pub struct RawFrame {
     pub descriptors: usize,
 }
 
-/// Cuts a stream of bytes into frames.
-///
-/// Holds at most one incomplete frame and what was fed beyond it; whoever feeds takes the frames out before
-/// feeding more.
+/// Holds at most one incomplete frame and the bytes after it; the caller takes out the frames before it feeds more.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,

@@ -101,7 +101,7 @@ impl GatewayCgroups {
     /// supervisor's ids.
     ///
     /// # Errors
-    /// [`DirectoryError`]; what was made is removed again.
+    /// [`CgroupError`]; what was made is removed again.
     pub fn make_sandbox(
         &self,
         sandbox_id: &str,

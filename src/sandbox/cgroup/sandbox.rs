@@ -75,7 +75,7 @@ impl SandboxCgroup {
     /// Kills everything in the sandbox, the supervisor included.
     ///
     /// # Errors
-    /// [`DirectoryError::Set`].
+    /// [`CgroupError::Set`].
     pub fn kill(&self) -> Result<Killed, CgroupError> {
         let Some(v2) = self.v2() else { return Ok(Killed::NoTree) };
         if !v2.path.join("cgroup.kill").exists() {
@@ -87,7 +87,7 @@ impl SandboxCgroup {
     /// Waits until the sandbox is empty and removes its cgroups.
     ///
     /// # Errors
-    /// [`DirectoryError::Remove`] with `EBUSY` when something is still in it at the end of the time.
+    /// [`CgroupError::Remove`] with `EBUSY` when something is still in it at the end of the time.
     pub async fn remove(&self, timeout: Duration) -> Result<(), CgroupError> {
         let this = self.clone();
         let removed = tokio::task::spawn_blocking(move || this.remove_blocking(timeout)).await;

@@ -264,13 +264,13 @@ mod tests {
         fs::create_dir(top.join("b")).unwrap();
         symlink("../a/deep", top.join("b/link")).unwrap();
         fs::write(top.join("a/deep/file"), "").unwrap();
-        let walk = walk(&top.join("b/link/file")).unwrap();
-        assert_eq!((walk.real.clone(), walk.exists), (top.join("a/deep/file"), true));
+        let walked = walk(&top.join("b/link/file")).unwrap();
+        assert_eq!((walked.real.clone(), walked.exists), (top.join("a/deep/file"), true));
         for passed in ["", "a", "b", "a/deep", "a/deep/file"] {
             let metadata = fs::metadata(top.join(passed)).unwrap();
-            assert!(walk.visits((metadata.dev(), metadata.ino())), "{passed}");
+            assert!(walked.visits((metadata.dev(), metadata.ino())), "{passed}");
         }
-        assert!(walk.steps.iter().any(|step| step.metadata.is_symlink()));
+        assert!(walked.steps.iter().any(|step| step.metadata.is_symlink()));
         let absent = walk(&top.join("b/link/none/deeper")).unwrap();
         assert_eq!((absent.real.clone(), absent.exists), (top.join("a/deep/none/deeper"), false));
         symlink("loop", top.join("loop")).unwrap();

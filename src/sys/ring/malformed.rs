@@ -1,4 +1,4 @@
-//! Files that are no rings: each lacks one thing of what a reader looks at before it accepts one.
+//! Files that are not rings: each lacks one property that a reader checks.
 
 use std::os::fd::OwnedFd;
 
