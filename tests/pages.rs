@@ -133,7 +133,7 @@ fn decisions_have_numbers_of_their_own() {
 
 #[test]
 fn every_option_that_the_readme_shows_is_in_the_help() {
-    let help = ["serve", "run", "ps", "logs", "kill", "wait", "release", "doctor"].map(|command| {
+    let help = ["serve", "run", "ps", "logs", "stop", "kill", "wait", "rm", "doctor"].map(|command| {
         let output =
             std::process::Command::new(env!("CARGO_BIN_EXE_provost")).args([command, "--help"]).output();
         String::from_utf8_lossy(&output.expect("provost starts").stdout).into_owned()

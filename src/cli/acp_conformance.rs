@@ -5,7 +5,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::error::CliError;
+use super::{
+    arguments::{OutputFormat, parse_duration},
+    error::CliError,
+};
 use crate::conformance::{self, Selection};
 
 /// The status when a rule that binds was seen broken.
@@ -14,33 +17,34 @@ const DOES_NOT_CONFORM: u8 = 1;
 /// `provost acp-conformance`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Runs numbered cases against the terminals of an ACP client. With a backend command, which is \
-                  started as an editor would start it and gets the agent's command appended, the suite plays agent \
-                  and editor. Without one it is an agent: let an editor start it, and its cases run at a prompt, \
-                  all of them or those that the prompt names.",
+    about = "Test the terminals of an ACP client against the protocol",
+    long_about = "Runs numbered cases against the terminals of an ACP client. Given a backend command, the suite plays \
+                  both the agent and the editor: it starts the backend as an editor would, with the agent's command \
+                  appended. Without a backend it is an agent: let an editor start it, and send a prompt, which runs \
+                  all cases or those that it names.",
     after_help = "Exit status:\n  \
-                  0 when no MUST has failed, 1 when one has, 125 when the backend could not be tested\n\n\
+                  0 if no MUST failed, 1 if one did, 125 if the backend could not be tested\n\n\
                   Examples:\n  \
                   provost acp-conformance -- provost acp --\n  \
-                  provost acp-conformance --only TC-047,TC-060 --json -- ./my-proxy --"
+                  provost acp-conformance --only TC-047,TC-060 -o json -- ./my-proxy --"
 )]
 pub(super) struct AcpConformanceArguments {
-    /// Print one JSON object at the end, and nothing before it
-    #[arg(long, conflicts_with = "list")]
-    json: bool,
-    /// Print the cases and run none
-    #[arg(long)]
+    /// Print in this format; json is one object at the end and nothing before it
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    /// List the cases and run none
+    #[arg(long, conflicts_with = "output")]
     list: bool,
-    /// Run these cases only: names such as TC-001, with commas between them
+    /// Run only these cases: names such as TC-001, separated by commas; default: all
     #[arg(long, value_name = "CASES", value_parser = Selection::parse)]
     only: Option<Selection>,
-    /// How long each answer may take: a whole number and ms, s, m or h; without it 20s
-    #[arg(long, value_name = "TIME", value_parser = super::arguments::parse_duration)]
+    /// How long the backend may take for each answer, a whole number with ms, s, m or h; default: 20s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Be the agent that a backend starts: carry lines to the suite's socket
+    /// Act as the agent that a backend starts: carry lines to the socket of the suite
     #[arg(long, value_name = "SOCKET", hide = true, exclusive = true)]
     relay: Option<PathBuf>,
-    /// The backend and its arguments, up to where the agent's command begins
+    /// The backend's command, to which the agent's command is appended
     #[arg(last = true, value_name = "BACKEND")]
     backend: Vec<OsString>,
 }
@@ -64,13 +68,13 @@ pub(super) async fn run(arguments: AcpConformanceArguments) -> Result<u8, CliErr
     }
     let timeout = arguments.timeout.unwrap_or(conformance::ANSWER_TIMEOUT);
     let report = conformance::run_against(arguments.backend, &selection, timeout, |verdict| {
-        if !arguments.json {
+        if arguments.output == OutputFormat::Text {
             println!("{verdict}");
         }
     })
     .await
     .map_err(|error| CliError::caused_by("cannot test the backend", error))?;
-    if arguments.json {
+    if arguments.output == OutputFormat::Json {
         println!("{}", report.to_json());
     } else {
         println!("\n{report}");

@@ -5,18 +5,27 @@
 
 use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
 
+use clap::ValueEnum;
 use tokio::io::AsyncBufReadExt;
 
 use super::{
-    arguments::{OnAskChoice, RunArguments},
     connection::Approvals,
     error::CliError,
-    stdio,
+    stdio::{self, Input},
 };
 use crate::{
     printable,
     proto::v1::{self, ApprovalDecision, ApprovalState},
 };
+
+/// The value of `--on-ask`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum OnAskChoice {
+    /// Wait until an approver answers with `provost approvals`
+    Wait,
+    /// Refuse the command at once
+    Refuse,
+}
 
 /// What `provost run` does when a rule asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +39,13 @@ pub(super) enum ApprovalMode {
 }
 
 impl ApprovalMode {
-    /// As the options say; without one, the user where there is a terminal for the question and the answer.
-    pub(super) fn from_arguments(arguments: &RunArguments) -> Self {
-        match arguments.on_ask {
+    /// The mode that `--on-ask` chooses. Without it the user is asked if there is a terminal for question and answer, which
+    /// there is not if stdin is passed on to the command.
+    pub(super) fn new(choice: Option<OnAskChoice>, stdin: Input) -> Self {
+        match choice {
             Some(OnAskChoice::Wait) => Self::Wait,
             Some(OnAskChoice::Refuse) => Self::Refuse,
-            // Stdin is the command's where it is passed on.
-            None if arguments.stdin => Self::Refuse,
+            None if stdin == Input::Forwarded => Self::Refuse,
             None if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() => Self::Prompt,
             None => Self::Refuse,
         }

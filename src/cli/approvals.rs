@@ -7,13 +7,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{
-    arguments::parse_gateway,
+    arguments::{OutputFormat, parse_gateway},
     connection::{Approvals, GatewayConnection},
     error::CliError,
-    exit_status,
-    json::{self, OutputFormat},
+    exit_status, json,
     stdio::{self, WriteOutcome},
-    terminals::{align_columns, print_to_stdout, to_json_line},
+    table::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{
     printable,
@@ -23,20 +22,21 @@ use crate::{
 /// `provost approvals`.
 #[derive(Debug, Args)]
 #[command(
+    about = "List, approve and deny the requests that wait for a person",
     long_about = "Shows the requests that a rule asks a person about, and answers them. You see your own; root, the \
                   gateway's own user and the approvers of its configuration see all. Without a command: list.",
     after_help = "Examples:\n  \
                   provost approvals\n  \
                   provost approvals approve appr_01JD3ZK6T0000000000000000 --comment 'release 1.2'\n  \
-                  provost approvals watch --json"
+                  provost approvals watch -o json"
 )]
 pub(super) struct ApprovalsArguments {
     /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
     #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway, global = true)]
     gateway: Option<String>,
-    /// Print JSON: `list` an array, `watch` an object a line, the others an object
-    #[arg(long, global = true)]
-    json: bool,
+    /// Print in this format; with json `list` prints an array, `watch` an object a line, the others an object
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text, global = true)]
+    output: OutputFormat,
     #[command(subcommand)]
     command: Option<ApprovalsCommand>,
 }
@@ -83,18 +83,18 @@ struct AnswerArguments {
 pub(super) async fn run(arguments: ApprovalsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.as_deref()).await?;
     let approvals = connection.approvals();
-    let form = OutputFormat::of(arguments.json);
+    let format = arguments.output;
     let default_command = ApprovalsCommand::List { all: false, session: String::new() };
     match arguments.command.unwrap_or(default_command) {
         ApprovalsCommand::List { all, session } => {
             let which = if all { ApprovalFilter::All } else { ApprovalFilter::Open };
-            list(approvals, session, which, form).await
+            list(approvals, session, which, format).await
         }
-        ApprovalsCommand::Watch { session } => watch(approvals, session, form).await,
+        ApprovalsCommand::Watch { session } => watch(approvals, session, format).await,
         ApprovalsCommand::Approve(answer) => {
-            resolve(approvals, answer, ApprovalDecision::Approve, form).await
+            resolve(approvals, answer, ApprovalDecision::Approve, format).await
         }
-        ApprovalsCommand::Deny(answer) => resolve(approvals, answer, ApprovalDecision::Deny, form).await,
+        ApprovalsCommand::Deny(answer) => resolve(approvals, answer, ApprovalDecision::Deny, format).await,
     }
 }
 
@@ -111,7 +111,7 @@ async fn list(
     mut approvals: Approvals,
     session_id: String,
     which: ApprovalFilter,
-    form: OutputFormat,
+    format: OutputFormat,
 ) -> Result<u8, CliError> {
     let mut request = v1::ListApprovalsRequest { session_id, ..v1::ListApprovalsRequest::default() };
     let mut answer = v1::ListApprovalsResponse::default();
@@ -127,7 +127,7 @@ async fn list(
         which == ApprovalFilter::All || matches!(it.state(), ApprovalState::Pending | ApprovalState::Approved)
     };
     let shown: Vec<&v1::Approval> = answer.approvals.iter().filter(open).collect();
-    match form {
+    match format {
         OutputFormat::Json => {
             print_to_stdout(&to_json_line(&shown.into_iter().map(ApprovalJson::from).collect::<Vec<_>>())?)
         }
@@ -140,11 +140,11 @@ async fn list(
     }
 }
 
-async fn watch(mut approvals: Approvals, session_id: String, form: OutputFormat) -> Result<u8, CliError> {
+async fn watch(mut approvals: Approvals, session_id: String, format: OutputFormat) -> Result<u8, CliError> {
     let mut changes = approvals.watch_approvals(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
     while let Some(change) = changes.message().await? {
         let approval = change.approval.unwrap_or_default();
-        let line = match form {
+        let line = match format {
             OutputFormat::Json => to_json_line(&ApprovalJson::from(&approval))?,
             OutputFormat::Text => format!("{}\n", row(&approval).join("  ")),
         };
@@ -161,7 +161,7 @@ async fn resolve(
     mut approvals: Approvals,
     answer: AnswerArguments,
     decision: ApprovalDecision,
-    form: OutputFormat,
+    format: OutputFormat,
 ) -> Result<u8, CliError> {
     let request = v1::ResolveApprovalRequest {
         approval_id: answer.id,
@@ -170,7 +170,7 @@ async fn resolve(
         on_behalf_of: answer.on_behalf_of,
     };
     let resolved = approvals.resolve_approval(request).await?.into_inner().approval.unwrap_or_default();
-    match form {
+    match format {
         OutputFormat::Json => print_to_stdout(&to_json_line(&ApprovalJson::from(&resolved))?),
         OutputFormat::Text => Ok(0),
     }
@@ -187,7 +187,7 @@ fn row(approval: &v1::Approval) -> [String; 6] {
     ]
 }
 
-/// An approval, as `--json` prints it.
+/// An approval, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 struct ApprovalJson {
     id: String,

@@ -1,153 +1,156 @@
-//! The arguments: every command, option and help text of `provost`.
+//! The options of the subcommands that run commands or work on terminals, and the options that several subcommands share.
 //!
-//! Parses what can be parsed without asking anybody (durations, `NAME=value`, `unix:PATH`) and refuses the
-//! rest with a sentence. It opens nothing and connects to nothing.
+//! Options are parsed here as far as that needs no input or output: durations, `NAME=VALUE`, `unix:PATH`.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
+use super::approval_prompt::OnAskChoice;
 use crate::{gateway::parse_listen, policy::duration};
-
-/// `provost`.
-#[derive(Debug, Parser)]
-#[command(
-    name = "provost",
-    version,
-    about = "A sandboxed command-execution gateway",
-    long_about = "Provost runs commands for agents, CI runners and editors: each one judged by policy, confined \
-                  by the kernel, streamed, and ended for certain.",
-    after_help = "Example:\n  provost run -- make test"
-)]
-pub(super) struct Arguments {
-    #[command(subcommand)]
-    pub(super) command: CliCommand,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(super) enum CliCommand {
-    /// Serve the gateway's API on a unix socket
-    Serve(ServeArguments),
-    /// Run one command in a sandbox and end with its exit status
-    Run(RunArguments),
-    /// Stand between an editor and its agent, and answer the agent's terminals
-    Acp(AcpArguments),
-    /// List the terminals that are yours
-    Ps(PsArguments),
-    /// Print the output of a terminal
-    Logs(LogsArguments),
-    /// Stop a terminal's command and all that it started
-    Kill(KillArguments),
-    /// Wait until a terminal's command has ended, and end with its exit status
-    Wait(WaitArguments),
-    /// Stop a terminal if it runs, and free everything that it holds
-    Release(ReleaseArguments),
-    /// Show what waits for a person's yes, and answer it
-    Approvals(super::approvals::ApprovalsArguments),
-    /// Read and check the journal
-    Audit(super::audit::AuditArguments),
-    /// Say which protections this host offers, which are missing, and how to get them
-    Doctor(DoctorArguments),
-    /// End and remove what a gateway could not take back when it was started again
-    Reap(ReapArguments),
-    /// Check, test and explain policies, and see which one is in force
-    #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
-    Policy(super::policy::PolicyCommand),
-    /// Test the terminals of an ACP client, this one's or another's, against the protocol
-    AcpConformance(super::acp_conformance::AcpConformanceArguments),
-}
 
 /// `provost serve`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Serves the API (gRPC, with health and reflection) on a unix socket. Callers are known by the \
-                  credentials of their process. SIGTERM drains, and leaves what runs to the next \
-                  gateway on the same state directory, or stops it, as the configuration says (on_stop). SIGINT stops \
-                  what runs. A second signal ends the gateway at once.",
+    about = "Serve the gateway's API on a Unix socket",
+    long_about = "Serves the API (gRPC, with health and reflection) on a Unix socket. The gateway identifies a caller \
+                  by the credentials of its process. On SIGTERM it drains, and either leaves running commands to the \
+                  next gateway with the same state directory or stops them, as `on_stop` in the configuration says. \
+                  On SIGINT it stops them. A second signal ends the gateway at once.",
     after_help = "Example:\n  provost serve --listen unix:/run/provost/provost.sock --policies /etc/provost/policies"
 )]
 pub(super) struct ServeArguments {
-    /// Configuration file (TOML): listen, state, policies; the options below win over it
+    /// Read the configuration from this file (TOML); the options below override it
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Where to listen. Without it: /run/provost/provost.sock for root, else provost/provost.sock in
+    /// Listen on this socket; default: /run/provost/provost.sock for root, else provost/provost.sock in
     /// $XDG_RUNTIME_DIR, else in /tmp/provost-UID
     #[arg(long, value_name = "unix:PATH", value_parser = parse_listen)]
     pub(super) listen: Option<PathBuf>,
-    /// Directory for the sandboxes' sockets and plans; made when absent
+    /// Keep sockets and state in this directory, which is created if absent
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Directory with the policy files. Without it: the policy that is compiled in
+    /// Read policy files from this directory; default: the compiled-in policy
     #[arg(long, value_name = "DIR")]
     pub(super) policies: Option<PathBuf>,
-    /// The cgroup to make sandboxes in, as /proc/PID/cgroup writes it. Without it: the one it is started in
-    #[arg(long, value_name = "GROUP")]
+    /// Create sandboxes below this cgroup, a path as in /proc/PID/cgroup; default: the gateway's own cgroup
+    #[arg(long, value_name = "CGROUP")]
     pub(super) cgroup: Option<PathBuf>,
 }
 
-/// Which gateway to talk to.
+/// The option that names a gateway.
 #[derive(Debug, Args)]
 pub(super) struct GatewayArguments {
-    /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
+    /// Connect to the gateway on this socket; default: $PROVOST_GATEWAY, else the default socket of `provost serve`
     #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway)]
     pub(super) gateway: Option<String>,
+}
+
+/// The option that chooses how data is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct OutputArguments {
+    /// Print in this format
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub(super) output: OutputFormat,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum OutputFormat {
+    /// Lines and tables for people
+    Text,
+    /// JSON for programs
+    Json,
+}
+
+/// Where a command may write, and where it starts.
+#[derive(Debug, Args)]
+pub(super) struct WorkspaceArguments {
+    /// Use this directory as the workspace, the one place where the command may write; default: the current directory
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Start the command in this directory; a relative path counts from the workspace; default: the workspace
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+}
+
+impl WorkspaceArguments {
+    /// The workspace that was named; none for the current directory.
+    pub(super) fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// The working directory for a command in the workspace `root`. A directory that exists is given by its real path,
+    /// which is how sandboxes name the directories in a workspace.
+    pub(super) fn working_directory(&self, root: &Path) -> PathBuf {
+        let Some(workdir) = &self.workdir else { return root.to_owned() };
+        let path = root.join(workdir);
+        match path.canonicalize() {
+            Ok(real) if real.starts_with(root) => real,
+            Ok(_) | Err(_) => path,
+        }
+    }
 }
 
 /// `provost run`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Runs one command in a sandbox, with the current directory (or --cwd) as its workspace, prints its \
-                  stdout and stderr as they come, and ends when nothing of it is left. Uses a gateway that \
-                  answers, else an embedded one that lives as long as the command.",
+    about = "Run one command in a sandbox and exit with its status",
+    long_about = "Runs one command in a sandbox, with the current directory (or --root) as its workspace, and prints \
+                  its stdout and stderr as they come. Ends when the command and everything that it started has ended. \
+                  Connects to a gateway if one answers; otherwise starts one inside itself for this command.",
     after_help = "Exit status:\n  \
-                  that of the command; 128+n when signal n ended it; 124 on a time limit;\n  \
-                  127 command not found; 126 denied or not executable; 125 Provost's own failure\n\n\
-                  Ctrl-C (or SIGTERM, SIGHUP) stops the command and all that it started: TERM, and KILL after \
-                  the grace time. A second one kills at once.\n\n\
+                  the command's own; 128+n if signal n ended it; 124 at a time limit;\n  \
+                  127 command not found; 126 denied or not executable; 125 Provost failed\n\n\
+                  Ctrl-C (or SIGTERM, SIGHUP) stops the command and everything that it started: SIGTERM, then \
+                  SIGKILL after the grace period. A second one kills at once.\n\n\
                   Examples:\n  \
                   provost run -- make test\n  \
                   provost run --timeout 10m --receipt -- python3 -m unittest\n  \
+                  provost run -w docs -e CI=1 -- make html\n  \
                   tar c src | provost run --stdin -- sha256sum"
 )]
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// The profile of confinement; without it the policy's default
+    /// Confine the command by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Directory with policy files for an embedded gateway; a running one, which has its own, is not used then
+    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
-    /// Directory to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
-    /// it an embedded gateway keeps none
+    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
+    /// embedded gateway keeps no journal
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
-    /// The workspace, and the command's working directory; without it the current directory
-    #[arg(long, value_name = "DIR")]
-    pub(super) cwd: Option<PathBuf>,
-    /// A variable of the command's environment; may be given many times. Nothing else is passed on
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
+    #[command(flatten)]
+    pub(super) workspace: WorkspaceArguments,
+    /// Set a variable in the command's environment; may be given several times; no other variable is passed on
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     pub(super) env: Vec<(String, String)>,
-    /// Stop the command after this time: a whole number and ms, s, m or h
+    /// Stop the command after this time, a whole number with ms, s, m or h; default: the profile's limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) timeout: Option<Duration>,
-    /// The network; without it the profile's default. "host" reaches the services on the host's loopback and its metadata
-    /// addresses, too
+    /// Give the command this network; "host" includes services on the host's loopback and its metadata addresses;
+    /// default: the profile's
     #[arg(long, value_name = "NETWORK")]
     pub(super) network: Option<NetworkChoice>,
-    /// Pass stdin on to the command; without it the command's stdin is empty
+    /// Pass stdin on to the command; default: the command's stdin is empty
     #[arg(long)]
     pub(super) stdin: bool,
-    /// When a rule asks a person. Without it you are asked on a terminal, and elsewhere the command is refused
-    #[arg(long, value_name = "WHAT")]
+    /// What to do when a rule requires approval; default: ask on the terminal, or refuse if there is none
+    #[arg(long, value_name = "ACTION")]
     pub(super) on_ask: Option<OnAskChoice>,
-    /// Afterwards print, on stderr, what confined the command and how it ended
+    /// Print to stderr, at the end, what confined the command and how it ended
     #[arg(long)]
     pub(super) receipt: bool,
-    /// Afterwards print one JSON object with outcome, receipt and error, on stderr
-    #[arg(long)]
-    pub(super) json: bool,
+    /// Write exit status, outcome, receipt and error to this file at the end, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
     pub(super) command: Vec<OsString>,
@@ -156,38 +159,39 @@ pub(super) struct RunArguments {
 /// `provost acp`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Stands between an editor and an agent that speak the Agent Client Protocol on stdio: the editor \
-                  starts this instead of the agent. What the agent asks of terminals is judged, confined and run \
-                  by a gateway, one that answers or else an embedded one; everything else is passed on. Ends with \
-                  the agent, and with the editor.",
-    after_help = "Exit status:\n  that of the agent; 128+n when signal n ended it; 125 Provost's own failure\n\n\
+    about = "Run an agent for an editor and answer the agent's terminal requests",
+    long_about = "Runs an agent for an editor. Both speak the Agent Client Protocol on stdio, and the editor starts \
+                  this command instead of the agent. The agent's terminal requests go to a gateway, which checks, \
+                  confines and runs the commands; every other message passes through unchanged. Connects to a \
+                  gateway if one answers; otherwise starts one inside itself. Ends when the agent or the editor ends.",
+    after_help = "Exit status:\n  the agent's own; 128+n if signal n ended it; 125 Provost failed\n\n\
                   Example, as an editor's agent command:\n  provost acp -- my-agent --acp"
 )]
 pub(super) struct AcpArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// The profile of confinement; without it the policy's default
+    /// Confine the agent's commands by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Directory with policy files for an embedded gateway; a running one, which has its own, is not used then
+    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) policies: Option<PathBuf>,
-    /// Directory to keep an embedded gateway's journal in; a running one, which keeps its own, is not used then. Without
-    /// it an embedded gateway keeps none
+    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
+    /// embedded gateway keeps no journal
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
-    /// Run the agent itself in a sandbox, too, with the current directory as its workspace: for agents that run commands
-    /// themselves
+    /// Run the agent itself in a sandbox, with the current directory as its workspace; for agents that run commands
+    /// without asking for a terminal
     #[arg(long)]
     pub(super) confine_agent: bool,
-    /// The network of a confined agent, for its model; without it the profile's default. "host" reaches the services on the
-    /// host's loopback and its metadata addresses, too
+    /// Give a confined agent this network; "host" includes services on the host's loopback and its metadata addresses;
+    /// default: the profile's
     #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
     pub(super) network: Option<NetworkChoice>,
-    /// A variable of a confined agent's environment; may be given many times. Nothing else is passed on
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "confine_agent")]
+    /// Set a variable in a confined agent's environment; may be given several times; no other variable is passed on
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "confine_agent")]
     pub(super) env: Vec<(String, String)>,
-    /// Append what happens to this file; stdout belongs to the editor, and stderr to the agent
+    /// Append log messages to this file; default: nothing is logged
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
     /// The agent and its arguments
@@ -195,129 +199,143 @@ pub(super) struct AcpArguments {
     pub(super) command: Vec<OsString>,
 }
 
-/// A network to ask for.
+/// The network of a command.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum NetworkChoice {
-    /// Its own, with a loopback and nothing else
+    /// A loopback interface of its own and nothing else
     None,
-    /// The host's: its loopback and metadata addresses, too
+    /// The host's network, with the host's loopback and metadata addresses
     Host,
-}
-
-/// What to do when a rule asks a person.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum OnAskChoice {
-    /// Wait until somebody answers with `provost approvals`
-    Wait,
-    /// End at once
-    Refuse,
 }
 
 /// `provost ps`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  provost ps --json")]
+#[command(about = "List your terminals", after_help = "Example:\n  provost ps -o json")]
 pub(super) struct PsArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// Print a JSON array
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
 }
 
 /// `provost logs`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Prints the output of a terminal that is still held: stdout to stdout, stderr to stderr. What \
-                  was dropped before is counted on stderr.",
+    about = "Print the output of a terminal",
+    long_about = "Prints the retained output of a terminal: its stdout to stdout, its stderr to stderr. Reports on \
+                  stderr how many bytes are no longer retained. With -o json it prints one JSON object a line: \
+                  stream, offset and data (base64), or a gap, then the end.",
     after_help = "Example:\n  provost logs -f term_01JD3ZK6T0000000000000000"
 )]
 pub(super) struct LogsArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// Go on with what comes, until the command has ended
+    /// Continue with new output until the command has ended
     #[arg(short, long)]
     pub(super) follow: bool,
-    /// Print a JSON object a line: stream, offset and data (base64), or a gap, then the end
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
     /// The terminal's id
-    #[arg(value_name = "TERM")]
+    #[arg(value_name = "TERMINAL")]
+    pub(super) terminal: String,
+}
+
+/// `provost stop`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Stop a terminal's command and everything that it started",
+    long_about = "Stops a terminal's command and everything that it started: SIGTERM, then SIGKILL after the grace \
+                  period. The terminal stays, with its output and its outcome, until it is removed.",
+    after_help = "Example:\n  provost stop --grace 2s term_01JD3ZK6T0000000000000000"
+)]
+pub(super) struct StopArguments {
+    #[command(flatten)]
+    pub(super) gateway: GatewayArguments,
+    /// Time between SIGTERM and SIGKILL, a whole number with ms, s, m or h; 0s kills at once; default: the profile's
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) grace: Option<Duration>,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+    /// The terminal's id
+    #[arg(value_name = "TERMINAL")]
     pub(super) terminal: String,
 }
 
 /// `provost kill`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Stops a terminal's command and all that it started: TERM, and KILL after the grace time. The \
-                  terminal stays, with its output and its outcome, until it is released.",
-    after_help = "Example:\n  provost kill --grace 2s term_01JD3ZK6T0000000000000000"
+    about = "Send a signal to a terminal's command",
+    long_about = "Sends a signal to the process group of a terminal's command. Processes that have left the group do \
+                  not get it: use `provost stop` to end everything that the command started.",
+    after_help = "Examples:\n  \
+                  provost kill term_01JD3ZK6T0000000000000000\n  \
+                  provost kill -s HUP term_01JD3ZK6T0000000000000000"
 )]
 pub(super) struct KillArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// Time between TERM and KILL; 0s kills at once. Without it the profile's
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(super) grace: Option<Duration>,
-    /// Print the terminal as a JSON object
-    #[arg(long)]
-    pub(super) json: bool,
+    /// The signal to send: a name such as INT or SIGINT
+    #[arg(short, long, value_name = "SIGNAL", default_value = "KILL")]
+    pub(super) signal: String,
     /// The terminal's id
-    #[arg(value_name = "TERM")]
+    #[arg(value_name = "TERMINAL")]
     pub(super) terminal: String,
 }
 
 /// `provost wait`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Waits until a terminal's command has ended, and ends with the exit status that `provost run` \
-                  would have had.",
-    after_help = "Example:\n  provost wait --json term_01JD3ZK6T0000000000000000"
+    about = "Wait until a terminal's command has ended and exit with its status",
+    long_about = "Waits until a terminal's command has ended, and exits with the status that `provost run` would have \
+                  for it.",
+    after_help = "Example:\n  provost wait -o json term_01JD3ZK6T0000000000000000"
 )]
 pub(super) struct WaitArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// Print the outcome as a JSON object
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
     /// The terminal's id
-    #[arg(value_name = "TERM")]
+    #[arg(value_name = "TERMINAL")]
     pub(super) terminal: String,
 }
 
-/// `provost release`.
+/// `provost rm`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Stops a terminal if it runs, frees everything that it holds, and ends its id. Answers when \
-                  nothing is left.",
-    after_help = "Example:\n  provost release term_01JD3ZK6T0000000000000000"
+    about = "Remove a terminal, and stop its command first if it still runs",
+    long_about = "Removes a terminal: stops its command if it still runs, frees everything that the terminal holds, \
+                  and ends its id. Returns when this is done.",
+    after_help = "Example:\n  provost rm term_01JD3ZK6T0000000000000000"
 )]
-pub(super) struct ReleaseArguments {
+pub(super) struct RmArguments {
     #[command(flatten)]
     pub(super) gateway: GatewayArguments,
-    /// Time between TERM and KILL; 0s kills at once. Without it the profile's
+    /// Time between SIGTERM and SIGKILL, a whole number with ms, s, m or h; 0s kills at once; default: the profile's
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) grace: Option<Duration>,
     /// The terminal's id
-    #[arg(value_name = "TERM")]
+    #[arg(value_name = "TERMINAL")]
     pub(super) terminal: String,
 }
 
 /// `provost reap`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Ends and removes what a gateway could not take back when it was started, and left as it is: \
-                  sandboxes with all that lives in them, and sessions' files. `provost doctor` lists them. \
-                  Nothing else is touched, and a gateway may run meanwhile.",
+    about = "End and remove what a gateway could not restore when it started",
+    long_about = "Ends and removes what a gateway could not restore when it started: sandboxes with every process in \
+                  them, and session files. `provost doctor` lists them. Nothing else is changed, and a gateway may \
+                  run meanwhile.",
     after_help = "Example:\n  provost reap sbx_01JD3ZK6T00000000000000000\n  provost reap --all"
 )]
 pub(super) struct ReapArguments {
-    /// The gateway's state directory; without it the default one
+    /// The gateway's state directory; default: that of `provost serve`
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Everything that is listed
+    /// Remove everything that is listed
     #[arg(long, conflicts_with = "ids")]
     pub(super) all: bool,
-    /// Ids that are listed
+    /// The ids to remove
     #[arg(value_name = "ID", required_unless_present = "all")]
     pub(super) ids: Vec<String>,
 }
@@ -325,24 +343,26 @@ pub(super) struct ReapArguments {
 /// `provost doctor`.
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Says for each protection whether this host offers it to this user, why not, and how to get it. \
-                  Ends with status 1 when one is missing without which nothing runs.",
-    after_help = "Example:\n  provost doctor --json"
+    about = "Show which protections this host offers, and how to get those it lacks",
+    long_about = "Shows for each protection whether this host offers it to this user, the reason if not, and how to \
+                  get it. Exits with status 1 if one is missing without which no command runs.",
+    after_help = "Example:\n  provost doctor -o json"
 )]
 pub(super) struct DoctorArguments {
-    /// The gateway's state directory, in which it says what it did not take back; without it the default one
+    /// The gateway's state directory, which lists what it could not restore; default: that of `provost serve`
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Print a JSON object
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
 }
 
-/// An address, checked here so that a mistake is a mistake of arguments; the client parses it again.
+/// Checks the form of a gateway's address, so that a mistake is reported as one in the arguments; the client parses the
+/// address again.
 pub(super) fn parse_gateway(text: &str) -> Result<String, &'static str> {
     parse_listen(text).map(|_| text.to_owned())
 }
 
+/// Splits `NAME=VALUE`.
 pub(super) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("", _)) => Err("the name before \"=\" is empty".to_owned()),
@@ -351,33 +371,28 @@ pub(super) fn parse_assignment(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Parses a whole number with ms, s, m or h.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
-    fn the_arguments_are_consistent() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_shows_an_example() {
-        for command in Arguments::command().get_subcommands() {
-            let shown = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(shown.contains("Example"), "{}", command.get_name());
-        }
-    }
-
-    #[test]
-    fn a_command_needs_the_double_dash() {
-        assert!(Arguments::try_parse_from(["provost", "run", "true"]).is_err());
-        assert!(Arguments::try_parse_from(["provost", "run", "--"]).is_err());
-        assert!(Arguments::try_parse_from(["provost", "run", "--", "true", "--json"]).is_ok());
+    fn a_relative_working_directory_counts_from_the_workspace() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::os::unix::fs::symlink(&root, root.join("sub/again")).unwrap();
+        let of = |workdir: Option<&str>| {
+            WorkspaceArguments { root: None, workdir: workdir.map(PathBuf::from) }.working_directory(&root)
+        };
+        assert_eq!(of(None), root);
+        assert_eq!(of(Some("sub")), root.join("sub"));
+        assert_eq!(of(Some("sub/again/sub")), root.join("sub"));
+        assert_eq!(of(Some("/tmp")), PathBuf::from("/tmp"));
+        assert_eq!(of(Some("absent")), root.join("absent"));
     }
 }

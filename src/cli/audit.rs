@@ -3,31 +3,26 @@
 //! A gateway shows each caller its own records; the files are for whoever may read their directory, with or without a
 //! gateway. Prints records as they were written; changes nothing.
 
-use std::{
-    collections::VecDeque,
-    path::PathBuf,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{collections::VecDeque, path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::{
+    arguments::{OutputArguments, OutputFormat, parse_gateway},
+    audit_records::{FilterArguments, print},
     audit_remote,
     connection::GatewayConnection,
     error::CliError,
     stdio::{self, WriteOutcome},
-    terminals::{print_to_stdout, to_json_line},
+    table::{print_to_stdout, to_json_line},
 };
 use crate::{
     gateway::Config,
-    journal::Clock as _,
     journal::{
         CommandExpander, Entries, Follower, Integrity, JournalDirectory, JournalEntry, JournalPublicKey,
-        JournalReadError, RecordFilter, RecordedVerdict, SystemClock, VerifyReport, parse_utc, verify,
+        JournalReadError, VerifyReport, verify,
     },
-    policy::duration,
     printable,
-    proto::v1,
 };
 
 /// The exit status for a journal that is not as it was written.
@@ -42,6 +37,7 @@ const TAIL_FILES: usize = 2;
 /// `provost audit`.
 #[derive(Debug, Args)]
 #[command(
+    about = "Read and verify the journal",
     long_about = "Reads the journal: one JSON object a line, each with the hash of the one before it. tail and query \
                   ask the gateway, which shows root and its own user all records and everybody else their own; with \
                   --journal, or where no gateway serves, they read the files. verify always does.",
@@ -59,7 +55,7 @@ pub(super) struct AuditArguments {
     /// The gateway's socket. Without it: $PROVOST_GATEWAY, else the socket that `provost serve` has by default
     #[arg(
         long, value_name = "unix:PATH", global = true, conflicts_with = "journal",
-        value_parser = super::arguments::parse_gateway
+        value_parser = parse_gateway
     )]
     gateway: Option<String>,
     #[command(subcommand)]
@@ -92,40 +88,9 @@ enum AuditCommand {
         /// Public key (Ed25519, PEM) that the signed checkpoints must be of
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// Print a JSON object
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: OutputArguments,
     },
-}
-
-/// Which records, and how.
-#[derive(Debug, Args)]
-pub(super) struct FilterArguments {
-    /// About this session
-    #[arg(long, value_name = "ID")]
-    session: Option<String>,
-    /// About this terminal
-    #[arg(long, value_name = "ID")]
-    terminal: Option<String>,
-    /// Decided by this rule
-    #[arg(long, value_name = "RULE")]
-    rule: Option<String>,
-    /// Decided so
-    #[arg(long, value_name = "DECISION")]
-    decision: Option<DecisionChoice>,
-    /// Written since: a time ago as 90s, 15m or 24h, a date as 2026-11-21, or with a time as 2026-11-21T10:26:27Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
-    since: Option<u64>,
-    /// Print the records as they were written, one JSON object a line
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum DecisionChoice {
-    Allow,
-    Deny,
-    Ask,
 }
 
 /// Does what was asked.
@@ -146,12 +111,16 @@ pub(super) async fn audit(arguments: AuditArguments) -> Result<u8, CliError> {
             Err(CliError::message_only("verify reads the files, and no gateway".into())
                 .with_advice("name their directory with --journal"))
         }
-        AuditCommand::Verify { key, json } => {
+        AuditCommand::Verify { key, output } => {
             let directory = JournalDirectory::new(journal.unwrap_or_else(default_directory));
             let key = key.map(|path| JournalPublicKey::load(&path)).transpose();
             let key = key.map_err(|error| CliError::caused_by("cannot use the key", error))?;
             let report = verify(&directory, key.as_ref()).map_err(|error| unreadable(&directory, error))?;
-            print_to_stdout(&if json { to_json_line(&report)? } else { report_text(&directory, &report) })?;
+            print_to_stdout(&if output.output == OutputFormat::Json {
+                to_json_line(&report)?
+            } else {
+                report_text(&directory, &report)
+            })?;
             Ok(match report.integrity() {
                 Integrity::Intact => 0,
                 Integrity::Torn => TORN,
@@ -254,35 +223,6 @@ fn readable(
     }
 }
 
-/// Prints a record, from its line, which says the same as it was written.
-pub(super) fn print(
-    line: &str,
-    commands: &mut CommandExpander,
-    arguments: &FilterArguments,
-) -> Result<WriteOutcome, CliError> {
-    let text = match arguments.json {
-        true => format!("{}\n", printable::json(line)),
-        false => line_for_people(line, commands)?,
-    };
-    stdio::print(&text).map_err(|error| CliError::caused_by("cannot write to stdout", error))
-}
-
-/// Number, time, kind, then the fields that are not empty, as the record has them, with its texts whole.
-fn line_for_people(line: &str, commands: &mut CommandExpander) -> Result<String, CliError> {
-    let mut line = serde_json::from_str::<serde_json::Value>(line)
-        .map_err(|error| CliError::caused_by("cannot show a record", error))?;
-    commands.expand(&mut line);
-    let fields = line["record"].as_object().cloned().unwrap_or_default();
-    let kind = fields.get("kind").and_then(serde_json::Value::as_str).unwrap_or("?").to_owned();
-    let rest: Vec<String> = fields
-        .iter()
-        .filter(|(name, value)| *name != "kind" && !value.is_null())
-        .map(|(name, value)| printable::line(&format!("{name}={value}")).into_owned())
-        .collect();
-    let (sequence, time) = (&line["seq"], line["time"].as_str().unwrap_or("?"));
-    Ok(format!("{:>8}  {time}  {kind:<16}  {}\n", sequence.to_string(), rest.join(" ")))
-}
-
 fn report_text(directory: &JournalDirectory, report: &VerifyReport) -> String {
     let mut page = String::new();
     let mut line = |text: String| page.extend([text.as_str(), "\n"]);
@@ -320,7 +260,7 @@ fn report_text(directory: &JournalDirectory, report: &VerifyReport) -> String {
     page
 }
 
-/// A word of the report, as `--json` has it.
+/// A word of the report, as `-o json` has it.
 fn as_word(value: &impl serde::Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or_default().replace('_', " ")
@@ -332,50 +272,4 @@ fn unreadable(directory: &JournalDirectory, error: std::io::Error) -> CliError {
         error,
     )
     .with_advice("name its directory with --journal")
-}
-
-impl FilterArguments {
-    /// For a gateway.
-    pub(super) fn for_service(&self) -> v1::AuditFilter {
-        let decision = match self.decision {
-            None => v1::Decision::Unspecified,
-            Some(DecisionChoice::Allow) => v1::Decision::Allow,
-            Some(DecisionChoice::Deny) => v1::Decision::Deny,
-            Some(DecisionChoice::Ask) => v1::Decision::Ask,
-        };
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        v1::AuditFilter {
-            session_id: text(&self.session),
-            terminal_id: text(&self.terminal),
-            rule: text(&self.rule),
-            decision: decision.into(),
-            since: self.since.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
-            principal: String::new(),
-        }
-    }
-
-    fn filter(&self) -> RecordFilter {
-        RecordFilter {
-            principal: None,
-            session: self.session.clone(),
-            terminal: self.terminal.clone(),
-            rule: self.rule.clone(),
-            verdict: self.decision.map(|decision| match decision {
-                DecisionChoice::Allow => RecordedVerdict::Allow,
-                DecisionChoice::Deny => RecordedVerdict::Deny,
-                DecisionChoice::Ask => RecordedVerdict::Ask,
-            }),
-            since_ns: self.since,
-        }
-    }
-}
-
-fn since(text: &str) -> Result<u64, String> {
-    if let Some(moment) = parse_utc(text) {
-        return Ok(moment);
-    }
-    let ago = duration::parse(text)
-        .map_err(|_| "neither a time ago as 24h nor a time in UTC as 2026-11-21T10:26:27Z".to_owned())?;
-    let ago_ns = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
-    Ok(SystemClock.now().wall_ns.saturating_sub(ago_ns))
 }

@@ -6,7 +6,7 @@
 use tonic::Streaming;
 
 use super::{
-    audit::{FilterArguments, print},
+    audit_records::{FilterArguments, print},
     connection::GatewayConnection,
     error::CliError,
     exit_status,

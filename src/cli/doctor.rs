@@ -10,9 +10,9 @@ use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 
 use super::{
-    arguments::DoctorArguments,
+    arguments::{DoctorArguments, OutputFormat},
     error::CliError,
-    terminals::{align_columns, print_to_stdout, to_json_line},
+    table::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{
     gateway::{
@@ -43,12 +43,13 @@ pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
         journal,
         ..HostReport::of(&probe::protections(&Host::detect()))
     };
-    let shown = if arguments.json { to_json_line(&report)? } else { report.page() };
+    let shown =
+        if arguments.output.output == OutputFormat::Json { to_json_line(&report)? } else { report.page() };
     let status = print_to_stdout(&shown)?;
     Ok(if report.usable { status } else { NOT_USABLE })
 }
 
-/// What `--json` prints.
+/// What `-o json` prints.
 #[derive(Serialize)]
 struct HostReport {
     /// Whether `provost run` works here.

@@ -8,23 +8,7 @@ use serde::Serialize;
 
 use crate::proto::v1::{self, outcome::End};
 
-/// How something is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OutputFormat {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
-impl OutputFormat {
-    /// As `--json` says.
-    pub(super) fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
-}
-
-/// A terminal, as `ps` and `kill` print it.
+/// A terminal, as `ps` and `stop` print it.
 #[derive(Debug, Serialize)]
 pub(super) struct TerminalJson {
     id: String,

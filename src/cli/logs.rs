@@ -7,12 +7,12 @@ use serde::Serialize;
 use tonic::Streaming;
 
 use super::{
-    arguments::LogsArguments,
+    arguments::{LogsArguments, OutputFormat},
     connection::{GatewayConnection, Terminals},
     error::CliError,
     exit_status, json,
     stdio::{self, WriteOutcome},
-    terminals::to_json_line,
+    table::to_json_line,
 };
 use crate::proto::v1::{self, stream_output_response::Event};
 
@@ -23,18 +23,15 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     let request =
         v1::GetTerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
     let terminal = terminals.clone().get_terminal(request).await?.into_inner().terminal.unwrap_or_default();
-    let form = if arguments.json { LogFormat::Json } else { LogFormat::Bytes };
+    let format = arguments.output.output;
     let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
         let (out, err) = (open(v1::OutputStream::Stdout).await?, open(v1::OutputStream::Stderr).await?);
-        tokio::try_join!(
-            print(out, v1::OutputStream::Stdout, form),
-            print(err, v1::OutputStream::Stderr, form)
-        )?
+        tokio::try_join!(print(out, v1::OutputStream::Stdout, format), print(err, v1::OutputStream::Stderr, format))?
     } else {
         (
-            print(open(v1::OutputStream::Unspecified).await?, v1::OutputStream::Stdout, form).await?,
+            print(open(v1::OutputStream::Unspecified).await?, v1::OutputStream::Stdout, format).await?,
             WriteOutcome::Complete,
         )
     };
@@ -45,14 +42,7 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     })
 }
 
-/// How output is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LogFormat {
-    Bytes,
-    Json,
-}
-
-/// A line of `--json`.
+/// A line of `-o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum LogLine {
@@ -94,25 +84,25 @@ async fn open(
 async fn print(
     mut events: Streaming<v1::StreamOutputResponse>,
     stream: v1::OutputStream,
-    form: LogFormat,
+    format: OutputFormat,
 ) -> Result<WriteOutcome, CliError> {
     let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
-        let written = match (form, event) {
-            (LogFormat::Json, event) => {
+        let written = match (format, event) {
+            (OutputFormat::Json, event) => {
                 let line = to_json_line(&line(event, name(stream)))?;
                 stdio::write_all(&mut stdout, line.as_bytes()).await
             }
-            (LogFormat::Bytes, Event::Chunk(chunk)) if stream == v1::OutputStream::Stderr => {
+            (OutputFormat::Text, Event::Chunk(chunk)) if stream == v1::OutputStream::Stderr => {
                 stdio::write_all(&mut stderr, &chunk.data).await
             }
-            (LogFormat::Bytes, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
-            (LogFormat::Bytes, Event::Gap(gap)) => {
+            (OutputFormat::Text, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
+            (OutputFormat::Text, Event::Gap(gap)) => {
                 let lost = gap.to_offset.saturating_sub(gap.from_offset);
                 stdio::print_notice(&format!("{lost} bytes of {} are no longer held", name(stream)));
                 Ok(WriteOutcome::Complete)
             }
-            (LogFormat::Bytes, Event::End(_)) => Ok(WriteOutcome::Complete),
+            (OutputFormat::Text, Event::End(_)) => Ok(WriteOutcome::Complete),
         };
         if written.map_err(|error| CliError::caused_by("cannot write the output", error))?
             == WriteOutcome::ReaderGone

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 mod acp;
 mod acp_conformance;
@@ -17,7 +17,9 @@ mod approval_prompt;
 mod approvals;
 mod arguments;
 mod audit;
+mod audit_records;
 mod audit_remote;
+mod command_line;
 mod connection;
 mod doctor;
 mod error;
@@ -25,6 +27,7 @@ mod exit_status;
 mod json;
 mod log_writer;
 mod logs;
+mod manual;
 mod policy;
 mod policy_status;
 mod reap;
@@ -34,11 +37,12 @@ mod run;
 mod serve;
 mod signals;
 mod stdio;
+mod table;
 mod terminals;
 
 use nix::{errno::Errno, sys::signal::SigSet};
 
-use arguments::{Arguments, CliCommand};
+use command_line::{CliCommand, CommandLine};
 use error::CliError;
 
 use crate::gateway;
@@ -48,7 +52,7 @@ const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the command that the arguments name, and answers with the status that the process is to end with.
 pub fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CommandLine::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
@@ -95,14 +99,17 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
         CliCommand::Logs(arguments) => logs::logs(arguments).await,
+        CliCommand::Stop(arguments) => terminals::stop(arguments).await,
         CliCommand::Kill(arguments) => terminals::kill(arguments).await,
         CliCommand::Wait(arguments) => terminals::wait(arguments).await,
-        CliCommand::Release(arguments) => terminals::release(arguments).await,
+        CliCommand::Rm(arguments) => terminals::rm(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
         CliCommand::Audit(arguments) => audit::audit(arguments).await,
         CliCommand::Doctor(arguments) => doctor::examine(&arguments),
         CliCommand::Reap(arguments) => reap::reap(&arguments),
         CliCommand::AcpConformance(arguments) => acp_conformance::run(arguments).await,
+        CliCommand::Completions(arguments) => manual::completions(&arguments, CommandLine::command()),
+        CliCommand::Man(arguments) => manual::man(&arguments, CommandLine::command()),
         CliCommand::Policy(command) => policy::run(command).await,
     }
 }

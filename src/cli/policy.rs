@@ -14,6 +14,7 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
+    arguments::{OutputArguments, OutputFormat, WorkspaceArguments, parse_assignment},
     error::CliError,
     policy_status::{self, ReloadArguments, StatusArguments},
     stdio,
@@ -80,7 +81,7 @@ pub(super) struct TestArguments {
 #[command(after_help = "One argument that holds a blank is taken for a shell line.\n\n\
                         Exit status: 0 allowed, 3 asks for approval, 1 denied\n\n\
                         Examples:\n  provost policy explain -- git push --force\n  \
-                        provost policy explain --json -- 'cd x && make install'")]
+                        provost policy explain -o json -- 'cd x && make install'")]
 pub(super) struct ExplainArguments {
     /// The policy. Without it: the one that is compiled in
     #[arg(long, value_name = "DIR")]
@@ -88,21 +89,19 @@ pub(super) struct ExplainArguments {
     /// Who asks; without it you
     #[arg(long = "as", value_name = "PRINCIPAL")]
     principal: Option<String>,
-    /// The working directory, and the workspace; without it the current directory
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<PathBuf>,
+    #[command(flatten)]
+    workspace: WorkspaceArguments,
     /// A variable that the caller passes; may be given many times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::parse_assignment)]
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     env: Vec<(String, String)>,
     /// A label of the session; may be given many times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = super::arguments::parse_assignment)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
     label: Vec<(String, String)>,
     /// The profile; without it the policy's default
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArguments,
     /// The command and its arguments, or one shell line
     #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
     command: Vec<String>,
@@ -218,7 +217,7 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
     let views = SessionResolver::as_gateway(roots, &remembered);
     let explanation = Explanation::new(&policy.evaluate(&request, &views));
-    if arguments.json {
+    if arguments.output.output == OutputFormat::Json {
         let json =
             serde_json::to_string_pretty(&explanation).map_err(|e| CliError::caused_by("explanation", e))?;
         print(&printable::json(&json))?;
@@ -233,13 +232,14 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
 }
 
 fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
-    let cwd = match &arguments.cwd {
-        Some(cwd) => cwd.clone(),
+    let root = match arguments.workspace.root() {
+        Some(root) => root.to_owned(),
         None => {
             std::env::current_dir().map_err(|error| CliError::caused_by("the current directory", error))?
         }
     };
-    let cwd = AbsPath::parse(&cwd.to_string_lossy()).map_err(|error| CliError::caused_by("cwd", error))?;
+    let cwd = absolute(&arguments.workspace.working_directory(&root), "--workdir")?;
+    let root = absolute(&root, "--root")?;
     let entry = |(name, value): &(String, String)| EnvEntry::new(name.clone(), value.clone());
     let env: Result<Vec<EnvEntry>, _> = arguments.env.iter().map(entry).collect();
     let program = match arguments.command.as_slice() {
@@ -251,7 +251,7 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
     Ok(Request {
         principal: arguments.principal.clone().unwrap_or_else(principal),
         labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
-        roots: Arc::from([cwd.clone()]),
+        roots: Arc::from([root]),
         session_env: Arc::from([]),
         command: program,
         env: env.map_err(|error| CliError::caused_by("--env", error))?,
@@ -268,7 +268,11 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
     })
 }
 
-/// For people.
+fn absolute(path: &Path, option: &str) -> Result<AbsPath, CliError> {
+    AbsPath::parse(&path.to_string_lossy()).map_err(|error| CliError::caused_by(option, error))
+}
+
+/// An explanation as text.
 fn explanation_text(explanation: &Explanation) -> String {
     let mut lines = vec![format!("{}: {}", explanation.decision, explanation.because)];
     for command in &explanation.commands {

@@ -6,11 +6,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    arguments::GatewayArguments,
+    arguments::{GatewayArguments, OutputArguments, OutputFormat},
     connection::GatewayConnection,
     error::CliError,
-    json::OutputFormat,
-    terminals::{print_to_stdout, to_json_line},
+    table::{print_to_stdout, to_json_line},
 };
 use crate::proto::v1;
 
@@ -21,14 +20,13 @@ const REFUSED: u8 = 1;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 when what the files say is in force, 1 when they could not be loaded and an older \
-                        policy is\n\nExample:\n  provost policy status --json"
+                        policy is\n\nExample:\n  provost policy status -o json"
 )]
 pub(super) struct StatusArguments {
     #[command(flatten)]
     gateway: GatewayArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 /// `provost policy reload`.
@@ -40,9 +38,8 @@ pub(super) struct StatusArguments {
 pub(super) struct ReloadArguments {
     #[command(flatten)]
     gateway: GatewayArguments,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 /// Prints what is in force.
@@ -55,18 +52,18 @@ pub(super) async fn status(arguments: StatusArguments) -> Result<u8, CliError> {
         .into_inner()
         .policy
         .unwrap_or_default();
-    print(&policy, OutputFormat::of(arguments.json))
+    print(&policy, arguments.output.output)
 }
 
 /// Loads again, and prints what is in force then.
 pub(super) async fn reload(arguments: ReloadArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let answer = connection.policies().reload_policy(v1::ReloadPolicyRequest {}).await?.into_inner();
-    print(&answer.policy.unwrap_or_default(), OutputFormat::of(arguments.json))
+    print(&answer.policy.unwrap_or_default(), arguments.output.output)
 }
 
-fn print(policy: &v1::Policy, form: OutputFormat) -> Result<u8, CliError> {
-    let text = match form {
+fn print(policy: &v1::Policy, format: OutputFormat) -> Result<u8, CliError> {
+    let text = match format {
         OutputFormat::Json => to_json_line(&PolicyStatusJson::from(policy))?,
         OutputFormat::Text => status_text(policy),
     };
@@ -104,7 +101,7 @@ fn status_text(policy: &v1::Policy) -> String {
     lines.join("\n")
 }
 
-/// What `--json` prints.
+/// What `-o json` prints.
 #[derive(Debug, Serialize)]
 struct PolicyStatusJson {
     generation: u64,

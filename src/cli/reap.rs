@@ -2,7 +2,7 @@
 //!
 //! Only what the gateway has listed. What cannot be ended is said, and the rest is reaped all the same.
 
-use super::{arguments::ReapArguments, error::CliError, terminals::print_to_stdout};
+use super::{arguments::ReapArguments, error::CliError, table::print_to_stdout};
 use crate::gateway::{default_state, quarantine};
 
 /// Reaps what is named.

@@ -1,20 +1,41 @@
-//! What `provost run` prints besides the command's own output: a receipt, a JSON object, a line about an odd end.
+//! What `provost run` says besides the command's own output: a receipt and notices on stderr, and a report in a file.
 //!
-//! All of it goes to stderr, after the command's last byte.
+//! All of it comes after the command's last byte.
 
-use std::io;
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
+use tokio::signal::unix::SignalKind;
 
-use super::{arguments::RunArguments, error::CliError, json, receipt, run::RunEnd, stdio};
+use super::{error::CliError, exit_status, json, receipt, stdio};
+use crate::{printable, proto::v1};
 
-/// What is printed besides the command's own output.
-pub(super) struct RunReport {
-    json: bool,
-    receipt: bool,
+/// How a command ended, as far as this process saw it.
+pub(super) struct RunEnd {
+    /// The status to exit with.
+    pub(super) exit_status: u8,
+    /// The terminal at its end; none if an interrupt came before.
+    pub(super) terminal: Option<v1::Terminal>,
 }
 
-/// The one object of `--json`.
+impl RunEnd {
+    /// Ended by an interrupt, before the command's own end was seen.
+    pub(super) fn interrupted_by(signal: SignalKind) -> Self {
+        Self { exit_status: exit_status::from_signal(signal), terminal: None }
+    }
+}
+
+/// What is printed and written at the end.
+pub(super) struct RunReport {
+    receipt: bool,
+    file: Option<(PathBuf, File)>,
+}
+
+/// The object in the file of `--report`.
 #[derive(Serialize)]
 struct ReportJson<'a> {
     exit_status: u8,
@@ -24,51 +45,59 @@ struct ReportJson<'a> {
 }
 
 impl RunReport {
-    /// What was asked for.
-    pub(super) fn from_arguments(arguments: &RunArguments) -> Self {
-        Self { json: arguments.json, receipt: arguments.receipt }
+    /// Opens the file before the command starts: a report that cannot be written is a mistake to learn of first.
+    pub(super) fn open(receipt: bool, file: Option<&Path>) -> Result<Self, CliError> {
+        let file = file.map(|path| match File::create(path) {
+            Ok(file) => Ok((path.to_owned(), file)),
+            Err(error) => Err(cannot_write(path, error)),
+        });
+        Ok(Self { receipt, file: file.transpose()? })
     }
 
-    /// Of a command that was started.
+    /// Reports on a command that was started.
     pub(super) fn print_end(&self, ended: &RunEnd) {
         let terminal = ended.terminal.as_ref();
         let outcome = terminal.and_then(|terminal| terminal.outcome.as_ref());
-        let in_force = terminal.and_then(|terminal| terminal.receipt.as_ref());
         if self.receipt
             && let Some(terminal) = terminal
         {
             stdio::print_to_stderr(&receipt::receipt_text(terminal));
         }
-        if self.json {
-            print_object(&ReportJson {
-                exit_status: ended.exit_status,
-                outcome: outcome.map(json::OutcomeJson::from),
-                receipt: in_force.map(json::ReceiptJson::from),
-                error: None,
-            });
-        } else if let Some(outcome) = outcome {
+        if let Some(outcome) = outcome {
             let lines = receipt::workspace(outcome).into_iter().chain(receipt::unusual_end(outcome));
             lines.for_each(|line| stdio::print_notice(&line));
         }
+        self.write(&ReportJson {
+            exit_status: ended.exit_status,
+            outcome: outcome.map(json::OutcomeJson::from),
+            receipt: terminal.and_then(|terminal| terminal.receipt.as_ref()).map(json::ReceiptJson::from),
+            error: None,
+        });
     }
 
-    /// Of one that was not, or whose end this process did not see.
-    pub(super) fn print_failure(&self, failure: &CliError) {
-        if !self.json {
-            return failure.print();
-        }
-        print_object(&ReportJson {
-            exit_status: failure.exit_status,
+    /// Reports on a command that was not started, or whose end this process did not see.
+    pub(super) fn print_failure(&self, error: &CliError) {
+        error.print();
+        self.write(&ReportJson {
+            exit_status: error.exit_status,
             outcome: None,
             receipt: None,
-            error: Some(failure),
+            error: Some(error),
         });
+    }
+
+    fn write(&self, report: &ReportJson<'_>) {
+        let Some((path, file)) = &self.file else { return };
+        let written = serde_json::to_string(report)
+            .map_err(io::Error::from)
+            .and_then(|line| writeln!(&*file, "{}", printable::json(&line)));
+        // The command has ended, and the exit status is its own.
+        if let Err(error) = written {
+            cannot_write(path, error).print();
+        }
     }
 }
 
-fn print_object(object: &ReportJson<'_>) {
-    match serde_json::to_string(object) {
-        Ok(line) => stdio::print_to_stderr(&crate::printable::json(&line)),
-        Err(error) => stdio::print_notice(&io::Error::from(error).to_string()),
-    }
+fn cannot_write(path: &Path, error: io::Error) -> CliError {
+    CliError::caused_by(format!("cannot write the report {}", printable::path(path)), error)
 }

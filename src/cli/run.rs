@@ -3,7 +3,11 @@
 //! Refuses to lose anything: output that this process cannot write stops the command, and whatever way it ends
 //! the session is closed, so that nothing is left.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
@@ -14,52 +18,28 @@ use super::{
     connection::{GatewayConnection, Terminals},
     error::{self, CliError},
     exit_status, receipt,
-    report::RunReport,
+    report::{RunEnd, RunReport},
     signals::TerminationSignals,
-    stdio::{self, WriteOutcome},
+    stdio::{self, Input, WriteOutcome},
 };
 use crate::proto::v1::{self, run_response::Event};
 
 /// How long, after the second interrupt, output may still come before this process leaves without it.
 const FORCED_EXIT_AFTER: Duration = Duration::from_secs(2);
 
-/// Runs the command, and answers with its exit status.
+/// Runs the command and returns its exit status.
 pub(super) async fn run(arguments: RunArguments) -> Result<u8, CliError> {
-    let report = RunReport::from_arguments(&arguments);
+    let report = RunReport::open(arguments.receipt, arguments.report.as_deref())?;
     Ok(match run_confined(arguments).await {
         Ok(ended) => {
             report.print_end(&ended);
             ended.exit_status
         }
-        Err(failure) => {
-            report.print_failure(&failure);
-            failure.exit_status
+        Err(error) => {
+            report.print_failure(&error);
+            error.exit_status
         }
     })
-}
-
-/// A command that was started, and how it ended as far as this process saw it.
-pub(super) struct RunEnd {
-    /// The status to exit with.
-    pub(super) exit_status: u8,
-    /// The terminal at its end; none when an interrupt came before.
-    pub(super) terminal: Option<v1::Terminal>,
-}
-
-/// What the command reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Input {
-    /// Nothing.
-    Empty,
-    /// This process's stdin.
-    Forwarded,
-}
-
-impl RunEnd {
-    /// By an interrupt, before the command's own end was seen.
-    fn interrupted_by(signal: SignalKind) -> Self {
-        Self { exit_status: exit_status::from_signal(signal), terminal: None }
-    }
 }
 
 /// A step, or the interrupt that came first.
@@ -77,12 +57,18 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
-    let workspace = workspace(arguments.cwd.as_deref())?;
+    let root = workspace_root(arguments.workspace.root())?;
+    let working_directory = arguments.workspace.working_directory(&root);
     let input = if arguments.stdin { Input::Forwarded } else { Input::Empty };
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
-    let approval_mode = ApprovalMode::from_arguments(&arguments);
-    let request = v1::CreateTerminalRequest { on_ask: approval_mode.on_ask().into(), ..request(arguments)? };
+    let approval_mode = ApprovalMode::new(arguments.on_ask, input);
+    let root = text(root.into_os_string(), "the workspace's path")?;
+    let request = v1::CreateTerminalRequest {
+        on_ask: approval_mode.on_ask().into(),
+        cwd: text(working_directory.into_os_string(), "the working directory's path")?,
+        ..request(arguments)?
+    };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match (&policies, &journal) {
         (Some(_), _) | (_, Some(_)) => None,
@@ -98,7 +84,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         Some(connection) => connection,
         None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
-    let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
+    let result = in_session(&connection, root, request, (input, approval_mode), &mut signals).await;
     let result = result.map_err(|failure| advise_on_approval(failure, &connection));
     connection.close().await;
     result
@@ -324,14 +310,13 @@ fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
 }
 
-fn workspace(given: Option<&std::path::Path>) -> Result<String, CliError> {
-    let (directory, named) = match given {
-        Some(directory) => (directory.canonicalize(), crate::printable::path(directory)),
+/// The real path of the workspace.
+fn workspace_root(given: Option<&Path>) -> Result<PathBuf, CliError> {
+    let (root, name) = match given {
+        Some(root) => (root.canonicalize(), crate::printable::path(root)),
         None => (std::env::current_dir(), "the current directory".to_owned()),
     };
-    let directory = directory
-        .map_err(|error| CliError::caused_by(format!("cannot use {named} as the workspace"), error))?;
-    text(directory.into_os_string(), "the workspace's path")
+    root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
 }
 
 fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {

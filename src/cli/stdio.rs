@@ -12,6 +12,15 @@ use crate::printable;
 /// The most that is read from stdin at once.
 const STDIN_CHUNK_BYTES: usize = 64 * 1024;
 
+/// What a command reads from its stdin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Nothing.
+    Empty,
+    /// This process's stdin.
+    Forwarded,
+}
+
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -35,6 +44,12 @@ pub(super) async fn write_all<W: AsyncWrite + Unpin>(to: &mut W, bytes: &[u8]) -
 pub(super) fn print(text: &str) -> io::Result<WriteOutcome> {
     let mut out = io::stdout().lock();
     write_outcome(out.write_all(printable::lines(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints bytes to stdout as they are.
+pub(super) fn write_to_stdout(bytes: &[u8]) -> io::Result<WriteOutcome> {
+    let mut out = io::stdout().lock();
+    write_outcome(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
 /// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.

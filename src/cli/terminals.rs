@@ -1,14 +1,14 @@
-//! `provost ps`, `kill`, `wait` and `release`: terminals of a running gateway.
+//! `provost ps`, `stop`, `kill`, `wait` and `rm`: the terminals of a running gateway.
 //!
-//! Needs a gateway: an embedded one would have no terminals. Ids are whole ids, never prefixes, so that a script
-//! cannot hit another terminal than it meant.
+//! They need a running gateway, because an embedded one has no terminals yet. An id must be given whole, never as a prefix,
+//! so that a script cannot act on a terminal that it did not mean.
 
 use super::{
-    arguments::{KillArguments, PsArguments, ReleaseArguments, WaitArguments},
+    arguments::{KillArguments, OutputFormat, PsArguments, RmArguments, StopArguments, WaitArguments},
     connection::GatewayConnection,
     error::CliError,
-    exit_status, json, receipt,
-    stdio::{self, WriteOutcome},
+    exit_status, json, receipt, stdio,
+    table::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{printable, proto::v1};
 
@@ -24,16 +24,16 @@ pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
         }
         request.page_token = page.next_page_token;
     }
-    let shown = if arguments.json {
+    let text = if arguments.output.output == OutputFormat::Json {
         to_json_line(&terminals.iter().map(json::TerminalJson::from).collect::<Vec<_>>())?
     } else {
         table(&terminals)
     };
-    print_to_stdout(&shown)
+    print_to_stdout(&text)
 }
 
-/// `provost kill`.
-pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
+/// `provost stop`.
+pub(super) async fn stop(arguments: StopArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::KillTerminalRequest {
         terminal_id: arguments.terminal,
@@ -42,9 +42,21 @@ pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
     };
     let terminal =
         connection.terminals().kill_terminal(request).await?.into_inner().terminal.unwrap_or_default();
-    if arguments.json {
+    if arguments.output.output == OutputFormat::Json {
         return print_to_stdout(&to_json_line(&json::TerminalJson::from(&terminal))?);
     }
+    Ok(0)
+}
+
+/// `provost kill`.
+pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let request = v1::SignalRequest {
+        terminal_id: arguments.terminal,
+        session_id: String::new(),
+        signal: arguments.signal,
+    };
+    connection.terminals().signal(request).await?;
     Ok(0)
 }
 
@@ -55,10 +67,10 @@ pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
     let answer = connection.terminals().wait_for_exit(request).await?.into_inner();
     let Some(outcome) = answer.outcome else {
         return Err(CliError::message_only(
-            "the terminal was released before its command had ended".to_owned(),
+            "the terminal was removed before its command had ended".to_owned(),
         ));
     };
-    if arguments.json {
+    if arguments.output.output == OutputFormat::Json {
         // The status is the command's, whether or not somebody reads what is printed.
         let _ = print_to_stdout(&to_json_line(&json::OutcomeJson::from(&outcome))?)?;
     } else if let Some(line) = receipt::unusual_end(&outcome) {
@@ -67,8 +79,8 @@ pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
     Ok(exit_status::from_outcome(&outcome))
 }
 
-/// `provost release`.
-pub(super) async fn release(arguments: ReleaseArguments) -> Result<u8, CliError> {
+/// `provost rm`.
+pub(super) async fn rm(arguments: RmArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::ReleaseTerminalRequest {
         terminal_id: arguments.terminal,
@@ -102,37 +114,6 @@ fn command_line(terminal: &v1::Terminal) -> String {
     words.map(|word| printable::line(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Rows as lines, each column but the last as wide as its widest cell.
-pub(super) fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// A value as one line of JSON.
-pub(super) fn to_json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
-    let line =
-        serde_json::to_string(value).map_err(|error| CliError::caused_by("cannot write JSON", error))?;
-    let mut line = printable::json(&line).into_owned();
-    line.push('\n');
-    Ok(line)
-}
-
-/// Prints to stdout and answers with the exit status that goes with how that went.
-pub(super) fn print_to_stdout(text: &str) -> Result<u8, CliError> {
-    match stdio::print(text).map_err(|error| CliError::caused_by("cannot write to stdout", error))? {
-        WriteOutcome::Complete => Ok(0),
-        WriteOutcome::ReaderGone => Ok(exit_status::BROKEN_PIPE),
-    }
-}
-
 fn grace(grace: Option<std::time::Duration>) -> Result<Option<prost_types::Duration>, CliError> {
     grace
         .map(prost_types::Duration::try_from)
@@ -153,11 +134,5 @@ mod tests {
         };
         let line = command_line(&terminal);
         assert!(!line.chars().any(char::is_control), "{line:?}");
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["a", "b"], ["long", "c"]].map(|row| row.map(str::to_owned));
-        assert_eq!(align_columns(&rows), "a     b\nlong  c\n");
     }
 }

@@ -30,7 +30,7 @@ use super::{
 use crate::sys::signals;
 
 /// How long what is slow by its nature may take: the end of a command, past every grace time, or that of a backend whose
-/// editor has gone. Whoever has more time_limit for an answer has it for this, too, but for no longer than the commands run
+/// editor has gone. A longer answer timeout lengthens this one too, but to no more than the time for which the commands run
 /// that must not be waited for.
 const SLOW_MIN: Duration = Duration::from_secs(20);
 const SLOW_MAX: Duration = Duration::from_secs(60);
@@ -178,7 +178,7 @@ impl Drop for Backend {
     }
 }
 
-/// How long what is slow by its nature may take, by the time_limit for an answer.
+/// How long what is slow by its nature may take, derived from the answer timeout.
 pub(super) fn slow(timeout: Duration) -> Duration {
     timeout.clamp(SLOW_MIN, SLOW_MAX)
 }

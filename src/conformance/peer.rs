@@ -80,7 +80,7 @@ impl ReceivedMessage {
 }
 
 impl JsonRpcPeer {
-    /// Begins to read, and answers requests by the table. `time_limit` is how long answers and messages may take.
+    /// Begins to read, and answers requests by the table. `answer_timeout` is how long answers and messages may take.
     pub(super) fn start(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,

@@ -101,7 +101,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// As `--json` has it.
+    /// As `-o json` has it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Changed => "changed",

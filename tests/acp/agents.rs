@@ -12,8 +12,8 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    fixture::Fixture,
     registry::{self, Missing, skip},
-    stand::Stand,
 };
 
 /// An agent, installed.
@@ -56,7 +56,7 @@ fn the_commands_of_mistral_vibe_run_confined() {
         println!("SKIPPED: no Python of 3.12 or later is here, which mistral-vibe needs");
         return;
     };
-    drive(|stand, port| {
+    drive(|fixture, port| {
         let sources = registry::sources("agents/vibe");
         let requirements = sources.join("requirements.txt").display().to_string();
         let python = python.display().to_string();
@@ -68,8 +68,8 @@ fn the_commands_of_mistral_vibe_run_confined() {
              [[providers]]\nname = \"loopback\"\napi_base = \"http://127.0.0.1:{port}/v1\"\napi_key_env_var = \"\"\n\
              [[models]]\nname = \"loopback\"\nprovider = \"loopback\"\nalias = \"loopback\"\n"
         );
-        fs::create_dir(stand.path("home/.vibe")).expect("directories can be made");
-        fs::write(stand.path("home/.vibe/config.toml"), config).expect("files can be written");
+        fs::create_dir(fixture.path("home/.vibe")).expect("directories can be made");
+        fs::write(fixture.path("home/.vibe/config.toml"), config).expect("files can be written");
         Ok(Agent {
             words: vec![directory.join("bin/vibe-acp").display().to_string()],
             env: vec![("MISTRAL_API_KEY", "of no worth".to_owned())],
@@ -80,7 +80,7 @@ fn the_commands_of_mistral_vibe_run_confined() {
 /// How often an agent is started again that fails by itself before it has asked for anything.
 const ATTEMPTS: usize = 3;
 
-fn drive(agent: impl Fn(&Stand, u16) -> Result<Agent, Missing>) {
+fn drive(agent: impl Fn(&Fixture, u16) -> Result<Agent, Missing>) {
     let node = match registry::node() {
         Ok(node) => node,
         Err(missing) => return skip(&missing),
@@ -104,39 +104,43 @@ enum Ended {
     AgentFailed(String),
 }
 
-fn converse(agent: &impl Fn(&Stand, u16) -> Result<Agent, Missing>, node: &Path) -> Result<Ended, Missing> {
-    let stand = Stand::new();
+fn converse(agent: &impl Fn(&Fixture, u16) -> Result<Agent, Missing>, node: &Path) -> Result<Ended, Missing> {
+    let fixture = Fixture::new();
     let attack = format!(
         "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
-        stand.word("marker")
+        fixture.word("marker")
     );
-    it_works_outside(&attack, &stand.path("marker"));
+    it_works_outside(&attack, &fixture.path("marker"));
     let model = Model::start(&attack);
-    let agent = agent(&stand, model.port)?;
+    let agent = agent(&fixture, model.port)?;
     let mut editor = Command::new("node");
-    editor.arg(node.join("editor.mjs")).arg(stand.path("report")).arg("plain").arg(stand.path("workspace"));
-    editor.arg("run").args(stand.shim(&[], &agent.words)).env("HOME", stand.path("home")).envs(agent.env);
-    let (status, said) = stand.run_to_its_end(&mut editor);
-    let to_agent = fs::read_to_string(stand.path("to_agent")).expect("the shim wrote to the agent");
+    editor
+        .arg(node.join("editor.mjs"))
+        .arg(fixture.path("report"))
+        .arg("plain")
+        .arg(fixture.path("workspace"));
+    editor.arg("run").args(fixture.shim(&[], &agent.words)).env("HOME", fixture.path("home")).envs(agent.env);
+    let (status, said) = fixture.run_to_its_end(&mut editor);
+    let to_agent = fs::read_to_string(fixture.path("to_agent")).expect("the shim wrote to the agent");
     if !status.success() {
         // Whatever the shim answers to a request of the agent's is one of these two.
         let was_answered = to_agent.contains("\"terminalId\"") || to_agent.contains("\"error\"");
         assert!(!was_answered, "the editor ended with {status}\n{said}");
-        stand.marker_is_untouched();
+        fixture.marker_is_untouched();
         return Ok(Ended::AgentFailed(said));
     }
-    let report: Value = serde_json::from_slice(&fs::read(stand.path("report")).expect("there is a report"))
+    let report: Value = serde_json::from_slice(&fs::read(fixture.path("report")).expect("there is a report"))
         .expect("the report is JSON");
     // The agent shows the command's output to its model, and the model says it again.
     let verdict = report["verdicts"]["run"].as_str().unwrap_or_default();
-    for seen in ["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", stand.word("workspace/run"))] {
+    for seen in ["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", fixture.word("workspace/run"))] {
         assert!(verdict.contains(seen), "{seen:?} is not in {verdict:?}\n{said}");
     }
     assert_eq!(report["foreign"], serde_json::json!([]), "the editor was asked for terminals");
     let created = to_agent.lines().filter(|line| line.contains("\"terminalId\"")).count();
     assert_eq!(created, 1, "one terminal was to be created:\n{to_agent}");
-    stand.marker_is_untouched();
-    stand.is_valid_by_the_schema(node);
+    fixture.marker_is_untouched();
+    fixture.is_valid_by_the_schema(node);
     Ok(Ended::Well)
 }
 

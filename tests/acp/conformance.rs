@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::stand::Stand;
+use super::fixture::Fixture;
 
 /// Cases that take no time and that no defect below has to do with, unless it says so.
 const CONTROLS: [&str; 2] = ["TC-001", "TC-052"];
@@ -19,9 +19,9 @@ fn plain_backend() -> PathBuf {
 }
 
 /// Runs the suite, and gives its status and its report; where the backend could not be tested, what was said instead.
-fn run_suite(time_limit: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
+fn run_suite(timeout: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-    command.args(["acp-conformance", "--json", "--time_limit", time_limit]);
+    command.args(["acp-conformance", "-o", "json", "--timeout", timeout]);
     if !only.is_empty() {
         command.arg("--only").arg(only.join(","));
     }
@@ -73,8 +73,8 @@ fn a_backend_that_does_all_of_it_right_passes_every_case() {
 
 #[test]
 fn provost_passes_every_case() {
-    let stand = Stand::new();
-    let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &stand.word("policies"), "--"];
+    let fixture = Fixture::new();
+    let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &fixture.word("policies"), "--"];
     let (status, report) = run_suite("120s", &[], &shim).expect("it is tested");
     assert!(failed(&report).is_empty(), "{:#?}", failed(&report));
     assert_eq!(status, Some(0));
@@ -90,16 +90,16 @@ fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {
     if !has_python() {
         return;
     }
-    let stand = Stand::new();
+    let fixture = Fixture::new();
     let plain = plain_backend();
     let plain = ["python3", plain.to_str().expect("a path in UTF-8"), "--"].map(str::to_owned);
-    let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &stand.word("policies"), "--"]
+    let shim = [env!("CARGO_BIN_EXE_provost"), "acp", "--policies", &fixture.word("policies"), "--"]
         .map(str::to_owned);
     for backend in [plain.as_slice(), shim.as_slice()] {
         let ignoring = Command::new("/bin/sh")
             .args(["-c", "trap '' HUP INT QUIT TERM USR1 CHLD; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_provost"))
-            .args(["acp-conformance", "--json", "--time_limit", "60s", "--only", SIGNAL_CASES, "--"])
+            .args(["acp-conformance", "-o", "json", "--timeout", "60s", "--only", SIGNAL_CASES, "--"])
             .args(backend)
             .stdin(Stdio::null())
             .output()
@@ -201,7 +201,7 @@ defects! {
     an_editor_whose_end_is_ignored_is_noticed: ["editor-end-ignored", "TC-193", "TC-195"];
 }
 
-/// What the suite's time_limit is, from one try to the next. A defect that keeps silent costs all of it; on a machine that is
+/// The suite's timeout, from one try to the next. A defect that keeps silent costs all of it; on a machine that is
 /// slow enough, so does everything else.
 const TIMEOUT: [&str; 3] = ["6s", "30s", "120s"];
 
@@ -216,16 +216,16 @@ fn fails_only(defect: &str, cases: &[&str]) {
     let mut expected = cases.to_vec();
     expected.sort_unstable();
     let mut tries = Vec::new();
-    for time_limit in TIMEOUT {
-        let seen = run_suite(time_limit, &selected, &["python3", backend, "--defect", defect, "--"])
+    for timeout in TIMEOUT {
+        let seen = run_suite(timeout, &selected, &["python3", backend, "--defect", defect, "--"])
             .map(|(_, report)| failed(&report));
         if let Ok(seen) = &seen
             && seen.iter().map(|(id, _)| id.as_str()).eq(expected.iter().copied())
         {
             return;
         }
-        println!("with a time_limit of {time_limit}: {seen:#?}");
-        tries.push((time_limit, seen));
+        println!("with a timeout of {timeout}: {seen:#?}");
+        tries.push((timeout, seen));
     }
     panic!("{defect}: {expected:?} were to fail: {tries:#?}");
 }

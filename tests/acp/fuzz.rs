@@ -18,7 +18,7 @@ use nix::{
 };
 
 use super::{
-    stand::Stand,
+    fixture::Fixture,
     support::{TestGroup, eventually},
 };
 
@@ -88,19 +88,19 @@ async fn one_round(seed: u64) -> Commands {
         3 => Death::EditorKilled,
         _ => Death::ShimTerminated,
     };
-    let stand = Stand::new();
+    let fixture = Fixture::new();
     // Commands carry this in their arguments, so that they can be told from those of other tests.
     let mark = format!("{}", 1_000_000_000 + seed % 1_000_000_000);
-    fs::write(stand.path("from_agent"), speech_of_agent(&mut noise, &stand, &mark))
+    fs::write(fixture.path("from_agent"), speech_of_agent(&mut noise, &fixture, &mark))
         .expect("files can be written");
     let group = TestGroup::new();
-    let mut shim = start(&stand, &group, death);
+    let mut shim = start(&fixture, &group, death);
     let mut stdin = shim.stdin.take();
     // The editor that reads is a process, so that it can be killed.
-    let heard = fs::File::create(stand.path("heard")).expect("files can be made");
+    let received = fs::File::create(fixture.path("received")).expect("files can be made");
     let stdout = shim.stdout.take().expect("it is piped");
-    let mut reader = Command::new("cat").stdin(stdout).stdout(heard).spawn().expect("cat starts");
-    let speech = speech_of_editor(&mut noise, &stand);
+    let mut reader = Command::new("cat").stdin(stdout).stdout(received).spawn().expect("cat starts");
+    let speech = speech_of_editor(&mut noise, &fixture);
     let writing = std::thread::spawn(move || {
         let mut stdin = stdin.take().expect("it is piped");
         // The shim may be gone before all is said.
@@ -113,7 +113,7 @@ async fn one_round(seed: u64) -> Commands {
     match death {
         Death::AgentKilled => {
             let started =
-                fs::read_to_string(stand.path("pid")).ok().and_then(|text| text.trim().parse().ok());
+                fs::read_to_string(fixture.path("pid")).ok().and_then(|text| text.trim().parse().ok());
             // Where it had not even started, the shim goes.
             let pid = started.unwrap_or(shim.id() as i32);
             let signal = if started.is_some() { Signal::SIGKILL } else { Signal::SIGTERM };
@@ -129,14 +129,14 @@ async fn one_round(seed: u64) -> Commands {
     }
     if matches!(death, Death::EditorClosed | Death::EditorKilled) {
         drop(writing.join().expect("the writer does not panic"));
-        wait_for_end(&mut shim, &context, &stand);
+        wait_for_end(&mut shim, &context, &fixture);
     } else {
-        wait_for_end(&mut shim, &context, &stand);
+        wait_for_end(&mut shim, &context, &fixture);
         drop(writing.join().expect("the writer does not panic"));
     }
     reader.wait().expect("cat can be waited for");
-    only_messages(&fs::read(stand.path("heard")).unwrap_or_default(), &context);
-    let said = String::from_utf8_lossy(&fs::read(stand.path("stderr")).unwrap_or_default()).into_owned();
+    only_messages(&fs::read(fixture.path("received")).unwrap_or_default(), &context);
+    let said = String::from_utf8_lossy(&fs::read(fixture.path("stderr")).unwrap_or_default()).into_owned();
     assert!(!said.contains("panicked"), "{context}: the shim panicked\n{said}");
     eventually(&format!("{context}: no process is left"), || {
         (group.processes().is_empty() && commands_with(&mark).is_empty()).then_some(())
@@ -144,25 +144,25 @@ async fn one_round(seed: u64) -> Commands {
     .await;
     eventually(&format!("{context}: no cgroup is left"), || group.groups().is_empty().then_some(())).await;
     group.destroy();
-    stand.marker_is_untouched();
+    fixture.marker_is_untouched();
     commands
 }
 
 /// The shim, in a cgroup of its own, before an agent that says what is in a file.
-fn start(stand: &Stand, group: &TestGroup, death: Death) -> Child {
+fn start(fixture: &Fixture, group: &TestGroup, death: Death) -> Child {
     let stays = if matches!(death, Death::AgentAtItsEnd) { "" } else { "; exec cat > /dev/null" };
     // It answers what it was asked: the editor's two requests come first, if they come.
     let agent = format!(
         "echo $$ > '{}'; timeout 2 head -n 2 > /dev/null; cat '{}'{stays}",
-        stand.word("pid"),
-        stand.word("from_agent")
+        fixture.word("pid"),
+        fixture.word("from_agent")
     );
-    let stderr = fs::File::create(stand.path("stderr")).expect("files can be made");
+    let stderr = fs::File::create(fixture.path("stderr")).expect("files can be made");
     Command::new("/bin/sh")
         .arg("-c")
         .arg(format!("{}exec \"$0\" \"$@\"", group.entry_script()))
         .arg(env!("CARGO_BIN_EXE_provost"))
-        .args(["acp", "--policies", &stand.word("policies"), "--", "/bin/sh", "-c", &agent])
+        .args(["acp", "--policies", &fixture.word("policies"), "--", "/bin/sh", "-c", &agent])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr)
@@ -170,15 +170,15 @@ fn start(stand: &Stand, group: &TestGroup, death: Death) -> Child {
         .expect("the shim starts")
 }
 
-fn wait_for_end(shim: &mut Child, context: &str, stand: &Stand) {
+fn wait_for_end(shim: &mut Child, context: &str, fixture: &Fixture) {
     let begun = Instant::now();
     loop {
         match shim.try_wait() {
             Ok(Some(_)) => return,
             Ok(None) if begun.elapsed() < END => std::thread::sleep(Duration::from_millis(10)),
             other => {
-                let said =
-                    String::from_utf8_lossy(&fs::read(stand.path("stderr")).unwrap_or_default()).into_owned();
+                let said = String::from_utf8_lossy(&fs::read(fixture.path("stderr")).unwrap_or_default())
+                    .into_owned();
                 let _ = shim.kill();
                 panic!("{context}: the shim hangs ({other:?})\n{said}");
             }
@@ -187,8 +187,8 @@ fn wait_for_end(shim: &mut Child, context: &str, stand: &Stand) {
 }
 
 /// What the editor reads must be messages, whatever the agent said; the last line may be cut by its writer's death.
-fn only_messages(heard: &[u8], context: &str) {
-    let mut lines: Vec<&[u8]> = heard.split(|byte| *byte == b'\n').collect();
+fn only_messages(received: &[u8], context: &str) {
+    let mut lines: Vec<&[u8]> = received.split(|byte| *byte == b'\n').collect();
     lines.pop();
     for line in lines.into_iter().filter(|line| !line.is_empty()) {
         let parsed = serde_json::from_slice::<serde::de::IgnoredAny>(line);
@@ -210,7 +210,7 @@ fn commands_with(word: &str) -> Vec<String> {
         .collect()
 }
 
-fn speech_of_agent(noise: &mut Noise, stand: &Stand, mark: &str) -> Vec<u8> {
+fn speech_of_agent(noise: &mut Noise, fixture: &Fixture, mark: &str) -> Vec<u8> {
     let mut speech = Vec::new();
     // The answers that make a session of it, most of the time.
     if noise.below(10) > 0 {
@@ -218,18 +218,18 @@ fn speech_of_agent(noise: &mut Noise, stand: &Stand, mark: &str) -> Vec<u8> {
         speech.extend(b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"sessionId\":\"s\"}}\n");
     }
     for _ in 0..noise.below(120) {
-        let message = message_of_agent(noise, stand, mark);
+        let message = message_of_agent(noise, fixture, mark);
         spoil(noise, message, &mut speech);
     }
     speech
 }
 
-fn message_of_agent(noise: &mut Noise, stand: &Stand, mark: &str) -> String {
+fn message_of_agent(noise: &mut Noise, fixture: &Fixture, mark: &str) -> String {
     let id = id(noise);
     let session = noise.one_of(&["s", "s", "s", "t", ""]);
     let terminal = noise.one_of(&["term_00000000000000000000000000", "x", "", "🦀"]);
     let naming = format!(r#"{{"sessionId":"{session}","terminalId":"{terminal}"}}"#);
-    let marker = stand.word("marker");
+    let marker = fixture.word("marker");
     match noise.below(12) {
         0..=2 => {
             let script = noise.one_of(&[
@@ -260,9 +260,9 @@ fn message_of_agent(noise: &mut Noise, stand: &Stand, mark: &str) -> String {
     }
 }
 
-fn speech_of_editor(noise: &mut Noise, stand: &Stand) -> Vec<u8> {
+fn speech_of_editor(noise: &mut Noise, fixture: &Fixture) -> Vec<u8> {
     let mut speech = Vec::new();
-    let workspace = stand.word("workspace");
+    let workspace = fixture.word("workspace");
     if noise.below(10) > 0 {
         speech.extend(br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#);
         speech.extend(

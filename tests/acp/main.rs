@@ -6,6 +6,7 @@ mod support;
 
 mod agents;
 mod conformance;
+mod fixture;
 mod fuzz;
 mod official;
 mod registry;
@@ -18,4 +19,3 @@ mod shim_peer;
 mod shim_secrets;
 mod shim_sessions;
 mod shim_subagents;
-mod stand;

@@ -7,8 +7,8 @@ use std::{fs, process::Command};
 use serde_json::Value;
 
 use super::{
+    fixture::Fixture,
     registry::{self, Missing, skip},
-    stand::Stand,
 };
 
 /// What both agents can do; the names of prompts.
@@ -91,15 +91,15 @@ fn converse(agent: Sdk, editor: Sdk, kind: Kind) {
         Ok(found) => found,
         Err(missing) => return skip(&missing),
     };
-    let stand = Stand::new();
-    let shim = stand.shim(&[], &agent);
+    let fixture = Fixture::new();
+    let shim = fixture.shim(&[], &agent);
     let mut command = Command::new(&editor[0]);
-    command.args(&editor[1..]).arg(stand.path("report"));
+    command.args(&editor[1..]).arg(fixture.path("report"));
     command.arg(if kind == Kind::Plain { "plain" } else { "streaming" });
-    command.arg(stand.path("workspace")).arg(SCENARIOS.join(",")).args(shim);
-    let said = stand.run(&mut command);
+    command.arg(fixture.path("workspace")).arg(SCENARIOS.join(",")).args(shim);
+    let said = fixture.run(&mut command);
     let report: Value =
-        serde_json::from_slice(&fs::read(stand.path("report")).expect("the editor wrote its report"))
+        serde_json::from_slice(&fs::read(fixture.path("report")).expect("the editor wrote its report"))
             .expect("the report is JSON");
     for scenario in SCENARIOS {
         assert_eq!(report["verdicts"][scenario], "PASSED", "{scenario}\n{said}");
@@ -119,8 +119,8 @@ fn converse(agent: Sdk, editor: Sdk, kind: Kind) {
         said.contains("neither judged nor confined") && said.contains("--confine-agent"),
         "nothing was said of an agent that runs commands by itself:\n{said}"
     );
-    stand.marker_is_untouched();
-    stand.is_valid_by_the_schema(node);
+    fixture.marker_is_untouched();
+    fixture.is_valid_by_the_schema(node);
 }
 
 /// As an agent of any editor: what it reports is the message that it answers a prompt with.
@@ -132,19 +132,19 @@ fn inside_an_editor_the_conformance_suite_reports_at_a_prompt() {
         Ok(found) => found,
         Err(missing) => return skip(&missing),
     };
-    let stand = Stand::new();
-    let shim = stand.shim(&[], &[env!("CARGO_BIN_EXE_provost").to_owned(), "acp-conformance".to_owned()]);
+    let fixture = Fixture::new();
+    let shim = fixture.shim(&[], &[env!("CARGO_BIN_EXE_provost").to_owned(), "acp-conformance".to_owned()]);
     let prompt = "TC-001 TC-071 TC-096 TC-160";
     let mut command = Command::new(&editor[0]);
-    command.args(&editor[1..]).arg(stand.path("report")).arg("plain").arg(stand.path("workspace"));
-    let said = stand.run(command.arg(prompt).args(shim));
-    let report: Value = serde_json::from_slice(&fs::read(stand.path("report")).expect("there is a report"))
+    command.args(&editor[1..]).arg(fixture.path("report")).arg("plain").arg(fixture.path("workspace"));
+    let said = fixture.run(command.arg(prompt).args(shim));
+    let report: Value = serde_json::from_slice(&fs::read(fixture.path("report")).expect("there is a report"))
         .expect("the report is JSON");
     let verdict = report["verdicts"][prompt].as_str().unwrap_or_default();
     for line in ["TC-001 pass", "TC-071 pass", "TC-096 pass", "TC-160 skip", "1 skipped: conforms"] {
         assert!(verdict.contains(line), "{line:?} is not in {verdict:?}\n{said}");
     }
-    stand.is_valid_by_the_schema(node);
+    fixture.is_valid_by_the_schema(node);
 }
 
 fn questions_were_asked(report: &Value) {

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::shim_peer::Talk;
+use crate::shim_peer::ShimPeer;
 
 /// The shipped policy without its demand for limits, and a rule that asks.
 fn asking_policy(directory: &Path) {
@@ -27,51 +27,54 @@ pub fn text_of(message: &Value) -> String {
 
 #[test]
 fn an_editor_without_terminals_is_shown_text_that_stays_after_the_release() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let terminal = talk.create("echo first; sleep 1000");
-    talk.agent_says(update(
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let terminal = peer.create("echo first; sleep 1000");
+    peer.agent_sends(update(
         json!({"sessionUpdate":"tool_call","toolCallId":"t","title":"Run","kind":"execute",
         "content":[{"type":"terminal","terminalId":terminal}]}),
     ));
-    let heard = talk.editor_hears_until(|message| text_of(message).contains("first"));
-    assert!(heard.iter().all(|message| !message.to_string().contains(&terminal)), "{heard:#?}");
-    assert_eq!(heard[0]["params"]["update"]["title"], "Run");
+    let received = peer.editor_receives_until(|message| text_of(message).contains("first"));
+    assert!(received.iter().all(|message| !message.to_string().contains(&terminal)), "{received:#?}");
+    assert_eq!(received[0]["params"]["update"]["title"], "Run");
     let params = json!({"sessionId":"s","terminalId":terminal});
-    assert_eq!(talk.ask("terminal/release", params)["result"], json!({}));
-    let shown = talk.editor_hears_until(|message| text_of(message).contains("Ended by"));
+    assert_eq!(peer.ask("terminal/release", params)["result"], json!({}));
+    let shown = peer.editor_receives_until(|message| text_of(message).contains("Ended by"));
     assert!(text_of(shown.last().expect("one")).contains("first"));
-    talk.agent_says(update(json!({"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed",
-        "content":[{"type":"terminal","terminalId":terminal}]})));
-    let last = talk.editor_hears();
+    peer.agent_sends(update(
+        json!({"sessionUpdate":"tool_call_update","toolCallId":"t","status":"completed",
+        "content":[{"type":"terminal","terminalId":terminal}]}),
+    ));
+    let last = peer.editor_receives();
     assert_eq!(last["params"]["update"]["status"], "completed");
     assert!(text_of(&last).contains("first"), "{last}");
 }
 
 #[test]
 fn an_editor_that_shows_terminals_is_told_of_them_their_output_and_their_end() {
-    let mut talk = Talk::in_session(&[], json!({"_meta":{"terminal_output":true}}));
-    talk.agent_says(update(
+    let mut peer = ShimPeer::in_session(&[], json!({"_meta":{"terminal_output":true}}));
+    peer.agent_sends(update(
         json!({"sessionUpdate":"tool_call","toolCallId":"t","title":"Run","kind":"execute"}),
     ));
-    talk.editor_hears();
-    let terminal = talk.create("echo out; exit 3");
-    talk.agent_says(update(
+    peer.editor_receives();
+    let terminal = peer.create("echo out; exit 3");
+    peer.agent_sends(update(
         json!({"sessionUpdate":"tool_call_update","toolCallId":"t","status":"in_progress",
         "content":[{"type":"terminal","terminalId":terminal}],"_meta":{"mine":1}}),
     ));
-    let heard = talk
-        .editor_hears_until(|message| message["params"]["update"]["_meta"]["terminal_exit"] != Value::Null);
-    let first = &heard[0]["params"]["update"];
+    let received = peer.editor_receives_until(|message| {
+        message["params"]["update"]["_meta"]["terminal_exit"] != Value::Null
+    });
+    let first = &received[0]["params"]["update"];
     assert_eq!((&first["sessionUpdate"], &first["title"]), (&json!("tool_call"), &json!("Run")));
-    assert_eq!(first["_meta"]["terminal_info"], json!({"terminal_id":terminal,"cwd":talk.workspace}));
+    assert_eq!(first["_meta"]["terminal_info"], json!({"terminal_id":terminal,"cwd":peer.workspace}));
     assert_eq!(first["_meta"]["mine"], 1);
     assert_eq!(first["content"][0]["terminalId"], *terminal);
-    let output: String = heard
+    let output: String = received
         .iter()
         .filter_map(|message| message["params"]["update"]["_meta"]["terminal_output"]["data"].as_str())
         .collect();
     assert_eq!(output, "out\n");
-    let exit = &heard.last().expect("one")["params"]["update"]["_meta"]["terminal_exit"];
+    let exit = &received.last().expect("one")["params"]["update"]["_meta"]["terminal_exit"];
     assert_eq!(*exit, json!({"terminal_id":terminal,"exit_code":3,"signal":null}));
 }
 
@@ -80,7 +83,7 @@ fn what_a_rule_asks_is_asked_in_the_editor_and_its_answer_counts_once() {
     let policies = tempfile::tempdir().expect("a directory");
     asking_policy(policies.path());
     let options = ["--policies", policies.path().to_str().expect("UTF-8")];
-    let mut talk = Talk::in_session(&options, json!({}));
+    let mut peer = ShimPeer::in_session(&options, json!({}));
     let create = json!({"jsonrpc":"2.0","id":"c","method":"terminal/create",
         "params":{"sessionId":"s","command":"touch made"}});
     let selected = |option: &str| json!({"outcome":{"outcome":"selected","optionId":option}});
@@ -91,18 +94,18 @@ fn what_a_rule_asks_is_asked_in_the_editor_and_its_answer_counts_once() {
         (json!({"result": {"outcome":{"outcome":"cancelled"}}}), false),
         (json!({"error": {"code":-32601,"message":"cannot"}}), false),
     ] {
-        talk.agent_says(create.clone());
-        let question = talk.editor_hears();
+        peer.agent_sends(create.clone());
+        let question = peer.editor_receives();
         assert_eq!(question["method"], "session/request_permission");
         assert_eq!(question["params"]["toolCall"]["title"], "touch made");
         assert!(question.to_string().contains("files need a person"), "{question}");
         let mut reply = answer.clone();
         reply["jsonrpc"] = "2.0".into();
         reply["id"] = question["id"].clone();
-        talk.editor_says(reply);
-        let card = talk.editor_hears();
+        peer.editor_sends(reply);
+        let card = peer.editor_receives();
         assert_eq!(card["params"]["update"]["status"], if runs { "completed" } else { "failed" });
-        let result = talk.agent_hears();
+        let result = peer.agent_receives();
         assert_eq!(result["id"], "c");
         assert_eq!(result["result"]["terminalId"].is_string(), runs, "{answer}: {result}");
         if !runs {
@@ -119,29 +122,29 @@ fn a_question_is_taken_back_with_its_request_and_with_its_turn() {
     let policies = tempfile::tempdir().expect("a directory");
     asking_policy(policies.path());
     let options = ["--policies", policies.path().to_str().expect("UTF-8")];
-    let mut talk = Talk::in_session(&options, json!({}));
+    let mut peer = ShimPeer::in_session(&options, json!({}));
     let create = json!({"jsonrpc":"2.0","id":"c","method":"terminal/create",
         "params":{"sessionId":"s","command":"touch made"}});
-    talk.agent_says(create.clone());
-    let question = talk.editor_hears();
-    talk.agent_says(json!({"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"c"}}));
-    assert_eq!(talk.agent_hears()["error"]["code"], -32800);
-    let cancel = talk.editor_hears();
+    peer.agent_sends(create.clone());
+    let question = peer.editor_receives();
+    peer.agent_sends(json!({"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"c"}}));
+    assert_eq!(peer.agent_receives()["error"]["code"], -32800);
+    let cancel = peer.editor_receives();
     assert_eq!(
         (&cancel["method"], &cancel["params"]["requestId"]),
         (&json!("$/cancel_request"), &question["id"])
     );
-    assert_eq!(talk.editor_hears()["params"]["update"]["status"], "failed");
+    assert_eq!(peer.editor_receives()["params"]["update"]["status"], "failed");
     // A late answer is nobody's: not the agent's, which never asked.
-    talk.editor_says(
+    peer.editor_sends(
         json!({"jsonrpc":"2.0","id":question["id"],"error":{"code":-32800,"message":"cancelled"}}),
     );
-    talk.agent_says(create);
-    let question = talk.editor_hears();
+    peer.agent_sends(create);
+    let question = peer.editor_receives();
     assert_eq!(question["method"], "session/request_permission");
-    talk.editor_says(json!({"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}));
-    let heard = [talk.agent_hears(), talk.agent_hears()];
-    assert!(heard.iter().any(|message| message["method"] == "session/cancel"), "{heard:?}");
-    assert!(heard.iter().any(|message| message["error"]["code"] == -32001), "{heard:?}");
-    assert!(!talk.workspace.join("made").exists());
+    peer.editor_sends(json!({"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}));
+    let received = [peer.agent_receives(), peer.agent_receives()];
+    assert!(received.iter().any(|message| message["method"] == "session/cancel"), "{received:?}");
+    assert!(received.iter().any(|message| message["error"]["code"] == -32001), "{received:?}");
+    assert!(!peer.workspace.join("made").exists());
 }

@@ -8,16 +8,16 @@ use nix::{
 };
 use serde_json::json;
 
-use crate::shim_peer::{Talk, mark, sleeping, wait_for_sleepers};
+use crate::shim_peer::{ShimPeer, mark, sleeping, wait_for_sleepers};
 
 #[test]
 fn nothing_outlives_an_editor_that_goes_away() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
     let mark = mark();
-    talk.create(&format!("sleep {mark}"));
+    peer.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
-    talk.editor_leaves();
-    let (status, _) = talk.end();
+    peer.editor_disconnects();
+    let (status, _) = peer.end();
     // The agent read the end of its stdin, and ended well.
     assert_eq!(status.code(), Some(0));
     assert_eq!(sleeping(&mark), 0);
@@ -25,25 +25,25 @@ fn nothing_outlives_an_editor_that_goes_away() {
 
 #[test]
 fn nothing_outlives_a_shim_that_is_told_to_stop() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
     let mark = mark();
-    talk.create(&format!("sleep {mark}"));
+    peer.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
-    kill(Pid::from_raw(talk.pid().try_into().expect("a pid")), Signal::SIGTERM).expect("our child");
-    let (status, _) = talk.end();
+    kill(Pid::from_raw(peer.pid().try_into().expect("a pid")), Signal::SIGTERM).expect("our child");
+    let (status, _) = peer.end();
     assert_eq!(status.code(), Some(143));
     assert_eq!(sleeping(&mark), 0);
 }
 
 #[test]
 fn an_agent_that_falls_silent_is_ended() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
     let mark = mark();
-    talk.create(&format!("sleep {mark}"));
+    peer.create(&format!("sleep {mark}"));
     wait_for_sleepers(&mark, 1);
-    talk.agent_falls_silent();
+    peer.agent_closes_stdout();
     // `cat` of its other half goes on until its stdin ends.
-    let (status, _) = talk.end();
+    let (status, _) = peer.end();
     assert!(matches!(status.code(), Some(0 | 143)), "{status}");
     assert_eq!(sleeping(&mark), 0);
 }
@@ -65,22 +65,22 @@ fn the_status_is_the_agents_own() {
 fn an_agent_that_runs_commands_itself_is_noticed_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let journal = directory.path().join("journal").display().to_string();
-    let mut talk = Talk::in_session(&["--journal", &journal], json!({}));
+    let mut peer = ShimPeer::in_session(&["--journal", &journal], json!({}));
     let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
     for id in ["a", "b"] {
-        talk.agent_says(update(
+        peer.agent_sends(update(
             json!({"sessionUpdate":"tool_call","toolCallId":id,"title":"ls","kind":"execute"}),
         ));
-        talk.agent_says(update(
+        peer.agent_sends(update(
             json!({"sessionUpdate":"tool_call_update","toolCallId":id,"status":"completed"}),
         ));
-        talk.editor_hears();
-        talk.editor_hears();
+        peer.editor_receives();
+        peer.editor_receives();
     }
-    talk.editor_leaves();
-    let (_, said) = talk.end();
+    peer.editor_disconnects();
+    let (_, said) = peer.end();
     assert_eq!(said.matches("--confine-agent").count(), 1, "{said}");
-    let query = ["audit", "--journal", &journal, "query", "--json"];
+    let query = ["audit", "--journal", &journal, "query", "-o", "json"];
     let output = Command::new(env!("CARGO_BIN_EXE_provost")).args(query).output().expect("provost starts");
     let records = String::from_utf8(output.stdout).expect("JSON is UTF-8");
     let reported: Vec<serde_json::Value> = records
@@ -94,19 +94,19 @@ fn an_agent_that_runs_commands_itself_is_noticed_once() {
 
 #[test]
 fn an_agent_that_asks_for_terminals_is_not_accused() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
     let update = |update| json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}});
-    talk.agent_says(update(
+    peer.agent_sends(update(
         json!({"sessionUpdate":"tool_call","toolCallId":"a","title":"ls","kind":"execute"}),
     ));
-    talk.create("true");
-    talk.agent_says(update(
+    peer.create("true");
+    peer.agent_sends(update(
         json!({"sessionUpdate":"tool_call_update","toolCallId":"a","status":"completed"}),
     ));
-    talk.editor_hears();
-    talk.editor_hears();
-    talk.editor_leaves();
-    let (_, said) = talk.end();
+    peer.editor_receives();
+    peer.editor_receives();
+    peer.editor_disconnects();
+    let (_, said) = peer.end();
     assert!(!said.contains("--confine-agent"), "{said}");
 }
 
@@ -128,13 +128,13 @@ fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
     assert_eq!(ended.status.code(), Some(9), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("No such file"), "{ended:?}");
 
-    let mut talk = Talk::in_session(&["--confine-agent"], json!({}));
-    let terminal = talk.create("echo from a terminal");
+    let mut peer = ShimPeer::in_session(&["--confine-agent"], json!({}));
+    let terminal = peer.create("echo from a terminal");
     let params = json!({"sessionId":"s","terminalId":terminal});
-    assert_eq!(talk.ask("terminal/wait_for_exit", params.clone())["result"]["exitCode"], 0);
-    assert_eq!(talk.ask("terminal/output", params)["result"]["output"], "from a terminal\n");
-    talk.editor_leaves();
-    assert_eq!(talk.end().0.code(), Some(0));
+    assert_eq!(peer.ask("terminal/wait_for_exit", params.clone())["result"]["exitCode"], 0);
+    assert_eq!(peer.ask("terminal/output", params)["result"]["output"], "from a terminal\n");
+    peer.editor_disconnects();
+    assert_eq!(peer.end().0.code(), Some(0));
 }
 
 #[test]

@@ -30,7 +30,7 @@ const LINES_HELD: usize = 16;
 const COPYING_AGENT: &str = r#"cat "$1" & exec cat > "$2""#;
 
 /// A shim with the test on both sides of it.
-pub struct Talk {
+pub struct ShimPeer {
     child: Child,
     editor_to: Option<ChildStdin>,
     editor_from: Receiver<String>,
@@ -42,7 +42,7 @@ pub struct Talk {
     _directory: TempDir,
 }
 
-impl Talk {
+impl ShimPeer {
     /// A shim with these options, and nothing said yet.
     pub fn start(options: &[&str]) -> Self {
         let directory =
@@ -86,16 +86,16 @@ impl Talk {
         }
     }
 
-    /// As [`Talk::start`], with an initialized connection and the session "s".
+    /// As [`ShimPeer::start`], with an initialized connection and the session "s".
     pub fn in_session(options: &[&str], capabilities: Value) -> Self {
-        let mut talk = Self::start(options);
-        talk.editor_says(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
+        let mut peer = Self::start(options);
+        peer.editor_sends(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
             "params":{"protocolVersion":1,"clientCapabilities":capabilities}}));
-        assert_eq!(talk.agent_hears()["params"]["clientCapabilities"]["terminal"], true);
-        talk.agent_says(json!({"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}));
-        assert_eq!(talk.editor_hears()["result"]["protocolVersion"], 1);
-        talk.open_session("s");
-        talk
+        assert_eq!(peer.agent_receives()["params"]["clientCapabilities"]["terminal"], true);
+        peer.agent_sends(json!({"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}));
+        assert_eq!(peer.editor_receives()["result"]["protocolVersion"], 1);
+        peer.open_session("s");
+        peer
     }
 
     /// Opens a session in the workspace.
@@ -106,19 +106,19 @@ impl Talk {
 
     /// The editor asks, the agent answers so, and each hears what the other has said.
     pub fn editor_asks(&mut self, method: &str, params: Value, mut answer: Value) {
-        self.editor_says(json!({"jsonrpc":"2.0","id":"asked","method":method,"params":params}));
-        let heard = self.agent_hears();
-        assert_eq!((&heard["method"], &heard["params"]), (&json!(method), &params));
+        self.editor_sends(json!({"jsonrpc":"2.0","id":"asked","method":method,"params":params}));
+        let received = self.agent_receives();
+        assert_eq!((&received["method"], &received["params"]), (&json!(method), &params));
         answer["jsonrpc"] = "2.0".into();
         answer["id"] = "asked".into();
-        self.agent_says(answer.clone());
-        assert_eq!(self.editor_hears(), answer);
+        self.agent_sends(answer.clone());
+        assert_eq!(self.editor_receives(), answer);
     }
 
     /// The agent asks, and gets its answer. Everything else that it hears meanwhile is a mistake.
     pub fn ask(&mut self, method: &str, params: Value) -> Value {
-        self.agent_says(json!({"jsonrpc":"2.0","id":"ask","method":method,"params":params}));
-        let answer = self.agent_hears();
+        self.agent_sends(json!({"jsonrpc":"2.0","id":"ask","method":method,"params":params}));
+        let answer = self.agent_receives();
         assert_eq!(answer["id"], "ask", "{answer}");
         answer
     }
@@ -135,11 +135,11 @@ impl Talk {
         id.unwrap_or_else(|| panic!("not started: {answer}")).to_owned()
     }
 
-    pub fn editor_says(&mut self, message: Value) {
+    pub fn editor_sends(&mut self, message: Value) {
         self.editor_writes(format!("{message}\n").as_bytes());
     }
 
-    pub fn agent_says(&mut self, message: Value) {
+    pub fn agent_sends(&mut self, message: Value) {
         self.agent_writes(format!("{message}\n").as_bytes());
     }
 
@@ -153,42 +153,42 @@ impl Talk {
         to.write_all(bytes).expect("the shim reads its agent");
     }
 
-    pub fn editor_hears(&self) -> Value {
-        parsed(&self.editor_hears_line())
+    pub fn editor_receives(&self) -> Value {
+        parsed(&self.editor_receives_line())
     }
 
-    pub fn agent_hears(&self) -> Value {
-        parsed(&self.agent_hears_line())
+    pub fn agent_receives(&self) -> Value {
+        parsed(&self.agent_receives_line())
     }
 
-    pub fn editor_hears_line(&self) -> String {
+    pub fn editor_receives_line(&self) -> String {
         self.editor_from.recv_timeout(TIMEOUT).expect("the editor hears something")
     }
 
-    pub fn agent_hears_line(&self) -> String {
+    pub fn agent_receives_line(&self) -> String {
         self.agent_from.recv_timeout(TIMEOUT).expect("the agent hears something")
     }
 
     /// What the editor hears until this holds; the last message is the one that it holds of.
-    pub fn editor_hears_until(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
-        let mut heard = Vec::new();
+    pub fn editor_receives_until(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut received = Vec::new();
         loop {
-            let message = self.editor_hears();
+            let message = self.editor_receives();
             let is_last = holds(&message);
-            heard.push(message);
+            received.push(message);
             if is_last {
-                return heard;
+                return received;
             }
         }
     }
 
     /// The editor goes away: its end of the shim's stdin is closed.
-    pub fn editor_leaves(&mut self) {
+    pub fn editor_disconnects(&mut self) {
         self.editor_to = None;
     }
 
     /// The agent closes its stdout.
-    pub fn agent_falls_silent(&mut self) {
+    pub fn agent_closes_stdout(&mut self) {
         self.agent_to = None;
     }
 
@@ -221,7 +221,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for ShimPeer {
     fn drop(&mut self) {
         // Ended already, where the test went well.
         let _ = self.child.kill();

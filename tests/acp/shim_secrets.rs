@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    shim_peer::Talk,
+    shim_peer::ShimPeer,
     support::{Attack, Gateway},
 };
 
@@ -26,32 +26,33 @@ fn an_agents_other_terminals_do_not_find_the_secret_of_one() {
     fs::rename(directory.join("secrets.new"), directory.join("secrets.toml"))
         .expect("it can be put in place");
 
-    let mut talk = Talk::in_session(&["--gateway", &format!("unix:{}", gateway.socket.display())], json!({}));
-    let ended = |talk: &mut Talk, terminal: &str| -> Value {
-        talk.ask("terminal/wait_for_exit", json!({"sessionId":"s","terminalId":terminal}))["result"].clone()
+    let mut peer =
+        ShimPeer::in_session(&["--gateway", &format!("unix:{}", gateway.socket.display())], json!({}));
+    let ended = |peer: &mut ShimPeer, terminal: &str| -> Value {
+        peer.ask("terminal/wait_for_exit", json!({"sessionId":"s","terminalId":terminal}))["result"].clone()
     };
     // Until the gateway has read the new policy.
     loop {
-        let asked = talk.create("printenv RULED");
-        if ended(&mut talk, &asked)["exitCode"] == 0 {
+        let asked = peer.create("printenv RULED");
+        if ended(&mut peer, &asked)["exitCode"] == 0 {
             break;
         }
     }
-    let holder = talk.create(
+    let holder = peer.create(
         "printenv RULED > /tmp/left; read value < /tmp/left; exec 7</tmp/left; echo > ready; exec sleep 1000",
     );
-    let ready = talk.create("until [ -e ready ]; do sleep 0.01; done");
-    ended(&mut talk, &ready);
-    let spy = Attack::compiled("spy").placed_in(&talk.workspace);
+    let ready = peer.create("until [ -e ready ]; do sleep 0.01; done");
+    ended(&mut peer, &ready);
+    let spy = Attack::compiled("spy").placed_in(&peer.workspace);
     let backwards: String = VALUE.chars().rev().collect();
-    let spy = talk.create(&format!("{} {backwards}", spy.display()));
-    ended(&mut talk, &spy);
-    let answer = talk.ask("terminal/output", json!({"sessionId":"s","terminalId":spy}));
+    let spy = peer.create(&format!("{} {backwards}", spy.display()));
+    ended(&mut peer, &spy);
+    let answer = peer.ask("terminal/output", json!({"sessionId":"s","terminalId":spy}));
     let seen = answer["result"]["output"].as_str().unwrap_or_default();
     assert!(seen.contains("looked ") && !seen.contains("found "), "{answer}");
-    talk.ask("terminal/release", json!({"sessionId":"s","terminalId":holder}));
-    talk.editor_leaves();
-    assert_eq!(talk.end().0.code(), Some(0));
+    peer.ask("terminal/release", json!({"sessionId":"s","terminalId":holder}));
+    peer.editor_disconnects();
+    assert_eq!(peer.end().0.code(), Some(0));
     gateway.stop();
 }
 

@@ -5,115 +5,115 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::shim_peer::{Talk, mark, wait_for_sleepers};
+use crate::shim_peer::{ShimPeer, mark, wait_for_sleepers};
 
 /// Another directory beside the workspace.
-fn directory(talk: &Talk, name: &str) -> String {
-    let directory = talk.workspace.with_file_name(name);
+fn directory(peer: &ShimPeer, name: &str) -> String {
+    let directory = peer.workspace.with_file_name(name);
     fs::create_dir(&directory).expect("a directory");
     directory.display().to_string()
 }
 
 /// What a command prints in a session.
-fn printed(talk: &mut Talk, session: &str, command: &str) -> Value {
-    let terminal = talk.create_in(session, command);
+fn printed(peer: &mut ShimPeer, session: &str, command: &str) -> Value {
+    let terminal = peer.create_in(session, command);
     let of = json!({"sessionId":session,"terminalId":terminal});
-    talk.ask("terminal/wait_for_exit", of.clone());
-    let printed = talk.ask("terminal/output", of.clone())["result"]["output"].clone();
-    assert_eq!(talk.ask("terminal/release", of)["result"], json!({}));
+    peer.ask("terminal/wait_for_exit", of.clone());
+    let printed = peer.ask("terminal/output", of.clone())["result"]["output"].clone();
+    assert_eq!(peer.ask("terminal/release", of)["result"], json!({}));
     printed
 }
 
-fn code_of_create(talk: &mut Talk, session: &str, cwd: Option<&str>) -> Value {
+fn code_of_create(peer: &mut ShimPeer, session: &str, cwd: Option<&str>) -> Value {
     let params = json!({"sessionId":session,"command":"true","cwd":cwd});
-    talk.ask("terminal/create", params)["error"]["code"].clone()
+    peer.ask("terminal/create", params)["error"]["code"].clone()
 }
 
 #[test]
 fn a_forked_session_has_directories_and_terminals_of_its_own() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let (other, more) = (directory(&talk, "other"), directory(&talk, "more"));
-    let workspace = talk.workspace.display().to_string();
-    let (marks, of_parent) = (mark(), talk.create("sleep 1000"));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let (other, more) = (directory(&peer, "other"), directory(&peer, "more"));
+    let workspace = peer.workspace.display().to_string();
+    let (marks, of_parent) = (mark(), peer.create("sleep 1000"));
     let params = json!({"sessionId":"s","cwd":other,"additionalDirectories":[more],"mcpServers":[]});
-    talk.editor_asks("session/fork", params, json!({"result":{"sessionId":"f"}}));
-    assert_eq!(printed(&mut talk, "f", "pwd"), format!("{other}\n"));
-    assert_eq!(code_of_create(&mut talk, "f", Some(&more)), Value::Null);
+    peer.editor_asks("session/fork", params, json!({"result":{"sessionId":"f"}}));
+    assert_eq!(printed(&mut peer, "f", "pwd"), format!("{other}\n"));
+    assert_eq!(code_of_create(&mut peer, "f", Some(&more)), Value::Null);
     assert_eq!(
-        code_of_create(&mut talk, "f", Some(&workspace)),
+        code_of_create(&mut peer, "f", Some(&workspace)),
         -32001,
         "the parent's directory is not the fork's"
     );
-    assert_eq!(code_of_create(&mut talk, "s", Some(&other)), -32001, "nor the other way round");
-    let of_fork = talk.create_in("f", &format!("sleep {marks}"));
+    assert_eq!(code_of_create(&mut peer, "s", Some(&other)), -32001, "nor the other way round");
+    let of_fork = peer.create_in("f", &format!("sleep {marks}"));
     for (session, terminal) in [("s", &of_fork), ("f", &of_parent)] {
-        let foreign = talk.ask("terminal/output", json!({"sessionId":session,"terminalId":terminal}));
+        let foreign = peer.ask("terminal/output", json!({"sessionId":session,"terminalId":terminal}));
         assert_eq!(foreign["error"]["code"], -32002);
     }
     // The end of the parent is not the fork's.
-    talk.editor_asks("session/close", json!({"sessionId":"s"}), json!({"result":{}}));
-    assert_eq!(code_of_create(&mut talk, "s", None), -32002);
+    peer.editor_asks("session/close", json!({"sessionId":"s"}), json!({"result":{}}));
+    assert_eq!(code_of_create(&mut peer, "s", None), -32002);
     wait_for_sleepers(&marks, 1);
     let of = json!({"sessionId":"f","terminalId":of_fork});
-    assert!(talk.ask("terminal/output", of)["result"]["exitStatus"].is_null());
-    talk.editor_asks("session/delete", json!({"sessionId":"f"}), json!({"result":{}}));
+    assert!(peer.ask("terminal/output", of)["result"]["exitStatus"].is_null());
+    peer.editor_asks("session/delete", json!({"sessionId":"f"}), json!({"result":{}}));
     wait_for_sleepers(&marks, 0);
 }
 
 #[test]
 fn a_fork_without_a_directory_works_in_its_parents() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    talk.editor_asks("session/fork", json!({"sessionId":"s"}), json!({"result":{"sessionId":"f"}}));
-    let workspace = format!("{}\n", talk.workspace.display());
-    assert_eq!(printed(&mut talk, "f", "pwd"), workspace);
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    peer.editor_asks("session/fork", json!({"sessionId":"s"}), json!({"result":{"sessionId":"f"}}));
+    let workspace = format!("{}\n", peer.workspace.display());
+    assert_eq!(printed(&mut peer, "f", "pwd"), workspace);
     // Of a session that nobody knows there is nothing to take over; and one that was refused is none.
-    talk.editor_asks("session/fork", json!({"sessionId":"?"}), json!({"result":{"sessionId":"g"}}));
-    assert_eq!(code_of_create(&mut talk, "g", None), -32002);
+    peer.editor_asks("session/fork", json!({"sessionId":"?"}), json!({"result":{"sessionId":"g"}}));
+    assert_eq!(code_of_create(&mut peer, "g", None), -32002);
     let refused = json!({"error":{"code":-32603,"message":"no"}});
-    let params = json!({"sessionId":"s","cwd":talk.workspace,"mcpServers":[]});
-    talk.editor_asks("session/fork", params, refused);
-    assert_eq!(printed(&mut talk, "s", "pwd"), workspace);
+    let params = json!({"sessionId":"s","cwd":peer.workspace,"mcpServers":[]});
+    peer.editor_asks("session/fork", params, refused);
+    assert_eq!(printed(&mut peer, "s", "pwd"), workspace);
 }
 
 #[test]
 fn a_session_that_cannot_be_loaded_is_none_unless_it_was_one_before() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let other = directory(&talk, "other");
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let other = directory(&peer, "other");
     let refused = json!({"error":{"code":-32002,"message":"no such session"}});
     let mark = mark();
-    let terminal = talk.create(&format!("sleep {mark}"));
+    let terminal = peer.create(&format!("sleep {mark}"));
     let of = json!({"sessionId":"s","terminalId":terminal});
     for method in ["session/load", "session/resume"] {
         // Somewhere else, too: it is still where it was.
-        for cwd in [talk.workspace.display().to_string(), other.clone()] {
+        for cwd in [peer.workspace.display().to_string(), other.clone()] {
             let params = json!({"sessionId":"s","cwd":cwd,"mcpServers":[]});
-            talk.editor_asks(method, params, refused.clone());
-            assert!(talk.ask("terminal/output", of.clone())["result"].is_object());
+            peer.editor_asks(method, params, refused.clone());
+            assert!(peer.ask("terminal/output", of.clone())["result"].is_object());
         }
         let params = json!({"sessionId":"u","cwd":other,"mcpServers":[]});
-        talk.editor_asks(method, params, refused.clone());
-        assert_eq!(code_of_create(&mut talk, "u", None), -32002);
+        peer.editor_asks(method, params, refused.clone());
+        assert_eq!(code_of_create(&mut peer, "u", None), -32002);
     }
     wait_for_sleepers(&mark, 1);
-    let workspace = format!("{}\n", talk.workspace.display());
-    assert_eq!(printed(&mut talk, "s", "pwd"), workspace);
+    let workspace = format!("{}\n", peer.workspace.display());
+    assert_eq!(printed(&mut peer, "s", "pwd"), workspace);
 }
 
 #[test]
 fn a_session_that_is_resumed_elsewhere_works_there() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let other = directory(&talk, "other");
-    let same = json!({"sessionId":"s","cwd":talk.workspace,"mcpServers":[]});
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let other = directory(&peer, "other");
+    let same = json!({"sessionId":"s","cwd":peer.workspace,"mcpServers":[]});
     let mark = mark();
-    let terminal = talk.create(&format!("sleep {mark}"));
+    let terminal = peer.create(&format!("sleep {mark}"));
     let of = json!({"sessionId":"s","terminalId":terminal});
-    talk.editor_asks("session/resume", same, json!({"result":{}}));
-    assert!(talk.ask("terminal/output", of.clone())["result"].is_object(), "nothing has changed for it");
+    peer.editor_asks("session/resume", same, json!({"result":{}}));
+    assert!(peer.ask("terminal/output", of.clone())["result"].is_object(), "nothing has changed for it");
     let params = json!({"sessionId":"s","cwd":other,"mcpServers":[]});
-    talk.editor_asks("session/resume", params, json!({"result":{}}));
-    assert_eq!(printed(&mut talk, "s", "pwd"), format!("{other}\n"));
+    peer.editor_asks("session/resume", params, json!({"result":{}}));
+    assert_eq!(printed(&mut peer, "s", "pwd"), format!("{other}\n"));
     assert_eq!(
-        talk.ask("terminal/output", of)["error"]["code"],
+        peer.ask("terminal/output", of)["error"]["code"],
         -32002,
         "what ran in the other directory has ended"
     );
@@ -122,29 +122,29 @@ fn a_session_that_is_resumed_elsewhere_works_there() {
 
 #[test]
 fn sessions_that_are_listed_are_not_opened() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let cwd = talk.workspace.display().to_string();
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let cwd = peer.workspace.display().to_string();
     let list = json!({"result":{"sessions":[{"sessionId":"l","cwd":cwd,"title":"old"}],"nextCursor":null}});
-    talk.editor_asks("session/list", json!({"cwd":cwd}), list);
-    assert_eq!(code_of_create(&mut talk, "l", None), -32002);
+    peer.editor_asks("session/list", json!({"cwd":cwd}), list);
+    assert_eq!(code_of_create(&mut peer, "l", None), -32002);
 }
 
 #[test]
 fn an_agent_that_asks_and_does_not_read_fills_no_memory() {
-    let mut talk = Talk::in_session(&[], json!({}));
-    let terminal = talk.create("head -c 1048576 /dev/zero | tr '\\0' x");
+    let mut peer = ShimPeer::in_session(&[], json!({}));
+    let terminal = peer.create("head -c 1048576 /dev/zero | tr '\\0' x");
     let of = json!({"sessionId":"s","terminalId":terminal});
-    assert_eq!(talk.ask("terminal/wait_for_exit", of.clone())["result"]["exitCode"], 0);
+    assert_eq!(peer.ask("terminal/wait_for_exit", of.clone())["result"]["exitCode"], 0);
     const ASKED: usize = 600;
     for id in 0..ASKED {
-        talk.agent_says(json!({"jsonrpc":"2.0","id":id,"method":"terminal/output","params":of}));
+        peer.agent_sends(json!({"jsonrpc":"2.0","id":id,"method":"terminal/output","params":of}));
     }
     let mut answered = 0;
     while answered < ASKED {
-        assert!(talk.agent_hears_line().len() > 1 << 20);
+        assert!(peer.agent_receives_line().len() > 1 << 20);
         answered += 1;
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", talk.pid())).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{}/status", peer.pid())).expect("it runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
     // All answers at once are 600 MiB.
@@ -153,16 +153,16 @@ fn an_agent_that_asks_and_does_not_read_fills_no_memory() {
 
 #[test]
 fn an_agents_variable_that_changes_what_a_name_means_is_refused_and_an_everyday_one_is_not() {
-    let mut talk = Talk::in_session(&[], json!({}));
+    let mut peer = ShimPeer::in_session(&[], json!({}));
     let create = |env: Value| json!({"sessionId":"s","command":"sh","args":["-c","ls"],"env":env});
     for name in ["PATH", "HOME", "XDG_CONFIG_HOME", "PYTHONPATH", "npm_config_script_shell"] {
-        let answer = talk.ask("terminal/create", create(json!([{"name":name,"value":"/tmp"}])));
+        let answer = peer.ask("terminal/create", create(json!([{"name":name,"value":"/tmp"}])));
         assert_eq!(answer["error"]["code"], -32001, "{name}: {answer}");
         let message = answer["error"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(name), "{name}: {answer}");
     }
     let usual =
         json!([{"name":"PAGER","value":"cat"},{"name":"TERM","value":"dumb"},{"name":"CI","value":"1"}]);
-    let answer = talk.ask("terminal/create", create(usual));
+    let answer = peer.ask("terminal/create", create(usual));
     assert!(answer["result"]["terminalId"].is_string(), "{answer}");
 }

@@ -35,7 +35,7 @@ fn json(output: &Output) -> Value {
 
 async fn pending(gateway: &Gateway) -> Value {
     loop {
-        let list = json(&run(gateway, &["approvals", "--json"]).await);
+        let list = json(&run(gateway, &["approvals", "-o", "json"]).await);
         if let Some(first) = list.as_array().and_then(|list| list.first()) {
             break first.clone();
         }
@@ -71,14 +71,14 @@ async fn approvals_are_listed_watched_and_answered() {
         let begun = begin(touch(session, "b"));
         let asked = watching.next().await;
         let id = asked["id"].as_str().expect("it has an id");
-        let denied = json(&run(&gateway, &["approvals", "deny", id, "--json"]).await);
+        let denied = json(&run(&gateway, &["approvals", "deny", id, "-o", "json"]).await);
         assert_eq!(denied["state"], "denied");
         assert_eq!(refusal(begun).await.reason, "APPROVAL_DENIED");
         let again = run(&gateway, &["approvals", "approve", id]).await;
         assert_eq!(again.status.code(), Some(125), "{again:?}");
-        let none = json(&run(&gateway, &["approvals", "list", "--json"]).await);
+        let none = json(&run(&gateway, &["approvals", "list", "-o", "json"]).await);
         assert_eq!(none, Value::Array(Vec::new()));
-        let all = json(&run(&gateway, &["approvals", "list", "--all", "--json"]).await);
+        let all = json(&run(&gateway, &["approvals", "list", "--all", "-o", "json"]).await);
         assert_eq!(all.as_array().map(Vec::len), Some(2));
     })
     .await;
@@ -87,11 +87,11 @@ async fn approvals_are_listed_watched_and_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_and_reload_say_what_is_in_force_and_what_is_refused() {
     let gateway = gateway("");
-    let status = json(&run(&gateway, &["policy", "status", "--json"]).await);
+    let status = json(&run(&gateway, &["policy", "status", "-o", "json"]).await);
     assert_eq!((status["generation"].as_u64(), status["rules"].as_u64()), (Some(1), Some(3)));
     fs::write(gateway.directory().join("policies/more.toml"), "[[rule]]\nid = 3\n")
         .expect("it can be written");
-    let reloaded = run(&gateway, &["policy", "reload", "--json"]).await;
+    let reloaded = run(&gateway, &["policy", "reload", "-o", "json"]).await;
     assert_eq!(reloaded.status.code(), Some(1), "{reloaded:?}");
     let reloaded: Value = serde_json::from_slice(&reloaded.stdout).expect("it is JSON");
     assert_eq!(reloaded["refused"]["line"], 2);
@@ -105,11 +105,19 @@ async fn status_and_reload_say_what_is_in_force_and_what_is_refused() {
 async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
     let gateway = gateway("");
     let directory = new_workspace(&gateway, None);
-    let run_touch =
-        ["run", "--json", "--cwd", directory.to_str().expect("it is text"), "--", "touch", "made"];
+    let run_touch = [
+        "run",
+        "--report",
+        "/dev/stdout",
+        "--root",
+        directory.to_str().expect("it is text"),
+        "--",
+        "touch",
+        "made",
+    ];
     let refused = run(&gateway, &run_touch).await;
     assert_eq!(refused.status.code(), Some(126), "{refused:?}");
-    let object: Value = serde_json::from_slice(&refused.stderr).expect("it is JSON");
+    let object: Value = serde_json::from_slice(&refused.stdout).expect("it is JSON");
     let error = &object["error"];
     assert_eq!(error["reason"], "APPROVAL_REQUIRED");
     assert_eq!(error["details"]["rule"], RULE);
@@ -122,7 +130,7 @@ async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
 
     // Asked to, it waits for somebody else's answer.
     let waits =
-        ["run", "--on-ask", "wait", "--cwd", directory.to_str().expect("it is text"), "--", "touch", "b"];
+        ["run", "--on-ask", "wait", "--root", directory.to_str().expect("it is text"), "--", "touch", "b"];
     let mut waiting = provost(&gateway, &waits).spawn().expect("provost starts");
     let asked = pending(&gateway).await;
     let id = asked["id"].as_str().expect("it has an id");
@@ -162,7 +170,7 @@ async fn the_questions_of_a_session_can_be_told_from_others() {
     let (one, other) = (Session::open(&gateway).await, Session::open(&gateway).await);
     let refused = unattended(touch(&one, "x")).refusal().await;
     unattended(touch(&other, "y")).refusal().await;
-    let list = json(&run(&gateway, &["approvals", "list", "--session", &one.id, "--json"]).await);
+    let list = json(&run(&gateway, &["approvals", "list", "--session", &one.id, "-o", "json"]).await);
     let ids: Vec<&str> = list.as_array().into_iter().flatten().filter_map(|it| it["id"].as_str()).collect();
     assert_eq!(ids, [refused.meta("approval_id")]);
     assert_eq!(code(&one.command("true").finish().await.outcome), 0);
@@ -170,7 +178,7 @@ async fn the_questions_of_a_session_can_be_told_from_others() {
     other.close().await;
 }
 
-/// `provost approvals watch --json`.
+/// `provost approvals watch -o json`.
 struct Watching {
     child: Child,
     lines: tokio::sync::mpsc::Receiver<String>,
@@ -178,7 +186,7 @@ struct Watching {
 
 impl Watching {
     fn start(gateway: &Arc<Gateway>) -> Self {
-        let mut command = provost(gateway, &["approvals", "watch", "--json"]);
+        let mut command = provost(gateway, &["approvals", "watch", "-o", "json"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("provost starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is a pipe"));
         let (send, lines) = tokio::sync::mpsc::channel(64);
@@ -210,7 +218,7 @@ struct OnTerminal {
 impl OnTerminal {
     fn start(gateway: &Gateway, directory: &std::path::Path) -> Self {
         let run =
-            format!("{} run --cwd {} -- touch made", env!("CARGO_BIN_EXE_provost"), directory.display());
+            format!("{} run --root {} -- touch made", env!("CARGO_BIN_EXE_provost"), directory.display());
         let child = Command::new("script")
             .args(["-q", "-e", "-c", &run, "/dev/null"])
             .env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()))

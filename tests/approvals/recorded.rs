@@ -19,7 +19,7 @@ async fn records(gateway: &Gateway, kinds: &[&str], count: usize) -> Vec<Value> 
     let look = async {
         loop {
             let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-            command.args(["audit", "query", "--json", "--journal"]).arg(&journal);
+            command.args(["audit", "query", "-o", "json", "--journal"]).arg(&journal);
             let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
             let text = String::from_utf8(output.expect("provost starts").stdout).expect("it is text");
             let found: Vec<Value> = text

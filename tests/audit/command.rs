@@ -30,7 +30,7 @@ fn records_are_printed_and_a_changed_one_is_named_by_file_line_and_number() {
     written(options(&directory), 30);
     assert_eq!(audit(&directory, &["verify"]).status.code(), Some(0));
     assert_eq!(lines(&audit(&directory, &["tail"])), 10);
-    assert_eq!(lines(&audit(&directory, &["query", "--terminal", "term_7", "--json"])), 1);
+    assert_eq!(lines(&audit(&directory, &["query", "--terminal", "term_7", "-o", "json"])), 1);
     assert_eq!(lines(&audit(&directory, &["query", "--since", "1h"])), 31);
     assert_eq!(lines(&audit(&directory, &["query", "--decision", "deny"])), 0);
     let name = JournalDirectory::new(&directory).files().unwrap()[0].name.clone();
@@ -41,7 +41,7 @@ fn records_are_printed_and_a_changed_one_is_named_by_file_line_and_number() {
     let said = String::from_utf8(broken.stdout).unwrap();
     assert!(said.starts_with(&format!("{name}:8: record 8: changed: ")), "{said}");
     let report: serde_json::Value =
-        serde_json::from_slice(&audit(&directory, &["verify", "--json"]).stdout).unwrap();
+        serde_json::from_slice(&audit(&directory, &["verify", "-o", "json"]).stdout).unwrap();
     assert_eq!(report["faults"][0]["sequence"], 8);
     assert_eq!(audit(&root.path().join("none"), &["verify"]).status.code(), Some(125));
 }

@@ -34,7 +34,7 @@ fn names_in_errors_are_written_out() {
     for (what, options, command) in [
         ("a program", &[][..], HOSTILE),
         ("a file", &[], here.as_str()),
-        ("a directory", &["--cwd", missing.as_str()], "true"),
+        ("a directory", &["--root", missing.as_str()], "true"),
         ("a variable", &["--env", variable.as_str()], "true"),
         ("a profile", &["--profile", HOSTILE], "true"),
         ("a mistake in the arguments", &["--network", HOSTILE], "true"),
@@ -47,7 +47,7 @@ fn names_in_errors_are_written_out() {
             _ => must_be_written_out(what, &output),
         }
     }
-    let output = place.output(&["--json", "--profile", HOSTILE], &["true"]);
+    let output = place.output(&["--report", "/dev/stderr", "--profile", HOSTILE], &["true"]);
     must_be_written_out("JSON", &output);
     let message = final_object(&output)["error"].to_string();
     assert!(message.contains("no profile"), "{message}");
@@ -81,7 +81,7 @@ fn what_a_policy_page_says_is_written_out() {
     must_be_written_out("policy check", &output);
     assert!(shown(&output).contains("\n1 | \"x]0;t\\u{9b}2J\\u{202e}cod"), "{}", shown(&output));
 
-    for json in [&["--json"][..], &[]] {
+    for json in [&["-o", "json"][..], &[]] {
         let mut explain = place.provost();
         let output = explain
             .args(["policy", "explain", "--env", &format!("A={HOSTILE}")])
@@ -123,13 +123,13 @@ fn the_journal_says_it_in_bytes_that_are_seen_and_its_chain_holds() {
         assert!(text.chars().all(|c| !needs_escape(c) || c == '\n'), "{text:?}");
     }
     assert_eq!(files, 1, "the command is in one file");
-    for arguments in [&["query", "--json"][..], &["query"], &["tail"]] {
+    for arguments in [&["query", "-o", "json"][..], &["query"], &["tail"]] {
         let mut audit = place.provost();
         let output =
             audit.args(["audit", "--journal", &journal]).args(arguments).output().expect("provost starts");
         assert_eq!(code(&output), 0, "{}", shown(&output));
         must_be_written_out("audit", &output);
-        if arguments.contains(&"--json") {
+        if arguments.contains(&"json") {
             let is_it = |line: &str| {
                 let value: serde_json::Value = serde_json::from_str(line).expect("it is JSON");
                 value.to_string().contains(serde_json::Value::from(HOSTILE).to_string().trim_matches('"'))

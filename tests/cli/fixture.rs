@@ -85,7 +85,7 @@ pub(crate) fn shown(output: &Output) -> String {
     format!("{}\nstdout: {}\nstderr: {}", output.status, stdout(output), stderr(output))
 }
 
-/// The last line of stderr, as the object that `--json` promises.
+/// The last line of stderr, as the object of `--report /dev/stderr`.
 pub(crate) fn final_object(output: &Output) -> serde_json::Value {
     let text = stderr(output);
     let line = text.lines().last().unwrap_or_else(|| panic!("nothing on stderr"));

@@ -10,6 +10,7 @@ mod environment;
 mod escapes;
 mod fixture;
 mod inherited;
+mod manual;
 mod run;
 mod serving;
 mod terminals;

@@ -36,7 +36,7 @@ fn a_time_limit_is_124_and_ends_the_whole_tree() {
     let place = Place::new();
     let mark = mark();
     let script = format!("sleep {mark} & setsid sleep {mark} & trap '' TERM; echo kept; wait; sleep {mark}");
-    let mut run = place.run(&["--timeout", "3s", "--json"], &["sh", "-c", &script]);
+    let mut run = place.run(&["--timeout", "3s", "--report", "/dev/stderr"], &["sh", "-c", &script]);
     let output = run.output().expect("provost starts");
     assert_eq!(code(&output), 124, "{}", shown(&output));
     assert_eq!(stdout(&output), "kept\n", "output is kept");
@@ -48,7 +48,7 @@ fn a_time_limit_is_124_and_ends_the_whole_tree() {
 fn a_missing_command_is_127() {
     let place = Place::new();
     for command in ["no-such-program", "./no-such-file", "/no/such/path"] {
-        let output = place.output(&["--json"], &[command]);
+        let output = place.output(&["--report", "/dev/stderr"], &[command]);
         assert_eq!(code(&output), 127, "{}", shown(&output));
         assert_eq!(final_object(&output)["error"]["reason"], "COMMAND_NOT_FOUND");
     }
@@ -59,11 +59,11 @@ fn what_cannot_be_executed_is_126() {
     let place = Place::new();
     let script = place.work().join("script");
     fs::write(&script, "#!/bin/sh\n").unwrap();
-    let output = place.output(&["--json"], &["./script"]);
+    let output = place.output(&["--report", "/dev/stderr"], &["./script"]);
     assert_eq!(code(&output), 126, "{}", shown(&output));
     fs::write(&script, "#!/no/such/interpreter\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let output = place.output(&["--json"], &["./script"]);
+    let output = place.output(&["--report", "/dev/stderr"], &["./script"]);
     assert_eq!(code(&output), 126, "{}", shown(&output));
     assert_eq!(final_object(&output)["error"]["reason"], "BAD_INTERPRETER");
 }
@@ -170,17 +170,35 @@ fn the_workspace_is_the_current_directory_or_the_one_given() {
 
     let other = place.path().join("other");
     fs::create_dir(&other).unwrap();
-    let output = place.output(&["--cwd", other.to_str().unwrap()], &["sh", "-c", "pwd; echo > there"]);
+    let output = place.output(&["--root", other.to_str().unwrap()], &["sh", "-c", "pwd; echo > there"]);
     assert_eq!(code(&output), 0, "{}", shown(&output));
     assert!(other.join("there").exists());
-    let output = place.output(&["--cwd", "/no/such/directory"], &["true"]);
+    let output = place.output(&["--root", "/no/such/directory"], &["true"]);
     assert_eq!(code(&output), 125);
+}
+
+#[test]
+fn the_working_directory_is_the_workspace_or_the_one_given() {
+    let place = Place::new();
+    let work = place.work().canonicalize().unwrap();
+    fs::create_dir(work.join("sub")).unwrap();
+    for workdir in ["sub", work.join("sub").to_str().unwrap()] {
+        let output = place.output(&["-w", workdir], &["sh", "-c", "pwd; echo made > ../beneath_root"]);
+        assert_eq!(stdout(&output).trim_end(), work.join("sub").to_str().unwrap(), "{}", shown(&output));
+        assert!(work.join("beneath_root").exists(), "{}", shown(&output));
+    }
+    let other = place.path().canonicalize().unwrap().join("other");
+    fs::create_dir_all(other.join("below")).unwrap();
+    let output = place.output(&["--root", other.to_str().unwrap(), "-w", "below"], &["pwd"]);
+    assert_eq!(stdout(&output).trim_end(), other.join("below").to_str().unwrap(), "{}", shown(&output));
+    let output = place.output(&["--workdir", "no-such-directory"], &["true"]);
+    assert_ne!(code(&output), 0, "{}", shown(&output));
 }
 
 #[test]
 fn only_given_variables_reach_the_command() {
     let place = Place::new();
-    let mut run = place.run(&["--env", "GIVEN=a=b c"], &["env"]);
+    let mut run = place.run(&["-e", "GIVEN=a=b c"], &["env"]);
     let output = run.env("SECRET_TOKEN", "do-not-show").output().expect("provost starts");
     let seen = stdout(&output);
     assert!(seen.lines().any(|line| line == "GIVEN=a=b c"), "{seen}");
@@ -258,13 +276,16 @@ fn a_stdout_that_nobody_reads_ends_the_command() {
 }
 
 #[test]
-fn the_json_object_tells_the_outcome_and_the_receipt() {
+fn the_report_has_the_outcome_and_the_receipt() {
     let place = Place::new();
-    let output = place.output(&["--json"], &["sh", "-c", "echo out; echo err >&2; exit 3"]);
+    let file = place.path().join("report.json");
+    let option = file.to_str().expect("it is text");
+    let output = place.output(&["--report", option], &["sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert_eq!(code(&output), 3);
     assert_eq!(stdout(&output), "out\n");
-    assert!(stderr(&output).contains("err\n"));
-    let object = final_object(&output);
+    assert!(stderr(&output).contains("err\n") && !stderr(&output).contains("exit_status"));
+    let object: serde_json::Value =
+        serde_json::from_slice(&fs::read(&file).expect("the report is there")).expect("it is JSON");
     assert_eq!(object["exit_status"], 3);
     assert_eq!(object["outcome"]["exit_code"], 3);
     assert_eq!(object["outcome"]["cause"], "exited");
@@ -273,6 +294,15 @@ fn the_json_object_tells_the_outcome_and_the_receipt() {
     assert_eq!(object["receipt"]["no_new_privs"], true);
     assert_eq!(object["receipt"]["survivors"], 0);
     assert_eq!(object["error"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure_before_the_command_starts() {
+    let place = Place::new();
+    let output = place.output(&["--report", "/no/such/directory/report"], &["sh", "-c", "echo ran > ran"]);
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert!(stderr(&output).contains("/no/such/directory/report"), "{}", shown(&output));
+    assert!(!place.work().join("ran").exists());
 }
 
 #[test]
@@ -316,7 +346,7 @@ fn an_embedded_gateways_journal_is_kept_where_it_is_asked_for_and_goes_on_with_e
     };
     let verified = audit(&["verify"]);
     assert_eq!(code(&verified), 0, "{}", shown(&verified));
-    let kinds: Vec<String> = stdout(&audit(&["query", "--json"]))
+    let kinds: Vec<String> = stdout(&audit(&["query", "-o", "json"]))
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("it is JSON"))
         .map(|line| line["record"]["kind"].as_str().unwrap_or_default().to_owned())

@@ -88,9 +88,14 @@ fn run_uses_the_gateway_that_is_named() {
 fn what_needs_a_gateway_says_so_when_there_is_none() {
     let place = Place::new();
     let nobody = format!("unix:{}", place.path().join("nobody.sock").display());
-    for command in
-        [&["ps"][..], &["logs", "term_x"], &["kill", "term_x"], &["wait", "term_x"], &["release", "term_x"]]
-    {
+    for command in [
+        &["ps"][..],
+        &["logs", "term_x"],
+        &["stop", "term_x"],
+        &["kill", "term_x"],
+        &["wait", "term_x"],
+        &["rm", "term_x"],
+    ] {
         let output =
             place.provost().args(command).args(["--gateway", &nobody]).output().expect("provost starts");
         assert_eq!(code(&output), 125, "{command:?}: {}", shown(&output));
@@ -146,7 +151,7 @@ fn a_descriptor_passed_by_a_service_manager_must_be_the_one_socket() {
 #[test]
 fn every_command_has_a_help_with_an_example() {
     let place = Place::new();
-    for command in ["serve", "run", "ps", "logs", "kill", "wait", "release"] {
+    for command in ["serve", "run", "ps", "logs", "stop", "kill", "wait", "rm"] {
         let output = place.provost().args([command, "--help"]).output().expect("provost starts");
         assert_eq!(code(&output), 0);
         assert!(stdout(&output).contains("Example"), "{command}: {}", stdout(&output));

@@ -1,4 +1,4 @@
-//! `provost ps`, `logs`, `kill`, `wait` and `release`, on terminals that a gRPC client made.
+//! `provost ps`, `logs`, `stop`, `kill`, `wait` and `rm`, on terminals that a gRPC client made.
 
 use std::process::Output;
 
@@ -8,12 +8,12 @@ use provost::{
 };
 
 use super::{
-    fixture::{Place, code, mark, processes_with, shown, stderr, stdout},
+    fixture::{Place, code, eventually, mark, processes_with, shown, stderr, stdout},
     serving::Gateway,
 };
 
 /// A gateway with a session, and a client that makes terminals in it.
-struct Desk {
+struct Fixture {
     place: Place,
     gateway: Gateway,
     runtime: tokio::runtime::Runtime,
@@ -21,7 +21,7 @@ struct Desk {
     session: String,
 }
 
-impl Desk {
+impl Fixture {
     fn new() -> Self {
         let place = Place::new();
         let gateway = Gateway::start(&place);
@@ -68,79 +68,100 @@ impl Desk {
 
 #[test]
 fn ps_lists_what_runs_and_what_has_ended() {
-    let mut desk = Desk::new();
-    let runs = desk.start("sleep 600", v1::OutputMode::Merged);
-    let ended = desk.start("exit 4", v1::OutputMode::Merged);
-    assert_eq!(code(&desk.provost(&["wait", &ended])), 4);
-    let table = stdout(&desk.provost(&["ps"]));
+    let mut fixture = Fixture::new();
+    let runs = fixture.start("sleep 600", v1::OutputMode::Merged);
+    let ended = fixture.start("exit 4", v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["wait", &ended])), 4);
+    let table = stdout(&fixture.provost(&["ps"]));
     let line =
         |id: &str| table.lines().find(|line| line.starts_with(id)).unwrap_or_else(|| panic!("{id}: {table}"));
     assert!(line(&runs).contains("running"), "{table}");
     assert!(line(&ended).contains("exit code 4"), "{table}");
-    let list: serde_json::Value = serde_json::from_str(&stdout(&desk.provost(&["ps", "--json"]))).unwrap();
+    let list: serde_json::Value =
+        serde_json::from_str(&stdout(&fixture.provost(&["ps", "-o", "json"]))).unwrap();
     assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
     assert_eq!(list[0]["id"], runs.as_str());
     assert_eq!(list[1]["outcome"]["exit_code"], 4);
-    desk.gateway.stop();
+    fixture.gateway.stop();
 }
 
 #[test]
 fn logs_print_each_stream_to_its_own() {
-    let mut desk = Desk::new();
-    let split = desk.start("echo out; echo err >&2", v1::OutputMode::Split);
-    let followed = desk.provost(&["logs", "-f", &split]);
+    let mut fixture = Fixture::new();
+    let split = fixture.start("echo out; echo err >&2", v1::OutputMode::Split);
+    let followed = fixture.provost(&["logs", "-f", &split]);
     assert_eq!((stdout(&followed).as_str(), stderr(&followed).as_str()), ("out\n", "err\n"));
-    let merged = desk.start("echo out; echo err >&2", v1::OutputMode::Merged);
-    assert_eq!(code(&desk.provost(&["wait", &merged])), 0);
-    assert_eq!(stdout(&desk.provost(&["logs", &merged])), "out\nerr\n");
-    let lines = stdout(&desk.provost(&["logs", "--json", &merged]));
+    let merged = fixture.start("echo out; echo err >&2", v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["wait", &merged])), 0);
+    assert_eq!(stdout(&fixture.provost(&["logs", &merged])), "out\nerr\n");
+    let lines = stdout(&fixture.provost(&["logs", "-o", "json", &merged]));
     let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert_eq!(last["end"]["next_offset"], 8, "{lines}");
     assert_eq!(last["end"]["outcome"]["exit_code"], 0, "{lines}");
-    desk.gateway.stop();
+    fixture.gateway.stop();
 }
 
 #[test]
 fn bytes_that_are_no_longer_held_are_counted() {
-    let mut desk = Desk::new();
-    let flood = desk.start("head -c 9000000 /dev/zero", v1::OutputMode::Merged);
-    assert_eq!(code(&desk.provost(&["wait", &flood])), 0);
-    let logs = desk.provost(&["logs", &flood]);
+    let mut fixture = Fixture::new();
+    let flood = fixture.start("head -c 9000000 /dev/zero", v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["wait", &flood])), 0);
+    let logs = fixture.provost(&["logs", &flood]);
     let said = stderr(&logs);
     let lost: usize = said.split(' ').find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"));
     assert_eq!(lost + logs.stdout.len(), 9_000_000, "{said}");
-    desk.gateway.stop();
+    fixture.gateway.stop();
 }
 
 #[test]
-fn kill_ends_the_tree_and_wait_tells_how() {
-    let mut desk = Desk::new();
+fn stop_ends_the_tree_and_wait_exits_with_its_status() {
+    let mut fixture = Fixture::new();
     let mark = mark();
-    let terminal = desk.start(&format!("(setsid sleep {mark} &); sleep {mark}"), v1::OutputMode::Merged);
-    assert_eq!(code(&desk.provost(&["kill", "--grace", "0s", &terminal])), 0);
-    let waited = desk.provost(&["wait", "--json", &terminal]);
+    let terminal = fixture.start(&format!("(setsid sleep {mark} &); sleep {mark}"), v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["stop", "--grace", "0s", &terminal])), 0);
+    let waited = fixture.provost(&["wait", "-o", "json", &terminal]);
     assert_eq!(code(&waited), 137, "{}", shown(&waited));
     let outcome: serde_json::Value = serde_json::from_str(&stdout(&waited)).unwrap();
     assert_eq!(outcome["cause"], "killed");
     assert_eq!(outcome["survivors"], 0);
     assert_eq!(processes_with(&mark), Vec::<String>::new());
     // Once more: it has ended, and that is no failure.
-    assert_eq!(code(&desk.provost(&["kill", &terminal])), 0);
-    desk.gateway.stop();
+    assert_eq!(code(&fixture.provost(&["stop", &terminal])), 0);
+    fixture.gateway.stop();
 }
 
 #[test]
-fn a_released_terminal_is_gone() {
-    let mut desk = Desk::new();
+fn kill_sends_the_signal_that_is_named() {
+    let mut fixture = Fixture::new();
+    let script = "trap 'echo got HUP; exit 7' HUP; echo ready; while :; do sleep 0.05; done";
+    let terminal = fixture.start(script, v1::OutputMode::Merged);
+    eventually("the command has set its trap", || {
+        stdout(&fixture.provost(&["logs", &terminal])) == "ready\n"
+    });
+    let unknown = fixture.provost(&["kill", "-s", "NOPE", &terminal]);
+    assert_eq!(code(&unknown), 125, "{}", shown(&unknown));
+    assert_eq!(code(&fixture.provost(&["kill", "-s", "HUP", &terminal])), 0);
+    assert_eq!(code(&fixture.provost(&["wait", &terminal])), 7);
+    assert!(stdout(&fixture.provost(&["logs", &terminal])).ends_with("got HUP\n"));
+    let other = fixture.start("echo ready; exec sleep 600", v1::OutputMode::Merged);
+    eventually("the command runs", || stdout(&fixture.provost(&["logs", &other])) == "ready\n");
+    assert_eq!(code(&fixture.provost(&["kill", &other])), 0);
+    assert_eq!(code(&fixture.provost(&["wait", &other])), 137);
+    fixture.gateway.stop();
+}
+
+#[test]
+fn a_removed_terminal_is_gone() {
+    let mut fixture = Fixture::new();
     let mark = mark();
-    let terminal = desk.start(&format!("sleep {mark}"), v1::OutputMode::Merged);
-    assert_eq!(code(&desk.provost(&["release", "--grace", "0s", &terminal])), 0);
+    let terminal = fixture.start(&format!("sleep {mark}"), v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["rm", "--grace", "0s", &terminal])), 0);
     assert_eq!(processes_with(&mark), Vec::<String>::new());
-    for command in ["release", "kill", "wait", "logs"] {
-        let output = desk.provost(&[command, &terminal]);
+    for command in ["rm", "stop", "kill", "wait", "logs"] {
+        let output = fixture.provost(&[command, &terminal]);
         assert_eq!(code(&output), 125, "{command}: {}", shown(&output));
         assert_eq!(stderr(&output).lines().count(), 1, "{}", shown(&output));
     }
-    assert_eq!(stdout(&desk.provost(&["ps", "--json"])).trim(), "[]");
-    desk.gateway.stop();
+    assert_eq!(stdout(&fixture.provost(&["ps", "-o", "json"])).trim(), "[]");
+    fixture.gateway.stop();
 }

@@ -161,7 +161,7 @@ async fn provost_run_tells_what_it_was_ended_for_although_its_supervisor_is_stop
         let place = Place::new();
         let marker = marker(cause, &["leaders"]);
         // Far enough for the stop to come first.
-        let mut run = place.embedded(&[option, "6s", "--json"], &["leaders"], &marker);
+        let mut run = place.embedded(&[option, "6s"], &["leaders"], &marker);
         kill(supervisor_in(&marker), Signal::SIGSTOP).expect("it is ours");
         assert_eq!(run.end().await.code(), Some(124), "{cause}");
         assert_eq!(is_gone(&marker), Some(()), "{cause}");

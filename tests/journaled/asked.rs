@@ -56,14 +56,14 @@ async fn what_the_gateway_is_asked_for_is_what_the_files_have() {
     crate::record(&files, "the session's end", |record| record["kind"] == "session_closed").await;
     for arguments in [
         &["query"][..],
-        &["query", "--json"],
+        &["query", "-o", "json"],
         &["query", "--session", &session.id],
         &["query", "--session", &session.id, "--decision", "deny"],
-        &["query", "--since", "1h", "--json"],
+        &["query", "--since", "1h", "-o", "json"],
         &["query", "--since", "2500-01-01"],
         &["query", "--terminal", "term_none"],
         &["tail"],
-        &["tail", "-n", "3", "--json"],
+        &["tail", "-n", "3", "-o", "json"],
         &["tail", "-n", "0"],
         &["tail", "-n", "2", "--session", &session.id],
         &["tail", "-n", "1000"],
@@ -71,9 +71,9 @@ async fn what_the_gateway_is_asked_for_is_what_the_files_have() {
         let of_files = text(audit(&files, arguments));
         assert_eq!(asked(&gateway, arguments).await, of_files, "{arguments:?}");
     }
-    let own = asked(&gateway, &["query", "--json", "--session", &session.id]).await;
+    let own = asked(&gateway, &["query", "-o", "json", "--session", &session.id]).await;
     assert_eq!(kinds(&own)[..2], ["session_opened", "decision"]);
-    let last = asked(&gateway, &["tail", "-n", "1", "--json"]).await;
+    let last = asked(&gateway, &["tail", "-n", "1", "-o", "json"]).await;
     assert_eq!(kinds(&last), ["session_closed"]);
 }
 
@@ -99,7 +99,7 @@ async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files()
         command.env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()));
         command
     };
-    for arguments in [&["query", "--json"][..], &["tail", "--json", "-n", "50"]] {
+    for arguments in [&["query", "-o", "json"][..], &["tail", "-o", "json", "-n", "50"]] {
         let lines = text(run(as_one(arguments)).await);
         assert_eq!(
             kinds(&lines),
@@ -120,7 +120,7 @@ async fn a_gateway_is_followed_from_its_last_records_on() {
     in_session(&gateway, async |session| {
         session.command("true").finish().await;
         crate::record(&directory(&gateway), "the end", |record| record["kind"] == "exit").await;
-        let arguments = ["tail", "--follow", "--json", "-n", "1", "--session", &session.id];
+        let arguments = ["tail", "--follow", "-o", "json", "-n", "1", "--session", &session.id];
         let mut process =
             command(&gateway, &arguments).stdout(Stdio::piped()).spawn().expect("provost can be started");
         let mut lines = BufReader::new(process.stdout.take().expect("it is a pipe")).lines();

@@ -71,7 +71,7 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
     }
     becomes(&gateway, ServingStatus::NotServing).await;
     let doctor = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
-        .args(["doctor", "--json", "--state"])
+        .args(["doctor", "-o", "json", "--state"])
         .arg(disk.directory().parent().expect("the disk"))
         .output()
         .expect("provost can be started");

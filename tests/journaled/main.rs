@@ -43,7 +43,7 @@ pub(crate) fn audit(directory: &Path, arguments: &[&str]) -> Output {
 
 /// The records that `provost audit query` finds, without their envelopes and with their texts whole.
 pub(crate) fn records(directory: &Path, filter: &[&str]) -> Vec<Value> {
-    let output = audit(directory, &[&["query", "--json"], filter].concat());
+    let output = audit(directory, &[&["query", "-o", "json"], filter].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("records are text");
     let mut commands = CommandExpander::from_directory(&JournalDirectory::new(directory));
@@ -65,9 +65,9 @@ pub(crate) fn kinds(records: &[Value]) -> Vec<&str> {
     records.iter().map(|record| record["kind"].as_str().unwrap_or("?")).collect()
 }
 
-/// What `provost audit verify --json` says, and its status.
+/// What `provost audit verify -o json` says, and its status.
 pub(crate) fn verified(directory: &Path, arguments: &[&str]) -> (Option<i32>, Value) {
-    let output = audit(directory, &[&["verify", "--json"], arguments].concat());
+    let output = audit(directory, &[&["verify", "-o", "json"], arguments].concat());
     let report = serde_json::from_slice(&output.stdout).unwrap_or_default();
     (output.status.code(), report)
 }

@@ -30,7 +30,7 @@ async fn a_follower_sees_each_record_that_it_asked_for_as_it_is_written() {
         let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["audit", "--journal"])
             .arg(directory(&gateway))
-            .args(["tail", "--follow", "--json", "-n", "1", "--session", &session.id])
+            .args(["tail", "--follow", "-o", "json", "-n", "1", "--session", &session.id])
             .stdout(Stdio::piped())
             .spawn()
             .expect("provost can be started");

@@ -148,7 +148,7 @@ fn what_is_missing_is_in_the_journal_too() {
     let journal = user.kept().join("journal").to_str().expect("UTF-8").to_owned();
     let ran = user.outside(&[&provost, "run", "--journal", &journal, "--", "true"]);
     assert!(ran.status.success(), "{}", shown(&ran));
-    let asked = user.outside(&[&provost, "audit", "--journal", &journal, "query", "--json"]);
+    let asked = user.outside(&[&provost, "audit", "--journal", &journal, "query", "-o", "json"]);
     let records: Vec<serde_json::Value> = text(&asked.stdout)
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a record")["record"].clone())
@@ -170,7 +170,7 @@ fn doctor_says_what_is_weaker_and_how_to_mend_it() {
     let Some(user) = User::find() else { return };
     let provost = user.provost();
     let provost = provost.to_str().expect("UTF-8");
-    let output = user.outside(&[provost, "doctor", "--json"]);
+    let output = user.outside(&[provost, "doctor", "-o", "json"]);
     assert!(output.status.success(), "nothing that is required is missing: {}", shown(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("doctor prints JSON");
     let protections = report["protections"].as_array().expect("a list");

@@ -105,7 +105,7 @@ async fn an_explanation_names_the_secret_and_hides_its_value() {
                 .expect("provost can be started");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let json: serde_json::Value = serde_json::from_str(&explain(&["--json"])).expect("it is JSON");
+        let json: serde_json::Value = serde_json::from_str(&explain(&["-o", "json"])).expect("it is JSON");
         assert_eq!(json["run"]["environment"]["RULED"], "***", "{json}");
         assert!(!explain(&[]).contains("another-value"));
     })

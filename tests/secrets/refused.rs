@@ -20,7 +20,7 @@ use crate::{
 /// The decisions that are written, oldest first.
 fn decisions(gateway: &Gateway) -> Vec<Value> {
     let output = Process::new(env!("CARGO_BIN_EXE_provost"))
-        .args(["audit", "query", "--json", "--journal"])
+        .args(["audit", "query", "-o", "json", "--journal"])
         .arg(gateway.state.join("journal"))
         .output()
         .expect("provost can be started");

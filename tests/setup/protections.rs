@@ -72,9 +72,9 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
     }
 }
 
-/// `provost doctor --json` in a namespace where something was taken away first.
+/// `provost doctor -o json` in a namespace where something was taken away first.
 fn doctor_after(taken: &str) -> String {
-    let line = format!("{taken}; exec {} doctor --json", env!("CARGO_BIN_EXE_provost"));
+    let line = format!("{taken}; exec {} doctor -o json", env!("CARGO_BIN_EXE_provost"));
     let ran = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", &line])
         .output()

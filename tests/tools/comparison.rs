@@ -139,7 +139,7 @@ impl<'a> Comparison<'a> {
 
     fn confined(&self, work: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-        command.arg("run").arg("--policies").arg(self.policies()).arg("--cwd").arg(work);
+        command.arg("run").arg("--policies").arg(self.policies()).arg("--root").arg(work);
         for (name, value) in self.run.variables(work) {
             command.arg("--env").arg(format!("{name}={value}"));
         }

@@ -22,9 +22,10 @@ async fn a_change_is_told_by_run_and_printed_by_the_command_line() {
     let outcome = RunResult::all(events).await.finished.outcome.expect("it has ended");
     assert_eq!(outcome.workspace_changes.len(), 1, "{}", shown(&outcome.workspace_changes));
     assert_eq!(outcome.workspace_changes[0].action(), WorkspaceAction::Restored);
-    for (options, wanted) in
-        [(&[][..], "core.fsmonitor = ./x (put back)"), (&["--json"][..], "\"core.fsmonitor = ./x\"")]
-    {
+    for (options, wanted) in [
+        (&[][..], "core.fsmonitor = ./x (put back)"),
+        (&["--report", "/dev/stderr"][..], "\"core.fsmonitor = ./x\""),
+    ] {
         let printed = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["run", "--gateway", &format!("unix:{}", gateway.socket.display())])
             .args(options)

@@ -31,11 +31,11 @@ reason = "factors are for grown-ups"
 const MARKER: &str = "not to be touched";
 
 /// A directory for one conversation. It stays when the test fails, for what was said is in it.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     directory: TempDir,
 }
 
-impl Drop for Stand {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.directory.disable_cleanup(true);
@@ -44,24 +44,24 @@ impl Drop for Stand {
     }
 }
 
-impl Stand {
+impl Fixture {
     /// An empty one.
     pub(crate) fn new() -> Self {
         let directory =
             tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary directory");
-        let stand = Self { directory };
+        let fixture = Self { directory };
         for name in ["policies", "workspace", "home"] {
-            fs::create_dir(stand.path(name)).expect("directories can be made");
+            fs::create_dir(fixture.path(name)).expect("directories can be made");
         }
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/default.toml");
         let shipped = fs::read_to_string(shipped).expect("the policy is there");
         let mut policy: toml::Table = shipped.parse().expect("the policy is TOML");
         // As `provost acp` has it by itself, for want of a delegated group.
         policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
-        fs::write(stand.path("policies/default.toml"), policy.to_string()).expect("files can be written");
-        fs::write(stand.path("policies/tests.toml"), RULES).expect("files can be written");
-        fs::write(stand.path("marker"), MARKER).expect("files can be written");
-        stand
+        fs::write(fixture.path("policies/default.toml"), policy.to_string()).expect("files can be written");
+        fs::write(fixture.path("policies/tests.toml"), RULES).expect("files can be written");
+        fs::write(fixture.path("marker"), MARKER).expect("files can be written");
+        fixture
     }
 
     /// A path in it.
@@ -96,7 +96,7 @@ impl Stand {
         said
     }
 
-    /// As [`Stand::run`], whatever the end is.
+    /// As [`Fixture::run`], whatever the end is.
     pub(crate) fn run_to_its_end(&self, editor: &mut Command) -> (ExitStatus, String) {
         let file = fs::File::options().create(true).append(true).open(self.path("stderr"));
         let file = file.expect("files can be made");

@@ -1,0 +1,96 @@
+//! The top of the command line: the program and its subcommands, from which help, completions and man pages are made.
+
+use clap::{Parser, Subcommand};
+
+use super::{
+    acp_conformance::AcpConformanceArguments,
+    approvals::ApprovalsArguments,
+    arguments::{
+        AcpArguments, DoctorArguments, KillArguments, LogsArguments, PsArguments, ReapArguments, RmArguments,
+        RunArguments, ServeArguments, StopArguments, WaitArguments,
+    },
+    audit::AuditArguments,
+    manual::{CompletionsArguments, ManArguments},
+    policy::PolicyCommand,
+};
+
+/// The whole command line of `provost`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "provost",
+    version,
+    about = "A sandboxed command-execution gateway",
+    long_about = "Provost runs commands for agents, CI runners and editors. It checks each command against a policy, \
+                  confines it by the kernel, streams its output, and ends it with everything that it started.",
+    after_help = "Example:\n  provost run -- make test"
+)]
+pub(super) struct CommandLine {
+    #[command(subcommand)]
+    pub(super) command: CliCommand,
+}
+
+/// The subcommands, in the order in which help lists them.
+#[derive(Debug, Subcommand)]
+pub(super) enum CliCommand {
+    Serve(ServeArguments),
+    Run(RunArguments),
+    Acp(AcpArguments),
+    Ps(PsArguments),
+    Logs(LogsArguments),
+    Stop(StopArguments),
+    Kill(KillArguments),
+    Wait(WaitArguments),
+    Rm(RmArguments),
+    Approvals(ApprovalsArguments),
+    Audit(AuditArguments),
+    Doctor(DoctorArguments),
+    Reap(ReapArguments),
+    /// Check, test and explain policies, and show the active one
+    #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
+    Policy(PolicyCommand),
+    AcpConformance(AcpConformanceArguments),
+    Completions(CompletionsArguments),
+    Man(ManArguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn all_commands(command: clap::Command) -> Vec<clap::Command> {
+        let below = command.get_subcommands().cloned().flat_map(all_commands).collect::<Vec<_>>();
+        std::iter::once(command).chain(below).collect()
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in CommandLine::command().get_subcommands() {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(text.contains("Example"), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn every_option_and_every_command_has_a_help_text() {
+        for command in all_commands(CommandLine::command()) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_needs_the_double_dash() {
+        assert!(CommandLine::try_parse_from(["provost", "run", "true"]).is_err());
+        assert!(CommandLine::try_parse_from(["provost", "run", "--"]).is_err());
+        assert!(CommandLine::try_parse_from(["provost", "run", "--", "true", "--report", "x"]).is_ok());
+    }
+}
