@@ -23,6 +23,7 @@ mod handshake;
 mod in_flight;
 mod message;
 mod output_follower;
+mod parsed_update;
 mod permission_requests;
 mod raw_object;
 mod retrying_client;

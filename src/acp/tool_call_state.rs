@@ -15,9 +15,9 @@ use super::{
     content::{self, Block, SHOWN_BYTES},
     encode,
     handshake::TerminalDisplay,
+    parsed_update::ParsedUpdate,
     raw_object::RawObject,
     terminal::{AcpTerminal, OutputDelta},
-    tool_calls::ParsedUpdate,
 };
 
 /// Tool calls that are remembered; the oldest go first.

@@ -82,7 +82,7 @@ struct AnswerArguments {
 /// Does what is asked; answers with the exit status.
 pub(super) async fn run(arguments: ApprovalsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.as_deref()).await?;
-    let approvals = connection.approvals();
+    let approvals = connection.client().approvals;
     let format = arguments.output;
     let default_command = ApprovalsCommand::List { all: false, session: String::new() };
     match arguments.command.unwrap_or(default_command) {

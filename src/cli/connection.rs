@@ -1,7 +1,7 @@
-//! The gateway that a command talks to: the one that was named, the one that serves here, or an embedded one.
+//! The gateway that a subcommand uses: the one that was named, the one on the default socket, or an embedded one.
 //!
-//! Commands are handed to nobody by mistake: a socket that was found and not named is used only when this user or
-//! root made it, in a directory that nobody else can write to.
+//! A default socket is trusted only if this user or root created it, in a directory that nobody else can write to.
+//! Otherwise another user could receive this user's commands.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -12,34 +12,26 @@ use super::error::CliError;
 use crate::{
     client::{self, Client, ConnectError},
     gateway::{self, Config, Embedded, JournalConfig, PolicySource},
-    proto::v1::{
-        approvals_client::ApprovalsClient, policies_client::PoliciesClient, sessions_client::SessionsClient,
-        terminals_client::TerminalsClient,
-    },
+    proto::v1::{approvals_client::ApprovalsClient, terminals_client::TerminalsClient},
 };
 use tonic::transport::Channel;
 
-/// The sessions of a gateway.
-pub(super) type Sessions = SessionsClient<Channel>;
 /// The terminals of a gateway.
 pub(super) type Terminals = TerminalsClient<Channel>;
 
 /// The approvals of a gateway.
 pub(super) type Approvals = ApprovalsClient<Channel>;
-/// The policy of a gateway.
-pub(super) type Policies = PoliciesClient<Channel>;
-
 /// The variable that names a gateway.
 const VARIABLE: &str = "PROVOST_GATEWAY";
 
-/// A gateway, and the embedded one's life when it is that.
+/// A connection to a gateway, with the gateway itself if it is embedded.
 pub(super) struct GatewayConnection {
     client: Client,
     embedded: Option<Embedded>,
 }
 
 impl GatewayConnection {
-    /// The gateway named by the option, else by the environment, else the one that serves here.
+    /// Connects to the gateway that the option names, else the environment, else to the default socket.
     pub(super) async fn find(named: Option<&str>) -> Result<Self, CliError> {
         match running(named).await? {
             Some(client) => Ok(Self { client, embedded: None }),
@@ -51,12 +43,12 @@ impl GatewayConnection {
         }
     }
 
-    /// As [`Connection::find`]; none when there is no gateway, and an embedded one is to be started.
+    /// As [`GatewayConnection::find`], but none if no gateway serves.
     pub(super) async fn running(named: Option<&str>) -> Result<Option<Self>, CliError> {
         Ok(running(named).await?.map(|client| Self { client, embedded: None }))
     }
 
-    /// An embedded gateway, with these policies or the compiled-in ones, and with a journal in this directory or none.
+    /// Starts an embedded gateway, with these policies or the compiled-in ones, and with a journal in this directory or none.
     pub(super) async fn embed(policies: Option<&Path>, journal: Option<&Path>) -> Result<Self, CliError> {
         let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());
         let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, directory);
@@ -81,29 +73,9 @@ impl GatewayConnection {
         }
     }
 
-    /// The connection itself.
+    /// The client of every service; a clone shares the connection.
     pub(super) fn client(&self) -> Client {
         self.client.clone()
-    }
-
-    /// The sessions service.
-    pub(super) fn sessions(&self) -> Sessions {
-        self.client.sessions.clone()
-    }
-
-    /// The terminals service.
-    pub(super) fn terminals(&self) -> Terminals {
-        self.client.terminals.clone()
-    }
-
-    /// The approvals service.
-    pub(super) fn approvals(&self) -> Approvals {
-        self.client.approvals.clone()
-    }
-
-    /// The policies service.
-    pub(super) fn policies(&self) -> Policies {
-        self.client.policies.clone()
     }
 
     /// Whether the gateway is this process's own.
@@ -122,7 +94,7 @@ impl GatewayConnection {
     }
 }
 
-/// The gateway that runs, or none. One that was named and does not answer is a failure, never passed over.
+/// Connects to a running gateway. One that was named and does not answer is an error.
 async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
     let named =
         named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));

@@ -19,7 +19,7 @@ use crate::proto::v1::{self, stream_output_response::Event};
 /// `provost logs`.
 pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let terminals = connection.terminals();
+    let terminals = connection.client().terminals;
     let request =
         v1::GetTerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
     let terminal = terminals.clone().get_terminal(request).await?.into_inner().terminal.unwrap_or_default();

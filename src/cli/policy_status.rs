@@ -46,7 +46,8 @@ pub(super) struct ReloadArguments {
 pub(super) async fn status(arguments: StatusArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let policy = connection
-        .policies()
+        .client()
+        .policies
         .get_policy(v1::GetPolicyRequest {})
         .await?
         .into_inner()
@@ -58,7 +59,7 @@ pub(super) async fn status(arguments: StatusArguments) -> Result<u8, CliError> {
 /// Loads again, and prints what is in force then.
 pub(super) async fn reload(arguments: ReloadArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let answer = connection.policies().reload_policy(v1::ReloadPolicyRequest {}).await?.into_inner();
+    let answer = connection.client().policies.reload_policy(v1::ReloadPolicyRequest {}).await?.into_inner();
     print(&answer.policy.unwrap_or_default(), arguments.output.output)
 }
 

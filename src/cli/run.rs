@@ -113,7 +113,7 @@ async fn in_session(
     (input, person): (Input, ApprovalMode),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    let mut sessions = connection.sessions();
+    let mut sessions = connection.client().sessions;
     let opening = sessions.create_session(v1::CreateSessionRequest {
         roots: vec![workspace],
         profile: create.profile.clone(),
@@ -126,8 +126,8 @@ async fn in_session(
     };
     create.session_id.clone_from(&session.id);
     let result = tokio::select! {
-        driven = drive(connection.terminals(), create, input, signals) => driven,
-        never = approval_prompt::prompt(connection.approvals(), session.id.clone()), if person == ApprovalMode::Prompt => match never {},
+        driven = drive(connection.client().terminals, create, input, signals) => driven,
+        never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
     let closing = sessions.close_session(v1::CloseSessionRequest { session_id: session.id });
     // It ends with this process too.

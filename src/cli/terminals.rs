@@ -17,7 +17,7 @@ pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
     loop {
-        let page = connection.terminals().list_terminals(request.clone()).await?.into_inner();
+        let page = connection.client().terminals.list_terminals(request.clone()).await?.into_inner();
         terminals.extend(page.terminals);
         if page.next_page_token.is_empty() {
             break;
@@ -41,7 +41,7 @@ pub(super) async fn stop(arguments: StopArguments) -> Result<u8, CliError> {
         grace: grace(arguments.grace)?,
     };
     let terminal =
-        connection.terminals().kill_terminal(request).await?.into_inner().terminal.unwrap_or_default();
+        connection.client().terminals.kill_terminal(request).await?.into_inner().terminal.unwrap_or_default();
     if arguments.output.output == OutputFormat::Json {
         return print_to_stdout(&to_json_line(&json::TerminalJson::from(&terminal))?);
     }
@@ -56,7 +56,7 @@ pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
         session_id: String::new(),
         signal: arguments.signal,
     };
-    connection.terminals().signal(request).await?;
+    connection.client().terminals.signal(request).await?;
     Ok(0)
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
 pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let request = v1::WaitForExitRequest { terminal_id: arguments.terminal, session_id: String::new() };
-    let answer = connection.terminals().wait_for_exit(request).await?.into_inner();
+    let answer = connection.client().terminals.wait_for_exit(request).await?.into_inner();
     let Some(outcome) = answer.outcome else {
         return Err(CliError::message_only(
             "the terminal was removed before its command had ended".to_owned(),
@@ -87,7 +87,7 @@ pub(super) async fn rm(arguments: RmArguments) -> Result<u8, CliError> {
         session_id: String::new(),
         grace: grace(arguments.grace)?,
     };
-    connection.terminals().release_terminal(request).await?;
+    connection.client().terminals.release_terminal(request).await?;
     Ok(0)
 }
 

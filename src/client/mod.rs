@@ -6,7 +6,6 @@
 
 use std::{
     io,
-    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -104,11 +103,6 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
         approvals: ApprovalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         policies: PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
     })
-}
-
-/// Whether a socket lies at the address; says nothing about whether anyone listens.
-pub fn is_socket(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 fn socket_path(uri: &str) -> Result<PathBuf, ConnectError> {

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    case::Fault,
+    fault::Fault,
     peer::JsonRpcPeer,
     roles::{AgentSessions, EditorKind},
 };

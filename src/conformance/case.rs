@@ -1,10 +1,8 @@
 //! What a case is: a number that never changes its meaning, a rule and where it stands, and the steps that test it.
 
-use std::{fmt, future::Future, io, pin::Pin, time::Duration};
+use std::{fmt, future::Future, pin::Pin};
 
-use serde_json::Value;
-
-use super::context::TestContext;
+use super::{context::TestContext, fault::Fault};
 
 /// How binding a rule is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,62 +63,6 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Why a case did not hold.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// What was seen is not what the rule says.
-    #[error("{0}")]
-    Unmet(String),
-    /// A request that should have been answered with a result was refused.
-    #[error("{method} was refused: {refusal}")]
-    Refused {
-        /// The request.
-        method: String,
-        /// The answer.
-        refusal: Refusal,
-    },
-    /// A request was not answered.
-    #[error("{what}: nothing came within {waited:?}")]
-    Silent {
-        /// What was waited for.
-        what: String,
-        /// How long.
-        waited: Duration,
-    },
-    /// The other side is gone.
-    #[error("the connection ended: {0}")]
-    Ended(&'static str),
-    /// The case's own workspace failed it.
-    #[error("the suite cannot use its workspace: {0}")]
-    Workspace(#[from] io::Error),
-}
-
-/// A JSON-RPC error, taken apart.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
-    /// Its code.
-    pub code: i64,
-    /// Its message.
-    pub message: String,
-    /// Its data.
-    pub data: Option<Value>,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error {}: {}", self.code, self.message)
-    }
-}
-
-/// Ends the case with [`Fault::Unmet`] unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($sentence:tt)+) => {
-        if !$condition {
-            return Err($crate::conformance::case::Fault::Unmet(format!($($sentence)+)));
-        }
-    };
-}
-
 /// A list of cases: number, level, needs, where the rule stands, the rule, the steps.
 macro_rules! cases {
     ($($number:literal $level:ident $needs:ident $source:literal: $rule:literal => $steps:path;)+) => {
@@ -137,4 +79,4 @@ macro_rules! cases {
     };
 }
 
-pub(super) use {cases, ensure};
+pub(super) use cases;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     backend::{self, Backend, BackendError, BackendLauncher},
-    case::{Fault, Refusal, ensure},
+    fault::{Fault, Refusal, ensure},
     fifo_probe::FifoProbe,
     peer::{JsonRpcPeer, ReceivedMessage},
     roles::EditorKind,

@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::case::Fault;
+use super::fault::Fault;
 
 /// How often a pipe that nobody has opened yet is looked at: it cannot be waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -11,6 +11,7 @@ mod backend;
 mod case;
 mod cases;
 mod context;
+mod fault;
 mod fifo_probe;
 mod in_editor;
 mod peer;

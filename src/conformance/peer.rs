@@ -16,7 +16,7 @@ use tokio::{
     sync::{Mutex as AsyncMutex, Notify, oneshot},
 };
 
-use super::case::{Fault, Refusal};
+use super::fault::{Fault, Refusal};
 
 /// Messages that are kept for cases to look at; past this the oldest go.
 const RECORD_LINES: usize = 4096;

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 
 use super::{
     backend::{Backend, BackendError, BackendLauncher},
-    case::{Case, Fault, Needs},
+    case::{Case, Needs},
     cases,
     context::TestContext,
+    fault::Fault,
     report::{CaseOutcome, CaseResult, ConformanceReport},
     roles::EditorKind,
 };

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{ExitStatus, TestContext, shortened},
+    fault::{Fault, ensure},
 };
 
 cases! {

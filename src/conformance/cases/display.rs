@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::TestContext,
+    fault::{Fault, ensure},
     peer::{Mark, ReceivedMessage},
     roles::EditorKind,
 };

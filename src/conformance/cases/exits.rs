@@ -6,8 +6,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{ExitStatus, TestContext},
+    fault::{Fault, ensure},
 };
 
 cases! {

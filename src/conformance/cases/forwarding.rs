@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::conformance::{
-    case::{Fault, Refusal, cases, ensure},
+    case::cases,
     context::TestContext,
+    fault::{Fault, Refusal, ensure},
     peer::{JsonRpcPeer, Mark},
     roles::EditorKind,
 };

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{ExitStatus, TestContext},
+    fault::{Fault, ensure},
 };
 
 cases! {

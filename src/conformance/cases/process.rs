@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{ExitStatus, TestContext},
+    fault::{Fault, ensure},
 };
 
 cases! {

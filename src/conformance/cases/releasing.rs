@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::TestContext,
+    fault::{Fault, ensure},
 };
 
 cases! {

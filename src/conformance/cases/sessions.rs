@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::TestContext,
+    fault::{Fault, ensure},
     fifo_probe::FifoProbe,
 };
 

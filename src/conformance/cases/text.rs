@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{TestContext, shortened},
+    fault::{Fault, ensure},
 };
 
 cases! {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::conformance::{
-    case::{Fault, cases, ensure},
+    case::cases,
     context::{ExitStatus, TestContext},
+    fault::{Fault, ensure},
 };
 
 cases! {
@@ -87,7 +88,7 @@ async fn interleaved(stage: TestContext) -> Result<(), Fault> {
 }
 
 /// An answer to a cancelled request: its result, or "request cancelled".
-fn is_fair(answer: &Result<Value, crate::conformance::case::Refusal>) -> bool {
+fn is_fair(answer: &Result<Value, crate::conformance::fault::Refusal>) -> bool {
     answer.as_ref().map_or_else(|refusal| refusal.code == -32800, |_| true)
 }
 
