@@ -1,7 +1,7 @@
-//! `provost acp`: between an editor and its agent.
+//! `provost acp`: runs an agent for an editor.
 //!
-//! Finds a gateway or starts an embedded one, and leaves the rest to the `acp` module. stdout belongs to the editor:
-//! nothing is printed there.
+//! Connects to a gateway or starts an embedded one; the `acp` module does the rest. Nothing is printed to stdout, which
+//! carries the protocol.
 
 use std::{
     ffi::OsString,

@@ -1,7 +1,7 @@
-//! `provost run` asks its own user what a rule asks about.
+//! `provost run` asks its user for the approval that a rule requires.
 //!
-//! Only on a terminal: the question goes to stderr, the answer is a line of stdin, and whatever is not a yes is a no.
-//! Whether this user's answer counts is for the gateway to say.
+//! It asks only on a terminal: the question goes to stderr, and the answer is a line of stdin. Every answer but yes is a no.
+//! The gateway decides whether this user may approve.
 
 use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
 

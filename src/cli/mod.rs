@@ -1,7 +1,7 @@
-//! The command line: arguments in, one command done, an exit status out.
+//! The command line: it parses the arguments, performs one subcommand and returns an exit status.
 //!
-//! The only part of Provost that uses `anyhow`, and the only one that talks to people. It decides nothing about
-//! commands: whatever it is asked to run goes to a gateway, its own embedded one where there is no other.
+//! It decides nothing about commands: it hands them to a gateway, or to an embedded one if no gateway runs. It is the only
+//! module that uses `anyhow`.
 
 use std::{
     panic,

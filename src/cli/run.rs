@@ -1,7 +1,7 @@
-//! `provost run`: one command through a gateway, its output as it comes, its exit status at the end.
+//! `provost run`: runs one command through a gateway, prints its output as it comes, and exits with its status.
 //!
-//! Refuses to lose anything: output that this process cannot write stops the command, and whatever way it ends
-//! the session is closed, so that nothing is left.
+//! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process
+//! is left.
 
 use std::{
     ffi::OsString,
