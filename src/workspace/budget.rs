@@ -1,8 +1,8 @@
-//! What the gateway takes of the host's inotify instances and watches.
+//! The gateway's budget of inotify instances and watches.
 //!
 //! The kernel counts them for the gateway's user, which other programs of the host share (inotify(7)). So all workspaces
-//! together take a part of what there is, and those of one owner a part of that: who opens many workspaces takes nothing
-//! from other owners, nor from the host. A workspace without a share is walked instead.
+//! together use a part of the host's limit, and those of one owner a part of that: an owner with many workspaces takes
+//! nothing from other owners or from the host. A workspace without a lease is scanned instead.
 
 use std::{
     collections::HashMap,
@@ -10,15 +10,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// All workspaces together take at most one of so many parts of what the host has.
+/// All workspaces together use at most one part in this many of the host's limit.
 const HOST_DIVISOR: u64 = 4;
-/// The workspaces of one owner take at most one of so many parts of that.
+/// The workspaces of one owner use at most one part in this many of that.
 const OWNER_DIVISOR: u64 = 4;
-/// Where the host does not say: the kernel's smallest defaults.
+/// The kernel's smallest defaults, for a host that does not report its limits.
 const INSTANCES_DEFAULT: u64 = 128;
 const WATCHES_DEFAULT: u64 = 8_192;
 
-/// What is taken, and what may be.
+/// The limits, and what is in use.
 #[derive(Debug)]
 pub(super) struct InotifyBudget {
     instances_max: u64,
@@ -39,7 +39,7 @@ struct Counts {
 }
 
 impl InotifyBudget {
-    /// Of this host's limits.
+    /// The budget by the limits of this host.
     pub(super) fn of_host() -> Arc<Self> {
         let instances = setting("/proc/sys/fs/inotify/max_user_instances").unwrap_or(INSTANCES_DEFAULT);
         let watches = setting("/proc/sys/fs/inotify/max_user_watches").unwrap_or(WATCHES_DEFAULT);
@@ -50,7 +50,7 @@ impl InotifyBudget {
         Arc::new(Self { instances_max, watches_max, in_use: Mutex::default() })
     }
 
-    /// One instance, for a workspace of this owner.
+    /// Leases an instance for a workspace of this owner; `None` when the budget is used up.
     pub(super) fn lease_instance(self: &Arc<Self>, owner: u32) -> Option<InotifyLease> {
         let mut taken = self.lock();
         let own = taken.by_owner.get(&owner).copied().unwrap_or_default();
@@ -79,7 +79,7 @@ pub(super) struct InotifyLease {
 }
 
 impl InotifyLease {
-    /// Counts one watch more. `false`: there may be no more.
+    /// Counts one watch more. Returns false when the budget is used up.
     pub(super) fn add_watch(&mut self) -> bool {
         let mut taken = self.budget.lock();
         let own = taken.by_owner.get(&self.owner).map_or(0, |own| own.watches);

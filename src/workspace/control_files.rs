@@ -23,12 +23,12 @@ pub const SKIPPED_DIRECTORIES: [&str; 3] = ["objects", "refs", "logs"];
 /// The most bytes of a value that a person is shown.
 const MAX_DISPLAY_BYTES: usize = 120;
 
-/// What a control place is for.
+/// What a control file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A configuration of git's.
     Config(ConfigKind),
-    /// It says where a repository, or a part of one, is: `.git` as a file, `commondir`.
+    /// It contains the path of a repository or of a part of one: `.git` as a file, `commondir`.
     Pointer,
     /// It is run by git.
     Hook,
@@ -40,7 +40,7 @@ pub enum Role {
     RebaseTodo,
 }
 
-/// A control place: where it is and what is there.
+/// A control file: its path and content.
 #[derive(Debug)]
 pub struct ControlFile {
     /// Below the root.

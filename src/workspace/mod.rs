@@ -1,8 +1,12 @@
-//! Workspaces, watched for changes by which a command's code would be run outside its sandbox, later, by people's tools:
-//! git's configuration and hooks, links between repositories, tools' own files.
+//! Watches workspaces for dangerous changes: those by which people's tools would later run a command's code outside its
+//! sandbox (git's configuration and hooks, links between repositories, files of other tools).
 //!
-//! What can be read-only is (`sandbox/protected`); this is about what everyday git writes, and about what does not exist
-//! yet. A workspace that several sessions share is watched once. Knows nothing of terminals; stops no command.
+//! Files that can be read-only are read-only in the sandbox. This module is about files that everyday git writes, and about
+//! files that do not exist yet. A workspace that several sessions share is watched once. It knows nothing of terminals and
+//! stops no command.
+//!
+//! `watcher` is the handle, `watcher_thread` scans with a `scanner`, and `integrity_checker` compares what is found with the
+//! baseline and acts on it.
 
 mod baseline_store;
 mod budget;

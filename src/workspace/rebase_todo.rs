@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::tree::FileContent;
 
-/// Whether git runs this line as a command. What it takes for a comment may count as one too many.
+/// Whether git runs this line as a command. A line that git takes for a comment may count, too.
 fn is_command(line: &[u8]) -> bool {
     let line = line.trim_ascii_start();
     let word = line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();

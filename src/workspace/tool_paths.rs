@@ -1,4 +1,4 @@
-//! Tools' own files: which places of a workspace are theirs, and which content of one runs nothing.
+//! The files of tools other than git: their paths in a workspace, and which content of one runs nothing.
 //!
 //! What the shipped list names counts wherever it is in the workspace, since people open and enter what is below a root, too;
 //! what a profile adds is relative to the root. Pure.
@@ -11,7 +11,7 @@ use std::{
 
 use crate::policy::workspace_files;
 
-/// The places of tools.
+/// The paths of tools' files and directories.
 #[derive(Debug, Default)]
 pub struct ToolPaths {
     /// Relative to the root.
