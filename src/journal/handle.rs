@@ -224,3 +224,28 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
     }
     Ok(body)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::GatewayStopped;
+
+    #[test]
+    fn a_subscriber_learns_of_records_that_are_written_after_it_subscribed() {
+        let root = tempfile::tempdir().unwrap();
+        let journal = Journal::open(JournalOptions::new(root.path().join("journal"))).unwrap();
+        let stopped = GatewayStopped { cause: "drained".to_owned(), live_terminals: 0 };
+        let record = Record::GatewayStopped(stopped);
+        journal.append(&record).unwrap();
+        let (mut written, mut health) = (journal.subscribe(), journal.health_changes());
+        let last = journal.append(&record).unwrap();
+        while *written.borrow_and_update() < last {
+            thread::yield_now();
+        }
+        assert!(!written.has_changed().unwrap() && !health.has_changed().unwrap());
+        journal.close();
+        drop(journal);
+        assert!(written.has_changed().is_err(), "it is closed with the journal");
+        assert!(matches!(&*health.borrow_and_update(), Health::Writable));
+    }
+}
