@@ -186,7 +186,7 @@ struct Stop {
 }
 
 fn stops(section: &str) -> Vec<Stop> {
-    let lines = section.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let lines = section.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let stop = |line: &str| {
         let link = line.split("](../").nth(1)?.split([')', '#']).next()?;
         let sought = line.split("): `").nth(1)?.split('`').next()?;
