@@ -7,7 +7,7 @@
 
 use tonic::Code;
 
-use crate::counters::Word;
+use crate::counters::Label;
 
 /// Defines [`Reason`] by its rows.
 macro_rules! reasons {
@@ -34,10 +34,10 @@ macro_rules! reasons {
             }
         }
 
-        impl Word for Reason {
+        impl Label for Reason {
             const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            fn word(self) -> &'static str {
+            fn label(self) -> &'static str {
                 self.label()
             }
         }

@@ -28,7 +28,10 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
         let (out, err) = (open(v1::OutputStream::Stdout).await?, open(v1::OutputStream::Stderr).await?);
-        tokio::try_join!(print(out, v1::OutputStream::Stdout, format), print(err, v1::OutputStream::Stderr, format))?
+        tokio::try_join!(
+            print(out, v1::OutputStream::Stdout, format),
+            print(err, v1::OutputStream::Stderr, format)
+        )?
     } else {
         (
             print(open(v1::OutputStream::Unspecified).await?, v1::OutputStream::Stdout, format).await?,

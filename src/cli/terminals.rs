@@ -51,12 +51,12 @@ pub(super) async fn stop(arguments: StopArguments) -> Result<u8, CliError> {
 /// `provost kill`.
 pub(super) async fn kill(arguments: KillArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let request = v1::SignalRequest {
+    let request = v1::SignalTerminalRequest {
         terminal_id: arguments.terminal,
         session_id: String::new(),
         signal: arguments.signal,
     };
-    connection.client().terminals.signal(request).await?;
+    connection.client().terminals.signal_terminal(request).await?;
     Ok(0)
 }
 

@@ -216,7 +216,7 @@ impl From<&RunError> for Reason {
     }
 }
 
-words! {
+labels! {
     /// A bound that refused something, by its name in the configuration.
     pub enum LimitName {
         /// `caps.sessions_per_principal`.

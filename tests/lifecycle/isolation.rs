@@ -8,7 +8,7 @@ use std::{
 
 use tonic::Code;
 
-use crate::support::{Gateway, api::Cause, in_session};
+use crate::support::{Gateway, api::ExitCause, in_session};
 
 fn sandboxes(gateway: &Gateway) -> usize {
     fs::read_dir(gateway.state.join("sandboxes")).map_or(0, Iterator::count)
@@ -24,7 +24,7 @@ async fn terminals_that_are_isolated_from_one_another_have_sandboxes_of_their_ow
         let second = session.sh("echo ready; exec sleep 1000").create().await;
         assert_eq!(sandboxes(&gateway), 2);
         first.kill(Some(Duration::ZERO)).await;
-        assert_eq!(first.wait().await.cause(), Cause::Killed);
+        assert_eq!(first.wait().await.cause(), ExitCause::Killed);
         first.release().await;
         assert_eq!(sandboxes(&gateway), 1, "its sandbox went with it, and no other");
         second.until("ready").await;

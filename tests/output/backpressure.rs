@@ -2,7 +2,7 @@
 
 use crate::support::{
     Collected, Command, Follow, Gateway, RunResult, Session,
-    api::{OutputMode, Overflow, Stream},
+    api::{OutputMode, OutputStream, Overflow},
     code, in_session, within,
 };
 
@@ -21,8 +21,8 @@ async fn a_run_loses_nothing_while_others_read_along() {
         let running = tokio::spawn(RunResult::all(run));
         let terminal = session.only_terminal().await;
         // One reader that goes after its first chunk, and one that stays.
-        let mut first = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
-        let mut second = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let mut first = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
+        let mut second = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         terminal.write(b"\n", crate::support::EndOfInput::After).await.expect("it is open");
         within("a chunk", first.message()).await.expect("it goes on");
         drop(first);
@@ -44,7 +44,7 @@ async fn each_stream_of_a_blocking_terminal_waits_for_a_reader_of_its_own() {
             .create()
             .await;
         let mut readers = Vec::new();
-        for (stream, expected) in [(Stream::Stdout, 2_000_000), (Stream::Stderr, 4_000_000)] {
+        for (stream, expected) in [(OutputStream::Stdout, 2_000_000), (OutputStream::Stderr, 4_000_000)] {
             let events = terminal.stream(stream, 0, Follow::Yes).await;
             readers.push(tokio::spawn(async move {
                 let read = Collected::all(events, 0).await;
@@ -66,7 +66,7 @@ async fn no_stream_waits_for_a_reader_after_the_last_one_has_gone() {
             .with(|request| request.output_mode = OutputMode::Split as i32)
             .create()
             .await;
-        let mut events = terminal.stream(Stream::Unspecified, 0, Follow::Yes).await;
+        let mut events = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         assert!(within("a chunk", events.message()).await.expect("it goes on").is_some());
         drop(events);
         assert_eq!(code(&terminal.wait().await), 0);
@@ -78,7 +78,7 @@ async fn no_stream_waits_for_a_reader_after_the_last_one_has_gone() {
 async fn no_stream_waits_for_a_reader_that_wants_none_of_it() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = blocking(session, FLOOD).create().await;
-        let _beyond = terminal.stream(Stream::Unspecified, 1 << 40, Follow::Yes).await;
+        let _beyond = terminal.stream(OutputStream::Unspecified, 1 << 40, Follow::Yes).await;
         assert_eq!(code(&terminal.wait().await), 0);
     })
     .await;

@@ -132,7 +132,8 @@ impl Session {
         let request = api::ListTerminalsRequest { session_id: self.id.clone(), ..Default::default() };
         let info = within("the session's terminal", async {
             loop {
-                let listed = self.caller.terminals.clone().list(request.clone()).await.expect("a list");
+                let listed =
+                    self.caller.terminals.clone().list_terminals(request.clone()).await.expect("a list");
                 if let Some(info) = listed.into_inner().terminals.pop() {
                     return info;
                 }
@@ -623,7 +624,7 @@ impl RunResult {
                 }
                 run_response::Event::Finished(finished) => {
                     let started = started.expect("Started comes first");
-                    assert_eq!(finished.state(), State::Released, "a run releases its terminal");
+                    assert_eq!(finished.state(), TerminalState::Released, "a run releases its terminal");
                     assert!(
                         events.message().await.expect("the run ends well").is_none(),
                         "nothing after the end"

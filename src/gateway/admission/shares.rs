@@ -16,7 +16,7 @@ use std::{
 
 use super::{response_budget::UnsentResponses, scheduler::CallScheduler, token_bucket::TokenBucket};
 use crate::{
-    counters::{Counter, CounterVec, words},
+    counters::{Counter, CounterVec, labels},
     session::Principal,
 };
 
@@ -46,7 +46,7 @@ const TRUSTED_MULTIPLIER: u32 = 4;
 /// Users that are remembered although they hold nothing; beyond that they are forgotten.
 const IDLE_USERS: usize = 1_024;
 
-words! {
+labels! {
     /// A connection that was closed, or an accept that was put off.
     pub enum ConnectionRefusal {
         /// The user has as many connections as it may.
@@ -62,7 +62,7 @@ words! {
     }
 }
 
-words! {
+labels! {
     /// A call that was refused before it was looked at.
     pub enum CallRefusal {
         /// The user has as many calls under way as it may.
