@@ -7,9 +7,7 @@ use super::{
     errors::{
         ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, TerminalReleased,
     },
-    output::reader::OutputReadError,
     quotas::{QuotaKind, QuotaReached, QuotaScope},
-    use_case::run::RunError,
 };
 use crate::{
     approval::{ApprovalLimitReached, ApprovalResolveError},
@@ -193,25 +191,6 @@ impl From<&OperationError> for Reason {
             OperationError::StdinClosed => Self::StdinClosed,
             OperationError::Control(error) => error.into(),
             OperationError::Errno(_) => Self::Supervisor,
-        }
-    }
-}
-
-impl From<&OutputReadError> for Reason {
-    fn from(error: &OutputReadError) -> Self {
-        match error {
-            OutputReadError::NotSplit => Self::BadField,
-            OutputReadError::Ring(_) => Self::OutputRing,
-        }
-    }
-}
-
-impl From<&RunError> for Reason {
-    fn from(error: &RunError) -> Self {
-        match error {
-            RunError::Read(error) => error.into(),
-            RunError::Lost { .. } => Self::OutputLost,
-            RunError::Release(error) => error.into(),
         }
     }
 }

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use super::redacted_ring::{self, RedactedPart};
 use crate::{
     masking::{Masker, StreamEnd},
+    reason::Reason,
     sys::ring,
     terminal::{
         channel::Channel,
@@ -31,6 +32,15 @@ pub enum OutputReadError {
     /// The ring cannot be read.
     #[error("read the output ring")]
     Ring(#[source] Errno),
+}
+
+impl From<&OutputReadError> for Reason {
+    fn from(error: &OutputReadError) -> Self {
+        match error {
+            OutputReadError::NotSplit => Self::BadField,
+            OutputReadError::Ring(_) => Self::OutputRing,
+        }
+    }
 }
 
 /// What is retained at one moment.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::release::release;
 use crate::{
     proto::supervisor::StopCause,
+    reason::Reason,
     terminal::{
         audit::recorder::Recorder,
         channel::Channel,
@@ -53,6 +54,16 @@ pub enum RunError {
     /// It could not be released.
     #[error(transparent)]
     Release(#[from] OperationError),
+}
+
+impl From<&RunError> for Reason {
+    fn from(error: &RunError) -> Self {
+        match error {
+            RunError::Read(error) => error.into(),
+            RunError::Lost { .. } => Self::OutputLost,
+            RunError::Release(error) => error.into(),
+        }
+    }
 }
 
 /// A run under way. Dropped before its end, it stops and releases its command.
