@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::clock::Moment;
 
-/// The version that is written. Version 1 wrote a command's text in each of its records; version 2 had other names for
-/// four kinds of records.
+/// The one version that is written and read. Journals of the builds before the first release, of versions 1 and 2, are
+/// refused with their version.
 pub const FORMAT_VERSION: u32 = 3;
 const HASH_KEY: &[u8] = b",\"hash\":\"";
 const LINE_END: &[u8] = b"\"}";

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     SyncRule,
     chain::{ChainHead, FORMAT_VERSION, Hash},
-    line::{MAX_SEQUENCE, MIN_FORMAT_VERSION},
+    line::MAX_SEQUENCE,
 };
 
 /// One file of the journal, by its name.
@@ -92,7 +92,7 @@ impl JournalDirectory {
         let mut text = String::new();
         file.take(HEAD_BYTES).read_to_string(&mut text).map_err(HeadError::Unreadable)?;
         let head: Head = serde_json::from_str(&text).map_err(HeadError::Malformed)?;
-        if !(MIN_FORMAT_VERSION..=FORMAT_VERSION).contains(&head.v) {
+        if head.v != FORMAT_VERSION {
             return Err(HeadError::UnknownVersion(head.v));
         }
         Ok(Some(ChainHead { sequence: head.sequence, hash: head.hash }))
@@ -120,8 +120,8 @@ pub enum HeadError {
     /// It is not what a journal wrote.
     #[error("the file head is garbled")]
     Malformed(#[source] serde_json::Error),
-    /// It is of a later version.
-    #[error("the file head has version {0}, and this program knows none after {FORMAT_VERSION}")]
+    /// It is of another version.
+    #[error("the file head has version {0}, and this program reads version {FORMAT_VERSION}")]
     UnknownVersion(u32),
 }
 

@@ -10,8 +10,6 @@ use super::{
     record::Record,
 };
 
-/// The earliest version that is read.
-pub(super) const MIN_FORMAT_VERSION: u32 = 1;
 /// The longest line, newline included. A longer record is refused.
 pub const MAX_LINE_BYTES: usize = 1024 * 1024;
 /// No record has a higher number, so that counting on never overflows.
@@ -53,7 +51,7 @@ impl JournalLine {
             return Err(LineError::WrongHash);
         }
         let envelope: LineEnvelope = serde_json::from_slice(bytes).map_err(|_| LineError::NotARecord)?;
-        if !(MIN_FORMAT_VERSION..=FORMAT_VERSION).contains(&envelope.v) {
+        if envelope.v != FORMAT_VERSION {
             return Err(LineError::UnknownVersion(envelope.v));
         }
         if envelope.seq > MAX_SEQUENCE {
@@ -91,9 +89,9 @@ pub enum LineError {
     /// It has not the form of a record.
     #[error("it has not the form of a record")]
     NotARecord,
-    /// It is of a later version.
+    /// It is of another version.
     #[error(
-        "it has version {0}, and this program knows none after {FORMAT_VERSION}: use the version of provost that wrote it, or a later one"
+        "it has version {0}, and this program reads version {FORMAT_VERSION}: use the version of provost that wrote it, or move the journal's directory away"
     )]
     UnknownVersion(u32),
 }

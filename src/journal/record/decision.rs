@@ -174,21 +174,3 @@ impl From<DeserializedDecision> for DecisionRecord {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::Record;
-
-    /// As it stands in a file of version 1.
-    const VERSION_1: &str = r#"{"kind":"decision","principal":"uid:0","session":"s","terminal":"t","request_digest":"d","decision":"allow","generation":1,"command":{"argv":["echo","hello there"]},"judged":{"commands":["echo 'hello there'"]},"cwd":"/"}"#;
-
-    #[test]
-    fn what_version_1_wrote_is_read_and_written_once_from_now_on() {
-        let record: Record = serde_json::from_str(VERSION_1).unwrap();
-        let Record::Decision(decision) = &record else { panic!("{record:?}") };
-        assert_eq!(decision.judged.commands, ["echo 'hello there'"]);
-        let written = serde_json::to_string(&record).unwrap();
-        assert_eq!(written.matches("hello there").count(), 1, "{written}");
-        assert_eq!(serde_json::from_str::<Record>(&written).unwrap(), record);
-    }
-}

@@ -333,7 +333,7 @@ pub fn exit(subject: Subject, outcome: &Outcome) -> Record {
             Some(outcome::End::Signal(signal)) => ExitOutcome::Signalled { signal: signal.clone() },
             None => ExitOutcome::Lost,
         },
-        cause: outcome.cause().as_str_name().trim_start_matches("CAUSE_").to_ascii_lowercase(),
+        cause: outcome.cause().as_str_name().trim_start_matches("EXIT_CAUSE_").to_ascii_lowercase(),
         usage: UsageRecord {
             wall_us: micros(usage.and_then(|usage| usage.wall.as_ref())),
             cpu_user_us: micros(usage.and_then(|usage| usage.cpu_user.as_ref())),
