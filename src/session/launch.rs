@@ -66,7 +66,7 @@ impl Session {
             assignment: SandboxAssignment {
                 session_id: self.id.to_string(),
                 confinement: exec_spec.confinement(),
-                sharing: sharing,
+                sharing,
             },
             die_with_gateway: context.die_with_gateway,
             fail_at: fail_at(),

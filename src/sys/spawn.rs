@@ -122,6 +122,7 @@ impl Spawner {
             File::options().read(true).write(true).open("/dev/null").map_err(|error| errno_of(&error))?;
         let null = OwnedFd::from(null);
         // Not below 3, where it would be overwritten.
+        // SAFETY: fcntl(2) on a descriptor that we own makes a new one.
         let high = Errno::result(unsafe { libc::fcntl(null.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) })?;
         // SAFETY: just made for us.
         let null = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(high) };

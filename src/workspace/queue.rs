@@ -140,7 +140,7 @@ mod tests {
 
     /// Parks a thread on the queue, and waits until it is back.
     fn parks_and_returns(queue: &Arc<RequestQueue>, then: impl FnOnce(&RequestQueue)) -> Option<Requests> {
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(1);
         let of_thread = queue.clone();
         thread::spawn(move || sender.send(of_thread.park()));
         then(queue);
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_closed_queue_completes_what_it_holds_and_what_comes_later() {
         let queue = Arc::new(RequestQueue::default());
-        let (sender, receiver) = mpsc::channel();
+        let (sender, receiver) = mpsc::sync_channel(2);
         let completion = |name: &'static str| {
             let sender = sender.clone();
             Completion::new(move || sender.send(name).unwrap())

@@ -146,7 +146,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         ptys,
         launcher,
         warm_launcher: Arc::clone(host.warm_launcher()),
-        cleanup: cleanup,
+        cleanup,
     })
 }
 

@@ -167,7 +167,7 @@ fn conclude(
         shortfalls: prepared.shortfalls,
         ptys: prepared.ptys,
     };
-    UnclaimedSandbox { launcher, launched, cleanup: cleanup }
+    UnclaimedSandbox { launcher, launched, cleanup }
 }
 
 /// Waits for a supervisor to exit, and reaps it.

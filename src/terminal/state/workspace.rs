@@ -43,6 +43,9 @@ struct ObservedChanges {
     shortfall: Option<String>,
 }
 
+/// What a terminal watches, and the scans that its start waits for.
+pub(in crate::terminal) type Attached = (Arc<WatchedWorkspaces>, Vec<ScanWaiter>);
+
 impl WatchedWorkspaces {
     /// Begins to look at what a command will be able to write; `None` where it can write nothing. The looks go on while
     /// its sandbox is brought up.
@@ -55,7 +58,7 @@ impl WatchedWorkspaces {
         recorder: &Recorder,
         profile: &Profile,
         workspaces: &Workspaces,
-    ) -> Result<Option<(Arc<Self>, Vec<ScanWaiter>)>, WatchError> {
+    ) -> Result<Option<Attached>, WatchError> {
         if is_read_only(profile) {
             return Ok(None);
         }

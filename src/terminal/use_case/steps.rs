@@ -143,9 +143,9 @@ impl Requested {
             terminal,
             permit,
             secrets,
-            redactor: redactor,
+            redactor,
             session_guard: self.session_guard,
-            decision_record: decision_record,
+            decision_record,
             command_in,
         })
     }
@@ -206,7 +206,7 @@ impl Authorized {
                 self.decision_record
                     .iter_mut()
                     .for_each(|record| redact::redact_secrets(record, secrets.masker()));
-                Ok(Self { secrets, redactor: redactor, ..self })
+                Ok(Self { secrets, redactor, ..self })
             }
             Err(error) => {
                 self.decision_record
