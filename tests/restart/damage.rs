@@ -67,6 +67,32 @@ const DAMAGES: [Damage; 5] = [
     ("something else", |file| fs::write(file, "[toml]\nis = true\n").unwrap()),
 ];
 
+#[test]
+fn a_state_directory_of_an_older_build_is_refused_with_what_to_do() {
+    let directory =
+        tempfile::Builder::new().prefix("provost-test-").tempdir().expect("a temporary directory");
+    let state = directory.path().join("state");
+    // Builds before format 2 made this directory, and no file `format`.
+    fs::create_dir_all(state.join("sessions")).expect("it can be made");
+    for format in ["1", "3"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .args(["serve", "--listen"])
+            .arg(format!("unix:{}", directory.path().join("provost.sock").display()))
+            .arg("--state")
+            .arg(&state)
+            .stdin(std::process::Stdio::null())
+            .output()
+            .expect("provost can be started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{text}");
+        assert!(text.contains(&format!("has format {format}, and this build uses format 2")), "{text}");
+        assert!(text.contains("stop that build with SIGINT"), "{text}");
+        // The next round has the mark of a newer build.
+        assert_eq!(state.join("format").exists(), format == "3", "the directory is left as it is");
+        fs::write(state.join("format"), "3\n").expect("it can be written");
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_session_is_left_alone_and_said_and_can_be_reaped() {
     for (damage, ruin) in DAMAGES {
