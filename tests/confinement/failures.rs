@@ -131,7 +131,7 @@ async fn whichever_step_of_set_up_fails_the_command_does_not_run_and_the_step_is
         "NO_NEW_PRIVS",
         "LANDLOCK",
         "SECCOMP",
-        "POSTURE",
+        "EFFECTIVE_CONFINEMENT",
     ] {
         let gateway = Gateway::start_with(crate::support::Options {
             env: vec![("PROVOST_FAIL_AT".into(), format!("STAGE_{stage}"))],
