@@ -1,5 +1,5 @@
-//! What the shim costs: a message that passes through it, beside the same message through a bare `cat`, and an agent
-//! that polls a megabyte of output four times a second.
+//! What the shim costs: a message that passes through it, compared with the same message through a bare `cat`, and an
+//! agent that polls a megabyte of output four times a second.
 //!
 //!     cargo bench --bench acp
 

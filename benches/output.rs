@@ -1,6 +1,6 @@
 //! What a flood of output costs: into a terminal that nobody reads, and streamed to a caller.
 //!
-//! Beside it, in turns, the same flood into `| cat >/dev/null`.
+//! For comparison, the same flood into `| cat >/dev/null` takes turns with it.
 //! `cargo bench --bench output -- [--rounds N] [--mib N]`
 
 #[allow(dead_code, reason = "each benchmark uses its part")]

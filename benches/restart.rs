@@ -1,6 +1,6 @@
 //! How long a gateway takes to serve again, with everything taken back that a killed one has left.
 //!
-//! Beside it, in turns, a start with nothing to take back.
+//! For comparison, a start with nothing to take back takes turns with it.
 //! `cargo bench --bench restart -- [--rounds N] [--terminals N] [--sessions N]`
 
 #[allow(dead_code, reason = "each benchmark uses its part")]

@@ -1,6 +1,6 @@
 //! What one command costs: bare, in peers' sandboxes, in a cold session and in a warm one; and how many a second.
 //!
-//! All candidates take turns in one run, so that what the machine does besides falls on all alike.
+//! All candidates take turns in one run, so that other load on the machine slows all of them alike.
 //! `cargo bench --bench spawn -- [--rounds N] [--cold-rounds N] [--seconds N]`
 
 #[allow(dead_code, reason = "each benchmark uses its part")]

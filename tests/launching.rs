@@ -160,7 +160,7 @@ fn a_launcher_that_is_killed_at_any_moment_leaves_nothing() {
             std::thread::spawn(move || {
                 let launcher = loop {
                     match fs::read_to_string(&told).ok().and_then(|pid| pid.trim().parse().ok()) {
-                        // By descriptor: by the time of the kill it may be somebody else's id.
+                        // By descriptor: by the time of the kill it may be another process's id.
                         Some(pid) => break namespace::open_pidfd(Pid::from_raw(pid)),
                         None => std::thread::yield_now(),
                     }

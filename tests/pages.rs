@@ -36,7 +36,7 @@ fn every_test_that_a_promise_names_is_there() {
         let (suite, test) = name.split_once("::").expect("it has a suite");
         let test = test.rsplit("::").next().unwrap_or(test);
         let files = match suite {
-            // Unit tests, beside the code.
+            // Unit tests are in `src`.
             "unit" => rust_files(&root().join("src")),
             suite => {
                 let mut files = rust_files(&root().join("tests").join(suite));

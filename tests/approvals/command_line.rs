@@ -128,7 +128,7 @@ async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
     assert_eq!(run(&gateway, &run_touch).await.status.code(), Some(0));
     assert!(directory.join("made").exists());
 
-    // Asked to, it waits for somebody else's answer.
+    // With `--on-ask wait`, it waits for an approver to answer.
     let waits =
         ["run", "--on-ask", "wait", "--root", directory.to_str().expect("it is text"), "--", "touch", "b"];
     let mut waiting = provost(&gateway, &waits).spawn().expect("provost starts");

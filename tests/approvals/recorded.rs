@@ -45,7 +45,7 @@ async fn the_journal_says_who_asked_who_answered_and_what_ran_by_it() {
         let begun = begin(touch(session, "made"));
         let pending = changes.must_be(ApprovalState::Pending).await;
         let kinds = ["decision", "approval_requested", "approval_resolved", "approval_expired", "spawn"];
-        // That somebody is asked is written before anybody can see it.
+        // The request for approval is written before an approver can see it.
         let asked = records(&gateway, &kinds, 2).await;
         assert_eq!(
             (asked[0]["kind"].as_str(), asked[0]["decision"].as_str()),

@@ -169,8 +169,8 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
         fs::rename(&aside, &directory).expect("it can be moved back");
 
         rename_over(&file, &rule("x"));
-        let mended = until(&policies, "the mended policy", |policy| policy.load_problem.is_none()).await;
-        assert_eq!(mended.generation, before.generation + 1);
+        let repaired = until(&policies, "the repaired policy", |policy| policy.load_problem.is_none()).await;
+        assert_eq!(repaired.generation, before.generation + 1);
         if is_root() {
             // Who may not read the files is told the place, and not what stands there.
             rename_over(&file, "[[rule]]\nid = 'secret name\n");
@@ -202,7 +202,7 @@ async fn a_hangup_and_a_call_load_at_once_and_a_stranger_may_not_call() {
     let answer = policies.clone().reload_policy(ReloadPolicyRequest {}).await.expect("we may").into_inner();
     let policy = answer.policy.expect("it says what is in force");
     assert_eq!((policy.generation, policy.rules), (2, 4));
-    rename_over(&file, "nonsense");
+    rename_over(&file, "no toml");
     let answer = policies.clone().reload_policy(ReloadPolicyRequest {}).await.expect("we may").into_inner();
     assert!(!answer.changed);
     let policy = answer.policy.expect("it says what is in force");

@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
         forever();
     } else if (!strcmp(verb, "storm")) {
         // n processes, each replaced by its child all the time, for argv[3] milliseconds, with a pause of
-        // argv[4] microseconds: outside, whoever is PID 1 must keep up with the reaping.
+        // argv[4] microseconds: meanwhile PID 1 of its namespace must keep up with the reaping.
         useconds_t pause_us = argc > 4 ? (useconds_t)atol(argv[4]) : 0;
         long until = now_ms() + (argc > 3 ? atol(argv[3]) : 10000);
         ignore_all();
@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
         if (p) say("ready\n");
         forever();
     } else if (!strcmp(verb, "orphans")) {
-        // n processes that end as orphans: whoever is PID 1 must reap them.
+        // n processes that end as orphans: PID 1 of their namespace must reap them.
         for (long made = 0; made < n;) {
             pid_t parent = fork();
             if (parent < 0) {

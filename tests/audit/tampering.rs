@@ -82,7 +82,7 @@ fn a_changed_record_is_named() {
 }
 
 #[test]
-fn a_changed_record_with_a_hash_made_anew_is_named() {
+fn a_changed_record_with_a_recomputed_hash_is_named() {
     let (_root, file, lines) = small(5);
     for at in 0..lines.len() {
         let mut changed = lines.clone();
@@ -175,7 +175,7 @@ fn a_missing_file_is_found() {
 }
 
 #[test]
-fn a_chain_made_anew_from_the_first_record_is_found_by_its_signatures_only() {
+fn a_chain_rebuilt_from_the_first_record_is_found_by_its_signatures_only() {
     let root = tempfile::tempdir().unwrap();
     let (original, other) = (root.path().join("a"), root.path().join("b"));
     let key = JournalKey::from_bytes(&[1; 32]);
@@ -189,7 +189,7 @@ fn a_chain_made_anew_from_the_first_record_is_found_by_its_signatures_only() {
     let report = report_with(&original, &key.public_key());
     assert_eq!(report.integrity(), Integrity::Intact, "{report:#?}");
     assert_eq!(report.signed_through, report.last.map(|last| last.sequence - 1));
-    // Whoever can write the directory can make a whole new chain, but not sign it.
+    // A user who can write the directory can make a whole new chain, but not sign it.
     assert_intact(&other);
     let report = report_with(&other, &key.public_key());
     assert_eq!(report.faults[0].kind, FaultKind::BadSignature);

@@ -14,7 +14,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 /// How often what cannot be waited for is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A workspace of its own, and a place for sockets beside it.
+/// A workspace of its own, and a place for sockets next to it.
 pub(crate) struct Place {
     directory: TempDir,
 }

@@ -131,7 +131,7 @@ impl Drop for SuidDumpable {
     }
 }
 
-/// The kernel gives files in /proc of what cannot be dumped to root, whoever's the process is.
+/// The kernel gives the files in /proc of a process that cannot be dumped to root, whatever user the process runs as.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_supervisor_cannot_be_dumped_whatever_the_host_says_of_changed_ids() {
     use std::os::unix::fs::MetadataExt;

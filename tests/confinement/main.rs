@@ -5,11 +5,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod effective_confinement;
 mod failures;
 mod files;
 mod kernel;
 mod neighbours;
 mod network;
-mod posture;
 mod protected;
 mod refusals;

@@ -1,5 +1,6 @@
-//! The end of whoever wants a command, against the states that a task can be in: `provost run` and its embedded gateway
-//! that are told to end or die, a caller's process that dies while its gateway goes on, a gateway that ends what it runs.
+//! The end of the process that wants a command, against the states that a task can be in: `provost run` and its embedded
+//! gateway that are told to end or die, a caller's process that dies while its gateway goes on, a gateway that ends what
+//! it runs.
 
 use std::{
     fs,

@@ -71,7 +71,7 @@ async fn large_requests_leave_no_memory_behind_and_another_user_is_served() {
             })
             .collect();
         for _ in 0..5 {
-            let finished = within("a command beside", victim.command("true").finish()).await;
+            let finished = within("another user's command", victim.command("true").finish()).await;
             assert_eq!(code(&finished.outcome), 0);
         }
         for request in requests {

@@ -178,7 +178,7 @@ async fn a_thousand_threads_that_burn_leave_a_neighbour_usable() {
             let terminal = hog.attack("bomb").args(["threads", "1000", "60"]).create().await;
             terminal.until("made=1000").await;
             let loaded = latency(victim).await;
-            println!("a short command: {quiet:?} alone, {loaded:?} beside 1,000 burning threads");
+            println!("a short command: {quiet:?} alone, {loaded:?} with 1,000 burning threads");
             // Shares of the processors are what a host's scheduler gives. Usable is what is promised here, and each of
             // the eleven commands had the deadline of every call for it.
             terminal.kill(Some(Duration::ZERO)).await;

@@ -132,7 +132,7 @@ async fn connections_of_one_user_are_bounded_and_another_one_comes_in() {
     for kind in ["connections", "silent", "handshake", "headers"] {
         let flood = Flood::begin(&gateway, kind, 2_000, 0);
         the_victim_is_served(&gateway).await;
-        // What the host sees of the gateway: a connection of its own for each, and few sockets beside them.
+        // What the host sees of the gateway: one socket for each connection, and few other sockets.
         let sockets = eventually("the attack's connections", || {
             let links = gateway.process().descriptors();
             let sockets = links.iter().filter(|link| link.starts_with("socket:")).count();

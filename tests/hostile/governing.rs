@@ -37,7 +37,7 @@ async fn must_be_refused(caller: &Caller, root: &Path, what: &str) {
     );
 }
 
-/// A gateway whose journal and signing key lie in a directory of their own, beside work that is nobody's secret.
+/// A gateway whose journal and signing key lie in a directory of their own, next to a workspace that is not secret.
 fn with_key() -> (Arc<Gateway>, TempDir) {
     let kept = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| kept.path().join(name);
@@ -67,7 +67,7 @@ async fn no_root_is_holds_or_lies_in_what_governs() {
     let caller = gateway.caller().await;
     let below = gateway.directory().join("policies/below");
     fs::create_dir(&below).unwrap();
-    // The attack as such: whoever can write there makes the rules.
+    // The attack as such: a caller who can write there makes the rules.
     put_policy(
         &gateway,
         "mine.toml",
@@ -93,7 +93,7 @@ async fn no_root_is_holds_or_lies_in_what_governs() {
     }
     let program = Path::new(env!("CARGO_BIN_EXE_provost"));
     must_be_refused(&caller, program.parent().unwrap(), "gateway's program").await;
-    open(&caller, &kept.path().join("work")).await.expect("work beside it is work");
+    open(&caller, &kept.path().join("work")).await.expect("a workspace next to the key is allowed");
     gateway.stop();
 }
 
@@ -102,7 +102,7 @@ async fn no_root_reaches_it_by_a_link_a_second_name_or_another_mount() {
     let gateway = Gateway::start();
     let caller = gateway.caller().await;
     let at = |name: &str| gateway.directory().join(name);
-    for directory in ["real", "links", "work/in", "twin", "beside"] {
+    for directory in ["real", "links", "work/in", "twin", "around"] {
         fs::create_dir_all(at(directory)).unwrap();
     }
     // A policy file that is a link: who owns the link's target, or the link, owns the policy.
@@ -115,8 +115,8 @@ async fn no_root_reaches_it_by_a_link_a_second_name_or_another_mount() {
     must_be_refused(&caller, &at("real"), "policies").await;
     must_be_refused(&caller, &at("links"), "policies").await;
     // A root by a link, which is resolved first.
-    symlink(at("policies"), at("beside/way")).unwrap();
-    must_be_refused(&caller, &at("beside/way"), "policies").await;
+    symlink(at("policies"), at("around/way")).unwrap();
+    must_be_refused(&caller, &at("around/way"), "policies").await;
     // A second name of a policy file, which nobody knows to lie in a place of work: none is opened while it is there.
     fs::hard_link(at("policies/default.toml"), at("work/second")).unwrap();
     let refusal = open(&caller, &at("work")).await.expect_err("it is opened, and with it a policy file");

@@ -1,4 +1,4 @@
-//! Roots on a file system that does not answer: whoever asks for one waits alone.
+//! Roots on a file system that does not answer: only the caller who asks for one waits.
 //!
 //! The file system is FUSE, spoken here without a library: a server that never answers, or stops to.
 
@@ -63,7 +63,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // The connection is aborted: the server's thread gets ENODEV, and whoever waits gets an error.
+        // The connection is aborted: the server's thread gets ENODEV, and each caller that waits gets an error.
         umount2(&self.at, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH).expect("it can be unmounted");
         drop(self.device.take());
     }
@@ -107,7 +107,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 async fn the_victim_is_served(gateway: &Arc<Gateway>) {
-    let session = within("a session beside one that hangs", Session::open_as(gateway, VICTIM)).await;
+    let session = within("a session while another one hangs", Session::open_as(gateway, VICTIM)).await;
     let finished = within("a command", session.command("true").finish()).await;
     assert_eq!(code(&finished.outcome), 0);
     session.close().await;
@@ -160,7 +160,7 @@ async fn sessions_on_a_mount_that_never_answers_hold_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_starts_again_beside_a_root_that_does_not_answer() {
+async fn a_gateway_starts_again_with_a_root_that_does_not_answer() {
     if !is_root() {
         return skip("mounting needs root");
     }

@@ -6,7 +6,7 @@ use crate::support::{
     Gateway, Options, Process, Session, api::ExitCause, eventually, in_session, is_root, skip,
 };
 
-/// Whoever has it may lower a score.
+/// A process with this capability may lower a score.
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
 /// Another principal.
 const OTHER: u32 = 54_371;
@@ -174,7 +174,7 @@ async fn commands_are_ended_first_then_supervisors_and_the_gateway_last() {
         let lowered =
             session.sh("echo -1000 > /proc/self/oom_score_adj; cat /proc/self/oom_score_adj").finish().await;
         assert!(lowered.text().ends_with("500\n"), "{}", lowered.text());
-        // The supervisors: what is left in the group beside the gateway and commands.
+        // The supervisors: the processes in the group other than the gateway and commands.
         eventually("supervisors between the two", || {
             let others: Vec<i32> = gateway
                 .group

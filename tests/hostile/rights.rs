@@ -15,7 +15,7 @@ use crate::support::{
 
 /// A user without an entry in any list.
 const CALLER: u32 = 54_321;
-/// A group of that user beside its own.
+/// A supplementary group of that user.
 const GROUP: u32 = 54_400;
 
 async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
@@ -228,7 +228,7 @@ async fn a_workspace_of_another_group_can_be_worked_in_and_only_with_its_members
         let workspace = new_workspace(&gateway, Some(CALLER));
         chown(&workspace, Some(CALLER), Some(GROUP)).unwrap();
         fs::set_permissions(&workspace, fs::Permissions::from_mode(0o2755)).unwrap();
-        // The owner's own file of that group, and somebody else's that only the group can read.
+        // The owner's own file of that group, and another user's that only the group can read.
         for (file, owner, mode) in [("theirs", CALLER, 0o640), ("for-group", 0, 0o640)] {
             fs::write(workspace.join(file), "old\n").unwrap();
             chown(workspace.join(file), Some(owner), Some(GROUP)).unwrap();

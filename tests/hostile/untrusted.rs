@@ -1,5 +1,5 @@
-//! A gateway refuses to start on directories and files that somebody else could change, says which and what mends it,
-//! and leaves a socket alone that somebody holds.
+//! A gateway refuses to start on directories and files that another user could change, names them and the command that
+//! fixes them, and leaves a socket alone that another process holds.
 
 use std::{
     fs,
@@ -71,11 +71,11 @@ impl Place {
         assert_eq!(self.serve().outcome(), Outcome::Serves);
     }
 
-    fn must_be_refused_for(&self, path: &Path, mode: u32, mends: &str) {
+    fn must_be_refused_for(&self, path: &Path, mode: u32, fix: &str) {
         match self.serve().outcome() {
             Outcome::Serves => panic!("it serves in spite of {}", path.display()),
             Outcome::Refused(said) => {
-                for expected in [&path.display().to_string(), &format!("mode {mode:04o}"), mends] {
+                for expected in [&path.display().to_string(), &format!("mode {mode:04o}"), fix] {
                     assert!(said.contains(expected), "{expected}: {said}");
                 }
             }
@@ -149,7 +149,7 @@ fn what_others_can_write_starts_no_gateway() {
 }
 
 #[test]
-fn what_belongs_to_somebody_else_starts_no_gateway() {
+fn what_belongs_to_another_user_starts_no_gateway() {
     if !is_root() {
         return skip("only root can give a directory away");
     }
@@ -169,7 +169,7 @@ fn what_belongs_to_somebody_else_starts_no_gateway() {
     fs::hard_link(&rules, &second).unwrap();
     place.must_be_refused_for(&rules, 0o644, "2 hard links");
     fs::remove_file(second).unwrap();
-    // A link of somebody else's leads where that one wants.
+    // The owner of a link decides where it leads.
     let link = place.at("gov/policies/more.toml");
     symlink(place.at("gov/provost.toml"), &link).unwrap();
     place.must_start();
@@ -253,7 +253,7 @@ fn leaves_alone(what: &str, kind: SockType, backlog: Option<i32>) {
 }
 
 #[test]
-fn a_socket_that_somebody_holds_is_left_alone_and_a_dead_one_is_replaced() {
+fn a_socket_that_is_in_use_is_left_alone_and_a_dead_one_is_replaced() {
     // Each is waited for, in case its holder is about to end.
     std::thread::scope(|scope| {
         for (what, kind, backlog) in [

@@ -51,7 +51,7 @@ async fn what_a_killed_gateway_has_answered_is_written_and_the_next_one_goes_on(
     let all = records(&directory, &[]);
     let starts = kinds(&all).iter().filter(|kind| **kind == "gateway_started").count();
     assert_eq!(starts, 2);
-    // Whoever was told of a terminal finds it in the journal, from the decision to the start.
+    // Each terminal that the gateway answered with is in the journal, from the decision to the start.
     for id in &answered {
         let life: Vec<Value> = all.iter().filter(|record| record["terminal"] == **id).cloned().collect();
         assert!(kinds(&life).starts_with(&["decision", "spawn"]), "{id}: {:?}", kinds(&life));

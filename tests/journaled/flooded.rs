@@ -81,7 +81,7 @@ fn small_journal(keep_for_at_least: &str) -> Arc<Gateway> {
     Gateway::start_with(Options { config: Some(format!("[journal]\n{journal}\n")), ..Options::default() })
 }
 
-/// Somebody else's command, whose records are to stay.
+/// Another user's command, whose records are to stay.
 async fn a_victims_command(gateway: &Arc<Gateway>) {
     let session = Session::open_as(gateway, VICTIM).await;
     session.command("uname").finish().await;
@@ -99,7 +99,7 @@ fn bytes_of(journal: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
 }
 
-/// Allowed commands with an argument of so many bytes, until one is refused or somebody says that it is enough.
+/// Runs allowed commands with an argument of so many bytes, until one is refused or `is_enough` holds.
 async fn commands_until(session: &Session, bytes: usize, is_enough: impl Fn() -> bool) -> Option<Refusal> {
     let text = "x".repeat(bytes);
     for n in 0..COMMANDS {

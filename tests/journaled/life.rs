@@ -192,7 +192,7 @@ async fn policies_that_come_into_force_and_those_that_do_not_are_written() {
     let is_second = |record: &Value| record["kind"] == "policy_loaded" && record["generation"] == 2;
     let loaded = record(&directory, "the second policy", is_second).await;
     assert_eq!(loaded["files"].as_array().map(Vec::len), Some(2));
-    fs::write(&more, "nonsense").expect("it can be written");
+    fs::write(&more, "no toml").expect("it can be written");
     gateway.signal(Signal::SIGHUP);
     let refused = record(&directory, "the refusal", |record| record["kind"] == "policy_refused").await;
     assert_eq!(refused["generation"], 2);

@@ -307,7 +307,7 @@ fn definitions(code: &str) -> Vec<String> {
     names
 }
 
-/// `StateFolder` and `state_folder` to "state", "folder".
+/// Splits a name into its words in lower case: `policy_manager` into "policy" and "manager".
 fn parts(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     for c in name.chars() {

@@ -84,12 +84,12 @@ async fn commands_are_counted_as_they_begin_run_and_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_policy_that_does_not_load_is_seen_and_one_that_does_mends_it() {
+async fn a_policy_that_does_not_load_is_seen_and_one_that_does_clears_it() {
     let (gateway, at) = gateway(Options::default()).await;
     let good = scrape(at).await;
     assert_eq!((good.of("provost_policy_generation"), good.of("provost_policy_refused")), (1.0, 0.0));
     let file = gateway.directory().join("policies/more.toml");
-    // Written beside and renamed: a reload never sees half a file.
+    // Written under another name and renamed: a reload never sees half a file.
     let put = |rules: &str| {
         fs::write(file.with_extension("new"), rules).expect("a policy can be written");
         fs::rename(file.with_extension("new"), &file).expect("a policy can be put in place");
@@ -104,10 +104,10 @@ async fn a_policy_that_does_not_load_is_seen_and_one_that_does_mends_it() {
 
     let rule = "[[rule]]\nid = 'more'\ndecision = 'deny'\nargv = ['no-such-program']\n";
     put(rule);
-    let mended = until(at, "the load", |metrics| metrics.of("provost_policy_refused") == 0.0).await;
-    assert_eq!(mended.of("provost_policy_generation"), 2.0);
-    assert_eq!(mended.of("provost_policy_loads_total{result=\"taken\"}"), 2.0);
-    assert!(mended.of("provost_policy_loaded_timestamp_seconds") > at_first);
+    let repaired = until(at, "the load", |metrics| metrics.of("provost_policy_refused") == 0.0).await;
+    assert_eq!(repaired.of("provost_policy_generation"), 2.0);
+    assert_eq!(repaired.of("provost_policy_loads_total{result=\"taken\"}"), 2.0);
+    assert!(repaired.of("provost_policy_loaded_timestamp_seconds") > at_first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -38,11 +38,11 @@ async fn everything_but_reading_the_page_is_refused_exactly() {
             assert!(answer.head.contains("allow: get, head"), "{answer:?}");
         }
     }
-    for nonsense in
+    for malformed in
         [&b"\0\0\0\0\r\n\r\n"[..], b"GET\r\n\r\n", b"GET /metrics HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00"]
     {
-        let answer = ask(at, nonsense).await;
-        assert!(matches!(answer.status, 0 | 400 | 505), "{nonsense:?}: {answer:?}");
+        let answer = ask(at, malformed).await;
+        assert!(matches!(answer.status, 0 | 400 | 505), "{malformed:?}: {answer:?}");
     }
     // The preface of HTTP/2: there is none here.
     let answer = ask(at, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
@@ -103,7 +103,7 @@ async fn hundreds_that_say_nothing_hold_up_neither_a_scraper_nor_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_gateway_ends_in_time_whoever_is_connected() {
+async fn a_gateway_ends_in_time_while_a_client_is_connected() {
     let (gateway, at) = gateway(Options::default()).await;
     let session = Session::open(&gateway).await;
     let _silent = within("a connection", TcpStream::connect(at)).await.expect("it listens");

@@ -142,7 +142,7 @@ fn check_together(first: &str, second: &str, dialect: Dialect, policy: &PolicySe
         // A line with nothing to run is denied only as long as nothing else is there.
         let runs =
             |line: &ParsedLine| line.commands.iter().any(|c| !c.words.is_empty()) || !line.opaque.is_empty();
-        // What a here-document says is known only where nothing beside it might make `cat` another program.
+        // What a here-document says is known only where nothing else in the line might make `cat` another program.
         let least = |line: &str, alone: Decision| match line.contains("cat") && line.contains("<<") {
             true => alone.min(Decision::Ask),
             false => alone,

@@ -26,7 +26,7 @@ reason = "a person must say yes"
 "#;
 
 fn add_rules(gateway: &Gateway, rules: &str) {
-    // Written beside and renamed: a reload never sees half a file.
+    // Written under another name and renamed: a reload never sees half a file.
     let directory = gateway.directory().join("policies");
     fs::write(directory.join("rules.new"), rules).expect("a policy can be written");
     fs::rename(directory.join("rules.new"), directory.join("rules.toml"))

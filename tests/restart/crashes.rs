@@ -25,7 +25,7 @@ struct Seen {
     outcome: Option<api::Outcome>,
 }
 
-/// What a caller asks for: the same requests, whoever serves them.
+/// What a caller asks for: the same requests, whichever gateway serves them.
 struct Wishes {
     workspace: PathBuf,
     until: Until,

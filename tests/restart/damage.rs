@@ -115,7 +115,7 @@ async fn a_damaged_session_is_left_alone_and_said_and_can_be_reaped() {
         assert!(said.contains(&broken.id), "{damage}: {said}");
         assert!(gateway.log_tail().contains(&broken.id), "{damage}");
 
-        // Mended, everything is there again.
+        // Once the file is repaired, everything is there again.
         gateway.crash();
         fs::write(&file, whole).unwrap();
         gateway.start_again();

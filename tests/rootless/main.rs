@@ -101,7 +101,7 @@ fn the_whole_tree_ends_with_the_command() {
 }
 
 #[test]
-fn a_runtime_directory_that_somebody_else_made_is_not_used() {
+fn a_runtime_directory_that_another_user_made_is_not_used() {
     let Some(user) = User::find() else { return };
     if user.id != NOBODYS_ID {
         println!("SKIPPED: only root can make another user's directory");
@@ -166,7 +166,7 @@ fn what_is_missing_is_in_the_journal_too() {
 }
 
 #[test]
-fn doctor_says_what_is_weaker_and_how_to_mend_it() {
+fn doctor_says_what_is_weaker_and_how_to_fix_it() {
     let Some(user) = User::find() else { return };
     let provost = user.provost();
     let provost = provost.to_str().expect("UTF-8");

@@ -60,7 +60,7 @@ async fn a_value_in_a_line_that_is_denied_is_not_written() {
         let written = last(&armed.gateway);
         assert_eq!((written["decision"].as_str(), written["rule"].as_str()), (Some("deny"), Some("never")));
         assert_eq!(written["command"]["argv"], serde_json::json!(["chown", "me", "***"]));
-        // Whoever had the value that was replaced may still use it.
+        // A caller who had the replaced value may still use it.
         write_secret(&armed.file, "a-new-value-1", 0o600);
         session.command("chown").args(["a-new-value-1", VALUE]).refusal().await;
         assert_eq!(last(&armed.gateway)["command"]["argv"], serde_json::json!(["chown", "***", "***"]));

@@ -228,7 +228,7 @@ fn the_supervisor_has_namespaces_of_its_own_and_no_privileges_over_the_host() {
         return;
     }
     let place = Place::new();
-    let up = place.launch(place.spec("sbx_posture")).unwrap();
+    let up = place.launch(place.spec("sbx_confined")).unwrap();
     for name in ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"] {
         let own = fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
         assert_ne!(fs::read_link(up.proc("ns").join(name)).unwrap(), own, "{name}");
@@ -256,7 +256,7 @@ fn the_supervisor_has_namespaces_of_its_own_and_no_privileges_over_the_host() {
 }
 
 #[test]
-fn the_view_holds_what_was_planned_and_nothing_of_the_host_besides() {
+fn the_view_holds_what_was_planned_and_nothing_else_of_the_host() {
     if !privileged() {
         return;
     }
@@ -480,10 +480,10 @@ fn its_user_cannot_look_into_a_supervisor() {
     println!("looked as {}", nix::unistd::geteuid());
 }
 
-/// Runs one test of this binary again as a user who is nobody, and expects that it has looked at something.
+/// Runs one test of this binary again as an ordinary user, and expects that it has looked at something.
 fn as_ordinary_user(test: &str) {
     use std::os::unix::process::CommandExt;
-    const SOMEBODY: u32 = 59_998;
+    const ORDINARY_USER: u32 = 59_998;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copies = ["tests", "provost"].map(|name| directory.path().join(name));
@@ -495,12 +495,17 @@ fn as_ordinary_user(test: &str) {
     let mut again = std::process::Command::new(&copies[0]);
     again.args(["--exact", test, "--nocapture"]).env("PROVOST_TEST_BINARY", &copies[1]);
     // What it makes it makes where everybody can.
-    again.env("TMPDIR", "/tmp").env("HOME", "/nonexistent").current_dir("/").uid(SOMEBODY).gid(SOMEBODY);
+    again
+        .env("TMPDIR", "/tmp")
+        .env("HOME", "/nonexistent")
+        .current_dir("/")
+        .uid(ORDINARY_USER)
+        .gid(ORDINARY_USER);
     let output = again.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let shown = format!("{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{shown}");
-    assert!(said.contains(&format!("looked as {SOMEBODY}")), "{shown}");
+    assert!(said.contains(&format!("looked as {ORDINARY_USER}")), "{shown}");
 }
 
 #[cfg(feature = "failpoints")]

@@ -373,7 +373,7 @@ fn listener_of(stream: &UnixStream) -> u32 {
     peer.pid().cast_unsigned()
 }
 
-/// Whether whoever listens says its settings (RFC 9113, 3.4), as everybody who serves gRPC does at once.
+/// Whether the listener sends its settings (RFC 9113, 3.4), as every gRPC server does at once.
 fn answers(mut stream: UnixStream) -> bool {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];

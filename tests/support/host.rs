@@ -1,4 +1,4 @@
-//! The host's view: processes, descriptors, mounts, memory, as /proc shows them to somebody outside.
+//! The host's view: processes, descriptors, mounts, memory, as /proc shows them outside of a sandbox.
 
 use std::{fs, path::Path};
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// What came of many commands while the attacker was at work.
 #[derive(Debug, Default)]
-struct Tally {
+struct Outcomes {
     ran: u32,
     denied: u32,
     changed: u32,
@@ -27,37 +27,41 @@ async fn many(
     command: impl Fn() -> Command,
     prints: &str,
     times: u32,
-    is_enough: impl Fn(&Tally) -> bool,
-) -> Tally {
-    let mut tally = Tally::default();
+    is_enough: impl Fn(&Outcomes) -> bool,
+) -> Outcomes {
+    let mut outcomes = Outcomes::default();
     for turn in 0..times * TIMES_MORE {
-        if turn >= times && is_enough(&tally) {
+        if turn >= times && is_enough(&outcomes) {
             break;
         }
         match command().try_create().await {
             Ok(terminal) => {
                 terminal.wait().await;
                 let output = terminal.output().await.data;
-                assert_eq!(String::from_utf8_lossy(&output), prints, "another file was executed: {tally:?}");
+                assert_eq!(
+                    String::from_utf8_lossy(&output),
+                    prints,
+                    "another file was executed: {outcomes:?}"
+                );
                 terminal.release().await;
-                tally.ran += 1;
+                outcomes.ran += 1;
             }
             Err(refusal) => match (refusal.code, refusal.reason.as_str()) {
                 (Code::PermissionDenied, _) => {
                     assert_eq!(refusal.meta("rule"), "no-id", "{refusal:?}");
-                    tally.denied += 1;
+                    outcomes.denied += 1;
                 }
                 (Code::FailedPrecondition, "PROGRAM_CHANGED") => {
                     assert_eq!(refusal.meta("stage"), "program", "{refusal:?}");
                     assert_eq!(refusal.meta("path"), "./x", "{refusal:?}");
-                    tally.changed += 1;
+                    outcomes.changed += 1;
                 }
-                (Code::FailedPrecondition, "COMMAND_NOT_FOUND") => tally.absent += 1,
+                (Code::FailedPrecondition, "COMMAND_NOT_FOUND") => outcomes.absent += 1,
                 _ => panic!("{refusal:?}"),
             },
         }
     }
-    tally
+    outcomes
 }
 
 /// `id` is denied by whatever name, and does tell who one is.
@@ -85,7 +89,7 @@ async fn a_program_that_is_swapped_for_a_denied_one_never_runs() {
         let echo = fs::read(real("/bin/echo")).expect("echo can be read");
         the_denied_program_works_outside_and_is_denied_inside(session).await;
         let attack = swapping(session, &echo);
-        let tally = many(
+        let outcomes = many(
             || session.command("./x").args(["root"]),
             "root\n",
             1_000,
@@ -93,8 +97,8 @@ async fn a_program_that_is_swapped_for_a_denied_one_never_runs() {
         )
         .await;
         drop(attack);
-        println!("{tally:?}");
-        assert!(tally.denied > 0 && tally.changed > 0 && tally.ran > 0, "{tally:?}");
+        println!("{outcomes:?}");
+        assert!(outcomes.denied > 0 && outcomes.changed > 0 && outcomes.ran > 0, "{outcomes:?}");
     })
     .await;
 }
@@ -107,11 +111,11 @@ async fn a_script_that_is_swapped_for_a_denied_program_never_runs_that() {
         the_denied_program_works_outside_and_is_denied_inside(session).await;
         // An interpreter that reads no script.
         let attack = swapping(session, b"#!/bin/true\n");
-        let tally =
+        let outcomes =
             many(|| session.command("./x"), "", 1_000, |t| t.denied > 0 && t.changed > 0 && t.ran > 0).await;
         drop(attack);
-        println!("{tally:?}");
-        assert!(tally.denied > 0 && tally.changed > 0 && tally.ran > 0, "{tally:?}");
+        println!("{outcomes:?}");
+        assert!(outcomes.denied > 0 && outcomes.changed > 0 && outcomes.ran > 0, "{outcomes:?}");
     })
     .await;
 }
@@ -129,13 +133,13 @@ async fn a_program_that_appears_after_policy_has_found_none_never_runs() {
                 Err(_) => symlink("/usr/bin/id", &x).expect("a link can be made"),
             }
         });
-        let tally =
+        let outcomes =
             many(|| session.command("./x"), "", 1_000, |t| t.denied > 0 && t.changed > 0 && t.absent > 0)
                 .await;
         drop(attack);
-        println!("{tally:?}");
-        assert_eq!(tally.ran, 0, "{tally:?}");
-        assert!(tally.denied > 0 && tally.changed > 0 && tally.absent > 0, "{tally:?}");
+        println!("{outcomes:?}");
+        assert_eq!(outcomes.ran, 0, "{outcomes:?}");
+        assert!(outcomes.denied > 0 && outcomes.changed > 0 && outcomes.absent > 0, "{outcomes:?}");
     })
     .await;
 }
@@ -151,12 +155,12 @@ async fn a_file_that_is_changed_in_place_is_another() {
             let x = x.clone();
             move || touch(&x)
         });
-        let tally =
+        let outcomes =
             many(|| session.command("./x").args(["honest"]), "honest\n", 500, |t| t.changed > 0 && t.ran > 0)
                 .await;
         drop(attack);
-        println!("{tally:?}");
-        assert!(tally.changed > 0 && tally.ran > 0, "{tally:?}");
+        println!("{outcomes:?}");
+        assert!(outcomes.changed > 0 && outcomes.ran > 0, "{outcomes:?}");
     })
     .await;
 }

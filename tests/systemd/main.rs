@@ -60,7 +60,7 @@ async fn connected() -> Client {
 }
 
 /// Waits until the gateway's main process is another one than `before`, and serves.
-async fn served_anew(before: u32) -> Client {
+async fn served_again(before: u32) -> Client {
     eventually("another gateway", || {
         let now = main_process("provost.service");
         (now != 0 && now != before && property("provost.service", "ActiveState") == "active").then_some(())
@@ -204,7 +204,7 @@ async fn b_commands_run_on_while_the_gateway_is_restarted_upgraded_and_rolled_ba
         }
         let before = main_process("provost.service");
         succeed("systemctl", &["restart", "provost.service"]);
-        client = served_anew(before).await;
+        client = served_again(before).await;
         assert_eq!(state(&mut client, &terminal.id).await, (TerminalState::Running, process), "after {step}");
         seen = grows_without_a_gap(&mut client, &terminal.id, seen).await;
     }
@@ -221,12 +221,12 @@ async fn c_a_killed_gateway_is_started_again_and_has_its_terminals() {
     let seen = grows_without_a_gap(&mut client, &terminal.id, 3).await;
     let before = main_process("provost.service");
     succeed("systemctl", &["kill", "--signal=KILL", "--kill-whom=main", "provost.service"]);
-    let mut client = served_anew(before).await;
+    let mut client = served_again(before).await;
     grows_without_a_gap(&mut client, &terminal.id, seen).await;
 }
 
 #[tokio::test]
-async fn d_a_caller_who_comes_during_a_restart_is_not_turned_away() {
+async fn d_a_caller_who_comes_during_a_restart_is_not_refused() {
     if !is_machine() {
         return;
     }

@@ -147,7 +147,7 @@ impl<'a> Comparison<'a> {
         command
     }
 
-    /// A policies directory with the default policy, and the tools' directories shown besides.
+    /// A policies directory with the default policy, which also shows the tools' directories.
     fn policies(&self) -> PathBuf {
         let mut policy = default_policy();
         let workspace = policy["profile"]["workspace"].as_table_mut().expect("a profile");

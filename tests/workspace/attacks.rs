@@ -262,7 +262,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Prepares a workspace; the program in it leaves a mark beside it.
+/// Prepares a workspace; the program in it leaves a mark next to the workspace.
 fn prepare(session: &Session, way: &Way) {
     outside(&session.workspace, REPOSITORY);
     let mark = mark(session);

@@ -30,16 +30,16 @@ async fn a_command_of_another_session_in_the_same_workspace_is_told_too() {
     let roots = vec![one.workspace.display().to_string()];
     let two =
         Session::open_with(&gateway, gateway.caller().await, None, |request| request.roots = roots).await;
-    let beside = two.sh("echo started; while ! test -e go; do sleep 0.05; done").create().await;
-    beside.until("started").await;
+    let running = two.sh("echo started; while ! test -e go; do sleep 0.05; done").create().await;
+    running.until("started").await;
     let done = one.sh("git config core.fsmonitor ./x").finish().await;
     assert_eq!(done.outcome.workspace_changes.len(), 1, "{}", shown(&done.outcome.workspace_changes));
     // Nothing runs in the first session: the second one's command is the one that would be asked.
     one.close().await;
     outside(&one.workspace, "touch go");
-    let outcome = beside.wait().await;
+    let outcome = running.wait().await;
     assert_eq!(outcome.workspace_changes, done.outcome.workspace_changes);
-    beside.release().await;
+    running.release().await;
     let again = two.sh("git config core.fsmonitor ./x").finish().await;
     assert_eq!(again.outcome.workspace_changes.len(), 1, "it is still watched");
     two.close().await;

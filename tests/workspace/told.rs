@@ -1,4 +1,5 @@
-//! Who is told of a change, by whichever door; whose gateway it is; which directories count; and what is refused.
+//! Which callers are notified of a change, by each front end; whose gateway it is; which directories count; and what is
+//! refused.
 
 use std::{fs, path::PathBuf, process::Command};
 

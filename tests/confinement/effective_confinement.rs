@@ -1,4 +1,4 @@
-//! The full posture of a command against what is expected: anything more, or other, fails.
+//! The effective confinement of a command, against the expected one: any difference fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use crate::{
     support::{Gateway, Process, Session, api::Network, in_session, is_root},
 };
 
-/// What `posture` printed, part by part.
-struct Posture(BTreeMap<String, String>);
+/// What the attack program `confined` printed, part by part.
+struct Confinement(BTreeMap<String, String>);
 
-impl Posture {
+impl Confinement {
     fn of(text: &str) -> Self {
         let mut parts = BTreeMap::new();
         let mut name = String::new();
@@ -44,9 +44,9 @@ impl Posture {
     }
 }
 
-async fn posture_in(session: &Session) -> Posture {
-    let done = session.attack("posture").finish().await;
-    Posture::of(&done.text())
+async fn confinement_in(session: &Session) -> Confinement {
+    let done = session.attack("confined").finish().await;
+    Confinement::of(&done.text())
 }
 
 /// The nice value that this process, and so its gateway, was started with: proc(5), field 19 of `stat`.
@@ -59,21 +59,21 @@ fn own_nice() -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_has_three_descriptors_and_no_other() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
-        let fds = posture.lines("fds");
+        let confinement = confinement_in(session).await;
+        let fds = confinement.lines("fds");
         assert_eq!(fds.len(), 3, "{fds:?}");
         assert!(fds[0].starts_with("0 /dev/null "), "{fds:?}");
         assert!(fds[1].starts_with("1 pipe:[") && fds[2].starts_with("2 pipe:["), "{fds:?}");
         assert_eq!(fds[1][2..], fds[2][2..], "merged: one pipe");
-        let done = session.attack("posture").split().stdin().create().await;
+        let done = session.attack("confined").split().stdin().create().await;
         // It reads nothing, and may have ended before this comes.
         if let Err(refusal) = done.write(b"", crate::support::EndOfInput::After).await {
             assert_eq!(refusal.reason, "COMMAND_ENDED", "{refusal:?}");
         }
         done.wait().await;
         let text = String::from_utf8_lossy(&done.output().await.data).into_owned();
-        let posture = Posture::of(&text);
-        let fds = posture.lines("fds");
+        let confinement = Confinement::of(&text);
+        let fds = confinement.lines("fds");
         assert_eq!(fds.len(), 3, "{fds:?}");
         assert!(fds.iter().all(|line| line.contains(" pipe:[")), "{fds:?}");
         let pipes: BTreeSet<_> = fds.iter().map(|line| line.split(' ').nth(1)).collect();
@@ -85,27 +85,27 @@ async fn a_command_has_three_descriptors_and_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_has_no_privilege_and_cannot_get_one() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
+        let confinement = confinement_in(session).await;
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert_eq!(posture.status(set), "0000000000000000", "{set}");
+            assert_eq!(confinement.status(set), "0000000000000000", "{set}");
         }
-        assert_eq!(posture.status("NoNewPrivs"), "1");
-        assert_eq!(posture.status("Seccomp"), "2");
-        // As many filters as Provost lays down: one more than this process has.
+        assert_eq!(confinement.status("NoNewPrivs"), "1");
+        assert_eq!(confinement.status("Seccomp"), "2");
+        // Provost installs one filter: one more than this process has.
         let own: u32 =
             Process::read(std::process::id()).expect("self").field("Seccomp_filters").parse().unwrap_or(0);
-        assert_eq!(posture.status("Seccomp_filters"), (own + 1).to_string());
+        assert_eq!(confinement.status("Seccomp_filters"), (own + 1).to_string());
         for (signals, mask) in [
-            ("SigBlk", posture.status("SigBlk")),
-            ("SigIgn", posture.status("SigIgn")),
-            ("SigCgt", posture.status("SigCgt")),
+            ("SigBlk", confinement.status("SigBlk")),
+            ("SigIgn", confinement.status("SigIgn")),
+            ("SigCgt", confinement.status("SigCgt")),
         ] {
             assert_eq!(mask, "0000000000000000", "{signals}");
         }
-        assert_eq!(posture.status("Groups"), "", "no supplementary group");
-        assert_eq!(posture.status("TracerPid"), "0");
+        assert_eq!(confinement.status("Groups"), "", "no supplementary group");
+        assert_eq!(confinement.status("TracerPid"), "0");
         let flags: BTreeMap<_, _> =
-            posture.lines("flags").into_iter().filter_map(|l| l.split_once(' ')).collect();
+            confinement.lines("flags").into_iter().filter_map(|l| l.split_once(' ')).collect();
         // NOROOT, NO_SETUID_FIXUP locked off, KEEP_CAPS locked off, NO_CAP_AMBIENT_RAISE: capabilities(7).
         assert_eq!(flags["securebits"], "0xeb");
         assert_eq!(flags["no_new_privs"], "1");
@@ -120,8 +120,8 @@ async fn a_command_has_no_privilege_and_cannot_get_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_is_one_ordinary_user_in_a_session_of_its_own() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
-        let ids = posture.lines("ids");
+        let confinement = confinement_in(session).await;
+        let ids = confinement.lines("ids");
         assert_eq!(ids[0], "uid 1000 1000 1000");
         assert_eq!(ids[1], "gid 1000 1000 1000");
         assert_eq!(ids[2], "groups 0");
@@ -139,10 +139,10 @@ async fn every_namespace_of_a_command_is_its_sessions_own() {
     in_session(&gateway, async |one| {
         in_session(&gateway, async |other| {
             let (first, second, again) =
-                (posture_in(one).await, posture_in(other).await, posture_in(one).await);
+                (confinement_in(one).await, confinement_in(other).await, confinement_in(one).await);
             let host = Process::read(std::process::id()).expect("self");
-            let of = |posture: &Posture| -> BTreeMap<String, String> {
-                let lines = posture.lines("ns");
+            let of = |confinement: &Confinement| -> BTreeMap<String, String> {
+                let lines = confinement.lines("ns");
                 lines
                     .iter()
                     .filter_map(|l| l.split_once(' '))
@@ -165,8 +165,8 @@ async fn every_namespace_of_a_command_is_its_sessions_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_environment_is_exactly_what_the_profile_gives() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
-        let mut env = posture.lines("env");
+        let confinement = confinement_in(session).await;
+        let mut env = confinement.lines("env");
         env.sort_unstable();
         let expected = [
             "DEBIAN_FRONTEND=noninteractive",
@@ -189,9 +189,9 @@ async fn the_environment_is_exactly_what_the_profile_gives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_mounts_are_exactly_those_of_the_profile() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
+        let confinement = confinement_in(session).await;
         let mut seen = BTreeMap::new();
-        for line in posture.lines("mountinfo") {
+        for line in confinement.lines("mountinfo") {
             let (before, after) = line.split_once(" - ").expect("a dash");
             let fields: Vec<&str> = before.split(' ').collect();
             let kind = after.split(' ').next().expect("a type");
@@ -248,7 +248,7 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
             .collect();
         assert!(more.is_empty(), "more than expected: {more:#?}");
         let missing: Vec<_> = expected.keys().filter(|place| !seen_places.contains(place)).collect();
-        assert!(missing.is_empty(), "less than expected: {missing:?}\n{}", posture.part("mountinfo"));
+        assert!(missing.is_empty(), "less than expected: {missing:?}\n{}", confinement.part("mountinfo"));
         for (place, read_only) in expected {
             let (_, is_read_only, no_devices, line) = &seen[&place];
             assert_eq!(*is_read_only, read_only, "{line}");
@@ -257,13 +257,13 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
             }
         }
         assert_eq!(
-            posture.part("dev").lines().collect::<BTreeSet<_>>(),
+            confinement.part("dev").lines().collect::<BTreeSet<_>>(),
             BTreeSet::from([
                 "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout",
                 "tty", "urandom", "zero",
             ])
         );
-        assert_eq!(posture.part("home"), "agent");
+        assert_eq!(confinement.part("home"), "agent");
     })
     .await;
 }
@@ -271,20 +271,20 @@ async fn the_mounts_are_exactly_those_of_the_profile() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn keyrings_sockets_and_cgroups_of_the_host_are_not_to_be_seen() {
     in_session(&Gateway::shared(), async |session| {
-        let posture = posture_in(session).await;
-        let keys = posture.part("keys");
+        let confinement = confinement_in(session).await;
+        let keys = confinement.part("keys");
         // A session keyring of the sandbox's own, empty, and nothing else.
         let own = |line: &&str| line.contains("keyring") && line.ends_with("_ses: empty");
         assert!(
             keys.is_empty() || (keys.lines().count() == 1 && keys.lines().all(|l| own(&l))),
             "keys: {keys}"
         );
-        assert_eq!(posture.lines("unix").len(), 1, "only the heading: {}", posture.part("unix"));
-        for line in posture.lines("cgroup") {
+        assert_eq!(confinement.lines("unix").len(), 1, "only the heading: {}", confinement.part("unix"));
+        for line in confinement.lines("cgroup") {
             let path = line.rsplit(':').next().unwrap_or_default();
             assert!(!path.contains("test-of-provost"), "the host's place is told: {line}");
         }
-        assert_eq!(posture.part("run"), "!ENOENT");
+        assert_eq!(confinement.part("run"), "!ENOENT");
     })
     .await;
 }
@@ -293,9 +293,9 @@ async fn keyrings_sockets_and_cgroups_of_the_host_are_not_to_be_seen() {
 async fn limits_are_those_of_the_profile_inside_and_on_the_host() {
     let gateway = Gateway::shared();
     in_session(&gateway, async |session| {
-        let posture = posture_in(session).await;
+        let confinement = confinement_in(session).await;
         let limits: BTreeMap<&str, &str> =
-            posture.lines("rlimits").into_iter().filter_map(|l| l.split_once(' ')).collect();
+            confinement.lines("rlimits").into_iter().filter_map(|l| l.split_once(' ')).collect();
         assert_eq!(limits["4"], "1 1", "core: less than a file, and no pipe to the host either");
         assert_eq!(limits["7"], "8192 8192", "nofile");
         let marker = session.marker();
