@@ -1,7 +1,7 @@
-//! The agent's process, on a leash, with pipes for stdin and stdout.
+//! The agent's process, started under a subreaper, with pipes for stdin and stdout.
 //!
-//! Its stderr is ours: what it says there goes where the editor looks for it. Nothing here reads messages, and nothing
-//! here ends a process but the leash, which ends the others.
+//! Its stderr is ours: what it says there goes where the editor looks for it. This module reads no messages. It ends
+//! processes only through the subreaper, which ends the agent and its descendants.
 
 use std::{
     ffi::OsString,
@@ -26,7 +26,7 @@ use crate::subreaper;
 
 /// How long an agent may take to be started, or not.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the leash may take to end everything: its own limits, and a little.
+/// How long the subreaper may take to end everything: its own limits, and a little.
 const END_TIMEOUT: Duration = Duration::from_secs(subreaper::GRACE_S + subreaper::KILL_LIMIT_S + 5);
 /// What is said of an agent whose end nobody saw.
 const UNKNOWN_STATUS: u8 = 125;
@@ -34,11 +34,11 @@ const UNKNOWN_STATUS: u8 = 125;
 /// An agent that runs.
 #[derive(Debug)]
 pub(super) struct AgentProcess {
-    /// The leash's process. Never killed while it works: that would let go what it holds.
+    /// The subreaper's process. Never killed while it works: the agent's processes would get away.
     process: Child,
     /// Closed, however that comes, it ends everything.
     socket: UnixStream,
-    /// What the leash has said.
+    /// The bytes that the subreaper has sent.
     received: BytesMut,
 }
 
@@ -89,8 +89,10 @@ impl AgentProcess {
                 0 => {}
                 left => tracing::warn!(left, "processes of the agent's could not be ended"),
             },
-            Ok(false) => tracing::warn!("the agent's leash is gone: what the agent has started may be left"),
-            Err(_) => tracing::warn!("the agent's leash does not end"),
+            Ok(false) => {
+                tracing::warn!("the agent's subreaper is gone: what the agent has started may be left")
+            }
+            Err(_) => tracing::warn!("the agent's subreaper does not end"),
         }
         let status = timeout(Duration::ZERO, self.wait()).await.unwrap_or(UNKNOWN_STATUS);
         // It has said its last word, and ends by itself.

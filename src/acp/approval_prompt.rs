@@ -1,8 +1,8 @@
-//! A policy's question, put to a person by whoever embeds the terminals.
+//! A policy's question, put to a person by the program that embeds the terminals.
 //!
-//! A command that a rule asks about waits at the gateway, which tells of the question in a stream. It is put to the one
-//! who is there to ask, and the answer is given to the gateway in that person's name. Somebody else may answer at the
-//! gateway meanwhile: whoever is first counts. Without anybody to ask, the command is refused.
+//! A command that a rule asks about waits at the gateway, which reports the question in a stream. The question is put to
+//! the user, and the answer is given to the gateway in that user's name. Another approver may answer at the gateway
+//! meanwhile: the first answer counts. Without a user to ask, the command is refused.
 
 use std::{
     collections::HashMap,
@@ -169,7 +169,7 @@ pub(super) async fn create_with_approval(
     let approval_id = approval.id.clone();
     let reply = prompt(question(session, approval));
     let (decision, comment) = tokio::select! {
-        // Somebody else has answered, or its time is over.
+        // Another approver has answered, or the question has expired.
         created = &mut creating => return created.map(terminal_of),
         reply = reply => match reply {
             ApprovalReply::Allow => (ApprovalDecision::Approve, String::new()),
@@ -224,7 +224,7 @@ async fn resolve(
     };
     match client.approvals.clone().resolve_approval(request).await {
         Ok(_) => Ok(()),
-        // Somebody else was faster, or its time was over: the same request, sent again, is told.
+        // Another approver was faster, or the question has expired: the same request, sent again, gets the outcome.
         Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => Ok(()),
         Err(status) => Err(status),
     }

@@ -54,7 +54,7 @@ pub(super) enum ShowsTerminal {
     No,
 }
 
-/// Something ran beside the gateway. Said once.
+/// The agent has run a command that bypassed the gateway. Reported once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BypassDetected;
 
@@ -111,41 +111,41 @@ mod tests {
 
     #[test]
     fn an_execution_without_a_terminal_is_said_once() {
-        let mut delegation = BypassDetector::default();
-        assert_eq!(delegation.observe(update("1", Some("execute"), Some("pending"))), None);
-        assert_eq!(delegation.observe(update("1", None, Some("in_progress"))), None);
-        assert_eq!(delegation.observe(update("1", None, Some("completed"))), Some(BypassDetected));
-        assert_eq!(delegation.observe(update("2", Some("execute"), Some("completed"))), None);
+        let mut detector = BypassDetector::default();
+        assert_eq!(detector.observe(update("1", Some("execute"), Some("pending"))), None);
+        assert_eq!(detector.observe(update("1", None, Some("in_progress"))), None);
+        assert_eq!(detector.observe(update("1", None, Some("completed"))), Some(BypassDetected));
+        assert_eq!(detector.observe(update("2", Some("execute"), Some("completed"))), None);
     }
 
     #[test]
     fn an_agent_that_asks_for_terminals_is_not_accused() {
-        let mut delegation = BypassDetector::default();
+        let mut detector = BypassDetector::default();
         for id in ["1", "2"] {
-            delegation.observe(update(id, Some("execute"), None));
-            delegation.terminal_requested("s");
+            detector.observe(update(id, Some("execute"), None));
+            detector.terminal_requested("s");
         }
         for id in ["1", "2"] {
-            assert_eq!(delegation.observe(update(id, None, Some("completed"))), None);
+            assert_eq!(detector.observe(update(id, None, Some("completed"))), None);
         }
         let shown =
             ToolCallObservation { shows_terminal: ShowsTerminal::Yes, ..update("3", Some("execute"), None) };
-        delegation.observe(shown);
-        assert_eq!(delegation.observe(update("3", None, Some("completed"))), None);
+        detector.observe(shown);
+        assert_eq!(detector.observe(update("3", None, Some("completed"))), None);
     }
 
     #[test]
     fn what_was_refused_or_is_no_execution_says_nothing() {
-        let mut delegation = BypassDetector::default();
-        delegation.observe(update("1", Some("execute"), None));
-        assert_eq!(delegation.observe(update("1", None, Some("failed"))), None);
-        assert_eq!(delegation.observe(update("2", Some("read"), Some("completed"))), None);
+        let mut detector = BypassDetector::default();
+        detector.observe(update("1", Some("execute"), None));
+        assert_eq!(detector.observe(update("1", None, Some("failed"))), None);
+        assert_eq!(detector.observe(update("2", Some("read"), Some("completed"))), None);
     }
 
     #[test]
     fn a_terminal_of_another_session_does_not_count() {
-        let mut delegation = BypassDetector::default();
-        delegation.terminal_requested("other");
-        assert_eq!(delegation.observe(update("1", Some("execute"), Some("completed"))), Some(BypassDetected));
+        let mut detector = BypassDetector::default();
+        detector.terminal_requested("other");
+        assert_eq!(detector.observe(update("1", Some("execute"), Some("completed"))), Some(BypassDetected));
     }
 }

@@ -70,7 +70,8 @@ pub enum ShimError {
 
 /// Stands between the editor on this process's stdio and an agent, until one of them ends or `stopped` resolves.
 /// Returns when nothing is left of the agent and of what it had run. An agent in no sandbox is started by executing this
-/// same file as [`crate::leash::PROCESS_NAME`]: the program must give that to [`crate::leash::main`] before all else.
+/// same file as [`crate::subreaper::PROCESS_NAME`]: the program must give that to [`crate::subreaper::main`] before all
+/// else.
 pub async fn run(
     client: Client,
     options: ShimOptions,

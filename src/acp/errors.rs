@@ -1,7 +1,7 @@
 //! Errors in the protocol's words.
 //!
 //! Most agents show their model nothing but the message: it is one readable sentence, with the rule's reason where a
-//! rule refused, and what to do. The codes are JSON-RPC's and the protocol's; -32000, which means that somebody must
+//! rule refused, and what to do. The codes are JSON-RPC's and the protocol's; -32000, which means that the user must
 //! log in, is never one of them. Programs find the gateway's reason in `data`.
 
 use std::error::Error as _;
@@ -20,7 +20,7 @@ pub const DENIED_CODE: i32 = -32001;
 /// How much of a command is named in a sentence.
 const QUOTED_MAX_CHARS: usize = 80;
 
-/// How much is said again of what somebody sent.
+/// How much of a peer's text an error message repeats.
 const DETAIL_MAX_BYTES: usize = 1_024;
 
 /// A parameter that cannot be used.
@@ -208,7 +208,7 @@ fn protocol_name(field: &str) -> String {
     }
 }
 
-/// What the gateway said besides, for programs.
+/// The other details of the gateway's answer, for programs.
 fn data_of(status: &Status) -> Value {
     let mut data = Map::new();
     if let Some(info) = status.get_details_error_info() {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_ever_means_that_somebody_must_log_in() {
+    fn nothing_ever_means_that_the_user_must_log_in() {
         for code in 0..17 {
             let status = status(Code::from_i32(code), "", "X");
             for error in [from_create_status(&status, ""), from_status(&status)] {

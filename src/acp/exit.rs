@@ -1,7 +1,7 @@
 //! A gateway's outcome in the protocol's words.
 //!
-//! Several agents read an absent exit code as success, so there is always one: after a signal it is 128 and its
-//! number, beside the signal's name. Why the command ended is in `_meta`, where it does not get in the way.
+//! Several agents read an absent exit code as success, so there is always one: after a signal it is 128 plus its
+//! number, together with the signal's name. Why the command ended is in `_meta`, where it does not get in the way.
 
 use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::json;
@@ -15,7 +15,7 @@ const SIGRTMIN: u32 = 34;
 pub fn status_of(outcome: &Outcome) -> TerminalExitStatus {
     let (code, signal) = match (&outcome.end, forced_signal(outcome.cause())) {
         (Some(End::Signal(name)), _) => (128 + signal_number(name), Some(name.clone())),
-        // It was told to end, and ended as if by itself: whoever only looks at the code must not read success.
+        // It was told to end, and ended as if by itself: a client that reads only the code must not see success.
         (Some(End::ExitCode(0)), Some(name)) => (128 + signal_number(name), Some(name.to_owned())),
         (Some(End::ExitCode(code)), Some(name)) => (*code, Some(name.to_owned())),
         (Some(End::ExitCode(code)), None) => (*code, None),

@@ -1,7 +1,7 @@
 //! Lines in, lines out.
 //!
 //! A line longer than the bound is skipped to its end and reported, so that one bad message costs one message. What
-//! waits to be written is bounded in bytes; whoever has more to say waits, in order.
+//! waits to be written is bounded in bytes; a sender with more to write waits, in order.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -90,7 +90,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// What stood after the last line end. A line end is added: whoever wrote it has gone away.
+    /// What stood after the last line end. A line end is added: the writer has gone away.
     fn last_line(&mut self) -> Option<InputLine> {
         self.searched = 0;
         if let Some(beginning) = self.skipping.take() {
@@ -148,7 +148,7 @@ impl LineSender {
         }
     }
 
-    /// Whether more waits than a picture of something that changes should be added to.
+    /// Whether so much waits that no snapshot of a running command's output should be added.
     pub(super) fn is_congested(&self) -> bool {
         self.capacity.available_permits() < QUEUE_MAX_BYTES - (1 << 20)
     }

@@ -1,7 +1,7 @@
 //! `initialize`: what the agent is told of the editor, and what may come back.
 //!
 //! The agent is offered terminals whatever the editor can do, because they are not the editor's. The version is held
-//! at 1: version 2 has no client terminals, and an agent that spoke it would run its commands beside the gateway. An
+//! at 1: version 2 has no client terminals, and an agent that spoke it would run its commands outside the gateway. An
 //! agent that answers with a later one all the same is refused to the editor.
 
 use std::sync::OnceLock;
@@ -61,7 +61,7 @@ impl Handshake {
         (version > latest()).then(|| {
             errors::internal(format!(
                 "The agent answers with version {version} of the protocol, in which it would run commands itself, \
-                 beside Provost; use an agent that speaks version 1, or confine the whole agent with \
+                 outside Provost; use an agent that speaks version 1, or confine the whole agent with \
                  --confine-agent."
             ))
         })

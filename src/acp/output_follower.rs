@@ -1,7 +1,7 @@
 //! Terminals that an editor shows, followed until they have ended.
 //!
-//! A picture is sent no oftener than a person can see, and not at all while too much waits for the editor; the last one
-//! always. A gateway that is away is waited for, for as long as the terminal is shown.
+//! An output snapshot is sent no oftener than a person can see, and not at all while too much waits for the editor. The
+//! last snapshot is always sent. A gateway that is away is waited for, for as long as the terminal is shown.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ impl ToolCalls {
         let sending = async {
             for (terminal, produced) in ended {
                 if let Ok(delta) = terminal.output_since(produced, SHOWN_BYTES).await {
-                    // An editor that is gone is noticed by whoever sends next.
+                    // The next sender notices that the editor is gone.
                     let _ = self.send_update(session, &terminal.id, produced, &delta).await;
                 }
             }
@@ -54,7 +54,7 @@ impl ToolCalls {
             };
             let has_ended = delta.exit.is_some();
             let is_new = has_ended || delta.produced != produced;
-            // A picture can wait; the last one cannot.
+            // A snapshot can wait; the last one cannot.
             if is_new
                 && (has_ended || !self.editor.is_congested())
                 && self.send_update(&session, &terminal.id, produced, &delta).await.is_err()
@@ -62,7 +62,7 @@ impl ToolCalls {
                 return;
             }
             if has_ended {
-                // Told by this or by somebody else: the next look says which.
+                // This task or another has reported the end: the next look shows which.
                 continue;
             }
             sleep(SHOW_INTERVAL).await;
@@ -84,7 +84,7 @@ impl ToolCalls {
         shown.exit.is_none().then_some(shown.produced)
     }
 
-    /// Sends what is new since `produced`, unless somebody else has told of it meanwhile.
+    /// Sends what is new since `produced`, unless another task has sent it meanwhile.
     async fn send_update(
         &self,
         session: &SessionId,

@@ -98,7 +98,7 @@ impl PermissionRequests {
             }
             Some(_) | None => ApprovalReply::Deny("the editor could not ask".to_owned()),
         };
-        // Whoever asked may have gone meanwhile.
+        // The caller may have gone meanwhile.
         let _ = open.reply.send(reply);
     }
 

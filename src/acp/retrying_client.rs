@@ -1,8 +1,8 @@
 //! The link to a gateway, which may be away for a while.
 //!
 //! A gateway that was killed, or is started again, takes its sessions and terminals back under their ids. So a call that
-//! it has not answered is made again, for as long as it may be away; then whoever called is told, and so is everybody
-//! else who calls, after one try, until it answers again. What it has answered is never asked twice, whatever it was.
+//! it has not answered is made again, for as long as it may be away. Then the call fails, and so does every later call,
+//! after one attempt, until the gateway answers again. What it has answered is never asked twice, whatever it was.
 //! Only calls that may be made twice belong here.
 
 use std::{
@@ -20,7 +20,7 @@ use crate::client::Client;
 
 /// How long a gateway may be away before those who call it are told.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between tries.
+/// Between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// A call that was under way for longer had reached the gateway.
 const RECEIVED_AFTER: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ struct Outage {
     last_failure: Instant,
 }
 
-/// The tries of one call.
+/// The attempts of one call.
 #[derive(Debug)]
 pub(super) struct Attempts<'a> {
     outage: &'a Mutex<Option<Outage>>,
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(give_up(&away, now, not_sent).0, waited);
         let later = now + waited + Duration::from_secs(1);
         assert_eq!(give_up(&away, later, not_sent).0, Duration::ZERO);
-        // It has answered somebody: the next time begins again.
+        // The gateway has answered a call: the time limit starts again.
         Attempts { outage: &away, started_at: later, failing_since: None, last_error: None }.succeeded();
         assert_eq!(give_up(&away, later, not_sent).0, waited);
         // So it does when nobody has called for long.

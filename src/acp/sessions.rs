@@ -55,14 +55,14 @@ pub(super) struct AcpSession {
     start_dir: Mutex<Option<PathBuf>>,
     /// The gateway's id, once it is open there.
     gateway_id: Mutex<Option<String>>,
-    /// Held by whoever opens it: once.
+    /// Held by the task that opens the session: it is opened once.
     open_lock: tokio::sync::Mutex<()>,
     closed: CancellationToken,
     /// What rules ask of its commands.
     pub(super) questions: Arc<PendingQuestions>,
 }
 
-/// Whether somebody is there to be asked.
+/// Whether a user is there to be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Approver {
     /// What a rule asks can be asked.
@@ -180,7 +180,7 @@ impl AcpSessions {
         self.open(session).await
     }
 
-    /// Has the gateway's journal say that something ran beside it in a session.
+    /// Has the gateway record in its journal that a command bypassed it in a session.
     pub(super) async fn report_bypass(&self, session: &AcpSession) {
         let reported = async {
             let session_id = self.open(session).await.map_err(|error| error.message)?;
@@ -346,7 +346,7 @@ impl AcpSession {
         }
     }
 
-    /// The session that the gateway has for it: its own, or that of whoever has announced it.
+    /// The session that the gateway has for it: its own, or that of the session that announced it.
     fn root_of(&self) -> &Self {
         self.parent.as_ref().map_or(self, |parent| parent.root_of())
     }

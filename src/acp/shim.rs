@@ -2,7 +2,7 @@
 //!
 //! Whatever is not named here goes on as it came, byte for byte, in order. What the agent asks of terminals is
 //! answered here and never reaches the editor; nor does anything from the agent that could be read as such a request
-//! by somebody less strict: it is refused to the agent instead of being passed on.
+//! by a less strict editor: it is refused to the agent instead of being passed on.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ impl Shim {
                 self.refuse_from_agent(&line, id.as_deref(), problem).await
             }
             Err(error @ (MessageError::Utf8(_) | MessageError::Json(_))) => {
-                // Whoever waits for the answer to a garbled request is told, where the id can be made out.
+                // The sender of a garbled request gets an error, where the id can be made out.
                 let (id, _) = message::peek_id(&line);
                 self.refuse_from_agent(&line, id.as_deref(), &error.to_string()).await
             }
@@ -304,7 +304,7 @@ impl Shim {
         self.agent.send(encode::error_line(id, &error)).await
     }
 
-    /// A message that is too long: whoever waits for it is told.
+    /// A message that is too long: the side that waits for it gets an error.
     async fn refuse_too_long(
         &self,
         beginning: &[u8],

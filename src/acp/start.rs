@@ -1,7 +1,7 @@
 //! From a request for a terminal to its command at the gateway: the session opened, a person asked where a rule asks, the
 //! same request sent again where no answer came.
 //!
-//! Whoever asked may go away at any time: what nobody takes releases itself.
+//! The caller may go away at any time: a terminal that nobody takes releases itself.
 
 use std::sync::Arc;
 
@@ -140,7 +140,7 @@ impl AcpTerminals {
     }
 }
 
-/// A terminal that was started and not yet given to whoever asked for it.
+/// A terminal that was started and not yet given to the caller.
 #[derive(Debug)]
 struct Unclaimed {
     terminals: AcpTerminals,

@@ -1,7 +1,7 @@
 //! This process's own stdin and stdout, without a thread in between where that can be had.
 //!
-//! A pipe is opened again by its name in /proc, so that the descriptor that somebody else may share keeps its flags; a
-//! socket is duplicated and set not to block. Anything else goes through a thread.
+//! A pipe is opened again by its name in /proc, so that the descriptor, which another process may share, keeps its flags;
+//! a socket is duplicated and set not to block. Anything else goes through a thread.
 
 use std::{
     io,

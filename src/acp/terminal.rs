@@ -2,7 +2,7 @@
 //!
 //! Output is fetched from where the last look ended, so that looking again costs what is new and nothing else. There
 //! is one wait at the gateway however many ask. Once it is released nothing is asked of the gateway any more; the text
-//! that was there stays for whoever shows it.
+//! that was there can still be shown.
 
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
 
@@ -34,9 +34,9 @@ pub(super) struct AcpTerminal {
     /// The gateway's session that it runs in.
     gateway_session: String,
     client: RetryingClient,
-    /// Held by whoever fetches: one at a time.
+    /// Held by the task that fetches: one at a time.
     fetch_lock: Mutex<()>,
-    /// Never held while the gateway is asked: whoever shows what is known does not wait for it.
+    /// Never held while the gateway is asked, so that known output is shown without waiting for the gateway.
     snapshot: StdMutex<OutputSnapshot>,
     outcome: OnceCell<Outcome>,
 }
@@ -177,7 +177,7 @@ impl AcpTerminal {
     pub(super) async fn release(&self) -> Result<(), Error> {
         let is_over = self.outcome.get().is_some();
         if !is_over && self.kill().await.is_ok() {
-            // Whoever waits is answered with the true end, and the last output can be shown on.
+            // Waiters get the true end, and the last output can still be shown.
             let _ = self.wait_for_exit().await;
         }
         // What cannot be had any more is not shown: the release matters.
@@ -273,7 +273,7 @@ impl AcpTerminal {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutputSnapshot> {
-        self.snapshot.lock().expect("no code panics while it holds the picture")
+        self.snapshot.lock().expect("no code panics while it holds the snapshot")
     }
 }
 

@@ -1,7 +1,8 @@
 //! The five terminal methods, answered by a gateway.
 //!
 //! This is what an ACP client embeds to give its agents confined commands, and what `provost acp` itself uses. It
-//! knows terminals and sessions and no transport: whoever has read a request hands it over and sends the answer.
+//! knows terminals and sessions and no transport: the embedding client reads requests, hands them over and sends the
+//! answers.
 
 use std::{
     collections::{HashMap, VecDeque},

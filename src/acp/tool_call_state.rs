@@ -22,7 +22,7 @@ use super::{
 
 /// Tool calls that are remembered; the oldest go first.
 const TOOL_CALLS_MAX: usize = 1_024;
-/// What is remembered of a tool call's fields, and of what stands beside terminals in its content.
+/// What is remembered of a tool call's fields, and of what its content holds other than terminals.
 const TOOL_CALL_MAX_BYTES: usize = 64 << 10;
 /// Terminals that are remembered as shown; the oldest go first.
 const SHOWN_MAX: usize = 512;
@@ -106,8 +106,8 @@ impl ToolCallState {
         untold.map(|(_, shown)| (shown.terminal.clone(), shown.produced)).collect()
     }
 
-    /// The messages that tell the editor what is new since `produced`; none where it was told meanwhile by somebody else,
-    /// and nothing at all where the terminal is not shown any more.
+    /// The messages that tell the editor what is new since `produced`; none where another task sent them
+    /// meanwhile, and nothing at all where the terminal is not shown any more.
     pub(super) fn update_lines(
         &mut self,
         session: &SessionId,
@@ -174,7 +174,7 @@ impl ToolCall {
     }
 }
 
-/// Content is kept to be sent again with a new picture: where there is a terminal, and not too much beside it.
+/// Content is kept to be sent again with a new snapshot, if it holds a terminal and not too much else.
 fn content_to_keep(content: &[Block]) -> Vec<Block> {
     let shows_terminal = content.iter().any(|block| block.terminal().is_some());
     let length: usize = content.iter().map(Block::length).sum();

@@ -2,7 +2,7 @@
 //!
 //! What an agent says of a tool call goes on as it came unless one of the gateway's terminals is in it. From then on
 //! the editor is also sent what the terminal shows, until the command has ended. Whatever changes and whatever is sent is
-//! done under one lock, so that the editor never sees an older picture after a newer one.
+//! done under one lock, so that the editor never sees an older snapshot after a newer one.
 
 use std::sync::Arc;
 

@@ -156,7 +156,7 @@ impl TestContext {
         &self.0.directory
     }
 
-    /// A lifeline in the session's directory.
+    /// A FIFO probe in the session's directory.
     pub(super) fn fifo_probe(&self) -> Result<FifoProbe, Fault> {
         Ok(FifoProbe::create_in(&self.0.directory, self.slow_timeout())?)
     }

@@ -35,7 +35,7 @@ impl FifoProbe {
     /// Makes one in a directory that commands can write to. What takes hold of it, and what lets it go, must have done so
     /// within `limit`.
     pub(super) fn create_in(directory: &Path, limit: Duration) -> io::Result<Self> {
-        let name = format!("lifeline-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("fifo-probe-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = directory.join(name);
         mkfifo(&path, Mode::from_bits_truncate(0o600))?;
         let receiver = OpenOptions::new().open_receiver(&path)?;

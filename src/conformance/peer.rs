@@ -2,7 +2,7 @@
 //! a record of every line that came.
 //!
 //! It is strict about what comes in (a line that is no JSON-RPC message, an answer to nothing: both are kept as
-//! strays) and free in what it sends, for some cases send what nobody should.
+//! unexpected) and free in what it sends, for some cases send what no correct peer would.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use super::fault::{Fault, Refusal};
 const RECORD_LINES: usize = 4096;
 /// The longest line that is read. A longer one ends the connection.
 const LINE_MAX_BYTES: u64 = 64 << 20;
-/// Strays that are kept; more of them say nothing more.
+/// Unexpected messages that are kept; more of them say nothing more.
 const UNEXPECTED_MAX: usize = 16;
 
 /// What a peer does with a request that comes in.
@@ -145,11 +145,11 @@ impl JsonRpcPeer {
         if message.get("method").is_none() {
             return self.handle_answer(id, &message, line);
         }
-        let reaction = id
+        let response = id
             .is_some()
             .then(|| (self.responder)(message["method"].as_str().unwrap_or_default(), &message["params"]));
         self.record(ReceivedMessage { line: line.to_owned(), message });
-        match (reaction, id) {
+        match (response, id) {
             (Some(Response::Result(result)), Some(id)) => self.answer(&id, result).await,
             (Some(Response::Error(code, message)), Some(id)) => {
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}))

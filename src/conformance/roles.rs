@@ -1,6 +1,6 @@
 //! What the two ends that the suite plays answer to: a minimal editor, and an agent that does as it is told.
 //!
-//! The editor offers no terminals: whoever asks it for one was not to.
+//! The editor offers no terminals: an agent that asks it for one is at fault.
 
 use std::{
     collections::BTreeMap,

@@ -14,7 +14,7 @@ use super::{
     roles::EditorKind,
 };
 
-/// How long an answer may take, unless somebody says otherwise.
+/// How long an answer may take, unless the caller sets another limit.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest that a case may take altogether, in answers that each take as long as they may.
 const CASE_ANSWERS: u32 = 6;

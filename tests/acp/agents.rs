@@ -1,4 +1,4 @@
-//! Agents that somebody else wrote, from the registries, driven by a model on the loopback that wants one command run:
+//! Third-party agents from the registries, driven by a model on the loopback that wants one command run:
 //! the command must come to the shim as `terminal/create`, run confined, and leave the host's marker as it was. First
 //! the same command is run without confinement, where it must reach the marker.
 

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How long a conversation may take on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Rules beside the default policy's own.
+/// Rules in addition to the default policy's own.
 const RULES: &str = r#"
 [[rule]]
 id = "no-shredding"

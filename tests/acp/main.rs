@@ -1,5 +1,5 @@
 //! The ACP shim and the conformance suite for ACP terminals, from outside: the real binary between agents and editors
-//! that were written with the official SDKs, or that are somebody else's.
+//! that were written with the official SDKs, or by third parties.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,8 +14,8 @@ mod shim;
 mod shim_content;
 mod shim_ends;
 mod shim_gateway;
-mod shim_leash;
 mod shim_peer;
 mod shim_secrets;
 mod shim_sessions;
 mod shim_subagents;
+mod shim_subreaper;

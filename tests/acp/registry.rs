@@ -22,7 +22,7 @@ pub(crate) fn skip(missing: &Missing) {
     assert!(env::var("CI").is_err(), "CI must have it: {}", missing.0);
 }
 
-/// The directory with the npm SDK, and beside it the scripts that use it.
+/// The directory with the npm SDK and the scripts that use it.
 pub(crate) fn node() -> Result<&'static Path, Missing> {
     static DIRECTORY: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
     let directory = DIRECTORY.get_or_init(|| {
@@ -152,7 +152,7 @@ pub(crate) fn sources(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp").join(name)
 }
 
-/// Modules are looked for beside the script that imports them.
+/// Modules are looked up in the directory of the script that imports them.
 fn copy_scripts(from: &Path, to: &Path, extension: &str) {
     for entry in fs::read_dir(from).expect("the scripts are there") {
         let path = entry.expect("the directory can be read").path();

@@ -121,7 +121,7 @@ fn what_a_laxer_reader_could_take_for_a_terminal_request_never_reaches_the_edito
 }
 
 #[test]
-fn a_message_that_is_too_long_is_told_to_whoever_waits_for_it_and_costs_no_other() {
+fn a_message_that_is_too_long_fails_its_own_request_and_no_other() {
     let mut peer = ShimPeer::in_session(&[], json!({}));
     let padding = "x".repeat(17 << 20);
     peer.agent_writes(

@@ -143,8 +143,8 @@ fn the_embedders_example_runs() {
     let build = ["build", "--quiet", "--offline", "--example", "embed"];
     let built = Command::new(env!("CARGO")).args(build).output().expect("cargo runs");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_provost")).with_file_name("examples");
-    let ran = Command::new(beside.join("embed")).output().expect("the example starts");
+    let examples = std::path::Path::new(env!("CARGO_BIN_EXE_provost")).with_file_name("examples");
+    let ran = Command::new(examples.join("embed")).output().expect("the example starts");
     assert!(ran.status.success(), "{ran:?}");
     let said = String::from_utf8_lossy(&ran.stdout);
     for line in [r#"output "hello\n" exit code 3"#, "subagent's exit code 4", "no such terminal"] {
@@ -154,7 +154,7 @@ fn the_embedders_example_runs() {
 
 /// The page's own files, as a newcomer would copy them.
 #[test]
-fn the_profile_that_the_page_shows_is_valid_beside_the_default_policy() {
+fn the_profile_that_the_page_shows_is_valid_with_the_default_policy() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/acp.md")).expect("the page is there");
     let (_, profile) = page.split_once("```toml\n").expect("the page shows a profile");

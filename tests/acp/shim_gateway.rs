@@ -147,7 +147,7 @@ fn a_gateway_that_does_not_come_back_is_told_of_in_every_answer() {
 }
 
 #[test]
-fn a_question_that_was_open_is_asked_anew_by_the_next_gateway() {
+fn a_question_that_was_open_is_asked_again_by_the_next_gateway() {
     let gateway = Gateway::with_policy(|policy| {
         let rule: toml::Table = toml::from_str(
             "id = \"ask-first\"\ndecision = \"ask\"\nargv = [\"touch\", \"**\"]\nreason = \"files need a person\"\n",
@@ -199,7 +199,7 @@ fn a_confined_agent_ends_with_its_gateway() {
 }
 
 #[test]
-fn a_session_that_a_gateway_has_closed_is_opened_anew_at_the_next() {
+fn a_session_that_a_gateway_has_closed_is_opened_again_at_the_next() {
     let gateway = Gateway::start();
     let mut peer = peer_at(&gateway);
     let terminal = peer.create("sleep 1000");

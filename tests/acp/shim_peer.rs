@@ -233,7 +233,7 @@ fn parsed(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// The lines of a named pipe, once somebody writes to it.
+/// The lines of a named pipe, once a process opens it for writing.
 fn lines_of_file(path: PathBuf) -> Receiver<String> {
     let (sender, receiver) = mpsc::sync_channel(LINES_HELD);
     thread::spawn(move || {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::shim_peer::{ShimPeer, mark, wait_for_sleepers};
 
-/// Another directory beside the workspace.
+/// Another directory, next to the workspace.
 fn directory(peer: &ShimPeer, name: &str) -> String {
     let directory = peer.workspace.with_file_name(name);
     fs::create_dir(&directory).expect("a directory");

@@ -35,7 +35,11 @@ fn a_subagent_starts_where_its_agent_says_within_its_parents_directories() {
     fs::create_dir(&inner).expect("a directory");
     assert_eq!(start_of(&mut peer, "kid"), Err(json!(-32002)), "nobody has announced it");
     announce(&mut peer, "nobody", "kid", json!({"title":"lost"}));
-    assert_eq!(start_of(&mut peer, "kid"), Err(json!(-32002)), "nor anybody's child is somebody");
+    assert_eq!(
+        start_of(&mut peer, "kid"),
+        Err(json!(-32002)),
+        "a child of an unknown session is unknown too"
+    );
     announce(&mut peer, "s", "kid", json!({"title":"Explorer","state":{"state":"running"}}));
     assert_eq!(start_of(&mut peer, "kid"), Ok(workspace.clone()));
     announce(&mut peer, "s", "kid", json!({"cwd":inner}));

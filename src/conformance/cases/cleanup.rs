@@ -33,10 +33,10 @@ cases! {
 const STUBBORN: &str = "(setsid sh -c 'trap \"\" HUP TERM INT; sleep 100 & sleep 100' &); trap '' HUP TERM INT; while echo . >&9; do sleep 0.2; done";
 
 async fn running(stage: &TestContext) -> Result<FifoProbe, Fault> {
-    let mut lifeline = stage.fifo_probe()?;
-    stage.script(&lifeline.holding_script(STUBBORN)).await?;
-    lifeline.wait_until_held().await?;
-    Ok(lifeline)
+    let mut probe = stage.fifo_probe()?;
+    stage.script(&probe.holding_script(STUBBORN)).await?;
+    probe.wait_until_held().await?;
+    Ok(probe)
 }
 
 async fn session_close(stage: TestContext) -> Result<(), Fault> {
@@ -50,7 +50,7 @@ async fn session_delete(stage: TestContext) -> Result<(), Fault> {
 async fn ends_with(stage: &TestContext, method: &str) -> Result<(), Fault> {
     let other = stage.with_editor(EditorKind::Plain).await?;
     let result = async {
-        let mut lifeline = running(&other).await?;
+        let mut probe = running(&other).await?;
         let kept = other.other_session().await?;
         let script = "until [ -e go ]; do sleep 0.05; done; exit 5";
         let create =
@@ -59,7 +59,7 @@ async fn ends_with(stage: &TestContext, method: &str) -> Result<(), Fault> {
         let created = other.call("terminal/create", create).await?.ok();
         let answer = other.editor()?.call(method, json!({"sessionId": other.session()})).await?;
         ensure!(answer.is_ok(), "{method} was answered with {answer:?}");
-        lifeline.wait_until_released().await?;
+        probe.wait_until_released().await?;
         if let Some(created) = created {
             let naming = json!({"sessionId": kept, "terminalId": created["terminalId"]});
             let seen = other.ask("terminal/output", naming).await?;
@@ -75,9 +75,9 @@ async fn ends_with(stage: &TestContext, method: &str) -> Result<(), Fault> {
 async fn agent_ends(stage: TestContext) -> Result<(), Fault> {
     let other = stage.with_editor(EditorKind::Plain).await?;
     let result = async {
-        let mut lifeline = running(&other).await?;
+        let mut probe = running(&other).await?;
         other.agent().hang_up().await;
-        lifeline.wait_until_released().await
+        probe.wait_until_released().await
     }
     .await;
     other.cleanup().await;
@@ -87,9 +87,9 @@ async fn agent_ends(stage: TestContext) -> Result<(), Fault> {
 async fn editor_ends(stage: TestContext) -> Result<(), Fault> {
     let other = stage.with_editor(EditorKind::Plain).await?;
     let result = async {
-        let mut lifeline = running(&other).await?;
+        let mut probe = running(&other).await?;
         other.editor()?.hang_up().await;
-        lifeline.wait_until_released().await?;
+        probe.wait_until_released().await?;
         ensure!(other.editor()?.wait_for_end(other.slow_timeout()).await, "the backend still runs");
         Ok(())
     }
@@ -126,9 +126,9 @@ async fn editor_end_reaches_agent(stage: TestContext) -> Result<(), Fault> {
 
 async fn agent_ends_while_creating(stage: TestContext) -> Result<(), Fault> {
     let other = stage.with_editor(EditorKind::Plain).await?;
-    let mut lifeline = other.fifo_probe()?;
+    let mut probe = other.fifo_probe()?;
     for _ in 0..20 {
-        let script = lifeline.holding_script("while echo . >&9; do sleep 0.2; done");
+        let script = probe.holding_script("while echo . >&9; do sleep 0.2; done");
         let params = other.creating(json!({"command": "sh", "args": ["-c", script]}));
         other.agent().send_request(&other.agent().fresh_id(), "terminal/create", params).await.map(drop)?;
     }
@@ -136,7 +136,7 @@ async fn agent_ends_while_creating(stage: TestContext) -> Result<(), Fault> {
     other.editor()?.wait_for_end(other.slow_timeout()).await;
     // What was still being started has taken hold by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let result = lifeline.wait_until_released().await;
+    let result = probe.wait_until_released().await;
     other.cleanup().await;
     result
 }

@@ -29,7 +29,7 @@ cases! {
         "with cwd a command runs there" => given_cwd;
     9 Should Agent "practice: most agents send the whole line in `command`":
         "a whole line in `command` without args is given to a shell" => a_whole_line;
-    10 Should Agent "practice: some agents send `args: []` beside a whole line":
+    10 Should Agent "practice: some agents send `args: []` along with a whole line":
         "a whole line in `command` with empty args is given to a shell" => a_whole_line_and_no_args;
     11 Must Agent "practice: some agents send a shell and `-c`":
         "a shell with -c and a line that changes directories works" => a_shell_and_a_line;

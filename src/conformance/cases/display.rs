@@ -22,7 +22,7 @@ cases! {
     183 Must BothSides "v1 terminals, in tool calls: output stays displayed after release":
         "the text is there after release, whole" => there_after_release;
     184 Must BothSides "v1 tool calls: content":
-        "other content beside a terminal is kept, in its order" => other_content_is_kept;
+        "other content alongside a terminal is kept, in its order" => other_content_is_kept;
     185 Must BothSides "practice: _meta.terminal_output":
         "an editor that takes output in _meta gets terminal_info, the whole terminal_output and terminal_exit" => streamed;
     186 Should BothSides "practice: _meta.terminal_exit":

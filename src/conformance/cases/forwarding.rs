@@ -17,7 +17,7 @@ cases! {
         "the agent is offered version 1, even by an editor that would speak a newer one" => version_one;
     162 Must BothSides "v1 initialization":
         "all else of initialize arrives as it was sent" => initialize_is_kept;
-    163 Must BothSides "v1 terminals: whoever answers keeps them":
+    163 Must BothSides "v1 terminals: the side that answers keeps them":
         "the editor never sees a terminal request" => editor_sees_no_terminals;
     164 Must BothSides "v1 extensibility":
         "requests that the backend does not know pass, both ways, with all their fields" => unknown_requests;

@@ -119,23 +119,23 @@ async fn stopped(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn dies_with_kill(stage: &TestContext, script: &str) -> Result<(), Fault> {
-    let mut lifeline = stage.fifo_probe()?;
-    let id = stage.script(&lifeline.holding_script(script)).await?;
-    lifeline.wait_until_held().await?;
-    ensure!(lifeline.is_held_for(Duration::from_millis(500)).await, "the command ended before it was killed");
+    let mut probe = stage.fifo_probe()?;
+    let id = stage.script(&probe.holding_script(script)).await?;
+    probe.wait_until_held().await?;
+    ensure!(probe.is_held_for(Duration::from_millis(500)).await, "the command ended before it was killed");
     stage.kill(&id).await?;
-    lifeline.wait_until_released().await?;
+    probe.wait_until_released().await?;
     stage.wait(&id).await.map(drop)
 }
 
 async fn others_live(stage: TestContext) -> Result<(), Fault> {
-    let mut lifeline = stage.fifo_probe()?;
-    let other = stage.script(&lifeline.holding_script("exec sleep 100")).await?;
-    lifeline.wait_until_held().await?;
+    let mut probe = stage.fifo_probe()?;
+    let other = stage.script(&probe.holding_script("exec sleep 100")).await?;
+    probe.wait_until_held().await?;
     let id = stage.script("exec sleep 100").await?;
     stage.kill(&id).await?;
     stage.wait(&id).await?;
-    ensure!(lifeline.is_held_for(Duration::from_millis(300)).await, "the other command is dead");
+    ensure!(probe.is_held_for(Duration::from_millis(300)).await, "the other command is dead");
     ensure!(stage.output(&other).await?.exit.is_none(), "the other terminal has an exit status");
     Ok(())
 }

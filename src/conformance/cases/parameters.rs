@@ -32,7 +32,7 @@ cases! {
     30 Must Agent "v1 schema: sessionId is required; JSON-RPC 2.0: -32602":
         "a create without a session is refused with -32602" => no_session;
     31 Must Agent "v1 extensibility: _meta is allowed everywhere":
-        "_meta and unknown fields are taken without complaint" => extra_fields;
+        "_meta and unknown fields are accepted" => extra_fields;
     32 Should Agent "environ(7): a name has no \"=\"":
         "a variable whose name is empty or holds = or NUL is refused with -32602" => impossible_names;
     33 Should Agent "execve(2): strings end at NUL":

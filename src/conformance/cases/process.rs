@@ -65,14 +65,14 @@ async fn no_signals_ignored(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn protocol_is_out_of_reach(stage: TestContext) -> Result<(), Fault> {
-    let strays = stage.agent().unexpected().len();
+    let unexpected = stage.agent().unexpected().len();
     let message = r#"{"jsonrpc":"2.0","id":1,"result":{"forged":true}}"#;
     let script =
         format!("for fd in 0 1 2 3 4 5 6 7 8 9; do echo '{message}' 2>/dev/null >&$fd; done; exit 0");
     let id = stage.script(&script).await?;
     stage.wait(&id).await?;
     stage.output(&id).await?;
-    ensure!(stage.agent().unexpected().len() == strays, "a command's output came as a message");
+    ensure!(stage.agent().unexpected().len() == unexpected, "a command's output came as a message");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Release: whatever runs is killed, whoever waits is answered, and the id is worth nothing from then on.
+//! Release: a running command is killed, waiters are answered, and the id is invalid from then on.
 
 use std::time::Duration;
 
@@ -42,15 +42,12 @@ async fn kills_fled_children(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn dies_with_release(stage: &TestContext, script: &str) -> Result<(), Fault> {
-    let mut lifeline = stage.fifo_probe()?;
-    let id = stage.script(&lifeline.holding_script(script)).await?;
-    lifeline.wait_until_held().await?;
-    ensure!(
-        lifeline.is_held_for(Duration::from_millis(300)).await,
-        "the command ended before it was released"
-    );
+    let mut probe = stage.fifo_probe()?;
+    let id = stage.script(&probe.holding_script(script)).await?;
+    probe.wait_until_held().await?;
+    ensure!(probe.is_held_for(Duration::from_millis(300)).await, "the command ended before it was released");
     stage.release(&id).await?;
-    lifeline.wait_until_released().await
+    probe.wait_until_released().await
 }
 
 const METHODS: [&str; 4] = ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
@@ -127,12 +124,12 @@ async fn resources_are_freed(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn others_live(stage: TestContext) -> Result<(), Fault> {
-    let mut lifeline = stage.fifo_probe()?;
-    let other = stage.script(&lifeline.holding_script("exec sleep 100")).await?;
-    lifeline.wait_until_held().await?;
+    let mut probe = stage.fifo_probe()?;
+    let other = stage.script(&probe.holding_script("exec sleep 100")).await?;
+    probe.wait_until_held().await?;
     let id = stage.script("exec sleep 100").await?;
     stage.release(&id).await?;
-    ensure!(lifeline.is_held_for(Duration::from_millis(300)).await, "the other command is dead");
+    ensure!(probe.is_held_for(Duration::from_millis(300)).await, "the other command is dead");
     ensure!(stage.output(&other).await?.exit.is_none(), "the other terminal has an exit status");
     Ok(())
 }

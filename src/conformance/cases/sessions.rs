@@ -67,12 +67,12 @@ async fn fork_with_command(
     directory: &Path,
 ) -> Result<(String, String, FifoProbe), Fault> {
     let session = fork(stage, directory).await?;
-    let mut lifeline = FifoProbe::create_in(directory, stage.slow_timeout())?;
-    let script = lifeline.holding_script("exec sleep 600");
+    let mut probe = FifoProbe::create_in(directory, stage.slow_timeout())?;
+    let script = probe.holding_script("exec sleep 600");
     let params = json!({"sessionId": session, "command": "sh", "args": ["-c", script]});
     let created = stage.ask("terminal/create", params).await?;
-    lifeline.wait_until_held().await?;
-    Ok((session, created["terminalId"].as_str().unwrap_or_default().to_owned(), lifeline))
+    probe.wait_until_held().await?;
+    Ok((session, created["terminalId"].as_str().unwrap_or_default().to_owned(), probe))
 }
 
 async fn refused_load(stage: TestContext) -> Result<(), Fault> {

@@ -105,10 +105,10 @@ async fn cancelled_wait(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn cancelled_create(stage: TestContext) -> Result<(), Fault> {
-    let mut lifeline = stage.fifo_probe()?;
+    let mut probe = stage.fifo_probe()?;
     for n in 0..5 {
         let request = json!(format!("a create to cancel {n}"));
-        let script = lifeline.holding_script("while echo . >&9; do sleep 0.2; done");
+        let script = probe.holding_script("while echo . >&9; do sleep 0.2; done");
         let params = stage.creating(json!({"command": "sh", "args": ["-c", script]}));
         let create = stage.agent().send_request(&request, "terminal/create", params).await?;
         stage.agent().notify("$/cancel_request", json!({"requestId": request})).await;
@@ -124,7 +124,7 @@ async fn cancelled_create(stage: TestContext) -> Result<(), Fault> {
     }
     // What was still being started has taken hold by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    lifeline.wait_until_released().await
+    probe.wait_until_released().await
 }
 
 async fn cancelled_nothing(stage: TestContext) -> Result<(), Fault> {
@@ -168,11 +168,11 @@ async fn no_json(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn unknown_notification(stage: TestContext) -> Result<(), Fault> {
-    let strays = stage.agent().unexpected().len();
+    let unexpected = stage.agent().unexpected().len();
     stage.agent().notify("_conformance/nobody_knows_this", json!({"a": 1})).await;
     stage.agent().notify("terminal/no_such_notification", stage.naming("x")).await;
     stage.output_of("echo a round trip").await?;
-    ensure!(stage.agent().unexpected().len() == strays, "a notification was answered");
+    ensure!(stage.agent().unexpected().len() == unexpected, "a notification was answered");
     Ok(())
 }
 
@@ -187,11 +187,11 @@ async fn a_large_message(stage: TestContext) -> Result<(), Fault> {
 
 async fn no_unexpected(stage: TestContext) -> Result<(), Fault> {
     stage.output_of("echo something more").await?;
-    let mut strays = stage.agent().unexpected();
+    let mut unexpected = stage.agent().unexpected();
     if let Ok(editor) = stage.editor() {
-        strays.extend(editor.unexpected());
+        unexpected.extend(editor.unexpected());
     }
-    ensure!(strays.is_empty(), "{}", strays.join("\n       "));
+    ensure!(unexpected.is_empty(), "{}", unexpected.join("\n       "));
     Ok(())
 }
 

@@ -584,7 +584,7 @@ def main():
     parser.add_argument("--defect")
     parser.add_argument("agent", nargs="+")
     arguments = parser.parse_args()
-    # Whoever started this in the background has these ignored, and what is ignored is inherited by commands.
+    # A shell that starts this in the background has these ignored, and commands inherit ignored signals.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     Backend(arguments.defect, arguments.agent).run()

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::shim_peer::{TIMEOUT, mark, sleepers, sleeping, wait_for_sleepers};
 
-/// One in a session of its own, one that besides is deaf and has lost its parent, and the agent itself.
+/// Three processes: one in a session of its own, one that also ignores signals and has lost its parent, and the agent.
 const FLEEING: &str =
     r#"setsid sleep "$0" & (setsid sh -c 'trap "" TERM HUP INT; sleep "$0"; :' "$0" &); exec sleep "$0""#;
 const PROCESSES: usize = 3;
