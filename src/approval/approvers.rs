@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn where_somebody_is_named_nobody_answers_their_own() {
+    fn where_approvers_are_named_nobody_answers_their_own() {
         let approvers = Approvers(vec![Approver::Principal(uid(1000))]);
         assert!(approvers.may_answer(uid(1000), uid(1001), GATEWAY));
         assert!(!approvers.may_answer(uid(1001), uid(1001), GATEWAY));

@@ -49,7 +49,7 @@ pub enum ApprovalResolveError {
     /// The caller sees it and may not answer.
     #[error("this caller may not answer: the configuration names the approvers")]
     NotAnApprover,
-    /// Somebody was faster, or time was.
+    /// It has been answered, or has ended without an answer.
     #[error("the approval is not pending any more: it is {0}")]
     NotPending(ApprovalStatus),
 }
@@ -72,7 +72,7 @@ pub struct ApprovalObserver(pub Box<dyn Fn(&Approval) + Send + Sync>);
 
 impl fmt::Debug for ApprovalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Witness")
+        f.write_str("ApprovalObserver")
     }
 }
 

@@ -85,7 +85,7 @@ pub enum CgroupError {
         cause: io::Error,
     },
     /// Another process holds the lock for removing it, and does not remove it.
-    #[error("cgroup {path} is claimed by somebody who does not remove it")]
+    #[error("cgroup {path} is locked by a process that does not remove it")]
     Locked {
         /// Which one.
         path: PathBuf,
@@ -299,7 +299,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// moment is made again.
 ///
 /// # Errors
-/// [`CgroupError::Make`], [`CgroupError::Open`]; [`CgroupError::Locked`] when somebody keeps the right to remove it.
+/// [`CgroupError::Make`], [`CgroupError::Open`]; [`CgroupError::Locked`] when another process keeps the lock.
 pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
     let deadline = Instant::now() + MAKE_TIMEOUT;
     loop {

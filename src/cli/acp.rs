@@ -27,7 +27,7 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
     if is_interactive() {
         return Err(no_editor(&arguments.command));
     }
-    let mut interrupts =
+    let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
     if let Some(file) = &arguments.log {
         log_to(file)?;
@@ -48,7 +48,7 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
         notice: Arc::new(super::stdio::print_notice),
     };
     let stopped = async move {
-        interrupts.next().await;
+        signals.next().await;
     };
     let ended = acp::run(connection.client(), options, stopped).await;
     connection.close().await;

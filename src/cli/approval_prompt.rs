@@ -32,7 +32,7 @@ pub(super) enum OnAskChoice {
 pub(super) enum ApprovalMode {
     /// Asks its own user.
     Prompt,
-    /// Waits for somebody's answer.
+    /// Waits for an approver's answer.
     Wait,
     /// Ends at once.
     Refuse,
@@ -87,7 +87,7 @@ async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(),
             on_behalf_of: String::new(),
         };
         if let Err(status) = approvals.resolve_approval(request).await {
-            // Somebody else may answer, or has: the run ends as it ends.
+            // Another approver may answer, or has: the run ends as it ends.
             CliError::from(status)
                 .with_advice(format!("an approver can answer it: provost approvals approve {}", approval.id))
                 .print();

@@ -1,7 +1,7 @@
 //! `provost audit`: a journal's records, from the gateway that writes them or from its files, and their check.
 //!
-//! A gateway shows each caller its own records; the files are for whoever may read their directory, with or without a
-//! gateway. Prints records as they were written; changes nothing.
+//! A gateway shows each caller its own records. A user who may read the journal's directory needs no gateway to read the
+//! files. Prints records as they were written; changes nothing.
 
 use std::{collections::VecDeque, path::PathBuf, time::Duration};
 

@@ -133,7 +133,7 @@ enum SocketTrust {
     Absent,
     /// This user or root, and nobody else.
     Trusted,
-    /// Somebody else, as the text says.
+    /// Another user, as the text says.
     Untrusted(String),
 }
 

@@ -210,7 +210,7 @@ impl HostReport {
         page
     }
 
-    /// Each remedy once, with what it mends, in the order of the table.
+    /// Each remedy once, with what it repairs, in the order of the table.
     fn remedies(&self) -> Vec<(&str, Vec<&str>)> {
         let mut remedies: Vec<(&str, Vec<&str>)> = Vec::new();
         for row in self.protections.iter().filter(|row| !row.remedy.is_empty()) {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn protection(name: &'static str, standing: ProtectionStatus) -> Protection {
-        Protection { name, status: standing, reason: "because".to_owned(), remedy: "mend it".to_owned() }
+        Protection { name, status: standing, reason: "because".to_owned(), remedy: "fix it".to_owned() }
     }
 
     #[test]
@@ -291,7 +291,7 @@ mod tests {
         ]);
         assert!(report.usable);
         assert_eq!(report.protections[1].needed, Need::Serve);
-        assert!(report.page().contains("mend it"), "{}", report.page());
+        assert!(report.page().contains("fix it"), "{}", report.page());
         assert!(report.page().contains("`provost serve` needs limits"), "{}", report.page());
     }
 

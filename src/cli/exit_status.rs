@@ -1,6 +1,6 @@
 //! Exit statuses: what stands for an outcome or a signal in 8 bits.
 //!
-//! Pure. Those of Provost's own failures are beside the failures, in `failure`.
+//! Pure. The statuses of Provost's own failures are in `error`.
 
 use tokio::signal::unix::SignalKind;
 

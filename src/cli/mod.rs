@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
-    // Before there are other threads, which inherit it: whoever started us may have blocked what we are ended by.
+    // Before there are other threads, which inherit it: our parent may have blocked the signals that end us.
     // SIG_UNBLOCK with a valid set cannot fail.
     let _ = SigSet::all().thread_unblock();
     let runtime = match started_runtime() {

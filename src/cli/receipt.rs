@@ -65,7 +65,7 @@ pub(super) fn shortfall_notice(shortfalls: &[String]) -> Option<String> {
     let mut what: Vec<&str> = shortfalls.iter().filter_map(|one| one.split(": ").next()).collect();
     what.dedup();
     Some(format!(
-        "notice: confined, but with {} ({}); `--receipt` tells why, `provost doctor` how to mend it",
+        "notice: confined, but with {} ({}); `--receipt` tells why, `provost doctor` how to fix it",
         count(u32::try_from(what.len()).unwrap_or(u32::MAX), "shortfall"),
         what.join(", ")
     ))

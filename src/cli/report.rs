@@ -1,4 +1,5 @@
-//! What `provost run` says besides the command's own output: a receipt and notices on stderr, and a report in a file.
+//! What `provost run` says in addition to the command's own output: a receipt and notices on stderr, and a report
+//! in a file.
 //!
 //! All of it comes after the command's last byte.
 

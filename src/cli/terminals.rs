@@ -71,7 +71,7 @@ pub(super) async fn wait(arguments: WaitArguments) -> Result<u8, CliError> {
         ));
     };
     if arguments.output.output == OutputFormat::Json {
-        // The status is the command's, whether or not somebody reads what is printed.
+        // The status is the command's, whether or not the output is read.
         let _ = print_to_stdout(&to_json_line(&json::OutcomeJson::from(&outcome))?)?;
     } else if let Some(line) = receipt::unusual_end(&outcome) {
         stdio::print_notice(&line);

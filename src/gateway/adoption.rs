@@ -145,8 +145,8 @@ pub(super) async fn adopt(
     Ok(Arc::new(QuarantineList { state: state.directory.clone(), entries: Mutex::new(quarantined) }))
 }
 
-/// Removes groups of sandboxes that have no directory any more: whoever reaped one may not have known its groups, and
-/// saw only that its supervisor closed its socket, which is a moment before that has left its group.
+/// Removes groups of sandboxes that have no directory any more: the process that reaped one may not have known its
+/// groups, and saw only that the supervisor closed its socket, a moment before it left its group.
 async fn remove_stale_cgroups(state: &Path, terminals: &Terminals) {
     // A directory is made before the groups, and removed after them.
     let is_known = |id: &str| state.join("sandboxes").join(id).exists();
@@ -242,7 +242,7 @@ impl QuarantineList {
         let mut entries = self.lock();
         entries.retain(|one| one.kind != QuarantineKind::Sandbox);
         entries.extend(scan.quarantined);
-        // What somebody reaps at this moment comes back on the list until the next look.
+        // A sandbox that is reaped at this moment is listed again until the next scan.
         quarantine::report(&self.state, &entries);
         tracing::info!(
             sandboxes = scan.statuses.alive.len(),

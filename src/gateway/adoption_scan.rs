@@ -30,7 +30,7 @@ use crate::{
 /// The number of sandboxes that are probed at once.
 const CONCURRENT_PROBES: usize = 64;
 
-/// What came of looking at sandboxes.
+/// The result of a scan of sandboxes.
 #[derive(Debug)]
 pub(super) struct AdoptionScan {
     /// What has become of each.

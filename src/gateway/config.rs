@@ -215,7 +215,7 @@ impl Config {
         })
     }
 
-    /// What `provost run` starts by itself: private state, limits preferred, nothing left behind. The socket and
+    /// What `provost run` starts by itself: private state, limits preferred, nothing kept at the end. The socket and
     /// the state directory are made by [`embed`](super::embed).
     pub fn embedded() -> Self {
         Self {
@@ -246,7 +246,8 @@ pub fn default_listen() -> PathBuf {
     runtime_directory().join("provost.sock")
 }
 
-/// Where a gateway keeps its state when nothing is said: `/var/lib/provost` for root, else `state` beside its socket.
+/// Where a gateway keeps its state when nothing is said: `/var/lib/provost` for root, else `state` in the directory of
+/// its socket.
 pub fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         PathBuf::from("/var/lib/provost")

@@ -17,7 +17,7 @@ use crate::sandbox::governing::{GoverningKind, GoverningPath};
 
 /// What the directories' names begin with.
 const PREFIX: &str = "run-";
-/// Younger ones may be somebody's who has not locked theirs yet.
+/// A younger one may belong to a process that has not locked it yet.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
 /// Makes a directory.

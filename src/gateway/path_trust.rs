@@ -31,7 +31,7 @@ const STICKY: u32 = 0o1000;
 /// Why something cannot govern.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// Somebody else owns it, or what is on the way to it.
+    /// Another user owns it, or what is on the way to it.
     #[error(
         "the {kind} cannot be trusted: {} belongs to uid {owner}, mode {mode:04o}, and must belong to {wanted}: \
          `chown {wanted} {}`",
@@ -171,7 +171,7 @@ pub(super) fn check_trust<'a>(all: impl IntoIterator<Item = &'a GoverningPath>) 
 /// As [`check_trust`], of what the gateway uses from its start on.
 pub(super) fn check_trust_at_start(config: &Config) -> Result<(), TrustError> {
     let listed = governing_paths(config);
-    // The program was started by whoever starts the gateway: it is too late to trust it or not.
+    // The user who starts the gateway has started the program: it is too late to trust it or not.
     let fixed = listed.fixed().iter().filter(|one| one.kind != GoverningKind::Program);
     fixed.clone().try_for_each(check_path)?;
     for one in fixed.filter(|one| one.kind == GoverningKind::State) {
@@ -225,7 +225,7 @@ fn check_path(entry: &GoverningPath) -> Result<(), TrustError> {
     let last = trace.end();
     for step in &trace.steps {
         let is_last = last.is_some_and(|last| std::ptr::eq(last, step));
-        // A socket's mode says who may connect; it is bound again, and whoever serves it is its directory's owner.
+        // A socket's mode says who may connect. It is bound again, and the owner of its directory serves it.
         if is_last && kind == GoverningKind::Socket {
             continue;
         }
@@ -268,7 +268,7 @@ fn check_object(
     Ok(())
 }
 
-/// What lies in the state directory was made by whoever could write to it before.
+/// What lies in the state directory was made by a user who could write to it before.
 fn check_entries(state: &Path) -> Result<(), TrustError> {
     let failed =
         |source| TrustError::Unreadable { kind: GoverningKind::State, path: state.to_owned(), source };

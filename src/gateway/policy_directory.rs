@@ -110,7 +110,7 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(matches!(read(directory.path()), Err(PolicyDirectoryError::NotAFile(path)) if path == pipe));
         fs::remove_file(&pipe).unwrap();
-        fs::write(directory.path().join("c.toml"), "nonsense").unwrap();
+        fs::write(directory.path().join("c.toml"), "invalid").unwrap();
         let error = read(directory.path()).unwrap_err().to_string();
         assert!(error.contains("c.toml:1:"), "{error}");
     }

@@ -28,7 +28,7 @@ pub enum OnStop {
 pub(super) struct ShutdownSignal {
     /// To begin nothing new, and to end when nobody waits any more.
     pub(super) drain: CancellationToken,
-    /// With `drain`: to stop all commands now, whoever waits and whatever the configuration says.
+    /// With `drain`: to stop all commands now, even if callers wait, and whatever the configuration says.
     pub(super) stop: CancellationToken,
     /// To end at once.
     pub(super) force: CancellationToken,
@@ -42,7 +42,7 @@ impl ShutdownSignal {
     }
 }
 
-/// Turns signals into orders. Never ends.
+/// Cancels the tokens that the signals stand for. Never ends.
 pub(super) async fn watch_signals(
     terminate: &mut Signal,
     interrupt: &mut Signal,

@@ -34,7 +34,7 @@ pub enum ListenError {
     /// Another process has a socket there, whether or not it answers.
     #[error("a gateway already listens at {}, or another process holds a socket there", crate::printable::path(.0))]
     InUse(PathBuf),
-    /// Somebody else's socket, whose process has ended.
+    /// Another user's socket, whose process has ended.
     #[error(
         "{} is a socket of uid {owner} that nobody holds any more: remove it to listen there",
         crate::printable::path(path)
@@ -79,7 +79,7 @@ pub enum ListenError {
     },
 }
 
-/// A bound socket; its file goes away with it, unless somebody else made it.
+/// A bound socket; its file goes away with it, unless another process made it.
 #[derive(Debug)]
 pub(super) struct BoundSocket {
     listener: UnixListener,
@@ -87,7 +87,7 @@ pub(super) struct BoundSocket {
 }
 
 impl BoundSocket {
-    /// The next connection, whoever makes it.
+    /// The next connection.
     pub(super) async fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().await.map(|(stream, _)| stream)
     }
@@ -173,7 +173,7 @@ fn is_held(path: &Path) -> io::Result<bool> {
     match probe.connect(short_path(&directory, path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        // Whoever keeps us out of it may hold it.
+        // A process that keeps us out of it may hold it.
         Ok(()) | Err(_) => Ok(true),
     }
 }

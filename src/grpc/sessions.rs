@@ -34,7 +34,7 @@ impl SessionsService {
         self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
     }
 
-    fn render(&self, session: &Session) -> SessionWord {
+    fn to_response(&self, session: &Session) -> SessionWord {
         response::session(session, self.terminals.session_usage(session.id))
     }
 }
@@ -52,7 +52,7 @@ impl Service for SessionsService {
         let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
         let opened = self.terminals.open_session(&self.sessions, &peer, new).await;
         let session = opened.map_err(|error| errors::open_session(&error))?;
-        Ok(Response::new(CreateSessionResponse { session: Some(self.render(&session)) }))
+        Ok(Response::new(CreateSessionResponse { session: Some(self.to_response(&session)) }))
     }
 
     async fn get_session(
@@ -61,7 +61,7 @@ impl Service for SessionsService {
     ) -> Result<Response<GetSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        Ok(Response::new(GetSessionResponse { session: Some(self.render(&session)) }))
+        Ok(Response::new(GetSessionResponse { session: Some(self.to_response(&session)) }))
     }
 
     async fn list_sessions(
@@ -75,7 +75,7 @@ impl Service for SessionsService {
         let mut sessions = self.sessions.list(peer.principal);
         sessions.retain(|session| page.after.is_none_or(|after| session.id > after));
         let (sessions, next_page_token) =
-            page.fill(sessions, |session| self.render(session), |session| session.id.to_string());
+            page.fill(sessions, |session| self.to_response(session), |session| session.id.to_string());
         Ok(Response::new(ListSessionsResponse { sessions, next_page_token }))
     }
 
@@ -95,11 +95,11 @@ impl Service for SessionsService {
     ) -> Result<Response<ReportBypassResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        let sighting = request::bypass(request.get_ref().bypass).map_err(errors::bad_field)?;
+        let report = request::bypass(request.get_ref().bypass).map_err(errors::bad_field)?;
         if !self.terminals.recorder().may_report(peer.principal) {
             return Err(errors::reports_too_often());
         }
-        let recorded = self.terminals.recorder().record(&records::bypass_reported(&session, sighting)).await;
+        let recorded = self.terminals.recorder().record(&records::bypass_reported(&session, report)).await;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportBypassResponse {}))
     }

@@ -94,7 +94,7 @@ pub enum Finding {
         /// Why.
         problem: String,
     },
-    /// Somebody changed the current file while the gateway was writing to it. It was left, and this file begun.
+    /// Another process changed the current file while the gateway was writing to it. It was left, and this file begun.
     Disturbed {
         /// The file.
         file: String,

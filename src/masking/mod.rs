@@ -1,6 +1,6 @@
 //! Masks the values of known secrets in bytes and texts, also when a value is split across writes.
 //!
-//! Every byte of every occurrence of a secret is masked, also where occurrences overlap. In a text each uninterrupted
+//! Every byte of every occurrence of a secret is masked, also where occurrences overlap. In a text each contiguous
 //! run of such bytes becomes one [`MASK`]; in output each such byte becomes [`MASK_BYTE`], so that offsets do not
 //! change. Only the values themselves are masked, not their base64 or another encoding. Pure: no I/O and no state; a
 //! part of a stream is masked by the bytes around it.

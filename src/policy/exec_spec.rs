@@ -1,6 +1,6 @@
 //! The exact command that a permit allows: what `execve(2)` gets, and under which limits.
 //!
-//! Read by whoever starts the command. Only `build_spec` makes one.
+//! Read by the code that starts the command. Only `build_spec` makes one.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ impl ExecSpec {
         }
     }
 
-    /// The interpreters of a script that somebody could exchange. They are executed in its place.
+    /// The interpreters of a script that another process could exchange. They are executed in its place.
     pub fn interpreters(&self) -> &[Interpreter] {
         &self.interpreters
     }

@@ -121,12 +121,12 @@ pub struct Filesystem {
     pub system: Vec<PathBuf>,
     /// More of the same, for a team's own toolchains; an absent one is refused.
     pub read_only: Vec<PathBuf>,
-    /// Host directories shown writable at the same place besides the session's roots; an absent one is refused.
+    /// Host directories shown writable at the same place in addition to the session's roots; an absent one is refused.
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
-    /// Files and directories of the session's roots, relative to them, besides those that are shipped, that no command can
-    /// change: people's tools run what is in them, outside. Where one does not exist, nothing keeps a command from making it.
+    /// Files and directories of the session's roots, relative to them, in addition to those that are shipped, that no
+    /// command can change: people's tools run what is in them, outside. Where one does not exist, nothing keeps a command from making it.
     pub protected: Vec<PathBuf>,
     /// As `protected`, for directories that must not be made by a command either: where the directory above one exists and it
     /// does not, it is made, empty, and stays.
@@ -282,8 +282,8 @@ pub struct EnvironmentRule {
     pub set: BTreeMap<String, String>,
     /// Name patterns (`*` stands for any text) that a caller may pass. Empty means all that is not denied.
     pub allow: Vec<String>,
-    /// Name patterns that nobody may pass, besides those of the shipped list (`policies/data/variables.toml`): a request that does
-    /// is refused.
+    /// Name patterns that nobody may pass, in addition to those of the shipped list (`policies/data/variables.toml`): a
+    /// request that does is refused.
     pub deny: Vec<String>,
     /// What a caller may pass of the shipped list: a pattern as it stands there, or one name that a pattern covers.
     pub drop: Vec<String>,

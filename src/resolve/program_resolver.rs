@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(
             way(&profile, &work, "link"),
             PathStability::Changeable,
-            "somebody outside can exchange it"
+            "a process outside can exchange it"
         );
     }
 

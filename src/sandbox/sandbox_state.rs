@@ -94,7 +94,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     else {
         return Err(SandboxStateError::WrongSandbox);
     };
-    let tenancy = if written.is_exclusive { Sharing::Exclusive } else { Sharing::Shared };
+    let sharing = if written.is_exclusive { Sharing::Exclusive } else { Sharing::Shared };
     Ok(SandboxState {
         cgroup: SandboxCgroup::from_plan(&plan),
         ptys: ptys(&plan),
@@ -102,7 +102,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
         assignment: SandboxAssignment {
             session_id: written.session_id,
             confinement: written.confinement_hash,
-            sharing: tenancy,
+            sharing,
         },
         profile: ProfileName::from_recorded(&written.profile),
         network,

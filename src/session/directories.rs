@@ -22,7 +22,7 @@ use crate::{policy::AbsPath, sandbox::spec::Root};
 /// Components and links that are followed for one directory. Beyond, the rest is left as it is, and not entered.
 const STEPS_MAX: u32 = 256;
 
-/// A link on the way leads out of the roots.
+/// A link on the way escapes the roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EscapesRoot;
 

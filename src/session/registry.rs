@@ -211,10 +211,10 @@ impl Sessions {
         peer: Peer,
         new: NewSession,
     ) -> Result<(Arc<Session>, Option<SessionRecord>), OpenError> {
-        let (governing, keeping, uid) = (self.governing.clone(), self.persistence, peer.principal.uid);
+        let (governing, persistence, uid) = (self.governing.clone(), self.persistence, peer.principal.uid);
         let look = move || {
             let session = prepare(&policy, &governing, &peer, new)?;
-            let written = match keeping {
+            let written = match persistence {
                 Persistence::InFiles => Some(store::to_record(&session).map_err(OpenError::StateUnwritable)?),
                 Persistence::InMemory => None,
             };

@@ -165,7 +165,7 @@ impl CloseBarrier {
     }
 }
 
-/// Somebody who creates something in a session. The closing waits for them.
+/// A call that creates something in a session. The closing waits for it.
 #[derive(Debug)]
 pub struct SessionGuard(Arc<Session>);
 

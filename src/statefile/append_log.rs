@@ -249,31 +249,31 @@ mod tests {
 
     fn written(texts: &[&str]) -> (tempfile::TempDir, AppendLog) {
         let directory = tempfile::tempdir().unwrap();
-        let mut series = AppendLog::new(directory.path().join("one"));
+        let mut log = AppendLog::new(directory.path().join("one"));
         for text in texts {
-            series.append(&(*text).to_owned()).unwrap();
+            log.append(&(*text).to_owned()).unwrap();
         }
-        (directory, series)
+        (directory, log)
     }
 
     #[test]
     fn messages_are_read_in_order_and_can_be_rewritten() {
-        let (directory, mut series) = written(&["a", "", "ccc"]);
+        let (directory, mut log) = written(&["a", "", "ccc"]);
         let contents = || read::<String>(&directory.path().join("one")).unwrap();
         assert_eq!(
             (contents().messages, contents().condition),
             (vec!["a".into(), "".into(), "ccc".into()], LogCondition::Intact)
         );
-        series.rewrite(["ccc".to_owned()]).unwrap();
-        series.append(&"d".to_owned()).unwrap();
+        log.rewrite(["ccc".to_owned()]).unwrap();
+        log.append(&"d".to_owned()).unwrap();
         assert_eq!(contents().messages, ["ccc", "d"]);
-        assert_eq!(series.length(), fs::metadata(directory.path().join("one")).unwrap().len());
+        assert_eq!(log.length(), fs::metadata(directory.path().join("one")).unwrap().len());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]
     fn a_torn_end_is_nothing_and_no_bit_can_be_flipped_unnoticed() {
-        let (directory, _series) = written(&["first", "second", "third"]);
+        let (directory, _log) = written(&["first", "second", "third"]);
         let whole = fs::read(directory.path().join("one")).unwrap();
         for length in 0..whole.len() {
             let contents = decode::<String>(&whole[..length]).unwrap();
@@ -300,14 +300,14 @@ mod tests {
 
     #[test]
     fn a_file_with_a_torn_end_goes_on_behind_its_last_whole_message() {
-        let (directory, _series) = written(&["first", "a longer second"]);
+        let (directory, _log) = written(&["first", "a longer second"]);
         let path = directory.path().join("one");
         let bytes = fs::read(&path).unwrap();
         for length in 0..bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
             let contents = read::<String>(&path).unwrap();
-            let mut series = AppendLog::resume(path.clone(), contents.length).unwrap();
-            series.append(&"x".to_owned()).unwrap();
+            let mut log = AppendLog::resume(path.clone(), contents.length).unwrap();
+            log.append(&"x".to_owned()).unwrap();
             let again = read::<String>(&path).unwrap();
             assert_eq!(again.condition, LogCondition::Intact);
             assert_eq!(again.messages, [contents.messages, vec!["x".to_owned()]].concat());
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn one_damaged_message_does_not_take_those_behind_it_along() {
-        let (directory, _series) = written(&["first", "second", "third"]);
+        let (directory, _log) = written(&["first", "second", "third"]);
         let mut bytes = fs::read(directory.path().join("one")).unwrap();
         bytes[HEADER_BYTES + FRAME_BYTES + 3] ^= 1;
         let contents = decode::<String>(&bytes).unwrap();
@@ -326,10 +326,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_leaves_what_is_there() {
-        let (directory, mut series) = written(&["first"]);
+        let (directory, mut log) = written(&["first"]);
         let before = fs::read(directory.path().join("one")).unwrap();
-        series.file = Some(File::open(directory.path().join("one")).unwrap());
-        assert!(series.append(&"second".to_owned()).is_err(), "it is open for reading only");
+        log.file = Some(File::open(directory.path().join("one")).unwrap());
+        assert!(log.append(&"second".to_owned()).is_err(), "it is open for reading only");
         assert_eq!(fs::read(directory.path().join("one")).unwrap(), before);
         let mut nowhere = AppendLog::new(directory.path().join("none/one"));
         assert!(nowhere.append(&"first".to_owned()).is_err());

@@ -151,7 +151,7 @@ pub enum Flushed {
 
 /// The sending half of a non-blocking connection: what the socket did not take yet.
 ///
-/// It has no bound of its own: whoever queues looks at [`Self::queued_bytes`] and decides what to do with a
+/// It has no bound of its own: the caller looks at [`Self::queued_bytes`] and decides what to do with a
 /// peer that does not read.
 #[derive(Debug, Default)]
 pub struct FrameSender {

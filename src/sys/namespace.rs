@@ -165,7 +165,7 @@ pub fn open_pidfd(process: Pid) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// The errno of pidfd_send_signal(2).
 pub fn kill_pidfd(process: BorrowedFd<'_>) -> Result<(), Errno> {
-    // SAFETY: a null siginfo asks for what kill(2) would send; only numbers are passed besides.
+    // SAFETY: a null siginfo asks for what kill(2) would send; the other arguments are numbers.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,

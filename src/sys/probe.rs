@@ -47,9 +47,9 @@ where
 {
     extern "C" fn child<F: FnOnce() -> Result<(), Errno>>(argument: *mut c_void) -> i32 {
         // SAFETY: `run` passes its own `ProbeCall<F>`, which nobody else touches while `run` stands still.
-        let trial = unsafe { &mut *argument.cast::<ProbeCall<F>>() };
-        if let Some(call) = trial.call.take() {
-            trial.result = call();
+        let probe = unsafe { &mut *argument.cast::<ProbeCall<F>>() };
+        if let Some(call) = probe.call.take() {
+            probe.result = call();
         }
         loop {
             // SAFETY: exit_group(2) takes a number and ends only this process, which is no thread of another.
@@ -70,18 +70,18 @@ where
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = cgroup.as_raw_fd() as u64;
     }
-    let mut trial = ProbeCall { call: Some(call), result: Err(Errno::ECHILD) };
+    let mut probe = ProbeCall { call: Some(call), result: Err(Errno::ECHILD) };
     // A handler that ran in the child would run in our memory.
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(ProbeError::Clone)?;
     // SAFETY: the stack is the child's alone until it has ended, because CLONE_VFORK lets this thread go on only
-    // then; the child runs `child::<F>` on `trial`, which outlives it for the same reason. It uses this thread's
+    // then; the child runs `child::<F>` on `probe`, which outlives it for the same reason. It uses this thread's
     // thread-local storage while this thread does not; locks of other threads are let go by them as ever.
-    let started = unsafe { clone3(&args, child::<F>, (&raw mut trial).cast()) };
+    let started = unsafe { clone3(&args, child::<F>, (&raw mut probe).cast()) };
     // The mask was this thread's own a moment ago.
     let _ = before.thread_set_mask();
     let pid = started.map_err(ProbeError::Clone)?;
     while waitpid(Pid::from_raw(pid), Some(WaitPidFlag::__WALL)) == Err(Errno::EINTR) {}
-    trial.result.map_err(ProbeError::Call)
+    probe.result.map_err(ProbeError::Call)
 }
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ impl ProcessIdentity {
             Err(nix::errno::Errno::ESRCH | nix::errno::Errno::EINVAL) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        // The descriptor is of whoever has the number now, and keeps it from being given away until this was read.
+        // The descriptor refers to the process that has the number now. If the start time that is read after that is
+        // the right one, it is the right process: a process that has ended never gets its number back.
         let is_it = start_ticks(self.pid)? == Some(self.start_ticks);
         Ok(is_it.then_some(process))
     }

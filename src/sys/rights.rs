@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_root_cannot_be_somebody_else() {
+    fn who_is_not_root_cannot_become_another_user() {
         if geteuid().is_root() {
             println!("SKIPPED: root can");
             return;

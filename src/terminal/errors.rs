@@ -71,7 +71,7 @@ impl CreateError {
     }
 }
 
-/// The terminal has been released, or somebody is releasing it.
+/// The terminal has been released, or another call is releasing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the terminal is gone")]
 pub struct TerminalReleased;

@@ -34,7 +34,7 @@ pub enum Role {
     Hook,
     /// The directory of hooks itself.
     Hooks,
-    /// A file or directory that a tool other than git looks for, or what is in it.
+    /// A file or directory that a tool other than git reads, or what is in it.
     Tool,
     /// What an interrupted rebase does when it goes on.
     RebaseTodo,

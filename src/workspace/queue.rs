@@ -119,7 +119,7 @@ impl RequestQueue {
         self.changed.notify_one();
     }
 
-    /// Takes the requests. The thread looks at the running commands next, so that a wake has been seen.
+    /// Takes the requests. The thread checks the running commands next, so that a wake has been seen.
     fn take(mut state: MutexGuard<'_, QueueState>) -> Option<Requests> {
         state.is_woken = false;
         (!state.is_closed).then(|| std::mem::take(&mut state.requests))

@@ -208,7 +208,7 @@ impl Tree {
         })
     }
 
-    /// Renames what is at a path to a name in the same directory that no tool looks for.
+    /// Renames what is at a path to a name in the same directory that no tool reads.
     pub fn quarantine(&self, path: &Path) -> Result<(), Errno> {
         let (directory, name) = self.open_parent(path)?;
         with_write_permission(&directory, || rename_to_quarantine(&directory, name))

@@ -20,7 +20,8 @@ use super::token_bucket::TokenBucket;
 
 /// Calls of one user that are driven at the same time.
 const CONCURRENT_CALLS: usize = 2;
-/// Calls beside these that end or hand over something: they wait for none of the others, nor for a debt of theirs.
+/// Calls in addition to these that end or hand over something: they wait for none of the others, nor for a
+/// debt of theirs.
 const CONCURRENT_PRIORITY_CALLS: usize = 1;
 
 /// The turns of one user.

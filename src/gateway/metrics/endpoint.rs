@@ -1,6 +1,6 @@
 //! The metrics' endpoint: HTTP/1.1, `GET /metrics`, one answer for each connection.
 //!
-//! Whoever connects is a stranger. A connection has a bounded time from its first byte to the last of its answer, its
+//! Clients are not trusted. A connection has a bounded time from its first byte to the last of its answer, its
 //! request's head is bounded, and of more connections than are served at once the oldest is dropped: one that is slow
 //! on purpose makes room for one that is not.
 

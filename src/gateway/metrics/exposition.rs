@@ -159,7 +159,7 @@ impl GatewayCollector {
         )?;
         let about = "Commands of which something had to be killed: it did not end by TERM in its grace";
         page.counter("terminals_force_killed", about, counters.force_killed.read())?;
-        let about = "Processes, beside main ones, that had to be killed";
+        let about = "Processes, other than main ones, that had to be killed";
         page.counter("stragglers_killed", about, counters.stragglers_killed.read())?;
         let about = "Processes that outlived their command's end";
         page.counter("survivors", about, counters.survivors.read())?;
@@ -280,9 +280,9 @@ impl MetricWriter<'_> {
         name: &str,
         help: &str,
         label: &str,
-        tally: &CounterVec<W>,
+        counters: &CounterVec<W>,
     ) -> fmt::Result {
-        self.counters(name, help, label, tally.read())
+        self.counters(name, help, label, counters.read())
     }
 
     fn histograms<'t>(

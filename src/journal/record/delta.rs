@@ -56,7 +56,7 @@ impl Piece {
     }
 }
 
-/// Folds texts into another one.
+/// Encodes texts as deltas of another one.
 pub(super) struct DeltaEncoder<'a> {
     of: &'a str,
     /// Where each run of the shortest length first stands. Made for the first text that is not one piece.
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_folded_comes_back(of in "[ab漢é ]{0,60}", text in "[ab漢é ]{0,60}") {
+        fn what_is_encoded_comes_back(of in "[ab漢é ]{0,60}", text in "[ab漢é ]{0,60}") {
             let encoded = DeltaEncoder::into(&of).encode(&text);
             let written = serde_json::to_string(&encoded).unwrap();
             let read: DeltaText = serde_json::from_str(&written).unwrap();

@@ -42,9 +42,9 @@ pub enum Record {
     SpawnFailed(SpawnFailed),
     /// A command that another gateway has started was found, running or ended.
     Adopted(Adopted),
-    /// Somebody asked for the end of a command.
+    /// A caller or the gateway asked for the end of a command.
     KillRequested(KillRequested),
-    /// Somebody sent a signal.
+    /// A caller sent a signal.
     Signal(SignalRecord),
     /// A command has ended.
     Exit(ExitRecord),

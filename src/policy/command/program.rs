@@ -1,6 +1,6 @@
 //! Programs: which file a command word names, as far as the evaluator needs to know.
 //!
-//! Policy does no input or output: whoever asks for a verdict says which files there are, by this trait.
+//! Policy does no input or output: the caller that asks for a verdict says which files there are, by this trait.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -95,7 +95,7 @@ pub trait ProgramResolver {
 }
 
 /// Programs as they were when they were first looked at. Within one evaluation a word means one file, however fast
-/// somebody changes what is there: what the rules have seen is what is ordered.
+/// another process changes what is there: what the rules have seen is what is ordered.
 pub struct CachedResolver<'a> {
     inner: Box<dyn ProgramResolver + 'a>,
     seen: RefCell<HashMap<(String, String), Resolved>>,

@@ -16,7 +16,7 @@ use conditions::Conditions;
 pub use conditions::{ClaimedField, RequestContext, resolve_place};
 pub use source::{Decision, Effects, RuleError, RuleMode, RuleSource, SkipSource, WhenSource};
 
-/// One command to be matched: a program with its arguments, in its circumstances.
+/// One command to be matched: a program with its arguments, in its request context.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleSubject<'a> {
     words: &'a [Word],
@@ -33,7 +33,7 @@ pub struct RuleSubject<'a> {
 impl<'a> RuleSubject<'a> {
     /// `words`: the command word and the arguments. `file`: what the command word names; `is_itself`: it is what the
     /// trusted path says of its name, or a builtin of the shell. `place`: where it runs, relative to the directory of the
-    /// circumstances.
+    /// request context.
     pub fn of(
         words: &'a [Word],
         file: &'a Resolved,

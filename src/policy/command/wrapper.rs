@@ -46,7 +46,7 @@ impl Removed {
     const NOTHING: Self = Self::Names(Vec::new());
 }
 
-/// What `words` runs besides itself. Empty for a program that is no wrapper, or that has no inner command.
+/// What `words` runs in addition to itself. Empty for a program that is no wrapper, or that has no inner command.
 ///
 /// `name` is the program's base name.
 pub fn unwrap(name: &str, words: &[Word]) -> Vec<WrappedCommand> {

@@ -238,7 +238,7 @@ fn make_cgroup(own: &OwnCgroup, name: &str, reasons: &mut Vec<String>) -> Option
     if !directory::is_writable(&path) {
         // It belongs to another user's gateway, whose state directory had the same inode number before it was
         // removed.
-        reasons.push(format!("cgroup {} belongs to somebody else", crate::printable::path(&path)));
+        reasons.push(format!("cgroup {} belongs to another user", crate::printable::path(&path)));
         return None;
     }
     let mut controllers = own.controllers.clone();

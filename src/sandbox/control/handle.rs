@@ -146,11 +146,11 @@ impl Sandbox {
             Ok(Ok(answer)) => {
                 kill_on_drop.0 = None;
                 failpoint::reach("sandbox.greeted");
-                let posture = answer.effective_confinement.unwrap_or_default();
+                let effective_confinement = answer.effective_confinement.unwrap_or_default();
                 sandbox
                     .effective_confinement
-                    .set(posture)
-                    .expect("only this function sets the posture, once");
+                    .set(effective_confinement)
+                    .expect("only this function sets the effective confinement, once");
                 tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
                 Ok(sandbox)
             }
@@ -209,7 +209,7 @@ impl Sandbox {
     pub(crate) fn from_adopted(
         state: SandboxState,
         cleanup: Cleanup,
-        posture: EffectiveConfinement,
+        effective_confinement: EffectiveConfinement,
         supervisor: AsyncFd<OwnedFd>,
         control: ControlConnection,
         listeners: HashMap<String, Arc<dyn Listener>>,
@@ -221,7 +221,7 @@ impl Sandbox {
             id,
             identity,
             shortfalls,
-            effective_confinement: OnceLock::from(posture),
+            effective_confinement: OnceLock::from(effective_confinement),
             control,
             terminals: Mutex::new(listeners),
             life: watch::Sender::new(SandboxLife::Up),

@@ -81,11 +81,11 @@ impl Sandbox {
         &self,
         terminal_id: String,
         permit: Permit,
-        provisions: SpawnExtras,
+        extras: SpawnExtras,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
         self.add_listener(terminal_id.clone(), listener);
-        let spawned = self.request_spawn(terminal_id.clone(), permit, provisions).await;
+        let spawned = self.request_spawn(terminal_id.clone(), permit, extras).await;
         if spawned.is_err() {
             self.remove_listener(&terminal_id);
         }
@@ -96,9 +96,9 @@ impl Sandbox {
         &self,
         terminal_id: String,
         permit: Permit,
-        provisions: SpawnExtras,
+        extras: SpawnExtras,
     ) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), provisions);
+        let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), extras);
         let judged: Vec<String> = request
             .judged
             .iter()

@@ -31,8 +31,8 @@ pub struct SpawnExtras {
 }
 
 /// The request for one command.
-pub fn build(terminal_id: String, order: ExecSpec, provisions: SpawnExtras) -> Spawn {
-    let SpawnExtras { metadata: keepsake, secrets, margin_bytes } = provisions;
+pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn {
+    let SpawnExtras { metadata, secrets, margin_bytes } = extras;
     let ring_bytes = match order.overflow() {
         OverflowMode::DropOldest => order.output_limit_bytes(),
         OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
@@ -55,7 +55,7 @@ pub fn build(terminal_id: String, order: ExecSpec, provisions: SpawnExtras) -> S
         idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
         kill_grace_ms: millis(order.kill_grace()),
         linger_ms: millis(times.linger),
-        metadata: keepsake,
+        metadata,
     }
 }
 

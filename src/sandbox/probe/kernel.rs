@@ -173,7 +173,7 @@ fn map_a_mount(directory: &Path) -> Result<(), Errno> {
 
 /// Probes other system calls that the supervisor needs.
 pub(super) fn kernel_calls() -> Vec<Protection> {
-    let seals = nix::sys::memfd::memfd_create(c"provost-trial", nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING)
+    let seals = nix::sys::memfd::memfd_create(c"provost-probe", nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING)
         .and_then(|file| {
             nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_ADD_SEALS(nix::fcntl::SealFlag::F_SEAL_SHRINK))
         })

@@ -158,13 +158,13 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     };
     let supervisor = async_fd::register(supervisor, Interest::READABLE)
         .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
-    let posture = answer.effective_confinement.unwrap_or_default();
+    let effective_confinement = answer.effective_confinement.unwrap_or_default();
     let directory = directory.to_owned();
     Ok(Discovered::Alive(Box::new(AdoptableSandbox {
         state,
         terminals: held,
         directory,
-        effective_confinement: posture,
+        effective_confinement,
         supervisor,
         client: talk,
     })))

@@ -299,6 +299,6 @@ mod tests {
         assert_eq!((mount.id, mount.location.device.as_os_str()), (36, OsStr::new("98:0")));
         assert_eq!(mount.location.path, Path::new("/mnt 1"));
         assert_eq!(mount.point, Path::new(r"/mnt2\x"));
-        assert!(parse(b"nonsense").is_none());
+        assert!(parse(b"invalid").is_none());
     }
 }

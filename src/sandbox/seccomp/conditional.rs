@@ -204,7 +204,7 @@ fn tracers(machine: Arch) -> Vec<ConditionalRule> {
 }
 
 /// `S_ISUID | S_ISGID`. On an id-mapped workspace a command's files belong to the principal on disk, so a set-id
-/// program made by a command would run as the principal for whoever starts it outside.
+/// program made by a command would run as the principal for any user who starts it outside.
 pub(super) const SET_ID: u32 = 0o6000;
 
 /// `O_CREAT | __O_TMPFILE`: without them open(2) has no mode, and its register holds anything.
@@ -215,8 +215,8 @@ const NAMESPACES: u32 = 0x7E02_0000;
 /// CLONE_NEWTIME: for unshare(2) only, because clone(2) has the exit signal in these bits.
 const TIME_NAMESPACE: u32 = 0x80;
 
-/// TIOCSTI types a character into a terminal, into the one of whoever shares it; TIOCLINUX pastes on a console; TIOCCONS
-/// redirects the console; TIOCSETD loads a line discipline, each of them a protocol in the kernel.
+/// TIOCSTI types a character into a terminal, also one that other processes share; TIOCLINUX pastes on a console;
+/// TIOCCONS redirects the console; TIOCSETD loads a line discipline, each of them a protocol in the kernel.
 const TERMINAL_COMMANDS: [u32; 4] = [0x5412, 0x541C, 0x541D, 0x5423];
 
 /// Huge pages are set aside for the whole host, and no controller that sandboxes have counts them.

@@ -55,7 +55,7 @@ enum Finished {
     /// A process survives its kill, and must not survive the sandbox.
     Outlived,
     /// epoll_wait(2) failed, for a reason that does not pass.
-    #[allow(dead_code, reason = "for whoever debugs this")]
+    #[allow(dead_code, reason = "for debugging")]
     Failed(Errno),
 }
 

@@ -1,9 +1,9 @@
 //! One command and its life in the supervisor: data only.
 //!
 //! ```text
-//! Running ──main process reaped──► Lingering ──until empty──► Draining ──► Ended
-//!    │ stop, limit                     │ linger over            ▲
-//!    └──────────► (stop) ──reaped──► Sweeping ──leaf removed────┘
+//! Running ──main process reaped──► Lingering ──until empty──────► Draining ──► Ended
+//!    │ stop, limit                     │ linger over                ▲
+//!    └────► (stop) ──reaped──► KillingStragglers ──leaf removed─────┘
 //! ```
 
 use std::{

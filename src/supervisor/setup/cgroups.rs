@@ -40,10 +40,10 @@ pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, 
 }
 
 /// Joins the v1 cgroups. Writing `tasks` moves the own thread without the global lock that `cgroup.procs` takes.
-pub fn join_v1_cgroups(seats: Vec<V1JoinFd>) -> Result<(), StageError> {
-    for seat in seats {
-        nix::unistd::write(&seat.tasks, b"0")
-            .map_err(StageError::of_step(Stage::SupervisorCgroup, seat.index))?;
+pub fn join_v1_cgroups(descriptors: Vec<V1JoinFd>) -> Result<(), StageError> {
+    for descriptor in descriptors {
+        nix::unistd::write(&descriptor.tasks, b"0")
+            .map_err(StageError::of_step(Stage::SupervisorCgroup, descriptor.index))?;
     }
     Ok(())
 }

@@ -129,7 +129,7 @@ fn set_up(
     fail(Stage::Seccomp)?;
     confinement::install_seccomp(plan)?;
     fail(Stage::EffectiveConfinement)?;
-    let posture = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
+    let effective_confinement = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
 
     let ready = Ready {
         sandbox_id: plan.sandbox_id.clone(),
@@ -140,7 +140,7 @@ fn set_up(
         } else {
             CommandIdentity::Keep
         },
-        effective_confinement: posture,
+        effective_confinement,
         oom_score: score,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),

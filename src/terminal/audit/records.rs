@@ -359,9 +359,9 @@ pub fn session_opened(session: &Session) -> Record {
 }
 
 /// A caller reports a command that bypassed the gateway.
-pub fn bypass_reported(session: &Session, sighting: BypassReport) -> Record {
+pub fn bypass_reported(session: &Session, report: BypassReport) -> Record {
     let (session, principal) = (session.id.to_string(), session.principal.to_string());
-    Record::BypassReported(BypassReported { session, principal, report: sighting })
+    Record::BypassReported(BypassReported { session, principal, report })
 }
 
 /// Nothing is left of a session.

@@ -12,13 +12,13 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::terminal) struct SandboxLease {
     pub sandbox: Arc<Sandbox>,
-    pub tenancy: Sharing,
+    pub sharing: Sharing,
 }
 
 impl SandboxLease {
     /// Leaves nothing of a sandbox that was the terminal's own.
     pub(in crate::terminal) async fn shut_down_if_sole(self, grace: Duration) {
-        match self.tenancy {
+        match self.sharing {
             Sharing::Shared => {}
             Sharing::Exclusive => self.sandbox.shut_down(grace).await,
         }
@@ -33,8 +33,8 @@ pub(in crate::terminal) struct Running {
 
 impl Running {
     /// A command that a gateway before this one has started: that one held the permit.
-    pub(in crate::terminal) fn adopted(sandbox: Arc<Sandbox>, tenancy: Sharing) -> Self {
-        Self { lease: SandboxLease { sandbox, tenancy } }
+    pub(in crate::terminal) fn adopted(sandbox: Arc<Sandbox>, sharing: Sharing) -> Self {
+        Self { lease: SandboxLease { sandbox, sharing } }
     }
 
     /// The end, as it came to be known.
@@ -65,7 +65,7 @@ impl Exited {
     pub(in crate::terminal) async fn release(self, id: TerminalId) -> Released {
         match self.lease {
             None => {}
-            Some(place) if place.tenancy == Sharing::Exclusive => {
+            Some(place) if place.sharing == Sharing::Exclusive => {
                 place.shut_down_if_sole(Duration::ZERO).await
             }
             // A sandbox that has gone has nothing to forget.

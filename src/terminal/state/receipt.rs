@@ -65,7 +65,7 @@ fn network(name: &str) -> v1::Network {
     }
 }
 
-/// What a command on the host's network reaches there besides its way out.
+/// What a command on the host's network reaches there in addition to its way out.
 fn reachable(network: &str, landlock_abi: u32) -> Vec<String> {
     if network != Network::Host.name() {
         return Vec::new();

@@ -238,7 +238,7 @@ impl TerminalContext {
     ) -> Arc<Terminal> {
         let RestoredMetadata { spec: summary, session_id, request_id, created_at, .. } = metadata;
         if session_id != session.id.to_string() {
-            // Whose a sandbox is, its record says: a terminal cannot be somebody else's.
+            // The sandbox's record says whose it is: a terminal in it cannot belong to another session.
             tracing::error!(terminal.id = %id, session.id = %session.id, "the metadata of a terminal names another session");
         }
         let streams = if summary.streams == StreamMode::Split { 2 } else { 1 };
@@ -265,7 +265,7 @@ impl TerminalContext {
         terminal: &Arc<Terminal>,
         live: Live,
         ended: Option<(Box<Exit>, Duration)>,
-        tenancy: Sharing,
+        sharing: Sharing,
         recorded_exits: &mut RecordedExits,
     ) {
         let sandbox = live.sandbox.clone();
@@ -287,7 +287,7 @@ impl TerminalContext {
         {
             unreachable!("a terminal's workspaces are attached once, when it is restored");
         }
-        terminal.resume(Running::adopted(sandbox.clone(), tenancy), live);
+        terminal.resume(Running::adopted(sandbox.clone(), sharing), live);
         if let Some((exit, ago)) = ended {
             let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
                 true => Recording::AlreadyRecorded,
@@ -314,7 +314,7 @@ impl TerminalContext {
         let terminal = terminal.clone();
         tokio::spawn(async move {
             tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
-            // Somebody else's release of it is as good.
+            // A release by another call is as good.
             let _ = release(&registry, &recorder, &terminal, None, StopCause::Killed).await;
         });
     }

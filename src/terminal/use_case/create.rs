@@ -45,7 +45,7 @@ impl TerminalContext {
                 };
                 run_to_completion(work, |created| async move {
                     if let Ok(terminal) = created {
-                        // Somebody else's release of it is as good.
+                        // A release by another call is as good.
                         let _ = release(
                             undo.registry(),
                             undo.recorder(),

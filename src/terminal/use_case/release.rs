@@ -93,7 +93,7 @@ pub async fn release_all(
         let (registry, recorder) = (registry.clone(), recorder.clone());
         releasing.spawn(async move {
             if release(&registry, &recorder, &terminal, grace, StopCause::Shutdown).await.is_err() {
-                // Somebody else is at it, and will come to the end of it.
+                // Another call is releasing it, and will finish.
                 terminal.wait_released().await;
             }
         });

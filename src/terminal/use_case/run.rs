@@ -148,7 +148,7 @@ impl Run {
             return Ok(());
         }
         match release(&self.registry, &self.recorder, &self.terminal, None, StopCause::Killed).await {
-            // Somebody else does it: with the session, by id.
+            // Another call releases it: with the session, or by id.
             Ok(()) | Err(OperationError::Released(_)) => Ok(()),
             Err(error) => Err(error),
         }

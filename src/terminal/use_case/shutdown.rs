@@ -25,7 +25,7 @@ pub async fn end_runs(registry: &Arc<Registry>, recorder: &Recorder) {
         let (registry, recorder) = (registry.clone(), recorder.clone());
         ending.spawn(async move {
             if release(&registry, &recorder, &terminal, None, StopCause::Killed).await.is_err() {
-                // Somebody else is at it, and will come to the end of it.
+                // Another call is releasing it, and will finish.
                 terminal.wait_released().await;
             }
         });

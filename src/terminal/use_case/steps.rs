@@ -265,14 +265,14 @@ impl Authorized {
         }
         let begun = Instant::now();
         match terminal.session.sandbox_for(launch_context, permit.spec()).await {
-            Ok((sandbox, tenancy, origin)) => {
+            Ok((sandbox, sharing, origin)) => {
                 if origin == SandboxOrigin::Started {
                     terminal.counters.timings.sandbox.observe(begun.elapsed());
                     let profile = permit.spec().profile_name();
                     let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
                     shortfalls.iter().for_each(|one| terminal.recorder.record_best_effort(one));
                 }
-                let lease = SandboxLease { sandbox, tenancy };
+                let lease = SandboxLease { sandbox, sharing };
                 if let Some((watched, scans)) = watched {
                     watched.start(scans).await;
                 }

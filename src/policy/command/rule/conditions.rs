@@ -1,7 +1,7 @@
-//! The circumstances of a command, and the conditions of rules on them.
+//! The request context of a command, and the conditions of rules on it.
 //!
 //! A directory that is not known fulfils no condition surely. Paths are compared by their letters: what they lead to is
-//! for whoever names them.
+//! left to the code that names them.
 
 use std::collections::BTreeMap;
 

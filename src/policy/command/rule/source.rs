@@ -149,7 +149,7 @@ pub enum RuleError {
         #[source]
         cause: PatternError,
     },
-    /// It gives something to whoever claims to be given it.
+    /// It gives something to a caller because of what the caller claims.
     #[error(
         "when.{0}: callers claim these, so that they can only restrict: a rule that allows, or whose effects give a profile, \
          variables or secrets, needs `principal`, too, and one that does not accept everybody"

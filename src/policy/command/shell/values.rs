@@ -1,8 +1,9 @@
-//! What is known of the values that a line gives to variables, as far as it matters: whether somebody else chose them.
+//! What is known of the values that a line gives to variables, as far as it matters: whether they come from
+//! outside the line.
 //!
 //! A shell takes a variable's value for an expression wherever it takes its name for arithmetic, and runs the commands
 //! that are substituted in it (`a[$(...)]`). So a value that nobody knows hides commands there. Values that come with the
-//! environment are for whoever knows that.
+//! environment are left to the code that knows it.
 
 use super::{
     OpaqueReason, Word,
