@@ -52,7 +52,7 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
     {
         assert_eq!(names[there].status, ProtectionStatus::Available, "{:?}", names[there]);
     }
-    let trial = format!("provost-trial-{}-", std::process::id());
+    let trial = format!("provost-probe-{}-", std::process::id());
     for group in hierarchy::find_own().unwrap() {
         let Ok(entries) = fs::read_dir(&group.path) else { continue };
         // Other tests of this process may be trying at this moment: what stays is what is there twice.

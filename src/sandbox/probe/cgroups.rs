@@ -171,7 +171,7 @@ impl ScratchCgroup {
     fn make(own: &Path) -> Result<Self, CgroupError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = own.join(format!("provost-trial-{}-{number}", std::process::id()));
+        let path = own.join(format!("provost-probe-{}-{number}", std::process::id()));
         let presence = directory::make_locked(&path)?;
         Ok(Self { path, _presence: presence })
     }
