@@ -1,6 +1,11 @@
 //! The approvals service.
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, time::SystemTime};
+use std::{
+    collections::{HashMap, VecDeque},
+    pin::Pin,
+    sync::Arc,
+    time::SystemTime,
+};
 
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
@@ -88,6 +93,7 @@ impl Service for ApprovalsService {
             session,
             changes,
             snapshot: VecDeque::new(),
+            shown: HashMap::new(),
         };
         watch.load_snapshot();
         let stream = unfold(watch, |mut watch| async move {
@@ -125,6 +131,8 @@ struct ApprovalWatch {
     session: Option<Arc<Session>>,
     changes: Receiver<Approval>,
     snapshot: VecDeque<Approval>,
+    /// The states of the snapshot, until a later one comes. Changes that came in before the snapshot was taken are in it.
+    shown: HashMap<ApprovalId, ApprovalStatus>,
 }
 
 impl ApprovalWatch {
@@ -138,6 +146,19 @@ impl ApprovalWatch {
         };
         let list = self.store.list(self.caller, self.session_id());
         self.snapshot = list.into_iter().filter(open).collect();
+        self.shown = self.snapshot.iter().map(|approval| (approval.id(), approval.state)).collect();
+    }
+
+    /// Whether the snapshot has shown this state or a later one. Only open approvals are in a snapshot: pending, then approved.
+    fn was_shown(&mut self, approval: &Approval) -> bool {
+        match self.shown.get(&approval.id()) {
+            Some(state) if approval.state == *state || approval.state == ApprovalStatus::Pending => true,
+            Some(_) => {
+                self.shown.remove(&approval.id());
+                false
+            }
+            None => false,
+        }
     }
 
     async fn next(&mut self) -> Option<Approval> {
@@ -150,7 +171,9 @@ impl ApprovalWatch {
                 biased;
                 change = self.changes.recv() => match change {
                     Ok(approval) if self.store.is_visible_in(&approval, self.caller, self.session_id()) => {
-                        return Some(approval);
+                        if !self.was_shown(&approval) {
+                            return Some(approval);
+                        }
                     }
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => self.load_snapshot(),
