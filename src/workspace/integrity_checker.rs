@@ -66,6 +66,15 @@ pub enum ScanMode {
     Judge(OnChange),
 }
 
+/// Whether a command may be executing what is in the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandState {
+    /// At least one runs.
+    Running,
+    /// None does any more.
+    Ended,
+}
+
 /// Compares a workspace with its baseline.
 #[derive(Debug)]
 pub struct IntegrityChecker {
@@ -78,7 +87,6 @@ pub struct IntegrityChecker {
     read_only: BTreeSet<PathBuf>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
-    is_final_scan: bool,
     /// Changes that could not be undone and were reported.
     failed_undos: BTreeMap<PathBuf, FileContent>,
     /// The first scan is complete.
@@ -101,7 +109,6 @@ impl IntegrityChecker {
             baseline_bytes: 0,
             read_only: BTreeSet::new(),
             deferred_todos: BTreeSet::new(),
-            is_final_scan: false,
             failed_undos: BTreeMap::new(),
             has_baseline: known.is_some(),
             is_dirty: true,
@@ -163,14 +170,7 @@ impl IntegrityChecker {
     }
 
     /// Compares the files of the baseline themselves: a file that is mapped into memory changes without an event.
-    /// `is_last`: no command runs any more.
-    pub fn compare_files(&mut self, is_last: bool) {
-        self.is_final_scan = is_last;
-        if is_last {
-            self.scanner.recheck(
-                std::mem::take(&mut self.deferred_todos).into_iter().map(|path| (path, Role::RebaseTodo)),
-            );
-        }
+    pub fn compare_files(&mut self) {
         let changed = |path: &PathBuf, known: &FileContent| self.tree.content(path).0 != *known;
         let files =
             self.baseline.iter().filter(|(_, (_, content))| matches!(content, FileContent::File { .. }));
@@ -186,8 +186,18 @@ impl IntegrityChecker {
         self.scanner.read_events();
     }
 
-    /// Scans what may have changed, until a deadline.
-    pub fn scan(&mut self, mode: ScanMode, deadline: Instant) -> Vec<DangerousChange> {
+    /// Scans what may have changed, until a deadline. A rebase list is judged only if `commands` says, just before, that
+    /// none runs: one may start during the scan.
+    pub fn scan(
+        &mut self,
+        mode: ScanMode,
+        commands: &dyn Fn() -> CommandState,
+        deadline: Instant,
+    ) -> Vec<DangerousChange> {
+        if commands() == CommandState::Ended {
+            let deferred = std::mem::take(&mut self.deferred_todos);
+            self.scanner.recheck(deferred.into_iter().map(|path| (path, Role::RebaseTodo)));
+        }
         let mut changes = Vec::new();
         let mut found = Vec::new();
         self.scanner.scan(&self.tree, deadline, &mut |file| found.push(file));
@@ -197,14 +207,20 @@ impl IntegrityChecker {
         let mut judged = BTreeSet::new();
         for file in found {
             if judged.insert(file.path.clone()) {
-                self.assess(mode, file, &mut changes);
+                self.assess(mode, commands, file, &mut changes);
             }
         }
         self.has_baseline |= self.scanner.is_complete();
         changes
     }
 
-    fn assess(&mut self, mode: ScanMode, file: ControlFile, changes: &mut Vec<DangerousChange>) {
+    fn assess(
+        &mut self,
+        mode: ScanMode,
+        commands: &dyn Fn() -> CommandState,
+        file: ControlFile,
+        changes: &mut Vec<DangerousChange>,
+    ) {
         let on_change = match mode {
             ScanMode::Accept => return self.update_baseline(file, FollowReferences::Yes),
             ScanMode::AcceptBefore(moment, _) if file.changed_at < moment => {
@@ -212,7 +228,7 @@ impl IntegrityChecker {
             }
             ScanMode::AcceptBefore(_, on_change) | ScanMode::Judge(on_change) => on_change,
         };
-        if file.role == Role::RebaseTodo && !self.is_final_scan {
+        if file.role == Role::RebaseTodo && commands() == CommandState::Running {
             self.deferred_todos.insert(file.path);
             return;
         }

@@ -12,7 +12,7 @@ use std::{
 use nix::unistd::{Gid, Uid};
 
 use super::{
-    integrity_checker::{DangerousChange, ScanMode},
+    integrity_checker::{CommandState, DangerousChange, ScanMode},
     queue::{Completion, Requests},
     watch_state::{Observer, WatchState},
 };
@@ -83,10 +83,10 @@ impl WatcherThread {
                 let mut checker = self.state.lock_checker();
                 checker.read_events();
                 if is_due {
-                    checker.compare_files(false);
+                    checker.compare_files();
                 }
                 drop(checker);
-                self.scan_slice(Instant::now() + SCAN_SLICE);
+                self.scan_slice(&[], Instant::now() + SCAN_SLICE);
                 let rest = begun.elapsed() * CPU_DIVISOR;
                 pause = EVENT_INTERVAL.max(rest);
                 if is_due {
@@ -139,7 +139,7 @@ impl WatcherThread {
         self.state.lock_checker().read_events();
         let begun = Instant::now();
         while begun.elapsed() < INITIAL_SCAN_TIMEOUT {
-            self.scan_slice(Instant::now() + SCAN_SLICE);
+            self.scan_slice(&[], Instant::now() + SCAN_SLICE);
             if self.state.lock_checker().scan_is_complete() {
                 return;
             }
@@ -148,20 +148,15 @@ impl WatcherThread {
 
     /// Scans what the ended commands have changed, completely or for as long as an end may wait.
     fn scan_at_end(&mut self, ends: &[(String, Arc<Completion>)]) {
-        let is_last = self
-            .state
-            .lock_running()
-            .iter()
-            .all(|one| one.is_gone() || ends.iter().any(|(id, _)| one.id == *id));
         {
             let mut checker = self.state.lock_checker();
             checker.read_events();
             checker.rescan_without_inotify();
-            checker.compare_files(is_last);
+            checker.compare_files();
         }
         let begun = Instant::now();
         loop {
-            self.scan_slice(Instant::now() + SCAN_SLICE);
+            self.scan_slice(ends, Instant::now() + SCAN_SLICE);
             let mut checker = self.state.lock_checker();
             let is_done = if checker.has_baseline {
                 checker.scan_is_complete()
@@ -189,11 +184,19 @@ impl WatcherThread {
         self.state.has_pending_scan.store(true, Ordering::Release);
     }
 
-    /// Scans until a deadline, and notifies the running commands of what was found.
-    fn scan_slice(&mut self, deadline: Instant) {
+    /// Scans until a deadline, and notifies the running commands of what was found. `ends`: commands that have ended and
+    /// wait for the scan.
+    fn scan_slice(&mut self, ends: &[(String, Arc<Completion>)], deadline: Instant) {
         let mode = self.scan_mode();
+        let commands = || {
+            let running = self.state.lock_running();
+            match running.iter().all(|one| one.is_gone() || ends.iter().any(|(id, _)| one.id == *id)) {
+                true => CommandState::Ended,
+                false => CommandState::Running,
+            }
+        };
         let mut checker = self.state.lock_checker();
-        let changes = checker.scan(mode, deadline);
+        let changes = checker.scan(mode, &commands, deadline);
         let shortfall = checker.shortfall().map(str::to_owned);
         let is_done = checker.scan_is_complete();
         self.state.is_notifying.store(!changes.is_empty(), Ordering::Release);

@@ -43,6 +43,28 @@ async fn everyday_git_is_left_alone() {
     gateway.stop();
 }
 
+/// The list that a rebase is working on belongs to the command that runs, whatever ended just before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebase_right_after_another_command_is_left_alone() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(&session.workspace, REPOSITORY);
+    let commits = "set -e; for i in 1 2 3; do echo $i > file$i; git add .; git commit -qm $i; done";
+    outside(&session.workspace, commits);
+    for round in 0..3 {
+        // Its end is looked at, as it has changed git's directory.
+        let before = session.sh("git config branch.main.description before").finish().await;
+        assert_eq!(code(&before.outcome), 0, "{}", before.text());
+        let done = session.sh("git rebase -q -x 'sleep 0.3' HEAD~3").finish().await;
+        assert_eq!(code(&done.outcome), 0, "round {round}: {}", done.text());
+        let changes = &done.outcome.workspace_changes;
+        assert!(changes.is_empty(), "round {round}: {}", shown(changes));
+    }
+    assert_eq!(outside(&session.workspace, "git log --format=%s -3"), "3\n2\n1\n");
+    session.close().await;
+    gateway.stop();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_person_changes_between_commands_is_theirs() {
     let gateway = gateway();
