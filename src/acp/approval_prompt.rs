@@ -40,7 +40,7 @@ pub struct ApprovalQuestion {
     /// The command with its arguments, as the agent gave it.
     pub command: String,
     /// The part of it that the rule asks about, in its normal form.
-    pub asks_about: String,
+    pub matched_command: String,
     /// Where it is to run.
     pub cwd: String,
     /// The rule that asks.
@@ -198,7 +198,7 @@ fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
         session: session.clone(),
         approval_id: approval.id,
         command,
-        asks_about: approval.matched_command,
+        matched_command: approval.matched_command,
         cwd: approval.cwd,
         rule: approval.rule,
         reason: approval.reason,

@@ -143,15 +143,15 @@ impl Drop for RequestGuard {
 }
 
 fn request(id: &str, question: &ApprovalQuestion) -> RequestPermissionRequest {
-    let ApprovalQuestion { session, command, asks_about, cwd, rule, reason, .. } = question;
+    let ApprovalQuestion { session, command, matched_command, cwd, rule, reason, .. } = question;
     let explanation = match reason.as_str() {
         "" => format!("The policy's rule \"{rule}\" asks before this runs."),
         reason => format!("{reason} (the policy's rule \"{rule}\" asks before this runs)"),
     };
-    let about = if asks_about.is_empty() || asks_about == command {
+    let about = if matched_command.is_empty() || matched_command == command {
         String::new()
     } else {
-        format!("\n\nIt is about: {asks_about}")
+        format!("\n\nIt is about: {matched_command}")
     };
     let text = ContentBlock::Text(TextContent::new(printable::lines(&format!("{explanation}{about}"))));
     let fields = ToolCallUpdateFields::new()

@@ -194,7 +194,7 @@ struct ApprovalJson {
     state: &'static str,
     session_id: String,
     principal: String,
-    asks_about: String,
+    matched_command: String,
     command: String,
     args: Vec<String>,
     shell_line: bool,
@@ -207,7 +207,7 @@ struct ApprovalJson {
     generation: u64,
     created_at: Option<String>,
     expires_at: Option<String>,
-    waited_for: bool,
+    has_waiting_call: bool,
     request_id: String,
     answer: Option<AnswerJson>,
 }
@@ -234,7 +234,7 @@ impl From<&v1::Approval> for ApprovalJson {
             state: json::approval_state(approval.state()),
             session_id: approval.session_id.clone(),
             principal: approval.principal.clone(),
-            asks_about: approval.matched_command.clone(),
+            matched_command: approval.matched_command.clone(),
             command,
             args: approval.args.clone(),
             shell_line,
@@ -247,7 +247,7 @@ impl From<&v1::Approval> for ApprovalJson {
             generation: approval.generation,
             created_at: approval.created_at.as_ref().map(ToString::to_string),
             expires_at: approval.expires_at.as_ref().map(ToString::to_string),
-            waited_for: approval.has_waiting_call,
+            has_waiting_call: approval.has_waiting_call,
             request_id: approval.request_id.clone(),
             answer: approval.answer.as_ref().map(|answer| AnswerJson {
                 decision: match answer.decision() {

@@ -105,7 +105,7 @@ struct QuarantineSection {
 struct QuarantineRow {
     kind: &'static str,
     id: String,
-    why: String,
+    reason: String,
 }
 
 impl QuarantineSection {
@@ -113,7 +113,7 @@ impl QuarantineSection {
         match listed {
             Ok(listed) => {
                 let row =
-                    |one: Quarantined| QuarantineRow { kind: one.kind.name(), id: one.id, why: one.reason };
+                    |one: Quarantined| QuarantineRow { kind: one.kind.name(), id: one.id, reason: one.reason };
                 Self { all: listed.into_iter().map(row).collect(), unknown: None }
             }
             Err(unknown) => Self { all: Vec::new(), unknown: Some(unknown) },
@@ -131,7 +131,7 @@ impl QuarantineSection {
             );
         }
         for one in &self.all {
-            page.push_str(&format!("  {} {}: {}\n", one.kind, one.id, one.why));
+            page.push_str(&format!("  {} {}: {}\n", one.kind, one.id, one.reason));
         }
         page
     }
@@ -142,7 +142,7 @@ struct ProtectionRow {
     name: &'static str,
     state: &'static str,
     needed: Need,
-    why: String,
+    reason: String,
     remedy: String,
 }
 
@@ -173,7 +173,7 @@ impl HostReport {
             name: one.name,
             state: state(one.status),
             needed: need(one.name),
-            why: one.reason.clone(),
+            reason: one.reason.clone(),
             remedy: one.remedy.clone(),
         };
         let is_lacking =
@@ -194,7 +194,7 @@ impl HostReport {
                 Need::Serve => "serve",
                 Need::Always => "run, serve",
             };
-            [row.name, row.state, needed, &row.why].map(str::to_owned)
+            [row.name, row.state, needed, &row.reason].map(str::to_owned)
         }));
         let mut page = align_columns(&rows);
         let remedies = self.remedies();

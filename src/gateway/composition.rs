@@ -57,7 +57,7 @@ impl Gateway {
             config.ids.count / 2,
             host_ids::DEFAULT_LOCKS.into(),
         );
-        let mut host = Host::detect().with_ids(ids).with_principal_limits(config.caps.principal_limits());
+        let mut host = Host::detect().with_ids(ids).with_principal_limits(config.quotas.principal_limits());
         if let Some(cgroup) = &config.cgroup {
             host = host.with_cgroup(cgroup)?;
         }
@@ -80,7 +80,7 @@ impl Gateway {
             DieWithGateway::Yes => Persistence::InMemory,
             DieWithGateway::No => Persistence::InFiles,
         };
-        let sessions_max = config.caps.sessions_per_principal;
+        let sessions_max = config.quotas.sessions_per_principal;
         let sessions =
             Sessions::new(state.directory.clone(), governing.clone(), store, sessions_max, pool, descriptors);
         let sessions = Arc::new(sessions);
@@ -89,7 +89,7 @@ impl Gateway {
         let approvals =
             ApprovalStore::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), observer);
         Ok(Self {
-            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.caps, recorder.clone()),
+            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.quotas, recorder.clone()),
             policy_reloader: PolicyReloader {
                 source: config.policies.clone(),
                 in_force: policy,

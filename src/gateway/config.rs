@@ -60,7 +60,7 @@ pub struct Config {
     /// The host ids that sandboxes' identities are taken from, on a privileged host.
     pub ids: IdRange,
     /// Bounds on sessions and terminals.
-    pub caps: Quotas,
+    pub quotas: Quotas,
     /// How persons are asked.
     pub approvals: ApprovalConfig,
     /// How long a finished terminal that nobody released is kept.
@@ -149,7 +149,7 @@ impl Default for Config {
             policies: PolicySource::CompiledIn,
             cgroup: None,
             ids: IdRange::default(),
-            caps: Quotas::default(),
+            quotas: Quotas::default(),
             approvals: ApprovalConfig::default(),
             finished_kept: Duration::from_secs(30 * 60),
             drain: Duration::from_secs(20),
@@ -184,7 +184,7 @@ impl Config {
             policies: parsed.policies.map_or(default.policies, PolicySource::Directory),
             cgroup: parsed.cgroup,
             ids: parsed.ids.unwrap_or_default(),
-            caps: parsed.caps,
+            quotas: parsed.quotas,
             approvals: parsed.approvals,
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
             drain: parsed.drain.unwrap_or(default.drain),
@@ -280,7 +280,7 @@ struct ConfigFile {
     cgroup: Option<PathBuf>,
     ids: Option<IdRange>,
     #[serde(default)]
-    caps: Quotas,
+    quotas: Quotas,
     #[serde(default)]
     approvals: ApprovalConfig,
     #[serde(default, with = "duration::optional")]
@@ -302,14 +302,14 @@ mod tests {
     fn a_file_sets_what_it_names_and_leaves_the_rest() {
         let config = Config::parse(
             "c.toml",
-            "listen = \"unix:/tmp/p.sock\"\nsocket_mode = \"0660\"\nfinished_kept = \"5m\"\n[caps]\nlive_terminals_per_session = 3\n",
+            "listen = \"unix:/tmp/p.sock\"\nsocket_mode = \"0660\"\nfinished_kept = \"5m\"\n[quotas]\nlive_terminals_per_session = 3\n",
         )
         .unwrap();
         assert_eq!(config.listen, PathBuf::from("/tmp/p.sock"));
         assert_eq!(config.socket_mode, 0o660);
         assert_eq!(config.finished_kept, Duration::from_secs(300));
-        assert_eq!(config.caps.live_terminals_per_session, 3);
-        assert_eq!(config.caps.sessions_per_principal, Quotas::default().sessions_per_principal);
+        assert_eq!(config.quotas.live_terminals_per_session, 3);
+        assert_eq!(config.quotas.sessions_per_principal, Quotas::default().sessions_per_principal);
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
             ("\nlisten = \"tcp:1\"\n", 2),
             ("socket_mode = \"9\"\n", 1),
             ("drain = \"5\"\n", 1),
-            ("[caps]\nno_such = 1\n", 2),
+            ("[quotas]\nno_such = 1\n", 2),
         ] {
             let error = Config::parse("c.toml", text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("c.toml:{line}:")), "{error}");

@@ -118,11 +118,11 @@ labels! {
     /// The reason for which a session ends.
     pub enum CloseReason {
         /// Its owner asked for it.
-        Requested = "asked",
+        Requested = "requested",
         /// The process that it was to end with has ended.
-        OwnerExited = "owner_gone",
+        OwnerExited = "owner_exited",
         /// Its caller went away before it had its id.
-        CallerDisconnected = "caller_gone",
+        CallerDisconnected = "caller_disconnected",
         /// The gateway ends.
         Shutdown = "shutdown",
     }

@@ -198,19 +198,19 @@ impl From<&OperationError> for Reason {
 labels! {
     /// A bound that refused something, by its name in the configuration.
     pub enum LimitName {
-        /// `caps.sessions_per_principal`.
+        /// `quotas.sessions_per_principal`.
         Sessions = "sessions_per_principal",
-        /// `caps.live_terminals_per_session`.
+        /// `quotas.live_terminals_per_session`.
         LiveOfSession = "live_terminals_per_session",
-        /// `caps.live_terminals_per_principal`.
+        /// `quotas.live_terminals_per_principal`.
         LiveOfPrincipal = "live_terminals_per_principal",
-        /// `caps.retained_terminals_per_session`.
+        /// `quotas.retained_terminals_per_session`.
         RetainedOfSession = "retained_terminals_per_session",
-        /// `caps.retained_terminals_per_principal`.
+        /// `quotas.retained_terminals_per_principal`.
         RetainedOfPrincipal = "retained_terminals_per_principal",
-        /// `caps.retained_bytes_per_session`.
+        /// `quotas.retained_bytes_per_session`.
         BytesOfSession = "retained_bytes_per_session",
-        /// `caps.retained_bytes_per_principal`.
+        /// `quotas.retained_bytes_per_principal`.
         BytesOfPrincipal = "retained_bytes_per_principal",
         /// A principal's share of what the journal keeps for `journal.keep_for_at_least`.
         Journal = "journal_share",

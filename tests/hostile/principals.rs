@@ -28,7 +28,7 @@ async fn sessions_of_a_principal_share_its_processes_and_other_principals_have_t
     if !is_root() {
         return skip("only root can be two principals");
     }
-    let gateway = bounded("[caps]\npids_per_principal = 100\n");
+    let gateway = bounded("[quotas]\npids_per_principal = 100\n");
     in_session(&gateway, async |one| {
         in_session(&gateway, async |two| {
             let other = Session::open_as(&gateway, OTHER).await;
@@ -55,7 +55,7 @@ async fn sessions_of_a_principal_share_its_memory_also_after_a_restart() {
     if !is_root() {
         return skip("only root can be two principals");
     }
-    let gateway = bounded("[caps]\nmemory_bytes_per_principal = 201_326_592\n");
+    let gateway = bounded("[quotas]\nmemory_bytes_per_principal = 201_326_592\n");
     let mut one = Session::open(&gateway).await;
     let holder = one.sh("head -c 120000000 /dev/zero > /tmp/held; echo held; exec sleep 1000").create().await;
     holder.until("held").await;

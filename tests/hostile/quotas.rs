@@ -22,7 +22,7 @@ fn must_be_the_quota(refusal: &Refusal) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn at_the_cap_of_live_terminals_create_is_refused_and_kill_still_works() {
-    let gateway = capped("[caps]\nlive_terminals_per_session = 3\n");
+    let gateway = capped("[quotas]\nlive_terminals_per_session = 3\n");
     in_session(&gateway, async |session| {
         let mut held = Vec::new();
         for _ in 0..3 {
@@ -43,7 +43,7 @@ async fn at_the_cap_of_live_terminals_create_is_refused_and_kill_still_works() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn at_the_cap_of_retained_terminals_release_makes_room() {
-    let gateway = capped("[caps]\nretained_terminals_per_session = 3\n");
+    let gateway = capped("[quotas]\nretained_terminals_per_session = 3\n");
     in_session(&gateway, async |session| {
         let mut held = Vec::new();
         for _ in 0..3 {
@@ -62,7 +62,7 @@ async fn at_the_cap_of_retained_terminals_release_makes_room() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn at_the_cap_of_a_principal_its_other_sessions_are_full_too_and_other_principals_are_not() {
-    let gateway = capped("[caps]\nlive_terminals_per_principal = 2\n");
+    let gateway = capped("[quotas]\nlive_terminals_per_principal = 2\n");
     in_session(&gateway, async |one| {
         in_session(&gateway, async |two| {
             let first = one.command("sleep").args(["1000"]).create().await;
@@ -84,7 +84,7 @@ async fn at_the_cap_of_a_principal_its_other_sessions_are_full_too_and_other_pri
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn at_the_cap_of_retained_bytes_create_is_refused() {
-    let gateway = capped("[caps]\nretained_bytes_per_session = 3000000\n");
+    let gateway = capped("[quotas]\nretained_bytes_per_session = 3000000\n");
     in_session(&gateway, async |session| {
         let first = session.command("true").retain(2_000_000).create().await;
         first.wait().await;
@@ -97,7 +97,7 @@ async fn at_the_cap_of_retained_bytes_create_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn at_the_cap_of_sessions_another_is_refused_until_one_is_closed() {
-    let gateway = capped("[caps]\nsessions_per_principal = 2\n");
+    let gateway = capped("[quotas]\nsessions_per_principal = 2\n");
     let one = Session::open(&gateway).await;
     let two = Session::open(&gateway).await;
     let request = CreateSessionRequest {
@@ -113,7 +113,7 @@ async fn at_the_cap_of_sessions_another_is_refused_until_one_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn caps_hold_when_many_try_at_once() {
-    let gateway = capped("[caps]\nlive_terminals_per_session = 10\n");
+    let gateway = capped("[quotas]\nlive_terminals_per_session = 10\n");
     in_session(&gateway, async |session| {
         let tries: Vec<_> =
             (0..60).map(|_| tokio::spawn(session.command("sleep").args(["1000"]).try_create())).collect();

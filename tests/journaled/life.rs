@@ -67,7 +67,7 @@ async fn the_life_of_a_command_is_written_step_by_step_and_each_step_once() {
     assert!(
         of(&all, "policy_loaded")["files"][0].as_str().is_some_and(|file| file.ends_with("default.toml"))
     );
-    assert_eq!(of(&all, "session_closed")["cause"], "asked");
+    assert_eq!(of(&all, "session_closed")["cause"], "requested");
     assert_eq!(all.last().map(|record| &record["cause"]), Some(&"drained".into()));
     must_be_intact(&directory);
 }
@@ -133,7 +133,7 @@ fn judging() -> Arc<Gateway> {
             rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
         }
     };
-    let config = Some("[caps]\nlive_terminals_per_session = 1\n".to_owned());
+    let config = Some("[quotas]\nlive_terminals_per_session = 1\n".to_owned());
     Gateway::start_with(Options { policy: Some(add_rules), config, ..Options::default() })
 }
 
@@ -222,7 +222,7 @@ async fn a_changed_byte_is_found_and_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_session_beyond_the_cap_is_refused_and_that_is_written() {
-    let config = Some("[caps]\nsessions_per_principal = 1\n".to_owned());
+    let config = Some("[quotas]\nsessions_per_principal = 1\n".to_owned());
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     in_session(&gateway, async |session| {
         let request = CreateSessionRequest {

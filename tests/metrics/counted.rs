@@ -57,7 +57,7 @@ async fn commands_are_counted_as_they_begin_run_and_end() {
             &last,
             [
                 "provost_sessions_opened_total",
-                "provost_sessions_closed_total{cause=\"asked\"}",
+                "provost_sessions_closed_total{cause=\"requested\"}",
                 "provost_terminals_started_total",
                 "provost_terminals_ended_total{cause=\"exited\"}",
                 "provost_terminals_ended_total{cause=\"killed\"}",

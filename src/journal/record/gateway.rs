@@ -68,7 +68,7 @@ pub struct SessionClosed {
     pub session: String,
     /// Whose it was.
     pub principal: String,
-    /// Why: `asked`, `owner_gone`, `shutdown`.
+    /// Why: `requested`, `owner_exited`, `shutdown`.
     pub cause: String,
 }
 

@@ -73,7 +73,7 @@ pub struct ReceiptRecord {
     pub network: String,
     /// What of the host that network reaches, which one of its own would not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub network_reaches: Vec<String>,
+    pub network_exposure: Vec<String>,
     /// Limits in force.
     pub limits: BTreeMap<String, String>,
     /// The sandbox's cgroup in the v2 hierarchy; empty: it has none.

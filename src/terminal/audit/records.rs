@@ -199,7 +199,7 @@ pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
             network,
-            network_reaches: receipt.network_exposure,
+            network_exposure: receipt.network_exposure,
             limits: receipt.limits.into_iter().collect(),
             cgroup: receipt.cgroup,
             shortfalls: receipt.shortfalls,
