@@ -112,8 +112,11 @@ impl QuarantineSection {
     fn of(listed: Result<Vec<Quarantined>, String>) -> Self {
         match listed {
             Ok(listed) => {
-                let row =
-                    |one: Quarantined| QuarantineRow { kind: one.kind.name(), id: one.id, reason: one.reason };
+                let row = |one: Quarantined| QuarantineRow {
+                    kind: one.kind.name(),
+                    id: one.id,
+                    reason: one.reason,
+                };
                 Self { all: listed.into_iter().map(row).collect(), unknown: None }
             }
             Err(unknown) => Self { all: Vec::new(), unknown: Some(unknown) },

@@ -89,7 +89,13 @@ impl Gateway {
         let approvals =
             ApprovalStore::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), observer);
         Ok(Self {
-            terminals: Terminals::new(site, policy.clone(), approvals.clone(), config.quotas, recorder.clone()),
+            terminals: Terminals::new(
+                site,
+                policy.clone(),
+                approvals.clone(),
+                config.quotas,
+                recorder.clone(),
+            ),
             policy_reloader: PolicyReloader {
                 source: config.policies.clone(),
                 in_force: policy,

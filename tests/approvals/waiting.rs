@@ -229,8 +229,7 @@ async fn must_be_draining(begun: tokio::task::JoinHandle<Result<Terminal, Refusa
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_waits_holds_no_place_among_the_terminals() {
-    let config =
-        "open_per_principal = 3\n[quotas]\nlive_terminals_per_session = 1\nretained_terminals_per_session = 1";
+    let config = "open_per_principal = 3\n[quotas]\nlive_terminals_per_session = 1\nretained_terminals_per_session = 1";
     let gateway = gateway(config);
     in_session(&gateway, async |session| {
         let desk = Desk::of(&session.caller);
