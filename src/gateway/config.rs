@@ -146,7 +146,7 @@ impl Default for Config {
             listen: default_listen(),
             socket_mode: 0o600,
             state: default_state(),
-            policies: PolicySource::CompiledIn,
+            policies: default_policies(),
             cgroup: None,
             ids: IdRange::default(),
             quotas: Quotas::default(),
@@ -237,6 +237,15 @@ impl PolicySource {
             Self::CompiledInPreferringLimits => Ok(PolicySet::compiled_in().preferring_limits()),
             Self::Directory(directory) => policy_directory::read(directory).map_err(ConfigError::Policies),
         }
+    }
+}
+
+/// The compiled-in policy. An ordinary user may have no cgroup with the controllers that limits need: then commands run
+/// without these limits, as with `provost run`, and the start says so once.
+fn default_policies() -> PolicySource {
+    match nix::unistd::geteuid().is_root() {
+        true => PolicySource::CompiledIn,
+        false => PolicySource::CompiledInPreferringLimits,
     }
 }
 

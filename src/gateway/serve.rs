@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     admission, adoption,
     composition::Gateway,
-    config::Config,
+    config::{Config, PolicySource},
     error::ServeError,
     metrics,
     shutdown::{self, ShutdownSignal},
@@ -25,6 +25,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     admission::raise_descriptor_limit();
     let gateway = Gateway::open(&config)?;
     gateway.terminals.launch_context().host.protect_gateway();
+    if config.policies == PolicySource::CompiledInPreferringLimits {
+        warn_of_missing_limits(&gateway);
+    }
     let endpoint = match &config.metrics {
         Some(address) => Some(metrics::Endpoint::bind(address).await?),
         None => None,
@@ -52,5 +55,13 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
     tokio::select! {
         served = gateway.serve(socket, &shutdown_signal, Some(hangup)) => served,
         never = signals => match never {},
+    }
+}
+
+/// Says once which limits commands run without; each sandbox's receipt says it again.
+fn warn_of_missing_limits(gateway: &Gateway) {
+    let host = &gateway.terminals.launch_context().host;
+    for (controller, reason) in host.missing_controllers(&gateway.state.directory) {
+        tracing::warn!(controller, reason = %crate::printable::line(&reason), "commands run without the limits of this controller");
     }
 }

@@ -141,6 +141,27 @@ fn what_is_missing_is_one_line_on_stderr() {
     }
 }
 
+/// With the compiled-in policy a gateway that serves runs what `provost run` runs by itself.
+#[test]
+fn a_gateway_that_serves_runs_commands_with_the_same_shortfalls() {
+    let Some(user) = User::find() else { return };
+    let provost = user.provost().to_str().expect("UTF-8").to_owned();
+    let socket = user.kept().join("p.sock").to_str().expect("UTF-8").to_owned();
+    let state = user.kept().join("state").to_str().expect("UTF-8").to_owned();
+    let script = "\"$0\" serve --state \"$2\" --listen unix:\"$1\" & gateway=$!
+        until [ -S \"$1\" ]; do kill -0 $gateway || exit 99; sleep 0.02; done
+        \"$0\" run --gateway unix:\"$1\" --receipt -- echo ran; status=$?
+        kill $gateway; wait $gateway; exit $status";
+    let output = user.outside(&["sh", "-c", script, &provost, &socket, &state]);
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert_eq!(text(&output.stdout), "ran\n", "{}", shown(&output));
+    if user.id == NOBODYS_ID {
+        let said = text(&output.stderr);
+        let told = said.lines().filter(|line| line.contains("without the limits of this controller"));
+        assert_eq!(told.filter(|line| line.contains("controller=\"memory\"")).count(), 1, "{said}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_in_the_journal_too() {
     let Some(user) = User::find() else { return };
@@ -177,7 +198,7 @@ fn doctor_says_what_is_weaker_and_how_to_fix_it() {
     let of = |state: &str| protections.iter().filter(|one| one["state"] == state).count();
     assert!(of("available") >= 5, "{report}");
     for one in protections.iter().filter(|one| one["state"] != "available") {
-        assert!(one["why"].as_str().is_some_and(|why| !why.is_empty()), "{one}");
+        assert!(one["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{one}");
         assert!(one["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{one}");
     }
     if user.id == NOBODYS_ID {

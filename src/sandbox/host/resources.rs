@@ -199,6 +199,13 @@ impl Host {
         self.gateway_cgroups(state).has_v2()
     }
 
+    /// The controllers whose limits this host cannot give, each with the reason.
+    #[must_use]
+    pub fn missing_controllers(&self, state: &Path) -> Vec<(&'static str, String)> {
+        let cgroups = self.gateway_cgroups(state);
+        cgroups.missing().iter().map(|missing| (missing.controller, missing.reason.clone())).collect()
+    }
+
     /// Removes the cgroups of unknown sandboxes. Returns the names of those in which something runs, which stay.
     #[must_use]
     pub fn sweep_cgroups(&self, state: &Path, is_known: impl Fn(&str) -> bool) -> Vec<String> {
