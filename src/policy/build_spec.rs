@@ -44,7 +44,7 @@ pub(super) fn build_spec(
         resolved,
         program,
         argv,
-        env: env_list(profile, request, effects),
+        env: env_list(profile, network, request, effects),
         secrets: grants(policy, profile, effects),
         cwd: request.cwd.clone(),
         output_limit_bytes: request
@@ -92,13 +92,13 @@ fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> 
 }
 
 /// The environment without secrets: the profile's, the session's, the caller's, then what the rules set.
-fn env_list(profile: &Profile, request: &Request, effects: &Effects) -> Vec<Bytes> {
+fn env_list(profile: &Profile, network: Network, request: &Request, effects: &Effects) -> Vec<Bytes> {
     let set = effects
         .environment
         .iter()
         .filter_map(|(name, value)| EnvEntry::new(name.clone(), value.clone()).ok());
     let caller: Vec<EnvEntry> = request.env.iter().cloned().chain(set).collect();
-    environment::merge_to_list(profile, &request.session_env, &caller)
+    environment::merge_to_list(profile, network, &request.session_env, &caller)
 }
 
 /// The secrets of the profile and of the rules.

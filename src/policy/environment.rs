@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     command::{changes_lookup, verdict::AssignmentVerdict},
-    profile::{EnvironmentRule, Profile},
+    profile::{EnvironmentRule, Network, Profile},
     variables::{self, OnAssignment, matches},
 };
 
@@ -180,12 +180,25 @@ pub fn merge_variables(
     merged
 }
 
-/// As [`merged`], each as `NAME=value`.
-pub fn merge_to_list(profile: &Profile, session: &[EnvEntry], caller: &[EnvEntry]) -> Vec<bytes::Bytes> {
-    merge_variables(profile, session, caller)
-        .into_iter()
-        .map(|(name, value)| format!("{name}={value}").into())
-        .collect()
+/// Variables of commands without a network, unless they are set: these tools try a refused name again for up to a minute, in
+/// silence (npm: twice, after 10 and 60 s).
+const WITHOUT_NETWORK: [(&str, &str); 3] =
+    [("npm_config_fetch_retries", "0"), ("PIP_RETRIES", "0"), ("CARGO_NET_RETRY", "0")];
+
+/// As [`merge_variables`], each as `NAME=value`.
+pub fn merge_to_list(
+    profile: &Profile,
+    network: Network,
+    session: &[EnvEntry],
+    caller: &[EnvEntry],
+) -> Vec<bytes::Bytes> {
+    let mut merged = merge_variables(profile, session, caller);
+    if network == Network::None {
+        for (name, value) in WITHOUT_NETWORK {
+            merged.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
 }
 
 #[cfg(test)]
@@ -255,7 +268,12 @@ mod tests {
         let mut profile = Profile::default();
         profile.environment.set.insert("LANG".into(), "C".into());
         profile.environment.set.insert("PAGER".into(), "cat".into());
-        let merged = merge_to_list(&profile, &[entry("LANG", "de"), entry("A", "s")], &[entry("A", "c")]);
+        let merged = merge_to_list(
+            &profile,
+            Network::Host,
+            &[entry("LANG", "de"), entry("A", "s")],
+            &[entry("A", "c")],
+        );
         let text: Vec<_> = merged.iter().map(|e| std::str::from_utf8(e).unwrap()).collect();
         assert!(text.contains(&"LANG=de") && text.contains(&"A=c") && text.contains(&"PAGER=cat"));
         assert!(text.contains(&"HOME=/home/agent"));

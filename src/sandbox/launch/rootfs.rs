@@ -29,6 +29,18 @@ pub struct Rootfs {
     pub sources: Vec<OwnedFd>,
 }
 
+/// nsswitch.conf(5) of a sandbox without a network: a name is found in a file or refused at once. Programs that ask a
+/// server that cannot be reached try again for a minute.
+fn names_without_network() -> String {
+    let host = std::fs::read_to_string("/etc/nsswitch.conf").unwrap_or_default();
+    let hosts = host.lines().find_map(|line| line.trim_start().strip_prefix("hosts:")).unwrap_or_default();
+    // A module that the host does not name may not be installed, and then every name is an error.
+    let own_name = if hosts.split_whitespace().any(|word| word == "myhostname") { " myhostname" } else { "" };
+    let databases = ["passwd", "group", "shadow", "networks", "protocols", "services", "ethers", "rpc"];
+    let others: String = databases.iter().map(|name| format!("{name}: files\n")).collect();
+    format!("{others}hosts: files{own_name}\n")
+}
+
 /// Why the root file system cannot be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
@@ -88,8 +100,9 @@ pub fn plan(
         plan.add_system(path)?;
     }
     plan.add_accounts();
-    if network == Network::Host {
-        plan.add_resolv_conf();
+    match network {
+        Network::Host => plan.add_resolv_conf(),
+        Network::None => plan.add_file("/etc/nsswitch.conf", &names_without_network()),
     }
     plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
     plan.add(Mount { kind: Kind::Dev.into(), target: "/dev".into(), ..Mount::default() });
@@ -213,19 +226,24 @@ impl RootfsPlanner<'_> {
         );
         let others: String = self.ids.groups.iter().map(|group| group_line(group, user)).collect();
         let group = format!("root:x:0:\n{user}:x:{gid}:\n{others}nogroup:x:65534:\n");
-        for (target, content) in [("/etc/passwd", passwd), ("/etc/group", group)] {
-            let host_has_none = Path::new("/etc").is_dir() && !Path::new(target).exists();
-            if host_has_none && self.has_target("/etc") {
-                continue; // Nothing to lay it over, in a directory that can only be read.
-            }
-            self.add(Mount {
-                kind: Kind::File.into(),
-                target: target.into(),
-                content: content.into_bytes().into(),
-                mode: 0o644,
-                ..Mount::default()
-            });
+        self.add_file("/etc/passwd", &passwd);
+        self.add_file("/etc/group", &group);
+    }
+
+    /// A file of the sandbox's own in `/etc`. It is left out where the host's `/etc` is shown and has none of that name: a
+    /// directory that can only be read has no place for it.
+    fn add_file(&mut self, target: &str, content: &str) {
+        let host_has_none = Path::new("/etc").is_dir() && !Path::new(target).exists();
+        if host_has_none && self.has_target("/etc") {
+            return;
         }
+        self.add(Mount {
+            kind: Kind::File.into(),
+            target: target.into(),
+            content: content.as_bytes().to_vec().into(),
+            mode: 0o644,
+            ..Mount::default()
+        });
     }
 
     fn has_target(&self, target: &str) -> bool {
