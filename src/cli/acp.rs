@@ -78,8 +78,11 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
         Some(NetworkChoice::None) => v1::Network::None,
         Some(NetworkChoice::Host) => v1::Network::Host,
     };
-    let (profile, env) = (arguments.profile.clone(), arguments.env.clone());
-    Ok(acp::Confinement { workspace, profile, network, env })
+    let mut env = Vec::new();
+    for variable in &arguments.env {
+        env.extend(variable.clone().resolve()?);
+    }
+    Ok(acp::Confinement { workspace, profile: arguments.profile.clone(), network, env })
 }
 
 /// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.

@@ -10,7 +10,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 
-use super::approval_prompt::OnAskChoice;
+use super::{approval_prompt::OnAskChoice, error::CliError};
 use crate::{gateway::parse_listen, policy::duration};
 
 /// `provost serve`.
@@ -70,21 +70,22 @@ pub(super) enum OutputFormat {
 /// Where a command may write, and where it starts.
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceArguments {
-    /// Use this directory as the workspace, the one place where the command may write; default: the current directory
+    /// Use this directory as the workspace, where the command may write; may be given several times, and the command starts
+    /// in the first; default: the current directory
     #[arg(long, value_name = "DIR")]
-    root: Option<PathBuf>,
+    root: Vec<PathBuf>,
     /// Start the command in this directory; a relative path counts from the workspace; default: the workspace
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<PathBuf>,
 }
 
 impl WorkspaceArguments {
-    /// The workspace that was named; none for the current directory.
-    pub(super) fn root(&self) -> Option<&Path> {
-        self.root.as_deref()
+    /// The directories that were named; none for the current directory.
+    pub(super) fn roots(&self) -> &[PathBuf] {
+        &self.root
     }
 
-    /// The working directory for a command in the workspace `root`. A directory that exists is given by its real path,
+    /// The working directory for a command whose first directory is `root`. A directory that exists is given by its real path,
     /// which is how sandboxes name the directories in a workspace.
     pub(super) fn working_directory(&self, root: &Path) -> PathBuf {
         let Some(workdir) = &self.workdir else { return root.to_owned() };
@@ -106,13 +107,14 @@ impl WorkspaceArguments {
     after_help = "Exit status:\n  \
                   the command's own; 128+n if signal n ended it; 124 at a time limit;\n  \
                   127 command not found; 126 denied or not executable; 125 Provost failed\n\n\
-                  Ctrl-C (or SIGTERM, SIGHUP) stops the command and everything that it started: SIGTERM, then \
-                  SIGKILL after the grace period. A second one kills at once.\n\n\
+                  Ctrl-C sends the command SIGINT, as in a shell. A second one stops the command and everything that \
+                  it started: SIGTERM, then SIGKILL after the grace period. A third one kills at once. SIGTERM and \
+                  SIGHUP begin with the stop.\n\n\
                   Examples:\n  \
-                  provost run -- make test\n  \
+                  provost run make test\n  \
                   provost run --timeout 10m --receipt -- python3 -m unittest\n  \
                   provost run -w docs -e CI=1 -- make html\n  \
-                  tar c src | provost run --stdin -- sha256sum"
+                  tar c src | provost run sha256sum"
 )]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -129,19 +131,30 @@ pub(super) struct RunArguments {
     pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(super) workspace: WorkspaceArguments,
-    /// Set a variable in the command's environment; may be given several times; no other variable is passed on
+    /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
+    /// several times; no other variable is passed on
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    pub(super) env: Vec<EnvArgument>,
+    /// Give the session and the terminal this label, which `provost ps` shows and rules may depend on; may be given
+    /// several times
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
-    pub(super) env: Vec<(String, String)>,
+    pub(super) label: Vec<(String, String)>,
     /// Stop the command after this time, a whole number with ms, s, m or h; default: the profile's limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) timeout: Option<Duration>,
+    /// Stop the command when it has written nothing for this time; default: the profile's limit
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) idle: Option<Duration>,
     /// Give the command this network; "host" includes services on the host's loopback and its metadata addresses;
     /// default: the profile's
     #[arg(long, value_name = "NETWORK")]
     pub(super) network: Option<NetworkChoice>,
-    /// Pass stdin on to the command; default: the command's stdin is empty
-    #[arg(long)]
+    /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
+    #[arg(short = 'i', long)]
     pub(super) stdin: bool,
+    /// Give the command an empty stdin
+    #[arg(short, long, conflicts_with = "stdin")]
+    pub(super) no_stdin: bool,
     /// What to do when a rule requires approval; default: ask on the terminal, or refuse if there is none
     #[arg(long, value_name = "ACTION")]
     pub(super) on_ask: Option<OnAskChoice>,
@@ -151,8 +164,8 @@ pub(super) struct RunArguments {
     /// Write exit status, outcome, receipt and error to this file at the end, as one JSON object
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
+    /// The command and its arguments; options for `provost run` stand before it
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND [ARG]...")]
     pub(super) command: Vec<OsString>,
 }
 
@@ -189,8 +202,8 @@ pub(super) struct AcpArguments {
     #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
     pub(super) network: Option<NetworkChoice>,
     /// Set a variable in a confined agent's environment; may be given several times; no other variable is passed on
-    #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment, requires = "confine_agent")]
-    pub(super) env: Vec<(String, String)>,
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse, requires = "confine_agent")]
+    pub(super) env: Vec<EnvArgument>,
     /// Append log messages to this file; default: nothing is logged
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
@@ -356,6 +369,41 @@ pub(super) struct DoctorArguments {
     pub(super) output: OutputArguments,
 }
 
+/// A variable for a command, as `-e` names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum EnvArgument {
+    /// With this value.
+    Set(String, String),
+    /// With the value that it has here, if it has one.
+    PassedOn(String),
+}
+
+impl EnvArgument {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('=') {
+            return parse_assignment(text).map(|(name, value)| Self::Set(name, value));
+        }
+        match text {
+            "" => Err("the name is empty".to_owned()),
+            name => Ok(Self::PassedOn(name.to_owned())),
+        }
+    }
+
+    /// The name and the value; `None`: it is not set here. An error for a value that is no text.
+    pub(super) fn resolve(self) -> Result<Option<(String, String)>, CliError> {
+        match self {
+            Self::Set(name, value) => Ok(Some((name, value))),
+            Self::PassedOn(name) => match std::env::var(&name) {
+                Ok(value) => Ok(Some((name, value))),
+                Err(std::env::VarError::NotPresent) => Ok(None),
+                Err(std::env::VarError::NotUnicode(_)) => {
+                    Err(CliError::message_only(format!("the value of the variable {name} is no UTF-8")))
+                }
+            },
+        }
+    }
+}
+
 /// Checks the form of a gateway's address, so that a mistake is reported as one in the arguments; the client parses the
 /// address again.
 pub(super) fn parse_gateway(text: &str) -> Result<String, &'static str> {
@@ -387,7 +435,8 @@ mod tests {
         std::fs::create_dir(root.join("sub")).unwrap();
         std::os::unix::fs::symlink(&root, root.join("sub/again")).unwrap();
         let of = |workdir: Option<&str>| {
-            WorkspaceArguments { root: None, workdir: workdir.map(PathBuf::from) }.working_directory(&root)
+            WorkspaceArguments { root: Vec::new(), workdir: workdir.map(PathBuf::from) }
+                .working_directory(&root)
         };
         assert_eq!(of(None), root);
         assert_eq!(of(Some("sub")), root.join("sub"));

@@ -232,14 +232,17 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
 }
 
 fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
-    let root = match arguments.workspace.root() {
-        Some(root) => root.to_owned(),
-        None => {
-            std::env::current_dir().map_err(|error| CliError::caused_by("the current directory", error))?
+    let roots = match arguments.workspace.roots() {
+        [] => {
+            vec![
+                std::env::current_dir()
+                    .map_err(|error| CliError::caused_by("the current directory", error))?,
+            ]
         }
+        roots => roots.to_vec(),
     };
-    let cwd = absolute(&arguments.workspace.working_directory(&root), "--workdir")?;
-    let root = absolute(&root, "--root")?;
+    let cwd = absolute(&arguments.workspace.working_directory(&roots[0]), "--workdir")?;
+    let roots = roots.iter().map(|root| absolute(root, "--root")).collect::<Result<Vec<_>, _>>()?;
     let entry = |(name, value): &(String, String)| EnvEntry::new(name.clone(), value.clone());
     let env: Result<Vec<EnvEntry>, _> = arguments.env.iter().map(entry).collect();
     let program = match arguments.command.as_slice() {
@@ -251,7 +254,7 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
     Ok(Request {
         principal: arguments.principal.clone().unwrap_or_else(principal),
         labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
-        roots: Arc::from([root]),
+        roots: Arc::from(roots),
         session_env: Arc::from([]),
         command: program,
         env: env.map_err(|error| CliError::caused_by("--env", error))?,

@@ -3,11 +3,7 @@
 //! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process
 //! is left.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
@@ -57,16 +53,28 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
-    let root = workspace_root(arguments.workspace.root())?;
-    let working_directory = arguments.workspace.working_directory(&root);
-    let input = if arguments.stdin { Input::Forwarded } else { Input::Empty };
+    let roots = workspace_roots(arguments.workspace.roots())?;
+    let working_directory = arguments.workspace.working_directory(&roots[0]);
+    let input = match (arguments.stdin, arguments.no_stdin) {
+        (true, _) => Input::Forwarded,
+        (_, true) => Input::Empty,
+        (false, false) => Input::of_stdin(),
+    };
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
     let approval_mode = ApprovalMode::new(arguments.on_ask, input);
-    let root = text(root.into_os_string(), "the workspace's path")?;
+    let roots = roots
+        .into_iter()
+        .map(|root| text(root.into_os_string(), "the workspace's path"))
+        .collect::<Result<Vec<_>, _>>()?;
     let request = v1::CreateTerminalRequest {
         on_ask: approval_mode.on_ask().into(),
         cwd: text(working_directory.into_os_string(), "the working directory's path")?,
+        stdin_mode: match input {
+            Input::Forwarded => v1::StdinMode::Open,
+            Input::Empty => v1::StdinMode::Closed,
+        }
+        .into(),
         ..request(arguments)?
     };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
@@ -84,7 +92,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         Some(connection) => connection,
         None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
-    let result = in_session(&connection, root, request, (input, approval_mode), &mut signals).await;
+    let result = in_session(&connection, roots, request, (input, approval_mode), &mut signals).await;
     let result = result.map_err(|failure| advise_on_approval(failure, &connection));
     connection.close().await;
     result
@@ -108,15 +116,16 @@ fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliE
 /// Opens a session for the workspace, runs the command in it, and closes it.
 async fn in_session(
     connection: &GatewayConnection,
-    workspace: String,
+    roots: Vec<String>,
     mut create: v1::CreateTerminalRequest,
     (input, person): (Input, ApprovalMode),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut sessions = connection.client().sessions;
     let opening = sessions.create_session(v1::CreateSessionRequest {
-        roots: vec![workspace],
+        roots,
         profile: create.profile.clone(),
+        labels: create.labels.clone(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         ..Default::default()
     });
@@ -185,20 +194,22 @@ async fn forward_until_end(
 ) -> Result<RunEnd, CliError> {
     let passing = forward_output(terminals.clone(), terminal_id.to_owned(), events);
     tokio::pin!(passing);
-    let mut signal_count = 0_u32;
+    let mut ending = Ending::NotAsked;
     let mut exit_at = None;
     loop {
         tokio::select! {
             ended = &mut passing => return ended,
             signal = signals.next() => {
-                signal_count += 1;
-                match signal_count {
-                    1 => stop(terminals.clone(), terminal_id.to_owned(), None),
-                    2 => {
+                ending = ending.after(signal);
+                match ending {
+                    Ending::NotAsked => {}
+                    Ending::Interrupted => interrupt(terminals.clone(), terminal_id.to_owned()),
+                    Ending::Stopped => stop(terminals.clone(), terminal_id.to_owned(), None),
+                    Ending::Killed => {
                         stop(terminals.clone(), terminal_id.to_owned(), Some(Duration::ZERO));
                         exit_at = Some((Instant::now() + FORCED_EXIT_AFTER, signal));
                     }
-                    _ => return Ok(RunEnd::interrupted_by(signal)),
+                    Ending::Left => return Ok(RunEnd::interrupted_by(signal)),
                 }
             }
             signal = forced_exit(exit_at) => {
@@ -206,6 +217,45 @@ async fn forward_until_end(
             }
         }
     }
+}
+
+/// How far the signals to this process have gone in ending the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    NotAsked,
+    /// It was sent SIGINT, which it may treat as it likes.
+    Interrupted,
+    /// Everything is stopped, with the grace period.
+    Stopped,
+    Killed,
+    /// This process does not wait any longer.
+    Left,
+}
+
+impl Ending {
+    /// After one more signal. Only SIGINT leaves the decision to the command first.
+    fn after(self, signal: SignalKind) -> Self {
+        match self {
+            Self::NotAsked if signal == SignalKind::interrupt() => Self::Interrupted,
+            Self::NotAsked | Self::Interrupted => Self::Stopped,
+            Self::Stopped => Self::Killed,
+            Self::Killed | Self::Left => Self::Left,
+        }
+    }
+}
+
+/// Passes SIGINT on to the command's process group, as a terminal does.
+fn interrupt(mut terminals: Terminals, terminal_id: String) {
+    tokio::spawn(async move {
+        let request =
+            v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
+        if let Err(status) = terminals.signal_terminal(request).await
+            // It has ended meanwhile.
+            && !is_end_of_reader(status.code())
+        {
+            CliError::from(status).print();
+        }
+    });
 }
 
 /// Never, until there is a time to leave at.
@@ -310,24 +360,34 @@ fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
 }
 
-/// The real path of the workspace.
-fn workspace_root(given: Option<&Path>) -> Result<PathBuf, CliError> {
-    let (root, name) = match given {
-        Some(root) => (root.canonicalize(), crate::printable::path(root)),
-        None => (std::env::current_dir(), "the current directory".to_owned()),
+/// The real paths of the workspace's directories; at least one.
+fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let of = |root: std::io::Result<PathBuf>, name: String| {
+        root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
     };
-    root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
+    if given.is_empty() {
+        return Ok(vec![of(std::env::current_dir(), "the current directory".to_owned())?]);
+    }
+    given.iter().map(|root| of(root.canonicalize(), crate::printable::path(root))).collect()
 }
 
 fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
     let mut words = arguments.command.into_iter();
     let command = text(words.next().unwrap_or_default(), "the command")?;
     let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
-    let time_limit = arguments.timeout.map(prost_types::Duration::try_from).transpose();
+    let limit = |given: Option<Duration>, option: &str| {
+        let limit = given.map(prost_types::Duration::try_from).transpose();
+        limit.map_err(|error| CliError::caused_by(format!("{option} is too long"), error))
+    };
+    let mut env = Vec::new();
+    for variable in arguments.env {
+        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+    }
     Ok(v1::CreateTerminalRequest {
         command: Some(v1::create_terminal_request::Command::Program(command)),
         args,
-        env: arguments.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
+        env,
+        labels: arguments.label.into_iter().collect(),
         profile: arguments.profile.unwrap_or_default(),
         network: match arguments.network {
             None => v1::Network::Unspecified,
@@ -336,9 +396,9 @@ fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliErro
         }
         .into(),
         output_mode: v1::OutputMode::Split.into(),
-        stdin_mode: if arguments.stdin { v1::StdinMode::Open } else { v1::StdinMode::Closed }.into(),
         overflow: v1::Overflow::Block.into(),
-        time_limit: time_limit.map_err(|error| CliError::caused_by("--timeout is too long", error))?,
+        time_limit: limit(arguments.timeout, "--timeout")?,
+        idle_limit: limit(arguments.idle, "--idle")?,
         ..Default::default()
     })
 }

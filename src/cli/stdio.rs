@@ -21,6 +21,18 @@ pub(super) enum Input {
     Forwarded,
 }
 
+impl Input {
+    /// What this process's stdin means for a command by default: a pipe, a file or a socket is meant for it. A terminal is
+    /// the person's, and a device such as /dev/null has nothing.
+    pub(super) fn of_stdin() -> Self {
+        let Ok(status) = nix::sys::stat::fstat(io::stdin()) else { return Self::Empty };
+        match status.st_mode & nix::libc::S_IFMT {
+            nix::libc::S_IFIFO | nix::libc::S_IFREG | nix::libc::S_IFSOCK => Self::Forwarded,
+            _ => Self::Empty,
+        }
+    }
+}
+
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]

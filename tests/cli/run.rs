@@ -89,7 +89,7 @@ fn provosts_own_failures_are_125_and_one_line() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", shown(&output));
     assert!(stderr(&output).contains("nobody.sock"), "{}", shown(&output));
     for wrong in
-        [&["run", "true"][..], &["run", "--timeout", "5", "--", "true"], &["run", "--env", "X", "--", "true"]]
+        [&["run"][..], &["run", "--timeout", "5", "--", "true"], &["run", "--env", "=X", "--", "true"]]
     {
         let output = place.provost().args(wrong).output().expect("provost starts");
         assert_eq!(code(&output), 125, "{wrong:?}: {}", shown(&output));
@@ -143,15 +143,16 @@ fn output_comes_while_the_command_runs() {
 }
 
 #[test]
-fn stdin_is_empty_unless_it_is_passed_on() {
+fn a_pipe_on_stdin_is_passed_on_unless_it_is_refused() {
     let place = Place::new();
     let noise: Vec<u8> = (0..2_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
-    for (options, expected) in [(&[][..], &[][..]), (&["--stdin"][..], &noise[..])] {
+    for (options, expected) in [(&[][..], &noise[..]), (&["--stdin"][..], &noise[..]), (&["-n"][..], &[][..])]
+    {
         let mut run = place.run(options, &["cat"]);
         let mut running = Running::start(run.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let mut stdin = running.0.stdin.take().expect("stdin is a pipe");
         let noise = noise.clone();
-        // Nobody reads it in the first case: a closed pipe is as good.
+        // Nobody reads it in the last case: a closed pipe is as good.
         let feeder = std::thread::spawn(move || drop(stdin.write_all(&noise)));
         let mut got = Vec::new();
         running.0.stdout.as_mut().expect("stdout is a pipe").read_to_end(&mut got).unwrap();
@@ -159,6 +160,48 @@ fn stdin_is_empty_unless_it_is_passed_on() {
         assert_eq!(running.end().code(), Some(0));
         feeder.join().unwrap();
     }
+}
+
+/// A script on stdin that is not run would end with 0: a false green.
+#[test]
+fn what_stdin_is_decides_what_the_command_reads() {
+    let place = Place::new();
+    let script = place.path().join("script");
+    fs::write(&script, "exit 3\n").unwrap();
+    let run = |stdin: Stdio| place.run(&[], &["sh"]).stdin(stdin).output().expect("provost starts");
+    assert_eq!(code(&run(fs::File::open(&script).unwrap().into())), 3, "a file");
+    assert_eq!(code(&run(Stdio::null())), 0, "/dev/null");
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    (&ours).write_all(b"exit 4\n").unwrap();
+    drop(ours);
+    assert_eq!(code(&run(std::os::fd::OwnedFd::from(theirs).into())), 4, "a socket");
+    let closed =
+        "exec provost-under-test run sh <&-".replace("provost-under-test", env!("CARGO_BIN_EXE_provost"));
+    let mut shell = std::process::Command::new("sh");
+    let output =
+        shell.args(["-c", &closed]).current_dir(place.work()).env_remove("PROVOST_GATEWAY").output().unwrap();
+    assert_eq!(code(&output), 0, "closed: {}", shown(&output));
+}
+
+#[test]
+fn a_command_needs_no_dashes_before_it() {
+    let place = Place::new();
+    let bare = |words: &[&str]| {
+        let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_provost"));
+        run.arg("run").arg("--policies").arg(place.policies()).args(words).current_dir(place.work());
+        run.env_remove("PROVOST_GATEWAY").stdin(Stdio::null()).output().expect("provost starts")
+    };
+    let output = bare(&["ls", "-la", "--color=never", "--", "."]);
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert!(stdout(&output).contains(" ."), "{}", shown(&output));
+    assert_eq!(code(&bare(&["-e", "A=3", "sh", "-c", "exit $A"])), 3, "options before it are ours");
+    assert_eq!(
+        stdout(&bare(&["echo", "--receipt", "-e", "x"])),
+        "--receipt -e x\n",
+        "those behind it are its own"
+    );
+    let mistyped = bare(&["--no-such-option", "ls"]);
+    assert_eq!(code(&mistyped), 125, "{}", shown(&mistyped));
 }
 
 #[test]
@@ -175,6 +218,16 @@ fn the_workspace_is_the_current_directory_or_the_one_given() {
     assert!(other.join("there").exists());
     let output = place.output(&["--root", "/no/such/directory"], &["true"]);
     assert_eq!(code(&output), 125);
+
+    // Of several the first is where it starts; all can be written.
+    let third = place.path().join("third");
+    fs::create_dir(&third).unwrap();
+    let (first, second) = (other.to_str().unwrap(), third.to_str().unwrap());
+    let script = format!("pwd; echo > {second}/written");
+    let output = place.output(&["--root", first, "--root", second], &["sh", "-c", &script]);
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert_eq!(stdout(&output).trim_end(), other.canonicalize().unwrap().to_str().unwrap());
+    assert!(third.join("written").exists());
 }
 
 #[test]
@@ -195,6 +248,17 @@ fn the_working_directory_is_the_workspace_or_the_one_given() {
     assert_ne!(code(&output), 0, "{}", shown(&output));
 }
 
+/// Programs that are told to try again do so for a minute, and say nothing meanwhile.
+#[test]
+fn without_a_network_a_name_is_refused_and_not_tried_again() {
+    let place = Place::new();
+    let look = "import socket\ntry: socket.getaddrinfo('registry.example.org', 443)\nexcept socket.gaierror as e: print(e.errno == socket.EAI_NONAME, e)\nprint(socket.getaddrinfo('localhost', 80)[0][4][0])";
+    let output = place.output(&["--network", "none"], &["python3", "-c", look]);
+    let seen = stdout(&output);
+    assert!(seen.starts_with("True "), "{}", shown(&output));
+    assert!(seen.ends_with("127.0.0.1\n") || seen.ends_with("::1\n"), "{}", shown(&output));
+}
+
 #[test]
 fn only_given_variables_reach_the_command() {
     let place = Place::new();
@@ -203,11 +267,29 @@ fn only_given_variables_reach_the_command() {
     let seen = stdout(&output);
     assert!(seen.lines().any(|line| line == "GIVEN=a=b c"), "{seen}");
     assert!(!seen.contains("do-not-show"), "{seen}");
+
+    let mut run = place.run(&["-e", "HERE", "-e", "NOT_HERE"], &["env"]);
+    let output = run.env("HERE", "x y").env_remove("NOT_HERE").output().expect("provost starts");
+    let seen = stdout(&output);
+    assert!(seen.lines().any(|line| line == "HERE=x y"), "{}", shown(&output));
+    assert!(!seen.contains("NOT_HERE"), "{seen}");
+    use std::os::unix::ffi::OsStringExt;
+    let mut run = place.run(&["-e", "BYTES"], &["env"]);
+    let output = run.env("BYTES", std::ffi::OsString::from_vec(vec![0xff])).output().expect("provost starts");
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert!(shown(&output).contains("BYTES"), "{}", shown(&output));
 }
 
 #[test]
-fn an_interrupt_stops_the_whole_tree() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+fn a_command_that_writes_nothing_is_stopped_at_its_idle_limit() {
+    let place = Place::new();
+    let output = place.output(&["--idle", "300ms"], &["sh", "-c", "echo begun; sleep 60"]);
+    assert_eq!((code(&output), stdout(&output).as_str()), (124, "begun\n"), "{}", shown(&output));
+}
+
+#[test]
+fn a_signal_stops_the_whole_tree() {
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();
         let mark = mark();
         let script = format!("sleep {mark} & (setsid sleep {mark} &) ; echo ready; wait");
@@ -222,10 +304,33 @@ fn an_interrupt_stops_the_whole_tree() {
 }
 
 #[test]
-fn a_second_interrupt_kills_at_once() {
+fn an_interrupt_is_the_commands_to_treat() {
+    let place = Place::new();
+    let script = "import signal, time\nprint('ready', flush=True)\ntry:\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  print('cleaned up', flush=True); raise SystemExit(7)";
+    let mut run = place.run(&[], &["python3", "-c", script]);
+    let mut running = Running::start(run.stdout(Stdio::piped()));
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.line(), "cleaned up");
+    assert_eq!(running.end().code(), Some(7));
+
+    // Which ends it where it does nothing about it, with everything that it has started.
+    let mark = mark();
+    let script = format!("sleep {mark} & (setsid sleep {mark} &) ; echo ready; wait");
+    let mut run = place.run(&[], &["sh", "-c", &script]);
+    let mut running = Running::start(run.stdout(Stdio::piped()));
+    assert_eq!(running.line(), "ready");
+    eventually("both sleep", || processes_with(&mark).len() >= 2);
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code(), Some(130));
+    assert_eq!(processes_with(&mark), Vec::<String>::new());
+}
+
+#[test]
+fn a_second_interrupt_stops_and_a_third_kills_at_once() {
     let place = Place::new();
     let mark = mark();
-    // A grace that nobody waits for: what ends was killed by the second.
+    // A grace that nobody waits for: what ends was killed by the third.
     let policy = place.policies().join("default.toml");
     let text = fs::read_to_string(&policy).expect("the policy is there");
     let patient = text.replace("grace = \"5s\"", "grace = \"600s\"");
@@ -233,14 +338,16 @@ fn a_second_interrupt_kills_at_once() {
     fs::write(&policy, patient).expect("the policy can be written");
     // Short sleeps: a signal that comes just before one is heard after it.
     let script = format!(
-        "sleep {mark} & trap 'echo asked' TERM; trap '' INT; echo ready; while :; do sleep 0.1; done"
+        "sleep {mark} & trap 'echo asked' TERM; trap 'echo interrupted' INT; echo ready; while :; do sleep 0.1; done"
     );
     let mut run = place.run(&[], &["sh", "-c", &script]);
     let mut running = Running::start(run.stdout(Stdio::piped()));
     assert_eq!(running.line(), "ready");
-    running.signal(Signal::SIGINT);
-    // Two of one signal that are pending at once are one signal.
-    assert_eq!(running.line(), "asked");
+    // Two of one signal that are pending at once are one signal: each is answered before the next.
+    for answer in ["interrupted", "asked"] {
+        running.signal(Signal::SIGINT);
+        assert_eq!(running.line(), answer);
+    }
     running.signal(Signal::SIGINT);
     assert_eq!(running.end().code(), Some(137));
     assert_eq!(processes_with(&mark), Vec::<String>::new());

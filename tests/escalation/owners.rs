@@ -98,6 +98,10 @@ async fn every_state_ends_when_provost_run_is_told_to_end() {
             let marker = marker(signal.as_str(), state);
             let mut run = place.embedded(&[], state, &marker);
             run.signal(signal);
+            if signal == Signal::SIGINT {
+                // It is the command's to treat, and these ignore it.
+                run.signal(Signal::SIGTERM);
+            }
             assert_eq!(run.end().await.code(), Some(status), "{state:?}, {signal}");
             let left = Process::all_marked(&marker);
             assert!(left.is_empty(), "{state:?}, {signal}: {left:?}");
