@@ -10,7 +10,7 @@ use provost::policy::{
         program::NominalResolver,
         rule::RequestContext,
         shell::Dialect,
-        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen, evaluate_rules},
     },
 };
 
@@ -41,6 +41,7 @@ fn main() {
             resolver: &NominalResolver,
             request: &circumstances,
             lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
         let _verdict =

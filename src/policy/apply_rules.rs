@@ -7,10 +7,12 @@ use super::{
         program::ProgramResolver,
         rule::RequestContext,
         shell::Dialect,
-        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, evaluate_rules},
+        verdict::{
+            AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, Unseen, evaluate_rules,
+        },
     },
     environment,
-    profile::Profile,
+    profile::{Profile, Requirement},
     set::PolicySet,
 };
 
@@ -30,12 +32,21 @@ pub(super) fn apply_rules(
             true => Lookup::Trusted,
             false => Lookup::Changed,
         },
+        unseen: match judges_execs(profile) {
+            true => Unseen::JudgedAtExec,
+            false => Unseen::Asked,
+        },
         assignment_verdict: &|name, value| match policy.is_secret(name) {
             true => AssignmentVerdict::Denied,
             false => environment::assignment_verdict(&profile.environment, name, value),
         },
     };
     evaluate_rules(command, context)
+}
+
+/// Whether every exec under the profile is certain to be evaluated. With a gate that is only preferred, it is not.
+fn judges_execs(profile: &Profile) -> bool {
+    profile.gate.enabled && profile.gate.demand == Requirement::Require
 }
 
 /// The grammar of the profile's shell.

@@ -50,6 +50,8 @@ impl ApprovalQuestion {
             DecisionReason::Opaque(reason) => ("opaque".to_owned(), Some(reason.to_string())),
             DecisionReason::Default
             | DecisionReason::Transparent
+            | DecisionReason::AtExec(_)
+            | DecisionReason::Started(_)
             | DecisionReason::Variable(_)
             | DecisionReason::Conflict(..) => ("default".to_owned(), None),
         };

@@ -11,6 +11,7 @@ use super::{
     command::{
         program::{ProgramResolver, Resolved},
         rule::Effects,
+        verdict::RuleVerdict,
     },
     denial::Denial,
     environment::{self, EnvEntry},
@@ -26,9 +27,10 @@ pub(super) fn build_spec(
     policy: &PolicySet,
     request: &Request,
     (name, profile): (&ProfileName, &Arc<Profile>),
-    effects: &Effects,
+    verdict: &RuleVerdict,
     programs: &dyn ProgramResolver,
 ) -> Result<ExecSpec, Denial> {
+    let effects = &verdict.effects;
     let network = choose_network(name, profile, request)?;
     let (program, argv) = command_line(profile, &request.command);
     let resolved = resolve(programs, &program, request);
@@ -57,6 +59,7 @@ pub(super) fn build_spec(
         time_limit: min_duration(time_limit(profile, request.time_limit), effects.time_limit),
         idle_limit: min_duration(min_duration(profile.times.idle, request.idle_limit), effects.idle_limit),
         kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
+        starts_any_rule: verdict.starts_any.clone(),
     })
 }
 

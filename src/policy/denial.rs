@@ -134,9 +134,11 @@ impl Denial {
                 let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|r| r.reason.clone());
                 Self::CommandDenied { rule: Some(id.clone()), command, reason }
             }
-            DecisionReason::Default | DecisionReason::Transparent | DecisionReason::Opaque(_) => {
-                Self::CommandDenied { rule: None, command, reason: None }
-            }
+            DecisionReason::Default
+            | DecisionReason::Transparent
+            | DecisionReason::Started(_)
+            | DecisionReason::Opaque(_)
+            | DecisionReason::AtExec(_) => Self::CommandDenied { rule: None, command, reason: None },
         }
     }
 }

@@ -93,7 +93,7 @@ impl PolicySet {
         let programs = CachedResolver::new(resolvers.for_profile(requested.1));
         let verdict = self.verdict_under(requested, request, &programs)?;
         if !selects_other_profile(&verdict, requested.0) {
-            let spec = build_spec(self, request, requested, &verdict.effects, &programs)?;
+            let spec = build_spec(self, request, requested, &verdict, &programs)?;
             return Ok((verdict, spec));
         }
         // A rule selects another profile, whose files, variables and directories may mean something else: the rules
@@ -105,7 +105,7 @@ impl PolicySet {
         if selects_other_profile(&verdict, selected.0) {
             return Err(Denial::ProfileChain(requested.0.clone(), selected.0.clone()));
         }
-        let spec = build_spec(self, request, selected, &verdict.effects, &programs)?;
+        let spec = build_spec(self, request, selected, &verdict, &programs)?;
         Ok((verdict, spec))
     }
 

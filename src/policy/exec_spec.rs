@@ -35,6 +35,7 @@ pub struct ExecSpec {
     pub(super) time_limit: Option<Duration>,
     pub(super) idle_limit: Option<Duration>,
     pub(super) kill_grace: Duration,
+    pub(super) starts_any_rule: Option<String>,
 }
 
 impl ExecSpec {
@@ -139,5 +140,10 @@ impl ExecSpec {
     /// The time between TERM and KILL.
     pub fn kill_grace(&self) -> Duration {
         self.kill_grace
+    }
+
+    /// The rule with `starts = "any"` that lets a part of the command run: processes of its terminal may execute what no rule matches.
+    pub fn starts_any_rule(&self) -> Option<&str> {
+        self.starts_any_rule.as_deref()
     }
 }

@@ -211,6 +211,10 @@ fn decision_sentence(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> 
             "it runs nothing except commands that are decided on separately".to_owned()
         }
         DecisionReason::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
+        DecisionReason::AtExec(reason) => format!("{reason}: it is evaluated when it is executed"),
+        DecisionReason::Started(rule) => {
+            format!("no rule matches it, and rule {rule:?} lets what it allows start anything")
+        }
         DecisionReason::Variable(name) => {
             format!("profile {:?} denies the variable {name:?}", profile.as_str())
         }

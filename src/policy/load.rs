@@ -253,6 +253,7 @@ fn load_rules(
                 RuleError::Claimed(ClaimedField::Labels) => wrong("labels", error.to_string()),
                 RuleError::Claimed(ClaimedField::Env) => wrong("env", error.to_string()),
                 RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
+                RuleError::StartsOfDeny => wrong("starts", error.to_string()),
                 RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
                     let written = find_text(file.text, span.clone(), line);
                     let key =

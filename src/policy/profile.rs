@@ -72,6 +72,8 @@ pub struct Profile {
     pub seccomp: Layer,
     /// The landlock domain.
     pub landlock: Layer,
+    /// The exec gate: every exec of every process is evaluated, and what only then can be seen in a line is not asked about before.
+    pub gate: Layer,
     /// The commands' environment.
     pub environment: EnvironmentRule,
     /// Names of secrets, each of which is a variable of every command.
@@ -355,6 +357,7 @@ impl Default for Profile {
             limits: LimitRules::default(),
             seccomp: Layer::default(),
             landlock: Layer::default(),
+            gate: Layer { enabled: false, demand: Requirement::Require },
             environment: EnvironmentRule::default(),
             secrets: Vec::new(),
             times: TimeRules::default(),

@@ -44,7 +44,7 @@ mod tests {
         let rule = &schema["$defs"]["RuleSource"];
         for key in [
             "id", "decision", "argv", "flags", "skip", "when", "effects", "reason", "matches", "rejects",
-            "mode",
+            "mode", "starts", "at",
         ] {
             assert!(rule["properties"][key].is_object(), "{key}");
         }

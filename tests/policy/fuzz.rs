@@ -21,7 +21,7 @@ use provost::{
             shell::{
                 self, Dialect, LineCwd, MAX_COMMANDS, MAX_LINE_BYTES, Named, OpaqueReason, ParsedLine, Word,
             },
-            verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
+            verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen, evaluate_rules},
         },
         suite::Suite,
     },
@@ -191,6 +191,7 @@ pub(crate) fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision 
             resolver: &NominalResolver,
             request: &circumstances,
             lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
             assignment_verdict: &|name, _| match name.starts_with("LD_") {
                 true => AssignmentVerdict::Denied,
                 false => AssignmentVerdict::Allowed,

@@ -13,7 +13,9 @@ use super::{
     rule::{Decision, Effects, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
     values::Values,
-    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
+    verdict::{
+        CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit, Unseen,
+    },
     wrapper::{self, WrappedCommand},
 };
 
@@ -46,12 +48,23 @@ enum ShellScope {
     SameShell,
 }
 
+/// How the request was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InputForm {
+    /// As an argument vector: the gateway executes its program.
+    Vector,
+    /// As a line: the gateway executes a shell.
+    Line,
+}
+
 /// The evaluation of one request.
 pub(super) struct Evaluator<'a> {
     context: EvalContext<'a>,
     units: Vec<Unit>,
     effects: Vec<(String, Effects)>,
     observed: Vec<(String, Decision)>,
+    starts_any: Vec<String>,
+    form: InputForm,
     lookup: Lookup,
     values: Values,
 }
@@ -63,6 +76,8 @@ impl<'a> Evaluator<'a> {
             units: Vec::new(),
             effects: Vec::new(),
             observed: Vec::new(),
+            starts_any: Vec::new(),
+            form: InputForm::Line,
             lookup: context.lookup,
             values: Values::default(),
         }
@@ -71,6 +86,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn evaluate(mut self, form: CommandInput<'_>) -> RuleVerdict {
         match form {
             CommandInput::Argv(argv) => {
+                self.form = InputForm::Vector;
                 let words: Vec<Word> = argv.iter().cloned().map(Word::Literal).collect();
                 self.command(&words, &LineCwd::Start, CommandSource::FromArgv, &mut Vec::new());
             }
@@ -78,7 +94,9 @@ impl<'a> Evaluator<'a> {
                 self.line(line, dialect, ShellScope::NewShell, &LineCwd::Start, &mut Vec::new());
             }
         }
-        if let Some(text) = self.values.hidden_in_arithmetic(&self.context.request.env) {
+        if self.context.unseen == Unseen::Asked
+            && let Some(text) = self.values.hidden_in_arithmetic(&self.context.request.env)
+        {
             self.hide(&text, OpaqueReason::Assignment, &[]);
         }
         self.combine()

@@ -7,7 +7,7 @@ use super::{
     program,
     rule::{RequestContext, Rule, RuleError, RuleSource},
     shell::Dialect,
-    verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, evaluate_rules},
+    verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen, evaluate_rules},
 };
 
 /// Checks a rule against its own examples, without a host.
@@ -21,13 +21,14 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
         },
         env: source.when.env.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
     };
-    let alone = [rule.clone()];
+    let alone = [rule.counted_everywhere()];
     let catches = |line: &str| {
         let eval = EvalContext {
             rules: &alone,
             resolver: &program::NominalResolver,
             request: &context,
             lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
         let verdict = evaluate_rules(CommandInput::ShellLine(line, Dialect::Posix), eval);

@@ -90,6 +90,16 @@ pub fn is_many_programs(name: &str) -> bool {
     matches!(name, "busybox" | "busybox.static" | "busybox-static" | "toybox" | "coreutils")
 }
 
+/// Whether a program may run others in its own process, without an exec that a gate could judge.
+pub fn runs_in_place(name: &str) -> bool {
+    is_many_programs(name) || is_dynamic_loader(name)
+}
+
+/// Whether a file is many programs, and chooses by the name under which it runs.
+pub fn chooses_by_name(real_name: &str) -> bool {
+    matches!(real_name, "rustup" | "systemctl") || is_many_programs(real_name)
+}
+
 /// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).
 pub fn is_dynamic_loader(name: &str) -> bool {
     name == "ld.so" || (name.starts_with("ld-") && name.contains(".so"))

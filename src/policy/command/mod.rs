@@ -1,10 +1,11 @@
 //! Evaluates commands: what an argument vector or a shell line would run, and what the rules say about it. Pure.
 
+pub(super) mod answers;
 mod builtin;
 mod effects;
 mod evaluator;
 pub mod examples;
-mod kinds;
+pub(super) mod kinds;
 mod options;
 pub mod pattern;
 pub mod program;

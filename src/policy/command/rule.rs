@@ -7,6 +7,7 @@ mod conditions;
 mod source;
 
 use super::{
+    kinds::chooses_by_name,
     pattern::{Element, Flags, Match, PatternError, TextPattern, match_arguments},
     program::{ProgramResolver, Resolved},
     shell::{LineCwd, Word},
@@ -14,7 +15,9 @@ use super::{
 
 use conditions::Conditions;
 pub use conditions::{ClaimedField, RequestContext, resolve_place};
-pub use source::{Decision, Effects, RuleError, RuleMode, RuleSource, SkipSource, WhenSource};
+pub use source::{
+    Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
+};
 
 /// One command to be matched: a program with its arguments, in its request context.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +31,19 @@ pub struct RuleSubject<'a> {
     base: Option<&'a str>,
     /// The last part of the file's own path, where the file is one program.
     real_base: Option<&'a str>,
+    /// The command word as a path relative to the working directory, where it was given as an absolute one.
+    relative: Option<&'a str>,
+}
+
+/// What a command is to the request that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandRole {
+    /// The command of the request itself.
+    First,
+    /// One that the request's command names: of a shell line, or behind a wrapper.
+    Within,
+    /// One that a process executes.
+    Exec,
 }
 
 impl<'a> RuleSubject<'a> {
@@ -42,8 +58,14 @@ impl<'a> RuleSubject<'a> {
         request: &'a RequestContext,
     ) -> Self {
         let base = words.first().and_then(Word::literal).map(base_name);
-        let real_base = file.path().map(base_name).filter(|name| !is_many_programs(name));
-        Self { words, file, is_itself, place, request, base, real_base }
+        let real_base = file.path().map(base_name).filter(|name| !chooses_by_name(name));
+        Self { words, file, is_itself, place, request, base, real_base, relative: None }
+    }
+
+    /// The same, where the command word is also matched as this relative path.
+    #[must_use]
+    pub fn with_relative(self, relative: Option<&'a str>) -> Self {
+        Self { relative, ..self }
     }
 }
 
@@ -60,8 +82,11 @@ pub struct Rule {
     pub reason: Option<String>,
     /// What it changes about a command that it lets run.
     pub effects: Effects,
+    /// What a command that it lets run may start.
+    pub starts: Option<Starts>,
     /// Lines that it says it matches, and does.
     pub examples: Vec<String>,
+    at: Option<RuleAt>,
     program: ProgramPattern,
     arguments: Vec<Element>,
     flags: Option<Flags>,
@@ -103,6 +128,9 @@ impl Rule {
         if source.decision == Decision::Deny && source.effects != Effects::default() {
             return Err(RuleError::EffectsOfDeny);
         }
+        if source.decision == Decision::Deny && source.starts.is_some() {
+            return Err(RuleError::StartsOfDeny);
+        }
         let in_field = |field| move |cause| RuleError::Pattern { field, cause };
         let (first, rest) = source
             .argv
@@ -134,6 +162,8 @@ impl Rule {
             mode: source.mode.unwrap_or(file_mode),
             reason: source.reason.clone(),
             effects: source.effects.clone(),
+            starts: source.starts,
+            at: source.at,
             examples: source.matches.clone(),
             program,
             arguments,
@@ -141,6 +171,28 @@ impl Rule {
             skip: source.skip.clone(),
             when,
         })
+    }
+
+    /// Whether the rule counts for a command in this role. What is certain to be refused in the tree is refused early; what
+    /// only the tree allows is no permission to name it.
+    pub fn counts_for(&self, role: CommandRole) -> bool {
+        match (self.at, role) {
+            (None, _) | (Some(RuleAt::Request), CommandRole::First | CommandRole::Within) => true,
+            (Some(RuleAt::Request), CommandRole::Exec) | (Some(RuleAt::Tree), CommandRole::First) => false,
+            (Some(RuleAt::Tree), CommandRole::Within) => self.decision != Decision::Allow,
+            (Some(RuleAt::Tree), CommandRole::Exec) => true,
+        }
+    }
+
+    /// The same rule, counted for commands in every role.
+    #[must_use]
+    pub fn counted_everywhere(&self) -> Self {
+        Self { at: None, ..self.clone() }
+    }
+
+    /// Whether the rule depends on the environment of the command.
+    pub fn reads_environment(&self) -> bool {
+        self.when.reads_environment()
     }
 
     /// Whether the rule matches a command.
@@ -200,8 +252,9 @@ impl Rule {
                 text.accepts(base) && (subject.is_itself || (*file == Resolved::Missing && base == given))
             }
             ProgramText::Path { text, is_relative } => {
+                let given = || text.accepts(given) || subject.relative.is_some_and(|path| text.accepts(path));
                 file.path().is_some_and(|path| text.accepts(path))
-                    || (*is_relative && text.accepts(given) && matches!(file, Resolved::File(_)))
+                    || (*is_relative && given() && matches!(file, Resolved::File(_)))
             }
         };
         let catches = |text: &ProgramText| match text {
@@ -213,7 +266,9 @@ impl Rule {
                     })
             }
             ProgramText::Path { text, .. } => {
-                text.accepts(given) || file.path().is_some_and(|path| text.accepts(path))
+                text.accepts(given)
+                    || subject.relative.is_some_and(|path| text.accepts(path))
+                    || file.path().is_some_and(|path| text.accepts(path))
             }
         };
         match self.decision {
@@ -271,9 +326,4 @@ fn is_relative(text: &TextPattern) -> bool {
             regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./")
         }
     }
-}
-
-/// Files that are many programs, and choose by the name they are run under.
-fn is_many_programs(real_name: &str) -> bool {
-    matches!(real_name, "busybox" | "toybox" | "coreutils" | "rustup" | "systemctl")
 }

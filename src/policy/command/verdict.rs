@@ -38,6 +38,10 @@ pub enum DecisionReason {
     Transparent,
     /// Something about it can't be known before it runs.
     Opaque(OpaqueReason),
+    /// The same, and the gate evaluates it when it is executed.
+    AtExec(OpaqueReason),
+    /// No rule matches it, and this rule lets processes of its terminal start anything.
+    Started(String),
     /// A variable that the profile denies is set for it.
     Variable(String),
     /// Two allowing rules ask for effects that exclude one another.
@@ -73,6 +77,8 @@ pub struct RuleVerdict {
     pub cause_rule: Option<String>,
     /// What the allowing rules change.
     pub effects: Effects,
+    /// The rule, if there is one, by which processes of the terminal may execute what no rule matches.
+    pub starts_any: Option<String>,
     /// Rules that only watch, and would have decided this way.
     pub observed: Vec<(String, Decision)>,
 }
@@ -104,6 +110,15 @@ pub enum Lookup {
     Changed,
 }
 
+/// What becomes of commands that cannot be seen before they are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unseen {
+    /// They are evaluated as any command: asked about, mostly.
+    Asked,
+    /// Nothing: a gate evaluates them when they are executed.
+    JudgedAtExec,
+}
+
 /// What an evaluation depends on.
 #[derive(Clone, Copy)]
 pub struct EvalContext<'a> {
@@ -115,6 +130,8 @@ pub struct EvalContext<'a> {
     pub request: &'a RequestContext,
     /// What names mean in the environment that the command will have, before it changes anything in it.
     pub lookup: Lookup,
+    /// What becomes of commands that cannot be seen.
+    pub unseen: Unseen,
     /// What becomes of a line that sets a variable of this name, to this value where that is known.
     pub assignment_verdict: &'a dyn Fn(&str, Option<&str>) -> AssignmentVerdict,
 }

@@ -4,14 +4,15 @@
 
 use super::{
     super::{
+        answers::{Doubt, RuleAnswers},
         effects::{Excluded, merge},
-        pattern::Match,
+        kinds,
         program::Resolved,
-        rule::{Decision, Effects, Rule, RuleMode, RuleSubject},
+        rule::{CommandRole, Decision, Effects, RuleSubject},
         shell::{self, LineCwd, OpaqueReason, Word},
-        verdict::{DecisionReason, RuleVerdict, Unit},
+        verdict::{DecisionReason, RuleVerdict, Unit, Unseen},
     },
-    Evaluator, RuleAnswer,
+    Evaluator, InputForm, RuleAnswer,
 };
 
 impl Evaluator<'_> {
@@ -26,40 +27,21 @@ impl Evaluator<'_> {
         otherwise: Option<DecisionReason>,
     ) -> RuleAnswer {
         let subject = RuleSubject::of(words, &file, is_itself, place, self.context.request);
-        let mut matched = Vec::new();
-        let mut strictest: Option<(Decision, &Rule)> = None;
-        let mut possible_deny: Option<&Rule> = None;
-        for rule in self.context.rules {
-            let answer = rule.matches(&subject, self.context.resolver);
-            if answer == Match::No {
-                continue;
-            }
-            matched.push((rule.id.clone(), answer));
-            // What only perhaps matches allows nothing, and asks where it would deny.
-            let decision = match (rule.decision, answer) {
-                (Decision::Allow, Match::Perhaps) => continue,
-                (Decision::Deny, Match::Perhaps) => Decision::Ask,
-                (decision, _) => decision,
-            };
-            if rule.mode == RuleMode::Observe {
-                self.observed.push((rule.id.clone(), decision));
-                continue;
-            }
-            // But it asks about nothing that would be denied without it.
-            if rule.decision == Decision::Deny && answer == Match::Perhaps {
-                possible_deny = possible_deny.filter(|other| other.id < rule.id).or(Some(rule));
-                continue;
-            }
-            if decision == Decision::Allow && rule.effects != Effects::default() {
-                self.effects.push((rule.id.clone(), rule.effects.clone()));
-            }
-            let wins = strictest
-                .is_none_or(|(so_far, by)| decision > so_far || (decision == so_far && rule.id < by.id));
-            if wins {
-                strictest = Some((decision, rule));
-            }
+        let role = self.role(words, within);
+        let unseen = unseen_part(words, &file, place);
+        let doubt = match self.waits_for_exec(&file, role, within) && unseen.is_some() {
+            true => Doubt::Waits,
+            false => Doubt::Counts,
+        };
+        let answers =
+            RuleAnswers::of(self.context.rules.iter(), &subject, role, self.context.resolver, doubt);
+        for rule in answers.allowing.iter().filter(|rule| rule.effects != Effects::default()) {
+            self.effects.push((rule.id.clone(), rule.effects.clone()));
         }
-        let (decision, reason, answered) = match (strictest, possible_deny, otherwise) {
+        self.starts_any.extend(answers.starts_any.map(str::to_owned));
+        self.observed.extend(answers.observed);
+        let may_run = otherwise.is_some() || answers.may_be_allowed;
+        let (decision, reason, answered) = match (answers.strictest, answers.possible_deny, otherwise) {
             (Some((Decision::Allow, _)), Some(doubt), _) | (None, Some(doubt), Some(_)) => {
                 (Decision::Ask, DecisionReason::Rule(doubt.id.clone()), RuleAnswer::Otherwise)
             }
@@ -69,13 +51,20 @@ impl Evaluator<'_> {
             (Some((decision, rule)), _, _) => {
                 (decision, DecisionReason::Rule(rule.id.clone()), RuleAnswer::Otherwise)
             }
+            (None, None, Some(DecisionReason::Transparent)) => {
+                (Decision::Allow, DecisionReason::Transparent, RuleAnswer::Otherwise)
+            }
+            (None, _, _) if doubt == Doubt::Waits && may_run => {
+                let reason = unseen.unwrap_or(OpaqueReason::Expansion);
+                (Decision::Allow, DecisionReason::AtExec(reason), RuleAnswer::Otherwise)
+            }
             (None, None, Some(DecisionReason::Opaque(reason))) => {
                 (Decision::Ask, DecisionReason::Opaque(reason), RuleAnswer::Otherwise)
             }
             (None, None, Some(reason)) => (Decision::Allow, reason, RuleAnswer::Otherwise),
             (None, _, None) => (Decision::Deny, DecisionReason::Default, RuleAnswer::Otherwise),
         };
-        matched.sort_unstable();
+        let matched = answers.matched;
         self.units.push(Unit {
             words: words.to_vec(),
             file,
@@ -85,6 +74,22 @@ impl Evaluator<'_> {
             matched,
         });
         answered
+    }
+
+    fn role(&self, words: &[Word], within: &[String]) -> CommandRole {
+        let is_first = self.form == InputForm::Vector
+            && within.iter().all(|outer| kinds::runs_in_place(outer))
+            && words.first().is_some_and(|word| word.literal().is_some());
+        if is_first { CommandRole::First } else { CommandRole::Within }
+    }
+
+    /// Whether the command is executed by a process that a gate judges. The first command is not: it is judged here. What a multi-call
+    /// program or a loader runs need not be executed, and a builtin is not.
+    fn waits_for_exec(&self, file: &Resolved, role: CommandRole, within: &[String]) -> bool {
+        self.context.unseen == Unseen::JudgedAtExec
+            && role == CommandRole::Within
+            && *file != Resolved::Builtin
+            && !within.iter().any(|outer| kinds::runs_in_place(outer))
     }
 
     pub(super) fn hide_words(&mut self, words: &[Word], reason: OpaqueReason, within: &[String]) {
@@ -127,11 +132,22 @@ impl Evaluator<'_> {
         let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         self.observed.sort();
         self.observed.dedup();
+        let starts_any = self.starts_any.into_iter().min().filter(|_| decision != Decision::Deny);
         let cause = self.units.iter().find(|unit| unit.decision == decision);
         let cause_rule = cause.and_then(|unit| match &unit.reason {
             DecisionReason::Rule(id) => Some(id.clone()),
             _ => None,
         });
-        RuleVerdict { decision, units: self.units, cause_rule, effects, observed: self.observed }
+        RuleVerdict { decision, units: self.units, cause_rule, effects, starts_any, observed: self.observed }
     }
+}
+
+/// Why a command can't be known before it is executed; `None` where it can.
+fn unseen_part(words: &[Word], file: &Resolved, place: &LineCwd) -> Option<OpaqueReason> {
+    let opaque = words.iter().find_map(|word| match word {
+        Word::Opaque { reason, .. } => Some(*reason),
+        Word::Literal(_) => None,
+    });
+    let is_elsewhere = *file == Resolved::Unknown || *place == LineCwd::Unknown;
+    opaque.or(is_elsewhere.then_some(OpaqueReason::UnknownCwd))
 }

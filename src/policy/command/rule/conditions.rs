@@ -70,6 +70,10 @@ impl Conditions {
         (self.principal.is_empty() || everybody.all(accepts)).then_some(claim)
     }
 
+    pub(super) fn reads_environment(&self) -> bool {
+        !self.env.is_empty()
+    }
+
     pub(super) fn compile(source: &WhenSource) -> Result<Self, PatternError> {
         let list =
             |texts: &[String]| texts.iter().map(|t| TextPattern::compile(t)).collect::<Result<Vec<_>, _>>();

@@ -45,6 +45,24 @@ pub enum RuleMode {
     Observe,
 }
 
+/// What a command that a rule allows may start, beyond what rules allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Starts {
+    /// Whatever no rule matches. Rules that deny or ask still hold.
+    Any,
+}
+
+/// Which of the two evaluations a rule belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleAt {
+    /// The evaluation of a request.
+    Request,
+    /// The evaluation of each exec of a process that a request has started.
+    Tree,
+}
+
 /// A rule as a policy file writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -67,6 +85,13 @@ pub struct RuleSource {
     /// What it changes about a command that it allows.
     #[serde(default)]
     pub effects: Effects,
+    /// `"any"`: processes of a terminal in which it has allowed a command may execute what no rule matches. For tools whose work is
+    /// to start others. It has a meaning under profiles with a gate only.
+    #[serde(default)]
+    pub starts: Option<Starts>,
+    /// `"request"`: it does not count when a process of a terminal executes something. `"tree"`: it counts only then. Absent: both.
+    #[serde(default)]
+    pub at: Option<RuleAt>,
     /// Given to the caller, word for word.
     #[serde(default)]
     pub reason: Option<String>,
@@ -158,6 +183,9 @@ pub enum RuleError {
     /// Effects on a rule that lets nothing run.
     #[error("effects: only an allowing or asking rule can have effects")]
     EffectsOfDeny,
+    /// `starts` on a rule that lets nothing run.
+    #[error("starts: only an allowing or asking rule can say what its command may start")]
+    StartsOfDeny,
     /// The rule misses one of its `matches`.
     #[error("matches: the rule does not match its own example {0:?}")]
     ExampleMissed(String),

@@ -113,6 +113,7 @@ fn verdict(form: CommandInput<'_>, rules: &[Rule]) -> RuleVerdict {
             resolver: &LinkedHost,
             request: &context,
             lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
             assignment_verdict: &|name, _| match name {
                 name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => AssignmentVerdict::Denied,
                 "GUARDED" => AssignmentVerdict::Guarded,

@@ -36,6 +36,7 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
             resolver: &LinkedHost,
             request: &request,
             lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
         };
         evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
@@ -106,6 +107,7 @@ fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
             resolver: &TwoTools,
             request: &request,
             lookup,
+            unseen: Unseen::Asked,
             assignment_verdict: &setting,
         };
         evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision

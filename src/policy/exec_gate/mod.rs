@@ -1,0 +1,215 @@
+//! Evaluates an exec: what the rules say about a program that a process of a running terminal executes.
+//!
+//! The exec gate asks, with the file that the kernel would execute and the arguments that it would be given. Nothing is unknown
+//! here, so that nothing is guessed. What an exec consists of is found in [`units`]; the rules are those of requests.
+
+mod units;
+
+use std::collections::BTreeMap;
+
+pub use super::command::rule::Decision as ExecDecision;
+use super::{
+    command::{
+        answers::{Doubt, RuleAnswers},
+        program::{FileId, Interpreter, ProgramResolver, Resolved},
+        rule::{CommandRole, Decision, RequestContext, Rule, RuleSubject, base_name},
+        shell::{LineCwd, Word},
+        verdict::{DecisionReason, Unit},
+    },
+    profile::ProfileName,
+    set::PolicySet,
+};
+
+use units::{ExecUnit, Permission, units_of};
+
+/// One exec of a process in a terminal's tree.
+#[derive(Debug, Clone)]
+pub struct ExecRequest<'a> {
+    /// Who asked for the terminal.
+    pub principal: &'a str,
+    /// The labels of the terminal's session.
+    pub labels: &'a BTreeMap<String, String>,
+    /// The profile of the terminal.
+    pub profile: &'a ProfileName,
+    /// The working directory of the process; absolute.
+    pub cwd: &'a str,
+    /// The path as it was given, made absolute.
+    pub path: &'a str,
+    /// The argument vector. Bytes that are not UTF-8 are replaced.
+    pub argv: &'a [String],
+    /// The environment. Must be there where [`PolicySet::judges_environment_of_execs`].
+    pub env: Option<&'a BTreeMap<String, String>>,
+    /// The file that the kernel would execute, or the script that it would have interpreted.
+    pub file: FileId,
+    /// What interprets a script: its interpreter first, then that one's.
+    pub interpreters: &'a [Interpreter],
+    /// The rule, if there is one, by which the terminal's processes may execute what no rule matches.
+    pub starts_any_rule: Option<&'a str>,
+}
+
+/// What the rules say about one exec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct ExecVerdict {
+    /// What is to be done.
+    pub decision: ExecDecision,
+    /// The rule that decided. Absent: no rule matches, or none is needed.
+    pub rule: Option<String>,
+    /// The rule's own reason, or why there could be no decision.
+    pub reason: Option<String>,
+    /// The rule by which the terminal's processes may execute from now on what no rule matches, if this exec runs.
+    pub starts_any: Option<String>,
+    /// Rules in mode `observe`, and what they would have decided.
+    pub observed: Vec<(String, ExecDecision)>,
+    /// Whether the decision depends on the environment.
+    pub env_was_read: bool,
+}
+
+/// An exec that has been evaluated, with everything that led to the verdict.
+#[derive(Debug)]
+pub(super) struct EvaluatedExec {
+    pub(super) verdict: ExecVerdict,
+    /// What the exec consists of: the program first.
+    #[expect(dead_code, reason = "for explanations of execs")]
+    pub(super) units: Vec<Unit>,
+}
+
+impl PolicySet {
+    /// Evaluates an exec. deny beats ask beats allow. What no rule matches is denied, unless it needs no rule (a shell, a wrapper
+    /// that does nothing by itself) or the terminal's processes may start anything.
+    pub fn evaluate_exec(&self, request: &ExecRequest<'_>, resolver: &dyn ProgramResolver) -> ExecVerdict {
+        self.evaluate_exec_units(request, resolver).verdict
+    }
+
+    /// Whether a rule that counts for execs depends on the environment.
+    pub fn judges_environment_of_execs(&self) -> bool {
+        self.rules().iter().any(|rule| rule.counts_for(CommandRole::Exec) && rule.reads_environment())
+    }
+
+    pub(super) fn evaluate_exec_units(
+        &self,
+        request: &ExecRequest<'_>,
+        resolver: &dyn ProgramResolver,
+    ) -> EvaluatedExec {
+        let env_was_read = self.judges_environment_of_execs();
+        let env = match (env_was_read, request.env) {
+            (false, _) => BTreeMap::new(),
+            (true, Some(env)) => env.clone(),
+            (true, None) => return EvaluatedExec::without_environment(),
+        };
+        let context = RequestContext {
+            principal: request.principal.to_owned(),
+            labels: request.labels.clone(),
+            cwd: request.cwd.to_owned(),
+            env,
+        };
+        let mut evaluation = ExecEvaluation { policy: self, request, context, resolver, units: Vec::new() };
+        let mut starts_any: Option<String> = None;
+        let mut observed = Vec::new();
+        for unit in units_of(request, resolver) {
+            let answers = evaluation.unit(&unit);
+            let first = answers.starts_any.iter().chain(&starts_any).min().cloned();
+            starts_any = first;
+            observed.extend(answers.observed);
+        }
+        observed.sort();
+        observed.dedup();
+        let units = evaluation.units;
+        let decision = units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
+        let cause = units.iter().find(|unit| unit.decision == decision).map(|unit| &unit.reason);
+        let rule = match cause {
+            Some(DecisionReason::Rule(id)) => Some(id.clone()),
+            _ => None,
+        };
+        let reason =
+            rule.as_ref().and_then(|id| self.rules().iter().find(|rule| rule.id == *id)?.reason.clone());
+        let starts_any = starts_any.filter(|_| decision != Decision::Deny);
+        let verdict = ExecVerdict { decision, rule, reason, starts_any, observed, env_was_read };
+        EvaluatedExec { verdict, units }
+    }
+}
+
+impl EvaluatedExec {
+    fn without_environment() -> Self {
+        let verdict = ExecVerdict {
+            decision: Decision::Deny,
+            rule: None,
+            reason: Some("rules depend on the environment, which could not be read".to_owned()),
+            starts_any: None,
+            observed: Vec::new(),
+            env_was_read: true,
+        };
+        Self { verdict, units: Vec::new() }
+    }
+}
+
+/// What is kept of the answers to one part of an exec.
+struct UnitAnswers {
+    starts_any: Option<String>,
+    observed: Vec<(String, Decision)>,
+}
+
+struct ExecEvaluation<'a> {
+    policy: &'a PolicySet,
+    request: &'a ExecRequest<'a>,
+    context: RequestContext,
+    resolver: &'a dyn ProgramResolver,
+    units: Vec<Unit>,
+}
+
+impl ExecEvaluation<'_> {
+    fn unit(&mut self, unit: &ExecUnit) -> UnitAnswers {
+        let place = LineCwd::Start;
+        let relative = unit.words.first().and_then(Word::literal).and_then(|path| self.relative(path));
+        let subject = RuleSubject::of(&unit.words, &unit.file, unit.is_itself, &place, &self.context)
+            .with_relative(relative.as_deref());
+        let rules = self.policy.rules().iter().filter(|rule| self.holds_under_profile(rule));
+        let answers = RuleAnswers::of(rules, &subject, CommandRole::Exec, self.resolver, Doubt::Counts);
+        let needs_none = unit.permission == Permission::NotNeeded || self.request.starts_any_rule.is_some();
+        let (decision, reason) = match (answers.strictest, answers.possible_deny) {
+            (Some((Decision::Allow, _)), Some(doubt)) => {
+                (Decision::Ask, DecisionReason::Rule(doubt.id.clone()))
+            }
+            (Some((decision, rule)), _) => (decision, DecisionReason::Rule(rule.id.clone())),
+            (None, Some(doubt)) if needs_none => (Decision::Ask, DecisionReason::Rule(doubt.id.clone())),
+            (None, _) if !needs_none => (Decision::Deny, DecisionReason::Default),
+            (None, _) => match (unit.permission, self.request.starts_any_rule) {
+                (Permission::Needed, Some(rule)) => {
+                    (Decision::Allow, DecisionReason::Started(rule.to_owned()))
+                }
+                _ => (Decision::Allow, DecisionReason::Transparent),
+            },
+        };
+        let starts_any = answers.starts_any.map(str::to_owned);
+        self.units.push(Unit {
+            words: unit.words.clone(),
+            file: unit.file.clone(),
+            within: unit.within.clone(),
+            decision,
+            reason,
+            matched: answers.matched,
+        });
+        UnitAnswers { starts_any, observed: answers.observed }
+    }
+
+    /// A rule that lets something run under another profile allows nothing here: the process stays under its own.
+    fn holds_under_profile(&self, rule: &Rule) -> bool {
+        let profile = rule.effects.profile.as_deref();
+        rule.decision != Decision::Allow
+            || profile.is_none_or(|profile| profile == self.request.profile.as_str())
+    }
+
+    /// The path as rules for relative ones write it, where it is below the working directory.
+    fn relative(&self, path: &str) -> Option<String> {
+        let below = path.strip_prefix(self.request.cwd.trim_end_matches('/'))?.strip_prefix('/')?;
+        (!base_name(below).is_empty()).then(|| format!("./{below}"))
+    }
+}
+
+/// The file that is executed, as the evaluation knows files.
+fn resolved(file: &FileId) -> Resolved {
+    Resolved::File(file.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,473 @@
+//! Verdicts on execs, with small policies and nominal files.
+
+use super::{
+    super::{
+        AbsPath, CommandSpec, Denial, OverflowMode, PolicyFileError, ProfileResolvers, Request, StdinSource,
+        StreamMode, command::program::NominalResolver, profile::Profile,
+    },
+    *,
+};
+use std::sync::Arc;
+
+const HEAD: &str =
+    "default_profile = 'a'\n[profile.a]\n[profile.gated]\ngate.enabled = true\n[profile.other]\n";
+
+/// Nominal files, where these names in `/usr/bin` lead to other files there.
+struct Links(&'static [(&'static str, &'static str)]);
+
+impl ProgramResolver for Links {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        let target = self.0.iter().find(|(link, _)| *link == name).map_or(name, |(_, target)| target);
+        NominalResolver.find_in_path(target)
+    }
+
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        match NominalResolver.resolve_path(path, cwd) {
+            Resolved::File(file) if file.path.starts_with("/usr/bin/") => {
+                self.find_in_path(base_name(&file.path))
+            }
+            other => other,
+        }
+    }
+}
+
+const LINKS: Links = Links(&[("ls", "busybox"), ("rmdir", "busybox"), ("sh", "dash")]);
+
+fn policy(rules: &str) -> PolicySet {
+    try_policy(rules).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_policy(rules: &str) -> Result<PolicySet, PolicyFileError> {
+    PolicySet::parse("p.toml", &format!("{HEAD}{rules}"))
+}
+
+fn rule(id: &str, decision: &str, argv: &str, rest: &str) -> String {
+    format!("[[rule]]\nid = '{id}'\ndecision = '{decision}'\nargv = {argv}\n{rest}\n")
+}
+
+/// An exec, to be changed where a test needs another.
+struct Exec {
+    labels: BTreeMap<String, String>,
+    profile: ProfileName,
+    path: String,
+    argv: Vec<String>,
+    env: Option<BTreeMap<String, String>>,
+    interpreters: Vec<Interpreter>,
+    starts_any_rule: Option<&'static str>,
+}
+
+fn file(path: &str) -> Resolved {
+    LINKS.resolve_path(path, "/")
+}
+
+impl Exec {
+    /// `line`: the path and the arguments, separated by blanks.
+    fn of(line: &str) -> Self {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        Self {
+            labels: BTreeMap::new(),
+            profile: ProfileName::from_recorded("gated"),
+            path: words[0].clone(),
+            argv: words,
+            env: None,
+            interpreters: Vec::new(),
+            starts_any_rule: None,
+        }
+    }
+
+    fn named(mut self, name: &str) -> Self {
+        self.argv[0] = name.to_owned();
+        self
+    }
+
+    fn by(mut self, interpreters: &[(&str, Option<&str>)]) -> Self {
+        let interpreter = |(path, argument): &(&str, Option<&str>)| Interpreter {
+            path: (*path).to_owned(),
+            argument: argument.map(str::to_owned),
+            file: file(path),
+        };
+        self.interpreters = interpreters.iter().map(interpreter).collect();
+        self
+    }
+
+    fn starting_anything(mut self) -> Self {
+        self.starts_any_rule = Some("make");
+        self
+    }
+
+    fn under(&self, policy: &PolicySet) -> ExecVerdict {
+        let Resolved::File(file) = file(&self.path) else { panic!("{} is no file", self.path) };
+        let request = ExecRequest {
+            principal: "uid:1000",
+            labels: &self.labels,
+            profile: &self.profile,
+            cwd: "/work",
+            path: &self.path,
+            argv: &self.argv,
+            env: self.env.as_ref(),
+            file,
+            interpreters: &self.interpreters,
+            starts_any_rule: self.starts_any_rule,
+        };
+        policy.evaluate_exec(&request, &LINKS)
+    }
+
+    fn decision(&self, policy: &PolicySet) -> ExecDecision {
+        self.under(policy).decision
+    }
+}
+
+fn decision(policy: &PolicySet, line: &str) -> ExecDecision {
+    Exec::of(line).decision(policy)
+}
+
+use super::ExecDecision::{Allow, Ask, Deny};
+
+#[test]
+fn deny_beats_ask_beats_allow_beats_the_default() {
+    let rules = rule("a-git", "allow", "['git', '**']", "")
+        + &rule("b-push", "ask", "['git', 'push', '**']", "reason = 'publishing'")
+        + &rule("c-force", "deny", "['git', 'push', '**']", "flags = ['--force']\nreason = 'never'");
+    let policy = policy(&rules);
+    let verdict = |line: &str| {
+        let verdict = Exec::of(line).under(&policy);
+        (verdict.decision, verdict.rule.unwrap_or_default(), verdict.reason.unwrap_or_default())
+    };
+    assert_eq!(verdict("/usr/bin/git status"), (Allow, "a-git".into(), "".into()));
+    assert_eq!(verdict("/usr/bin/git push"), (Ask, "b-push".into(), "publishing".into()));
+    assert_eq!(verdict("/usr/bin/git push --force"), (Deny, "c-force".into(), "never".into()));
+    assert_eq!(verdict("/usr/bin/git push --forc").0, Ask, "an option that is cut short is one perhaps");
+    assert_eq!(verdict("/usr/bin/make"), (Deny, "".into(), "".into()));
+    // An allowed name is the file of the trusted path; a denied one is any file that calls itself so.
+    assert_eq!(verdict("/work/git status"), (Deny, "".into(), "".into()));
+    assert_eq!(verdict("/work/git push --force").1, "c-force");
+}
+
+#[test]
+fn a_terminal_that_may_start_anything_runs_what_no_rule_matches_and_nothing_else() {
+    let rules = rule("push", "ask", "['git', 'push', '**']", "") + &rule("rm", "deny", "['rm', '**']", "");
+    let policy = policy(&rules);
+    let started = |line: &str| Exec::of(line).starting_anything().under(&policy);
+    assert_eq!(started("/work/target/build-script").decision, Allow);
+    assert_eq!(started("/work/target/build-script").rule, None);
+    assert_eq!(started("/usr/bin/git push").decision, Ask);
+    assert_eq!(started("/usr/bin/rm x").decision, Deny);
+    assert_eq!(decision(&policy, "/work/target/build-script"), Deny);
+}
+
+#[test]
+fn a_shell_and_a_wrapper_need_no_rule_and_are_only_themselves() {
+    let policy = policy(&rule("rm", "deny", "['rm', '**']", ""));
+    for line in [
+        "/bin/sh -c rm",
+        "/usr/bin/bash x.sh",
+        "/usr/bin/bash --rcfile x -i",
+        "/usr/bin/env rm x",
+        "/usr/bin/xargs rm",
+        "/usr/bin/timeout 5 rm x",
+        "/usr/bin/nice",
+    ] {
+        let verdict = Exec::of(line).under(&policy);
+        assert_eq!((verdict.decision, verdict.rule), (Allow, None), "{line}");
+    }
+    // These do something by themselves, and these only have the name.
+    for line in
+        ["/usr/bin/find . -exec rm x", "/usr/bin/sudo ls", "/work/env ls", "/work/sh -c ls", "/work/bash"]
+    {
+        assert_eq!(decision(&policy, line), Deny, "{line}");
+    }
+    let no_shell = self::policy(&rule("bash", "deny", "['bash', '**']", ""));
+    assert_eq!(decision(&no_shell, "/usr/bin/bash -c ls"), Deny);
+}
+
+#[test]
+fn a_program_that_is_many_is_what_its_name_says() {
+    let rules = rule("ls", "allow", "['ls', '**']", "") + &rule("rm", "deny", "['rm', '**']", "");
+    let policy = policy(&rules);
+    assert_eq!(decision(&policy, "/usr/bin/ls -l"), Allow);
+    assert_eq!(decision(&policy, "/usr/bin/busybox ls -l"), Allow);
+    assert_eq!(decision(&policy, "/usr/bin/busybox rm x"), Deny);
+    assert_eq!(decision(&policy, "/usr/bin/busybox busybox rm x"), Deny);
+    assert_eq!(decision(&policy, "/usr/bin/busybox wget x"), Deny);
+    // By the name that it is started under, whatever its path is.
+    assert_eq!(Exec::of("/usr/bin/ls x").named("rm").under(&policy).rule.as_deref(), Some("rm"));
+    assert_eq!(Exec::of("/usr/bin/ls x").named("wget").decision(&policy), Deny);
+    assert_eq!(Exec::of("/usr/bin/rmdir x").named("ls").decision(&policy), Deny);
+    // A shell in it runs the other applets without an exec.
+    assert_eq!(decision(&policy, "/usr/bin/busybox sh -c x"), Deny);
+    assert_eq!(Exec::of("/usr/bin/busybox sh -c x").starting_anything().decision(&policy), Allow);
+    // A program that is one keeps what it is, and is also what it calls itself.
+    let one = self::policy(&(rule("cat", "allow", "['cat']", "") + &rule("rm", "deny", "['rm', '**']", "")));
+    assert_eq!(Exec::of("/usr/bin/cat").named("dog").decision(&one), Allow);
+    assert_eq!(Exec::of("/usr/bin/cat").named("rm").decision(&one), Deny);
+    assert_eq!(Exec::of("/usr/bin/bash").named("-bash").decision(&one), Allow);
+}
+
+#[test]
+fn git_is_its_subcommand_by_whatever_name() {
+    let rules = rule("git", "allow", "['git', ['status', 'fetch'], '**']", "")
+        + &rule("push", "deny", "['git', 'push', '**']", "");
+    let policy = policy(&rules);
+    assert_eq!(decision(&policy, "/usr/lib/git-core/git-fetch origin"), Allow);
+    assert_eq!(decision(&policy, "/usr/lib/git-core/git-push origin"), Deny);
+    assert_eq!(Exec::of("/usr/bin/git origin").named("git-push").decision(&policy), Deny);
+    assert_eq!(decision(&policy, "/work/git-fetch origin"), Deny);
+}
+
+#[test]
+fn a_loader_is_also_the_program_that_it_loads() {
+    let rules = rule("loader", "allow", "['/lib64/ld-*', '**']", "")
+        + &rule("ls", "allow", "['cat', '**']", "")
+        + &rule("rm", "deny", "['rm', '**']", "");
+    let policy = policy(&rules);
+    let loader = "/lib64/ld-linux-x86-64.so.2";
+    assert_eq!(decision(&policy, &format!("{loader} /usr/bin/cat x")), Allow);
+    assert_eq!(decision(&policy, &format!("{loader} /usr/bin/rm x")), Deny);
+    assert_eq!(decision(&policy, &format!("{loader} /usr/bin/make")), Deny);
+    assert_eq!(decision(&policy, &format!("{loader} {loader} /usr/bin/rm x")), Deny);
+    assert_ne!(decision(&policy, &format!("{loader} --preload x /usr/bin/cat")), Allow);
+    let started = |line: String| Exec::of(&line).starting_anything().decision(&policy);
+    assert_eq!(started(format!("{loader} /usr/bin/make")), Allow);
+    assert_eq!(started(format!("{loader} /usr/bin/rm x")), Deny);
+    assert_eq!(started(format!("{loader} --preload x /usr/bin/rm")), Ask);
+}
+
+#[test]
+fn a_script_is_allowed_by_its_own_rule_and_denied_by_its_interpreters_too() {
+    let rules = rule("scripts", "allow", "['./scripts/*', '**']", "")
+        + &rule("perl", "deny", "['perl', '**']", "")
+        + &rule("exec", "ask", "['python3', '**', '--danger', '**']", "");
+    let policy = policy(&rules);
+    let script = |line: &str, by: &[(&str, Option<&str>)]| Exec::of(line).by(by).decision(&policy);
+    assert_eq!(script("/work/scripts/x --fast", &[("/usr/bin/python3", None)]), Allow);
+    assert_eq!(script("/work/scripts/x --danger", &[("/usr/bin/python3", None)]), Ask);
+    assert_eq!(script("/work/scripts/x", &[("/usr/bin/python3", Some("--danger"))]), Ask);
+    assert_eq!(script("/work/scripts/x", &[("/usr/bin/perl", Some("-w"))]), Deny);
+    assert_eq!(script("/work/scripts/x", &[("/work/own", None), ("/usr/bin/perl", None)]), Deny);
+    assert_eq!(script("/work/scripts/x", &[("/usr/bin/busybox", Some("perl"))]), Deny);
+    assert_eq!(script("/work/other/x", &[("/bin/sh", None)]), Deny);
+    assert_eq!(
+        Exec::of("/work/other/x").by(&[("/bin/sh", None)]).starting_anything().decision(&policy),
+        Allow
+    );
+}
+
+#[test]
+fn a_rule_says_that_its_commands_may_start_anything() {
+    let rules = rule("b-make", "allow", "['make', '**']", "starts = 'any'")
+        + &rule("a-make", "allow", "['make', '**']", "")
+        + &rule("npm", "ask", "['npm', '**']", "starts = 'any'")
+        + &rule("no", "deny", "['make', 'no']", "")
+        + &rule("see", "allow", "['cargo', '**']", "starts = 'any'\nmode = 'observe'");
+    let policy = policy(&rules);
+    let verdict = |line: &str| Exec::of(line).under(&policy);
+    let starts = |line: &str| verdict(line).starts_any;
+    assert_eq!(starts("/usr/bin/make all").as_deref(), Some("b-make"));
+    assert_eq!(verdict("/usr/bin/make all").rule.as_deref(), Some("a-make"));
+    assert_eq!(starts("/usr/bin/npm install").as_deref(), Some("npm"));
+    assert_eq!(starts("/usr/bin/make no"), None);
+    assert_eq!(starts("/usr/bin/cargo"), None);
+    assert_eq!(verdict("/usr/bin/cargo").observed, [("see".to_owned(), Allow)]);
+    assert_eq!(starts("/bin/sh -c make"), None);
+    let error = try_policy(&rule("x", "deny", "['x']", "starts = 'any'")).unwrap_err();
+    assert!(error.problem.starts_with("starts: ") && error.line == 10, "{error}");
+}
+
+#[test]
+fn a_rule_is_for_requests_or_for_the_tree() {
+    let rules = rule("request", "allow", "['a', '**']", "at = 'request'\nmatches = ['a']")
+        + &rule("tree", "allow", "['b', '**']", "at = 'tree'\nmatches = ['b']")
+        + &rule("both", "allow", "['c', '**']", "")
+        + &rule("not-in-tree", "deny", "['c', 'x']", "at = 'tree'")
+        + &rule("not-asked-for", "deny", "['c', 'y']", "at = 'request'");
+    let policy = policy(&rules);
+    for (line, in_request, in_line, in_tree) in [
+        ("a", Allow, Allow, Deny),
+        ("b", Deny, Deny, Allow),
+        ("c", Allow, Allow, Allow),
+        // What is certain to be refused is refused before the line begins.
+        ("c x", Allow, Deny, Deny),
+        ("c y", Deny, Deny, Allow),
+    ] {
+        assert_eq!(decision(&policy, &format!("/usr/bin/{line}")), in_tree, "{line}");
+        let words = line.split(' ').map(str::to_owned).collect();
+        assert_eq!(requested(&policy, "gated", words), in_request, "{line}");
+        let shell = vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()];
+        assert_eq!(requested(&policy, "gated", shell), in_line, "{line}");
+    }
+}
+
+#[test]
+fn the_environment_is_needed_only_where_a_rule_reads_it() {
+    let plain = policy(&rule("rm", "deny", "['rm', '**']", ""));
+    assert!(!plain.judges_environment_of_execs());
+    let at_request = policy(&rule("rm", "deny", "['rm', '**']", "when.env = { X = '1' }\nat = 'request'"));
+    assert!(!at_request.judges_environment_of_execs());
+    let rules = rule("ls", "allow", "['cat']", "") + &rule("rm", "deny", "['cat']", "when.env = { X = '1' }");
+    let reads = policy(&rules);
+    assert!(reads.judges_environment_of_execs());
+    let with = |value: Option<&str>| {
+        let env = value.map(|value| BTreeMap::from([("X".to_owned(), value.to_owned())]));
+        Exec { env, ..Exec::of("/usr/bin/cat") }.under(&reads)
+    };
+    assert_eq!((with(Some("1")).decision, with(Some("1")).env_was_read), (Deny, true));
+    assert_eq!((with(Some("2")).decision, with(Some("2")).env_was_read), (Allow, true));
+    let unread = with(None);
+    assert_eq!((unread.decision, unread.rule), (Deny, None));
+    assert!(unread.reason.is_some_and(|reason| reason.contains("environment")));
+    assert!(!Exec::of("/usr/bin/cat").under(&plain).env_was_read);
+}
+
+#[test]
+fn who_asks_and_where_count_as_for_requests() {
+    let rules = rule("mine", "allow", "['a']", "when.principal = ['uid:1000']")
+        + &rule("theirs", "allow", "['b']", "when.principal = ['uid:7']")
+        + &rule("here", "allow", "['c']", "when.cwd = ['/work']")
+        + &rule("there", "allow", "['d']", "when.cwd = ['/elsewhere']")
+        + &rule("review", "deny", "['a']", "when.labels = { task = 'review' }");
+    let policy = policy(&rules);
+    let decisions = ["a", "b", "c", "d"].map(|name| decision(&policy, &format!("/usr/bin/{name}")));
+    assert_eq!(decisions, [Allow, Deny, Allow, Deny]);
+    let labels = BTreeMap::from([("task".to_owned(), "review".to_owned())]);
+    assert_eq!(Exec { labels, ..Exec::of("/usr/bin/a") }.decision(&policy), Deny);
+}
+
+#[test]
+fn a_rule_that_allows_under_another_profile_allows_no_exec_under_this_one() {
+    let policy = policy(&rule("a", "allow", "['a']", "effects = { profile = 'other', time_limit = '1s' }"));
+    assert_eq!(decision(&policy, "/usr/bin/a"), Deny);
+    let under_it = Exec { profile: ProfileName::from_recorded("other"), ..Exec::of("/usr/bin/a") };
+    assert_eq!(under_it.decision(&policy), Allow);
+}
+
+#[test]
+fn the_gate_of_a_profile_is_off_unless_it_is_enabled() {
+    let policy = policy("");
+    let layer = |name: &str| policy.profile(Some(name)).unwrap().1.gate;
+    assert!(!layer("a").enabled && layer("gated").enabled);
+    assert_eq!(layer("gated").demand, super::super::profile::Requirement::Require);
+}
+
+impl ProfileResolvers for Links {
+    fn for_profile<'a>(&'a self, _: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
+        Box::new(Links(self.0))
+    }
+}
+
+fn request(profile: &str, command: CommandSpec) -> Request {
+    Request {
+        principal: "uid:1000".into(),
+        labels: Arc::default(),
+        roots: Arc::from([AbsPath::parse("/work").unwrap()]),
+        session_env: Arc::from([]),
+        command,
+        env: Vec::new(),
+        cwd: AbsPath::parse("/work").unwrap(),
+        profile: Some(profile.to_owned()),
+        network: None,
+        output_limit_bytes: None,
+        streams: StreamMode::Merged,
+        stdin: StdinSource::Closed,
+        overflow: OverflowMode::DropOldest,
+        time_limit: None,
+        idle_limit: None,
+        kill_grace: None,
+    }
+}
+
+fn decided(policy: &PolicySet, profile: &str, command: CommandSpec) -> Result<super::super::Permit, Denial> {
+    policy.evaluate(&request(profile, command), &LINKS).decide(None)
+}
+
+fn requested(policy: &PolicySet, profile: &str, argv: Vec<String>) -> ExecDecision {
+    let mut argv = argv.into_iter();
+    let command = argv.next().unwrap_or_default();
+    match decided(policy, profile, CommandSpec::Argv { command, args: argv.collect() }) {
+        Ok(_) => Allow,
+        Err(denial) => denial.decision(),
+    }
+}
+
+#[test]
+fn a_permit_carries_the_rule_by_which_its_processes_may_start_anything() {
+    let rules =
+        rule("make", "allow", "['make', '**']", "starts = 'any'") + &rule("ls", "allow", "['ls']", "");
+    let policy = policy(&rules);
+    let carried = |line: &str| {
+        let command = CommandSpec::ShellLine(line.to_owned());
+        let permit = decided(&policy, "gated", command).unwrap_or_else(|denial| panic!("{line}: {denial}"));
+        permit.spec().starts_any_rule().map(str::to_owned)
+    };
+    assert_eq!(carried("ls"), None);
+    assert_eq!(carried("ls && env make all").as_deref(), Some("make"));
+}
+
+#[test]
+fn what_cannot_be_seen_in_a_line_is_left_to_the_gate_where_there_is_one() {
+    let rules = rule("git", "allow", "['git', 'status', '**']", "")
+        + &rule("push", "deny", "['git', 'push', '**']", "")
+        + &rule("publish", "ask", "['npm', 'publish', '**']", "")
+        + &rule("npm", "allow", "['npm', '**']", "");
+    let policy = policy(&rules);
+    let line = |profile: &str, line: &str| {
+        let command = CommandSpec::ShellLine(line.to_owned());
+        decided(&policy, profile, command).map_or_else(|denial| denial.decision(), |_| Allow)
+    };
+    for unseen in [
+        "$X",
+        "eval \"$(git status)\"",
+        "git $X",
+        "npm $X",
+        ". ./x",
+        "bash ./x.sh",
+        "xargs git < x",
+        "PATH=/x:$PATH; git status",
+        "cd \"$d\" && ./x",
+        "$(git status)",
+        "a=(1 2",
+        "env -S 'git push'",
+        "case $x in *) $x;; esac",
+    ] {
+        assert_eq!(line("gated", unseen), Allow, "{unseen}");
+        assert_ne!(line("a", unseen), Allow, "{unseen}");
+    }
+    // What can be seen is refused, or asked about, before the line begins.
+    for (seen, decision) in [
+        ("git push", Deny),
+        ("$X; git push", Deny),
+        ("$(git push)", Deny),
+        ("env git push $X", Deny),
+        ("make", Deny),
+        ("make $X", Deny),
+        ("rm \"$X\"", Deny),
+        ("npm publish; $X", Ask),
+        ("npm publish $X", Ask),
+        ("LD_PRELOAD=x git status", Deny),
+    ] {
+        assert_eq!(line("gated", seen), decision, "{seen}");
+    }
+}
+
+#[test]
+fn a_first_command_is_judged_as_without_a_gate() {
+    let rules = rule("all", "allow", "['git', '**']", "")
+        + &rule("push", "deny", "['git', '**']", "flags = ['--force']");
+    let policy = policy(&rules);
+    let both = |line: &str| {
+        ["gated", "a"]
+            .map(|profile| requested(&policy, profile, line.split(' ').map(str::to_owned).collect()))
+    };
+    assert_eq!(both("git push --forc"), [Ask, Ask]);
+    // The gate does not see what these run: they do it by themselves.
+    assert_eq!(both("/lib64/ld-linux.so.2 --preload x git")[0], Deny);
+    let open = self::policy(
+        &(rule("all", "allow", "['/lib64/*', '**']", "") + &rule("no", "deny", "['rm', '**']", "")),
+    );
+    for profile in ["gated", "a"] {
+        let loader = ["/lib64/ld-linux.so.2", "--preload", "x", "y"].map(str::to_owned).to_vec();
+        assert_eq!(requested(&open, profile, loader), Ask, "{profile}");
+        let busybox = ["busybox", "sh", "-c", "$X"].map(str::to_owned).to_vec();
+        assert_eq!(requested(&open, profile, busybox), Ask, "{profile}");
+    }
+    assert_eq!(requested(&open, "gated", ["sh", "-c", "$X"].map(str::to_owned).to_vec()), Allow);
+}
