@@ -22,9 +22,16 @@ use super::{
 use crate::{
     gateway::{ConfigError, PolicySource, policy_directory},
     policy::{
-        AbsPath, CommandSpec, OverflowMode, PolicySet, Request, StdinSource, StreamMode,
-        environment::EnvEntry,
+        AbsPath, CommandSpec, ExecRequest, OverflowMode, PolicySet, ProfileResolvers, Request, StdinSource,
+        StreamMode,
+        command::{
+            program::{self, Resolved},
+            shell::LineCwd,
+        },
+        environment::{self, EnvEntry},
+        exec_gate,
         explain::Explanation,
+        rule_warnings::RuleWarning,
         schema,
         suite::{Corpus, Suite},
     },
@@ -81,6 +88,7 @@ pub(super) struct TestArguments {
 #[command(after_help = "One argument that holds a blank is taken for a shell line.\n\n\
                         Exit status: 0 allowed, 3 asks for approval, 1 denied\n\n\
                         Examples:\n  provost policy explain -- git push --force\n  \
+                        provost policy explain --exec -- cc -c x.c\n  \
                         provost policy explain -o json -- 'cd x && make install'")]
 pub(super) struct ExplainArguments {
     /// The policy. Without it: the one that is compiled in
@@ -100,6 +108,12 @@ pub(super) struct ExplainArguments {
     /// The profile; without it the policy's default
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// The command is what a process of a running terminal executes, as the exec gate sees it
+    #[arg(long)]
+    exec: bool,
+    /// The rule with `starts = "any"` that allowed the terminal's command
+    #[arg(long, value_name = "RULE", requires = "exec")]
+    starts_any: Option<String>,
     #[command(flatten)]
     output: OutputArguments,
     /// The command and its arguments, or one shell line
@@ -150,6 +164,10 @@ fn check(arguments: &CheckArguments) -> Result<u8, CliError> {
         Ok(policy) => {
             let (profiles, rules) = (policy.profiles().count(), policy.rules().len());
             print(&format!("valid: {profiles} profiles, {rules} rules; {}", policy.digest()))?;
+            for RuleWarning { rule, location, problem } in policy.warnings() {
+                let place = location.map_or_else(String::new, |at| format!("{}:{}: ", at.file, at.line));
+                stdio::print_notice(&printable::line(&format!("{place}rule {rule:?} {problem}")));
+            }
             if rules == 0 {
                 stdio::print_notice("there is no rule, and what no rule allows is denied: nothing would run");
             }
@@ -216,7 +234,10 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let remembered = ProgramCache::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
     let views = SessionResolver::as_gateway(roots, &remembered);
-    let explanation = Explanation::new(&policy.evaluate(&request, &views));
+    let explanation = match arguments.exec {
+        true => explain_exec(&policy, &request, arguments.starts_any.as_deref(), &views)?,
+        false => Explanation::new(&policy.evaluate(&request, &views)),
+    };
     if arguments.output.output == OutputFormat::Json {
         let json =
             serde_json::to_string_pretty(&explanation).map_err(|e| CliError::caused_by("explanation", e))?;
@@ -229,6 +250,49 @@ fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
         "ask" => 3,
         _ => 1,
     })
+}
+
+/// Explains what would be decided about an exec in a terminal of the request's principal, session and profile.
+fn explain_exec(
+    policy: &PolicySet,
+    request: &Request,
+    starts_any_rule: Option<&str>,
+    views: &SessionResolver<'_>,
+) -> Result<Explanation, CliError> {
+    let CommandSpec::Argv { command, args } = &request.command else {
+        return Err(CliError::message_only("an exec has a program and arguments, not a line".to_owned()));
+    };
+    let (name, profile) = policy
+        .profile(request.profile.as_deref())
+        .ok_or_else(|| CliError::message_only(format!("there is no profile {:?}", request.profile)))?;
+    let resolver = views.for_profile(profile);
+    let cwd = request.cwd.as_str();
+    let file = match program::resolve_command(resolver.as_ref(), command, cwd, &LineCwd::Start) {
+        Resolved::File(file) => file,
+        Resolved::Missing | Resolved::Builtin => {
+            let problem =
+                format!("{command:?} is no file in the sandbox: the exec would fail, without a decision");
+            return Err(CliError::message_only(problem));
+        }
+        Resolved::Unknown => {
+            return Err(CliError::message_only(format!("{command:?} may be a file in the sandbox only")));
+        }
+    };
+    let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
+    let env = environment::merge_variables(profile, &request.session_env, &request.env);
+    let exec = ExecRequest {
+        principal: &request.principal,
+        labels: &request.labels,
+        profile: name,
+        cwd,
+        path: &exec_gate::executed_path(command, &file, cwd),
+        argv: &argv,
+        env: Some(&env),
+        interpreters: &resolver.interpreters(&file, cwd),
+        file,
+        starts_any_rule,
+    };
+    Ok(Explanation::of_exec(policy, &exec, resolver.as_ref()))
 }
 
 fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {

@@ -9,13 +9,14 @@ use serde::Serialize;
 use super::{
     command::{
         pattern::Match,
-        program::Resolved,
+        program::{ProgramResolver, Resolved},
         rule::Decision,
         shell,
         verdict::{DecisionReason, Unit},
     },
     denial::Denial,
     evaluate::{Evaluated, Evaluation},
+    exec_gate::{EvaluatedExec, ExecRequest},
     profile::ProfileName,
     set::PolicySet,
 };
@@ -132,11 +133,7 @@ impl Explanation {
             generation: policy.generation(),
             policy: policy.digest().to_string(),
             commands: verdict.units.iter().map(|unit| explain_command(policy, profile_name, unit)).collect(),
-            observed: verdict
-                .observed
-                .iter()
-                .map(|(rule, decision)| ObservedRule { rule: rule.clone(), decision: decision.to_string() })
-                .collect(),
+            observed: observed_rules(&verdict.observed),
             run: (verdict.decision != Decision::Deny).then(|| PlannedRun {
                 profile: profile_name.to_string(),
                 argv: spec.argv().iter().map(text).collect(),
@@ -147,6 +144,26 @@ impl Explanation {
                 time_limit_ms: millis(spec.time_limit()),
                 idle_limit_ms: millis(spec.idle_limit()),
             }),
+        }
+    }
+
+    /// Explains what would be decided about an exec.
+    pub fn of_exec(policy: &PolicySet, request: &ExecRequest<'_>, resolver: &dyn ProgramResolver) -> Self {
+        let EvaluatedExec { verdict, units } = policy.evaluate_exec_units(request, resolver);
+        let cause = units.iter().find(|unit| unit.decision == verdict.decision);
+        let because = match (cause, &verdict.reason) {
+            (Some(unit), _) => decision_sentence(policy, request.profile, unit),
+            (None, reason) => reason.clone().unwrap_or_default(),
+        };
+        Self {
+            decision: verdict.decision.to_string(),
+            rule: verdict.rule,
+            because,
+            generation: policy.generation(),
+            policy: policy.digest().to_string(),
+            commands: units.iter().map(|unit| explain_command(policy, request.profile, unit)).collect(),
+            observed: observed_rules(&verdict.observed),
+            run: None,
         }
     }
 
@@ -162,6 +179,14 @@ impl Explanation {
             run: None,
         }
     }
+}
+
+fn observed_rules(observed: &[(String, Decision)]) -> Vec<ObservedRule> {
+    let show = |(rule, decision): &(String, Decision)| ObservedRule {
+        rule: rule.clone(),
+        decision: decision.to_string(),
+    };
+    observed.iter().map(show).collect()
 }
 
 fn explain_command(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> CommandExplanation {

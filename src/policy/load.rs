@@ -17,6 +17,7 @@ use super::{
     digest::Digest,
     file_error::PolicyFileError,
     profile::{Profile, ProfileName},
+    rule_warnings,
     secret::{self, SecretSource},
     set::{PolicySet, RuleLocation},
 };
@@ -94,6 +95,11 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         profiles,
         rules: rules.into(),
         rule_locations: Arc::new(origins),
+        warnings: files
+            .iter()
+            .flat_map(|file| &file.file.rule)
+            .filter_map(|rule| Some((rule.get_ref().id.clone(), rule_warnings::check(rule.get_ref())?)))
+            .collect(),
         files: files.iter().map(|file| file.name.to_owned()).collect(),
         secrets: Arc::new(secrets),
         digest: digest(&files),

@@ -29,6 +29,7 @@ pub mod profile;
 mod protection_lists;
 mod request;
 mod request_digest;
+pub mod rule_warnings;
 pub mod schema;
 mod secret;
 mod set;

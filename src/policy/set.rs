@@ -20,6 +20,8 @@ pub struct PolicySet {
     pub(super) confinements: Arc<BTreeMap<ProfileName, u64>>,
     pub(super) rules: Arc<[Rule]>,
     pub(super) rule_locations: Arc<BTreeMap<String, RuleLocation>>,
+    /// Rules that do not catch what they seem to, each with what it misses.
+    pub(super) warnings: Arc<[(String, String)]>,
     pub(super) files: Arc<[String]>,
     pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
     pub(super) digest: Digest,

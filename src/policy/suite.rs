@@ -13,14 +13,15 @@ use super::{
     caller_checks::check_variables,
     command::{
         pattern::Match,
-        program::{NominalResolver, ProgramResolver, Resolved},
-        rule::{Decision, RequestContext},
-        shell::{self, Dialect},
+        program::{Interpreter, NominalResolver, ProgramResolver, Resolved, resolve_command},
+        rule::{Decision, RequestContext, RuleAt},
+        shell::{self, Dialect, LineCwd},
         verdict::{CommandInput, RuleVerdict, Unit},
     },
-    denial::Denial,
     environment::{self, EnvEntry},
+    exec_gate::{ExecRequest, ExecVerdict, executed_path},
     file_error::PolicyFileError,
+    profile::{Profile, ProfileName},
     set::PolicySet,
 };
 
@@ -49,6 +50,9 @@ pub struct SuiteCase {
     /// Or an argument vector.
     #[serde(default)]
     pub command: Option<Vec<String>>,
+    /// `"tree"`: `command` is what a process of a running terminal executes. Otherwise it is a request.
+    #[serde(default)]
+    pub at: RuleAt,
     /// The expected decision.
     pub expect: Decision,
     /// The rule that should make it.
@@ -73,6 +77,12 @@ pub struct CaseContext {
     pub env: BTreeMap<String, String>,
     /// The profile.
     pub profile: Option<String>,
+    /// Whether every exec is evaluated; absent: as the profile has it.
+    pub gate: Option<bool>,
+    /// For an exec: the rule, if there is one, by which the terminal's processes may execute what no rule matches.
+    pub starts_any: Option<String>,
+    /// For an exec: the paths of what interprets the script that is executed.
+    pub interpreters: Vec<String>,
 }
 
 /// A case with another decision than expected.
@@ -92,13 +102,15 @@ impl Suite {
         let suite: Self = toml::from_str(text).map_err(|error| {
             PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message())
         })?;
-        let invalid =
-            suite.cases.iter().find(|case| case.get_ref().line.is_some() == case.get_ref().command.is_some());
-        match invalid {
-            Some(case) => {
-                let problem = "a case has either a line or a command";
-                Err(PolicyFileError::at(file, text, case.span(), problem))
+        let problem = |case: &SuiteCase| match (case.line.is_some(), case.command.is_some(), case.at) {
+            (true, true, _) | (false, false, _) => Some("a case has either a line or a command"),
+            (true, false, RuleAt::Tree) => {
+                Some("a case with at = \"tree\" has a command: processes execute no lines")
             }
+            (true, false, RuleAt::Request) | (false, true, _) => None,
+        };
+        match suite.cases.iter().find_map(|case| Some((case, problem(case.get_ref())?))) {
+            Some((case, problem)) => Err(PolicyFileError::at(file, text, case.span(), problem)),
             None => Ok(suite),
         }
     }
@@ -118,9 +130,7 @@ impl Suite {
         };
         let failed = |problem: String| Some(FailedCase { line, command: command.clone(), problem });
         let (decision, by) = match self.evaluate_case(policy, case) {
-            Ok(Ok(verdict)) => (verdict.decision, verdict.cause_rule.unwrap_or_else(|| "none".to_owned())),
-            // The gateway, too, asks the rules only after this check.
-            Ok(Err(denial)) => (denial.decision(), denial.rule()),
+            Ok(decided) => decided,
             Err(problem) => return failed(problem),
         };
         if decision != case.expect {
@@ -132,36 +142,87 @@ impl Suite {
         }
     }
 
-    fn evaluate_case(
-        &self,
-        policy: &PolicySet,
-        case: &SuiteCase,
-    ) -> Result<Result<RuleVerdict, Denial>, String> {
+    /// The decision on a case, and the rule that made it.
+    fn evaluate_case(&self, policy: &PolicySet, case: &SuiteCase) -> Result<(Decision, String), String> {
         let (own, other) = (&case.given, &self.defaults);
         let profile = own.profile.as_deref().or(other.profile.as_deref());
         let (name, profile) =
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
+        let mut profile = Profile::clone(profile);
+        profile.gate.enabled = own.gate.or(other.gate).unwrap_or(profile.gate.enabled);
         let passed: BTreeMap<&String, &String> = other.env.iter().chain(&own.env).collect();
         let entry = |(name, value): (&&String, &&String)| EnvEntry::new((*name).clone(), (*value).clone());
         let passed: Vec<EnvEntry> =
             passed.iter().map(entry).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-        if let Err(denial) = check_variables(policy, name, profile, &passed) {
-            return Ok(Err(denial));
+        if case.at == RuleAt::Request
+            && let Err(denial) = check_variables(policy, name, &profile, &passed)
+        {
+            // The gateway, too, asks the rules only after this check.
+            return Ok((denial.decision(), denial.rule()));
         }
-        let env = environment::merge_variables(profile, &[], &passed);
+        let env = environment::merge_variables(&profile, &[], &passed);
         let context = RequestContext {
             principal: own.principal.clone().or(other.principal.clone()).unwrap_or_default(),
             labels: other.labels.clone().into_iter().chain(own.labels.clone()).collect(),
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
             env,
         };
-        let command = match (&case.line, &case.command) {
-            (Some(line), _) => CommandInput::ShellLine(line, dialect(profile)),
-            (None, words) => CommandInput::Argv(words.as_deref().unwrap_or_default()),
-        };
         let resolver = LinkedResolver { links: &self.links };
-        Ok(Ok(apply_rules(policy, profile, &resolver, &context, command)))
+        let words = case.command.as_deref().unwrap_or_default();
+        let (decision, rule) = match (&case.line, case.at) {
+            (_, RuleAt::Tree) => {
+                let starts_any = own.starts_any.as_deref().or(other.starts_any.as_deref());
+                let verdict =
+                    evaluate_exec(policy, name, &context, words, &own.interpreters, starts_any, &resolver)?;
+                (verdict.decision, verdict.rule)
+            }
+            (line, RuleAt::Request) => {
+                let command = match line {
+                    Some(line) => CommandInput::ShellLine(line, dialect(&profile)),
+                    None => CommandInput::Argv(words),
+                };
+                let verdict = apply_rules(policy, &profile, &resolver, &context, command);
+                (verdict.decision, verdict.cause_rule)
+            }
+        };
+        Ok((decision, rule.unwrap_or_else(|| "none".to_owned())))
     }
+}
+
+/// Evaluates what a process would execute, as a case describes it.
+fn evaluate_exec(
+    policy: &PolicySet,
+    profile: &ProfileName,
+    context: &RequestContext,
+    argv: &[String],
+    interpreters: &[String],
+    starts_any_rule: Option<&str>,
+    resolver: &dyn ProgramResolver,
+) -> Result<ExecVerdict, String> {
+    let given = argv.first().map_or("", String::as_str);
+    let found = resolve_command(resolver, given, &context.cwd, &LineCwd::Start);
+    let Resolved::File(file) = found else { return Err(format!("{given:?} is no file")) };
+    let interpreter = |path: &String| Interpreter {
+        path: path.clone(),
+        argument: None,
+        file: resolver.resolve_path(path, &context.cwd),
+    };
+    let interpreters: Vec<Interpreter> = interpreters.iter().map(interpreter).collect();
+    Ok(policy.evaluate_exec(
+        &ExecRequest {
+            principal: &context.principal,
+            labels: &context.labels,
+            profile,
+            cwd: &context.cwd,
+            path: &executed_path(given, &file, &context.cwd),
+            argv,
+            env: Some(&context.env),
+            file,
+            interpreters: &interpreters,
+            starts_any_rule,
+        },
+        resolver,
+    ))
 }
 
 /// Nominal files, with the links of the suite.
@@ -298,7 +359,10 @@ impl Corpus {
 fn evaluate_line(policy: &PolicySet, line: &str) -> RuleVerdict {
     let context = RequestContext { cwd: "/workspace".to_owned(), ..RequestContext::default() };
     let command = CommandInput::ShellLine(line, Dialect::Posix);
-    let profile = policy.profile(None).map_or_else(Default::default, |(_, profile)| profile.clone());
+    let mut profile =
+        policy.profile(None).map_or_else(Profile::default, |(_, profile)| Profile::clone(profile));
+    // What a line hides is what this is about: with a gate it would be left to the exec.
+    profile.gate.enabled = false;
     apply_rules(policy, &profile, &NominalResolver, &context, command)
 }
 
@@ -360,5 +424,26 @@ mod tests {
         assert_eq!(failed.len(), 1);
         assert_eq!((failed[0].line, failed[0].command.as_str()), (1, "ls"));
         assert!(Suite::parse("t", "[[case]]\nexpect='deny'").is_err());
+        assert!(Suite::parse("t", "[[case]]\nline='x'\nat='tree'\nexpect='deny'").is_err());
+    }
+
+    #[test]
+    fn a_case_is_a_request_or_an_exec_with_or_without_a_gate() {
+        let policy = PolicySet::parse(
+            "p",
+            "default_profile='a'\n[profile.a]\n[[rule]]\nid='make'\ndecision='allow'\nargv=['make']\nstarts='any'\n\
+             [[rule]]\nid='rm'\ndecision='deny'\nargv=['rm', '**']\n",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        let text = "[[case]]\nline = '$X'\nexpect = 'ask'\n\
+                    [[case]]\nline = '$X'\nexpect = 'allow'\ngiven = { gate = true }\n\
+                    [[case]]\ncommand = ['cc']\nat = 'tree'\nexpect = 'deny'\n\
+                    [[case]]\ncommand = ['cc']\nat = 'tree'\nexpect = 'allow'\ngiven = { starts_any = 'make' }\n\
+                    [[case]]\ncommand = ['/bin/rm']\nat = 'tree'\nexpect = 'deny'\nrule = 'rm'\ngiven = { starts_any = 'make' }\n\
+                    [[case]]\ncommand = ['./x']\nat = 'tree'\nexpect = 'deny'\nrule = 'rm'\n\
+                    given = { starts_any = 'make', interpreters = ['/usr/bin/rm'] }\n\
+                    [[case]]\ncommand = ['sh', '-c', 'rm x']\nat = 'tree'\nexpect = 'allow'\n";
+        let suite = Suite::parse("t", text).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(suite.run(&policy, text), []);
     }
 }

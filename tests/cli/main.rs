@@ -11,6 +11,7 @@ mod escapes;
 mod fixture;
 mod inherited;
 mod manual;
+mod policies;
 mod run;
 mod serving;
 mod terminals;

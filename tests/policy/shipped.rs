@@ -66,6 +66,12 @@ fn the_default_policy_lets_anything_run() {
 }
 
 #[test]
+fn no_rule_that_is_shipped_is_got_round_by_an_option_that_nobody_knows() {
+    assert_eq!(examples().warnings(), []);
+    assert_eq!(PolicySet::compiled_in().warnings(), []);
+}
+
+#[test]
 fn no_profile_that_is_shipped_lets_a_variable_of_the_list_in() {
     let (default, examples) = (PolicySet::compiled_in(), examples());
     for (name, profile) in default.profiles().chain(examples.profiles()) {

@@ -11,6 +11,7 @@ pub mod pattern;
 pub mod program;
 pub mod rule;
 pub mod shell;
+pub(super) mod tool_options;
 mod values;
 pub mod verdict;
 pub mod wrapper;

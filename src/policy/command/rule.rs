@@ -11,6 +11,7 @@ use super::{
     pattern::{Element, Flags, Match, PatternError, TextPattern, match_arguments},
     program::{ProgramResolver, Resolved},
     shell::{LineCwd, Word},
+    tool_options::{BehindOptions, behind_options},
 };
 
 use conditions::Conditions;
@@ -20,7 +21,7 @@ pub use source::{
 };
 
 /// One command to be matched: a program with its arguments, in its request context.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct RuleSubject<'a> {
     words: &'a [Word],
     file: &'a Resolved,
@@ -33,6 +34,8 @@ pub struct RuleSubject<'a> {
     real_base: Option<&'a str>,
     /// The command word as a path relative to the working directory, where it was given as an absolute one.
     relative: Option<&'a str>,
+    /// The arguments behind options of the tool itself, where its options are known.
+    behind_options: Vec<BehindOptions>,
 }
 
 /// What a command is to the request that it belongs to.
@@ -59,7 +62,11 @@ impl<'a> RuleSubject<'a> {
     ) -> Self {
         let base = words.first().and_then(Word::literal).map(base_name);
         let real_base = file.path().map(base_name).filter(|name| !chooses_by_name(name));
-        Self { words, file, is_itself, place, request, base, real_base, relative: None }
+        let arguments = words.get(1..).unwrap_or_default();
+        let names = [base, real_base.filter(|real| Some(*real) != base)];
+        let behind_options =
+            names.into_iter().flatten().flat_map(|name| behind_options(name, arguments)).collect();
+        Self { words, file, is_itself, place, request, base, real_base, relative: None, behind_options }
     }
 
     /// The same, where the command word is also matched as this relative path.
@@ -210,10 +217,7 @@ impl Rule {
         if flags == Match::No {
             return Match::No;
         }
-        let arguments = match self.skip == SkipSource::default() {
-            true => match_arguments(&self.arguments, arguments),
-            false => match_arguments(&self.arguments, &self.without_skipped(arguments)),
-        };
+        let arguments = self.match_behind_options(arguments, &subject.behind_options);
         // How many words there are is not known either when the command word is not.
         let arguments = match command.literal() {
             None if self.arguments_take_anything() => Match::Yes,
@@ -221,6 +225,26 @@ impl Rule {
             Some(_) => arguments,
         };
         program.and(flags).and(arguments).and(self.when.holds(subject.request, subject.place))
+    }
+
+    /// Matches the arguments as they are written, and behind options of the tool. A rule that allows looks only behind options that change
+    /// nothing.
+    fn match_behind_options(&self, arguments: &[Word], behind_options: &[BehindOptions]) -> Match {
+        let counts = |found: &&BehindOptions| {
+            self.decision != Decision::Allow || (found.is_certain && found.is_harmless)
+        };
+        let behind = behind_options.iter().filter(counts).map(|found| {
+            let certainty = if found.is_certain { Match::Yes } else { Match::Perhaps };
+            self.match_words(&found.arguments).and(certainty)
+        });
+        behind.fold(self.match_words(arguments), Match::or)
+    }
+
+    fn match_words(&self, arguments: &[Word]) -> Match {
+        match self.skip == SkipSource::default() {
+            true => match_arguments(&self.arguments, arguments),
+            false => match_arguments(&self.arguments, &self.without_skipped(arguments)),
+        }
     }
 
     /// Whether the rule is about every command there is.

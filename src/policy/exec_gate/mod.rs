@@ -12,7 +12,7 @@ use super::{
     command::{
         answers::{Doubt, RuleAnswers},
         program::{FileId, Interpreter, ProgramResolver, Resolved},
-        rule::{CommandRole, Decision, RequestContext, Rule, RuleSubject, base_name},
+        rule::{CommandRole, Decision, RequestContext, Rule, RuleSubject, base_name, resolve_place},
         shell::{LineCwd, Word},
         verdict::{DecisionReason, Unit},
     },
@@ -70,7 +70,6 @@ pub struct ExecVerdict {
 pub(super) struct EvaluatedExec {
     pub(super) verdict: ExecVerdict,
     /// What the exec consists of: the program first.
-    #[expect(dead_code, reason = "for explanations of execs")]
     pub(super) units: Vec<Unit>,
 }
 
@@ -203,6 +202,18 @@ impl ExecEvaluation<'_> {
     fn relative(&self, path: &str) -> Option<String> {
         let below = path.strip_prefix(self.request.cwd.trim_end_matches('/'))?.strip_prefix('/')?;
         (!base_name(below).is_empty()).then(|| format!("./{below}"))
+    }
+}
+
+/// The absolute path by which a program is executed that is named by a path, or by a bare name and then found at its file.
+pub fn executed_path(given: &str, file: &FileId, cwd: &str) -> String {
+    match (given.starts_with('/'), given.contains('/')) {
+        (true, _) => given.to_owned(),
+        (false, true) => {
+            resolve_place(cwd, &LineCwd::After(given.to_owned())).unwrap_or_else(|| given.to_owned())
+        }
+        (false, false) if base_name(&file.lookup_path) == given => file.lookup_path.clone(),
+        (false, false) => file.path.clone(),
     }
 }
 

@@ -54,10 +54,11 @@ pub enum Starts {
 }
 
 /// Which of the two evaluations a rule belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleAt {
     /// The evaluation of a request.
+    #[default]
     Request,
     /// The evaluation of each exec of a process that a request has started.
     Tree,

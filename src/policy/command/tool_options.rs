@@ -1,0 +1,275 @@
+//! Options that known tools take before, or among, their subcommands: `policies/data/tool-options.toml`, compiled in.
+//!
+//! Finds where a subcommand may begin. Which of these places counts for a rule is decided by the rule.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
+
+use serde::Deserialize;
+
+use super::shell::Word;
+
+/// The options of one tool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ToolOptions {
+    programs: Vec<String>,
+    harmless: Vec<String>,
+    harmless_with_value: Vec<String>,
+    flags: Vec<String>,
+    with_value: Vec<String>,
+    anywhere: bool,
+}
+
+static TOOLS: LazyLock<HashMap<String, &'static ToolOptions>> = LazyLock::new(|| {
+    let tools: BTreeMap<String, ToolOptions> =
+        toml::from_str(include_str!("../../../policies/data/tool-options.toml"))
+            .expect("the data file is part of the build, and a test reads it");
+    let mut by_name = HashMap::new();
+    for (name, options) in tools {
+        let options: &'static ToolOptions = Box::leak(Box::new(options));
+        let names = match options.programs.as_slice() {
+            [] => vec![name],
+            programs => programs.to_vec(),
+        };
+        by_name.extend(names.into_iter().map(|name| (name, options)));
+    }
+    by_name
+});
+
+/// Arguments of a tool without options of its own that stand before a word of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BehindOptions {
+    /// From where a subcommand may begin.
+    pub arguments: Vec<Word>,
+    /// Whether every option before it is known, so that this is certain not to be the value of one.
+    pub is_certain: bool,
+    /// Whether the options change nothing about what the subcommand does.
+    pub is_harmless: bool,
+}
+
+/// Whether the options of this program are known.
+pub fn is_known(program: &str) -> bool {
+    TOOLS.contains_key(program)
+}
+
+/// The arguments from each word at which a subcommand may begin, except as they are written. Empty for programs that are not known.
+pub fn behind_options(program: &str, arguments: &[Word]) -> Vec<BehindOptions> {
+    let Some(tool) = TOOLS.get(program) else { return Vec::new() };
+    let mut found = tool.starts(arguments);
+    if tool.anywhere {
+        let (rest, is_certain) = tool.without_any(arguments);
+        if rest.len() < arguments.len() {
+            found.extend(
+                tool.starts(&rest).into_iter().map(|start| BehindOptions { is_harmless: false, ..start }),
+            );
+            found.push(BehindOptions { arguments: rest, is_certain, is_harmless: false });
+        }
+    }
+    found
+}
+
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    NextWord,
+    /// Nothing, or the next word: the option is not known.
+    Perhaps,
+}
+
+impl ToolOptions {
+    /// The arguments behind each of the options at the beginning.
+    fn starts(&self, arguments: &[Word]) -> Vec<BehindOptions> {
+        // How each word can be reached; `None`: not at all.
+        let mut reached: Vec<Option<(bool, bool)>> = vec![None; arguments.len() + 3];
+        reached[0] = Some((true, true));
+        for at in 0..arguments.len() {
+            let Some((is_certain, is_harmless)) = reached[at] else { continue };
+            let Some(text) = arguments[at].literal() else { continue };
+            let Some((takes, changes_nothing)) = self.option(text) else { continue };
+            let is_harmless = is_harmless && changes_nothing;
+            let mut reach = |to: usize, is_certain: bool| {
+                let (certain, harmless) = reached[to].unwrap_or((false, true));
+                reached[to] = Some((certain || is_certain, harmless && is_harmless));
+            };
+            // An unknown value may be several words, or none.
+            let next = arguments.get(at + 1).and_then(Word::literal);
+            match takes {
+                // nopt, of npm, takes a truth value that follows.
+                Takes::Nothing if matches!(next, Some("true" | "false" | "null")) => {
+                    reach(at + 1, false);
+                    reach(at + 2, false);
+                }
+                Takes::Nothing => reach(at + 1, is_certain),
+                Takes::NextWord => {
+                    reach(at + 2, is_certain && next.is_some());
+                    if next.is_none() {
+                        reach(at + 1, false);
+                    }
+                }
+                Takes::Perhaps => {
+                    reach(at + 1, false);
+                    reach(at + 2, false);
+                }
+            }
+        }
+        let behind = reached.iter().enumerate().take(arguments.len() + 1).skip(1);
+        behind
+            .filter_map(|(at, reached)| {
+                let (is_certain, is_harmless) = (*reached)?;
+                Some(BehindOptions { arguments: arguments[at..].to_vec(), is_certain, is_harmless })
+            })
+            .collect()
+    }
+
+    /// The arguments without the known options, wherever they stand before `--`; and whether none of their values is unknown.
+    fn without_any(&self, arguments: &[Word]) -> (Vec<Word>, bool) {
+        let mut rest = Vec::with_capacity(arguments.len());
+        let mut is_certain = true;
+        let mut at = 0;
+        while let Some(word) = arguments.get(at) {
+            at += 1;
+            match word.literal() {
+                Some("--") => {
+                    rest.extend_from_slice(&arguments[at..]);
+                    break;
+                }
+                Some(text) => match self.option(text).map(|(takes, _)| takes) {
+                    Some(Takes::Nothing) => {}
+                    Some(Takes::NextWord) => {
+                        is_certain &= arguments.get(at).is_some_and(|value| value.literal().is_some());
+                        at += 1;
+                    }
+                    Some(Takes::Perhaps) | None => rest.push(word.clone()),
+                },
+                None => rest.push(word.clone()),
+            }
+        }
+        (rest, is_certain)
+    }
+
+    /// What an option takes, and whether it changes nothing. `None`: it is no option.
+    fn option(&self, text: &str) -> Option<(Takes, bool)> {
+        if text == "--" {
+            return Some((Takes::Nothing, false));
+        }
+        let is_in = |list: &[String], name: &str| {
+            list.iter().any(|known| match known.strip_suffix('*') {
+                Some(beginning) => name.starts_with(beginning),
+                None => known == name,
+            })
+        };
+        let (name, is_attached) = match text.split_once('=') {
+            Some((name, _)) if text.starts_with("--") => (name, true),
+            _ => (text, false),
+        };
+        if is_in(&self.harmless, name) || is_in(&self.flags, name) {
+            return Some((Takes::Nothing, is_in(&self.harmless, name) && !is_attached));
+        }
+        let is_harmless = is_in(&self.harmless_with_value, name);
+        if is_harmless || is_in(&self.with_value, name) {
+            return Some((if is_attached { Takes::Nothing } else { Takes::NextWord }, is_harmless));
+        }
+        if !text.starts_with('-') || text == "-" {
+            return is_in(&self.flags, text).then_some((Takes::Nothing, false));
+        }
+        if is_attached {
+            return Some((Takes::Nothing, false));
+        }
+        match text.starts_with("--") {
+            true => Some((Takes::Perhaps, false)),
+            false => Some((self.cluster(&text[1..]), false)),
+        }
+    }
+
+    /// What several short options in one word take, the last of them perhaps with its value: `-nDEFAULT`, `-yn default`.
+    fn cluster(&self, letters: &str) -> Takes {
+        for (at, letter) in letters.char_indices() {
+            let short = format!("-{letter}");
+            if self.with_value.contains(&short) || self.harmless_with_value.contains(&short) {
+                let is_last = at + letter.len_utf8() == letters.len();
+                return if is_last { Takes::NextWord } else { Takes::Nothing };
+            }
+            if !self.flags.contains(&short) && !self.harmless.contains(&short) {
+                return Takes::Perhaps;
+            }
+        }
+        Takes::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments behind options: with `?` where that is not certain, with `!` where the options change something.
+    fn behind(line: &str) -> Vec<String> {
+        let mut words = line.split(' ');
+        let program = words.next().unwrap_or_default();
+        let arguments: Vec<Word> = words.map(|word| Word::Literal(word.into())).collect();
+        let show = |found: BehindOptions| {
+            let words: Vec<&str> = found.arguments.iter().filter_map(Word::literal).collect();
+            let (doubt, change) =
+                (if found.is_certain { "" } else { "?" }, if found.is_harmless { "" } else { "!" });
+            format!("{doubt}{change}{}", words.join(" "))
+        };
+        behind_options(program, &arguments).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn the_data_is_plain_and_names_each_option_once() {
+        assert!(is_known("git") && is_known("pip3") && is_known("apt-get") && !is_known("rm"));
+        for (name, tool) in TOOLS.iter() {
+            let all: Vec<&String> =
+                [&tool.harmless, &tool.harmless_with_value, &tool.flags, &tool.with_value]
+                    .into_iter()
+                    .flatten()
+                    .collect();
+            for (at, option) in all.iter().enumerate() {
+                assert!(option.len() > 1 && option.starts_with(['-', '+']), "{name}: {option}");
+                assert!(!all[..at].contains(option), "{name} has {option} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn a_subcommand_is_found_behind_options_with_and_without_values() {
+        assert_eq!(behind("git push"), [""; 0]);
+        assert_eq!(behind("git --no-pager push x"), ["push x"]);
+        assert_eq!(behind("git -C push status"), ["!status"]);
+        assert_eq!(behind("git -P -c a=b push"), ["-c a=b push", "!push"]);
+        assert_eq!(behind("git --git-dir=x push"), ["!push"]);
+        assert_eq!(behind("git --git-dir x push"), ["!push"]);
+        assert_eq!(behind("cargo +nightly -q publish"), ["!-q publish", "!publish"]);
+        assert_eq!(behind("terraform -chdir=x apply"), ["!apply"]);
+        assert_eq!(behind("rm -rf push"), [""; 0]);
+    }
+
+    #[test]
+    fn behind_an_option_that_is_not_known_it_is_perhaps() {
+        assert_eq!(behind("git --new push x"), ["?!push x", "?!x"]);
+        assert_eq!(behind("git --new=1 push"), ["!push"]);
+        assert_eq!(behind("npm --force true publish")[0..2], ["?!true publish", "?!publish"]);
+    }
+
+    #[test]
+    fn options_that_may_stand_anywhere_are_taken_out_everywhere() {
+        assert!(behind("kubectl delete -n x pod y").contains(&"!delete pod y".to_owned()));
+        assert!(behind("kubectl -nx delete pod").contains(&"!delete pod".to_owned()));
+        assert!(behind("docker image --context x push y").contains(&"!image push y".to_owned()));
+        assert!(behind("npm run -- -s x").iter().all(|found| !found.ends_with("run x")));
+        assert_eq!(behind("git stash -p push"), [""; 0]);
+    }
+
+    #[test]
+    fn an_unknown_value_may_be_several_words() {
+        let opaque =
+            || Word::Opaque { text: "$x".into(), reason: super::super::shell::OpaqueReason::Expansion };
+        let words = [Word::Literal("-C".into()), opaque(), Word::Literal("push".into())];
+        let found = behind_options("git", &words);
+        assert!(found.iter().any(|found| found.arguments == words[2..] && !found.is_certain), "{found:?}");
+    }
+}

@@ -1,0 +1,75 @@
+//! `provost policy check`, `test` and `explain`, on what processes of a terminal execute.
+
+use std::{fs, path::PathBuf};
+
+use super::fixture::{Place, code, shown, stderr, stdout};
+
+const RULES: &str = "default_profile = 'a'\n[profile.a]\ngate.enabled = true\n\
+    [[rule]]\nid = 'build'\ndecision = 'allow'\nargv = ['make', '**']\nstarts = 'any'\n\
+    [[rule]]\nid = 'no-cat'\ndecision = 'deny'\nargv = ['cat', '/etc/*']\nreason = 'not from here'\n\
+    [[rule]]\nid = 'ask-sort'\ndecision = 'ask'\nargv = ['sort', '**']\n";
+
+fn policies(place: &Place, rules: &str) -> PathBuf {
+    let directory = place.path().join("policies");
+    fs::create_dir_all(&directory).expect("a directory can be made");
+    fs::write(directory.join("p.toml"), rules).expect("a file can be written");
+    directory
+}
+
+#[test]
+fn an_exec_is_explained_with_its_file_and_its_rule() {
+    let place = Place::new();
+    let directory = policies(&place, RULES);
+    let explain = |options: &[&str], command: &[&str]| {
+        let mut explain = place.provost();
+        explain
+            .args(["policy", "explain", "--policies"])
+            .arg(&directory)
+            .args(options)
+            .arg("--")
+            .args(command);
+        explain.output().expect("provost starts")
+    };
+    for (options, command, status, says) in [
+        // As a request nobody may; as an exec a shell may, because what it starts is an exec of its own.
+        (&["--exec"][..], &["sh", "-c", "cat /etc/passwd"][..], 0, "allow"),
+        (&[], &["sh", "-c", "cat /etc/passwd"], 1, "no-cat"),
+        (&["--exec"], &["cat", "/etc/passwd"], 1, "not from here"),
+        (&["--exec"], &["sort", "x"], 3, "ask-sort"),
+        (&["--exec"], &["uname"], 1, "no rule allows it"),
+        (&["--exec", "--starts-any", "build"], &["uname"], 0, "\"build\" lets what it allows start anything"),
+        (&["--exec", "--starts-any", "build"], &["cat", "/etc/passwd"], 1, "no-cat"),
+        (&["--exec"], &["no-such-program"], 125, ""),
+    ] {
+        let output = explain(options, command);
+        assert_eq!(code(&output), status, "{command:?}: {}", shown(&output));
+        assert!(stdout(&output).contains(says), "{command:?}: {}", shown(&output));
+    }
+    let missing = explain(&["--exec"], &["no-such-program"]);
+    assert!(stderr(&missing).contains("no file in the sandbox"), "{}", shown(&missing));
+}
+
+#[test]
+fn a_test_file_has_execs_and_a_check_warns_of_a_rule_that_an_option_gets_round() {
+    let place = Place::new();
+    let more = "[[rule]]\nid = 'mine'\ndecision = 'deny'\nargv = ['mytool', 'publish', '**']\n";
+    let directory = policies(&place, &format!("{RULES}{more}"));
+    let mut check = place.provost();
+    let output = check.args(["policy", "check"]).arg(&directory).output().expect("provost starts");
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    let warned =
+        stderr(&output).contains("p.toml:18: rule \"mine\" does not match \"mytool\" with an option before");
+    assert!(warned, "{}", shown(&output));
+
+    let cases = place.path().join("cases.toml");
+    let text = "[[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'deny'\n\
+                [[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'allow'\ngiven = { starts_any = 'build' }\n\
+                [[case]]\nat = 'tree'\ncommand = ['make']\nexpect = 'deny'\n";
+    fs::write(&cases, text).expect("a file can be written");
+    let mut test = place.provost();
+    test.args(["policy", "test", "--policies"]).arg(&directory).arg(&cases);
+    let output = test.output().expect("provost starts");
+    assert_eq!(code(&output), 1, "{}", shown(&output));
+    assert!(stdout(&output).contains("2 of 3 cases as expected"), "{}", shown(&output));
+    assert!(stdout(&output).contains("expected deny, got allow (rule build)"), "{}", shown(&output));
+}
