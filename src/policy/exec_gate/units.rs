@@ -58,7 +58,7 @@ pub(super) fn units_of(request: &ExecRequest<'_>, resolver: &dyn ProgramResolver
         argv = std::iter::once(path.clone()).chain(argument.clone()).chain(argv).collect();
         let is_itself = resolver.is_named(file, base_name(path));
         let program = Program { given: path, argv: &argv, file: file.clone(), is_itself };
-        // Whoever allows a script allows what interprets it.
+        // A rule that allows a script allows what interprets it.
         units.program(&program, Some(Permission::NotNeeded));
     }
     units.units
