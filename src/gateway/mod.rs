@@ -8,6 +8,7 @@
 mod admission;
 mod adoption;
 mod adoption_scan;
+mod authority;
 mod composition;
 mod config;
 mod drain;

@@ -8,11 +8,12 @@ use tokio::{
     sync::mpsc,
     time::{interval, timeout},
 };
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
-use tonic_reflection::server::v1::{ServerReflection, ServerReflectionServer};
 
 use super::{
     admission::{AdmissionLayer, REQUEST_MAX_BYTES},
+    authority::ValidAuthority,
     composition::Gateway,
     error::ServeError,
     journal_lifecycle,
@@ -65,9 +66,12 @@ impl Gateway {
         health.set_serving::<TerminalsServer<TerminalsService>>().await;
         health.set_serving::<SessionsServer<SessionsService>>().await;
         // An embedded one, which is told to load nothing again, has one client, who knows what to call.
-        let reflection = match &hangup {
-            Some(_) => Some(reflection_service()?),
-            None => None,
+        let (reflection, reflection_v1alpha) = match &hangup {
+            Some(_) => (
+                Some(reflection_builder().build_v1().map_err(ServeError::Reflection)?),
+                Some(reflection_builder().build_v1alpha().map_err(ServeError::Reflection)?),
+            ),
+            None => (None, None),
         };
         let (sessions, terminals) = (self.sessions.clone(), self.terminals.clone());
         let sessions = SessionsService { sessions, terminals };
@@ -82,7 +86,8 @@ impl Gateway {
             reloads: reload_sender,
         };
 
-        let connections = AdmittedConnections::new(socket, self.admission.clone());
+        let connections = AdmittedConnections::new(socket, self.admission.clone())
+            .map(|accepted| accepted.map(ValidAuthority::new));
         let server = tonic::transport::Server::builder()
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -96,6 +101,7 @@ impl Gateway {
             .layer(AdmissionLayer(self.admission.clone()))
             .add_service(health_service)
             .add_optional_service(reflection)
+            .add_optional_service(reflection_v1alpha)
             .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
@@ -160,10 +166,10 @@ impl Gateway {
 }
 
 /// Describes the API to clients that ask. Decoding the descriptors takes about a millisecond.
-fn reflection_service() -> Result<ServerReflectionServer<impl ServerReflection>, ServeError> {
+///
+/// The reflection clients of grpcio and of C++ know only v1alpha.
+fn reflection_builder() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(v1::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(ServeError::Reflection)
 }
