@@ -37,6 +37,7 @@ impl Gateway {
 
     /// Leaves what runs to the next gateway, but for what was run for callers that cannot come back.
     async fn leave_running(&self, force: &CancellationToken) -> DrainOutcome {
+        self.terminals.leave_holds();
         tokio::select! {
             in_time = timeout(RUNS_END_TIMEOUT, self.terminals.end_runs()) => if in_time.is_err() {
                 tracing::warn!("runs do not end: the next gateway will end them");

@@ -232,6 +232,11 @@ impl Terminals {
         self.context.is_draining()
     }
 
+    /// Commands that wait for their readers go on waiting when this gateway ends.
+    pub fn leave_holds(&self) {
+        shutdown::leave_holds(self.context.registry());
+    }
+
     /// Ends what was run for one call each: its caller cannot come back to it. Answers when all of it is gone.
     pub async fn end_runs(&self) {
         shutdown::end_runs(self.context.registry(), self.context.recorder()).await;

@@ -1,10 +1,14 @@
 //! Kill after kill: terminals, output, ends, limits and idle clocks are as if nothing had happened.
 
+use nix::sys::signal::Signal;
+
 use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
-        Follow, Gateway, Process, Refusal, Session,
-        api::{ExitCause, OutputStream, TerminalState},
+        Collected, Follow, Gateway, Options, Process, Refusal, Session,
+        api::{
+            ExitCause, OutputStream, Overflow, StreamOutputResponse, TerminalState, stream_output_response,
+        },
         code, eventually, in_session, within,
     },
 };
@@ -179,4 +183,62 @@ async fn limits_go_on_where_they_were_however_often_the_gateway_dies() {
     }
     session.close().await;
     gateway.stop();
+}
+
+#[tokio::test]
+async fn a_command_that_waits_for_its_reader_loses_nothing_when_the_gateway_is_killed_or_ends() {
+    let gateway =
+        Gateway::start_with(Options { config: Some("drain = \"100ms\"".into()), ..Options::default() });
+    let mut session = Session::open(&gateway).await;
+    let blocking = session.command("seq").args(["3000000"]).retain(4 << 20);
+    let mut terminal = blocking.with(|request| request.overflow = Overflow::Block as i32).create().await;
+    let mut read = Vec::new();
+    for end in [End::Killed, End::Asked, End::Killed] {
+        let mut stream = terminal.stream(OutputStream::Unspecified, read.len() as u64, Follow::Yes).await;
+        let until = read.len() + 2_000_000;
+        while read.len() < until {
+            take(&mut read, within("output", stream.message()).await.expect("it goes on"));
+        }
+        match end {
+            End::Killed => gateway.crash(),
+            End::Asked => {
+                gateway.signal(Signal::SIGTERM);
+                gateway.wait();
+            }
+        }
+        // What was on the way, to the last byte that arrives.
+        while let Ok(Some(event)) = within("the end of the stream", stream.message()).await {
+            take(&mut read, Some(event));
+        }
+        gateway.start_again();
+        let caller = gateway.caller().await;
+        session.go_on(&caller);
+        terminal = terminal.over(&caller);
+    }
+    let rest = terminal.stream(OutputStream::Unspecified, read.len() as u64, Follow::Yes).await;
+    let rest = Collected::all(rest, read.len() as u64).await;
+    assert_eq!(rest.lost(), 0);
+    read.extend(rest.data);
+    let expected: String = (1..=3_000_000).fold(String::new(), |text, n| text + &format!("{n}\n"));
+    assert_eq!(read.len(), expected.len());
+    assert!(read == expected.as_bytes(), "other bytes");
+    assert_eq!(code(&terminal.wait().await), 0);
+    session.close().await;
+}
+
+enum End {
+    Killed,
+    Asked,
+}
+
+/// Adds an event's bytes, which must be the next ones.
+fn take(read: &mut Vec<u8>, event: Option<StreamOutputResponse>) {
+    match event.and_then(|event| event.event) {
+        Some(stream_output_response::Event::Chunk(chunk)) => {
+            assert_eq!(chunk.offset, read.len() as u64);
+            read.extend(chunk.data);
+        }
+        Some(stream_output_response::Event::End(_)) => {}
+        other => panic!("{other:?} after {} bytes", read.len()),
+    }
 }

@@ -3,6 +3,9 @@
 //! With block-when-full the command waits for a reader of each ring, from the start on. One reader of a ring holds it; other
 //! readers may miss bytes, which are counted. When the reader that holds a ring goes away, the ring waits for no reader; when
 //! the last such reader of the terminal goes away, no ring does. The rings of a run wait for that run only.
+//!
+//! A stream's hold trails behind what was sent, and stays when the gateway ends or dies: its reader comes back to the next
+//! one and has lost nothing (decision 0194).
 
 use crate::terminal::{
     channel::Channel,
@@ -44,6 +47,9 @@ impl Terminal {
 
     /// Gives the hold of a ring back, by who has it.
     pub(in crate::terminal) fn release_hold(&self, channel: Channel) {
+        if self.holds.is_left() {
+            return;
+        }
         let Some(live) = self.live() else { return };
         {
             let mut held = self.holds.lock();

@@ -15,13 +15,15 @@ use crate::{
     sys::ring,
     terminal::{
         channel::Channel,
-        spec::ReaderKind,
+        spec::{Backpressure, ReaderKind},
         state::{claim::Claim, stage::Stage, terminal::Terminal},
     },
 };
 
 /// How much one piece may hold.
 const CHUNK_BYTES: u64 = 256 << 10;
+/// Bytes that may be on the way to a reader. A reader that comes back after the gateway has died finds them again.
+const IN_FLIGHT_BYTES_MAX: u64 = 4 << 20;
 
 /// Reading output failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -203,15 +205,23 @@ impl Cursor {
         Ok(bytes)
     }
 
-    /// What was copied may be overwritten; a supervisor that waits for that is notified.
+    /// What has reached the reader may be overwritten; a supervisor that waits for that is notified.
     async fn advance_hold(&self, ring: &ring::RingReader) {
         if self.is_holding {
             // What stands before says what behind it is secret.
             let reach = self.terminal.masker().context_bytes() as u64;
-            ring.set_hold(self.offset.saturating_sub(reach));
+            ring.set_hold(self.offset.saturating_sub(reach.max(self.in_flight_bytes(ring))));
             if ring.take_stalled() {
                 self.resume().await;
             }
+        }
+    }
+
+    /// How much of what was copied the reader may not have. A run does not come back.
+    fn in_flight_bytes(&self, ring: &ring::RingReader) -> u64 {
+        match self.terminal.spec.backpressure {
+            Backpressure::ForStream => IN_FLIGHT_BYTES_MAX.min(ring.capacity() / 2),
+            Backpressure::Never | Backpressure::ForRun => 0,
         }
     }
 

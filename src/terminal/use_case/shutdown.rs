@@ -17,6 +17,13 @@ pub fn live_count(registry: &Registry) -> u64 {
     registry.all().iter().filter(|terminal| matches!(terminal.stage(), Stage::Running)).count() as u64
 }
 
+/// Commands that wait for their readers go on waiting when this gateway ends.
+pub fn leave_holds(registry: &Registry) {
+    for terminal in registry.all() {
+        terminal.holds.leave();
+    }
+}
+
 /// Ends what was run for one call each: its caller cannot come back to it. Answers when all of it is gone.
 pub async fn end_runs(registry: &Arc<Registry>, recorder: &Recorder) {
     let mut ending = tokio::task::JoinSet::new();
