@@ -1,0 +1,178 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ExitCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXIT_CAUSE_UNSPECIFIED: _ClassVar[ExitCause]
+    EXIT_CAUSE_EXITED: _ClassVar[ExitCause]
+    EXIT_CAUSE_SIGNALLED: _ClassVar[ExitCause]
+    EXIT_CAUSE_KILLED: _ClassVar[ExitCause]
+    EXIT_CAUSE_TIME_LIMIT: _ClassVar[ExitCause]
+    EXIT_CAUSE_IDLE_LIMIT: _ClassVar[ExitCause]
+    EXIT_CAUSE_MEMORY_LIMIT: _ClassVar[ExitCause]
+    EXIT_CAUSE_SANDBOX_LOST: _ClassVar[ExitCause]
+    EXIT_CAUSE_SHUTDOWN: _ClassVar[ExitCause]
+
+class WorkspaceAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKSPACE_ACTION_UNSPECIFIED: _ClassVar[WorkspaceAction]
+    WORKSPACE_ACTION_RESTORED: _ClassVar[WorkspaceAction]
+    WORKSPACE_ACTION_QUARANTINED: _ClassVar[WorkspaceAction]
+    WORKSPACE_ACTION_REPORTED: _ClassVar[WorkspaceAction]
+    WORKSPACE_ACTION_FAILED: _ClassVar[WorkspaceAction]
+
+class MemoryPeakSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MEMORY_PEAK_SOURCE_UNSPECIFIED: _ClassVar[MemoryPeakSource]
+    MEMORY_PEAK_SOURCE_CGROUP: _ClassVar[MemoryPeakSource]
+    MEMORY_PEAK_SOURCE_LARGEST_PROCESS: _ClassVar[MemoryPeakSource]
+
+class Network(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NETWORK_UNSPECIFIED: _ClassVar[Network]
+    NETWORK_NONE: _ClassVar[Network]
+    NETWORK_HOST: _ClassVar[Network]
+EXIT_CAUSE_UNSPECIFIED: ExitCause
+EXIT_CAUSE_EXITED: ExitCause
+EXIT_CAUSE_SIGNALLED: ExitCause
+EXIT_CAUSE_KILLED: ExitCause
+EXIT_CAUSE_TIME_LIMIT: ExitCause
+EXIT_CAUSE_IDLE_LIMIT: ExitCause
+EXIT_CAUSE_MEMORY_LIMIT: ExitCause
+EXIT_CAUSE_SANDBOX_LOST: ExitCause
+EXIT_CAUSE_SHUTDOWN: ExitCause
+WORKSPACE_ACTION_UNSPECIFIED: WorkspaceAction
+WORKSPACE_ACTION_RESTORED: WorkspaceAction
+WORKSPACE_ACTION_QUARANTINED: WorkspaceAction
+WORKSPACE_ACTION_REPORTED: WorkspaceAction
+WORKSPACE_ACTION_FAILED: WorkspaceAction
+MEMORY_PEAK_SOURCE_UNSPECIFIED: MemoryPeakSource
+MEMORY_PEAK_SOURCE_CGROUP: MemoryPeakSource
+MEMORY_PEAK_SOURCE_LARGEST_PROCESS: MemoryPeakSource
+NETWORK_UNSPECIFIED: Network
+NETWORK_NONE: Network
+NETWORK_HOST: Network
+
+class Outcome(_message.Message):
+    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLERS_KILLED_FIELD_NUMBER: _ClassVar[int]
+    CORE_DUMPED_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_CHANGES_OMITTED_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_SHORTFALL_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    signal: str
+    cause: ExitCause
+    usage: Usage
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    survivors: int
+    stragglers_killed: int
+    core_dumped: bool
+    workspace_changes: _containers.RepeatedCompositeFieldContainer[WorkspaceChange]
+    workspace_changes_omitted: int
+    workspace_shortfall: str
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ...) -> None: ...
+
+class WorkspaceChange(_message.Message):
+    __slots__ = ("path", "description", "action", "failure")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    description: str
+    action: WorkspaceAction
+    failure: str
+    def __init__(self, path: _Optional[str] = ..., description: _Optional[str] = ..., action: _Optional[_Union[WorkspaceAction, str]] = ..., failure: _Optional[str] = ...) -> None: ...
+
+class Usage(_message.Message):
+    __slots__ = ("wall", "cpu_user", "cpu_system", "memory_peak_bytes", "memory_peak_source", "io_read_bytes", "io_write_bytes")
+    WALL_FIELD_NUMBER: _ClassVar[int]
+    CPU_USER_FIELD_NUMBER: _ClassVar[int]
+    CPU_SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_PEAK_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    IO_READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IO_WRITE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    wall: _duration_pb2.Duration
+    cpu_user: _duration_pb2.Duration
+    cpu_system: _duration_pb2.Duration
+    memory_peak_bytes: int
+    memory_peak_source: MemoryPeakSource
+    io_read_bytes: int
+    io_write_bytes: int
+    def __init__(self, wall: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_user: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., memory_peak_source: _Optional[_Union[MemoryPeakSource, str]] = ..., io_read_bytes: _Optional[int] = ..., io_write_bytes: _Optional[int] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure")
+    class CapabilitiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class LimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_ID_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    HOST_UID_FIELD_NUMBER: _ClassVar[int]
+    HOST_GID_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    NO_NEW_PRIVS_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    SECCOMP_MODE_FIELD_NUMBER: _ClassVar[int]
+    SECCOMP_FILTERS_FIELD_NUMBER: _ClassVar[int]
+    LANDLOCK_ABI_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    SHORTFALLS_FIELD_NUMBER: _ClassVar[int]
+    SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_EXPOSURE_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    sandbox_id: str
+    profile: str
+    namespaces: _containers.RepeatedScalarFieldContainer[str]
+    host_uid: int
+    host_gid: int
+    uid: int
+    gid: int
+    no_new_privs: bool
+    capabilities: _containers.ScalarMap[str, str]
+    seccomp_mode: int
+    seccomp_filters: int
+    landlock_abi: int
+    network: Network
+    limits: _containers.ScalarMap[str, str]
+    cgroup: str
+    shortfalls: _containers.RepeatedScalarFieldContainer[str]
+    survivors: int
+    network_exposure: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ...) -> None: ...
