@@ -13,6 +13,12 @@ const RLIMIT_NAMES: [&str; 11] =
 /// The longest list of protected, or of reserved, paths.
 const MAX_PROTECTED_PATHS: usize = 160;
 
+/// The longest list of executable paths.
+const MAX_EXECUTABLE_PATHS: usize = 256;
+
+/// The longest list of TCP ports.
+const MAX_TCP_PORTS: usize = 1_024;
+
 /// A key of a profile, and what is wrong with its value.
 pub(super) struct InvalidValue {
     /// The key.
@@ -35,6 +41,7 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Invalid
         );
     }
     check_paths(profile)?;
+    check_landlock_lists(profile)?;
     check_network(profile)?;
     check_identity(profile)?;
     check_limits(profile)?;
@@ -48,11 +55,13 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Invalid
 
 fn check_paths(profile: &Profile) -> Result<(), InvalidValue> {
     let files = &profile.filesystem;
+    let none = Vec::new();
     let lists = [
         ("system", &files.system),
         ("read_only", &files.read_only),
         ("writable", &files.writable),
         ("path", &profile.path),
+        ("execute", files.execute.as_ref().unwrap_or(&none)),
     ];
     for (key, list) in lists {
         if let Some(path) = list.iter().find(|path| !is_plain_absolute(path)) {
@@ -102,6 +111,27 @@ fn check_paths(profile: &Profile) -> Result<(), InvalidValue> {
 
 fn is_plain_absolute(path: &Path) -> bool {
     path.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok())
+}
+
+/// Lists that landlock enforces. A profile that lists something and does not demand the layer means nothing.
+fn check_landlock_lists(profile: &Profile) -> Result<(), InvalidValue> {
+    let (execute, network) = (&profile.filesystem.execute, &profile.network);
+    if execute.as_ref().is_some_and(|paths| paths.len() > MAX_EXECUTABLE_PATHS) {
+        return invalid("execute", format!("must name no more than {MAX_EXECUTABLE_PATHS} paths"));
+    }
+    if execute.is_some() && !(profile.landlock.enabled && profile.seccomp.enabled) {
+        return invalid("execute", "needs landlock and seccomp, of which the profile has one switched off");
+    }
+    for (key, ports) in [("tcp_connect", &network.tcp_connect), ("tcp_bind", &network.tcp_bind)] {
+        let Some(ports) = ports else { continue };
+        if ports.len() > MAX_TCP_PORTS {
+            return invalid(key, format!("must name no more than {MAX_TCP_PORTS} ports"));
+        }
+        if !profile.landlock.enabled {
+            return invalid(key, "needs landlock, which the profile has switched off");
+        }
+    }
+    Ok(())
 }
 
 fn check_network(profile: &Profile) -> Result<(), InvalidValue> {

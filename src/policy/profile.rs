@@ -127,6 +127,10 @@ pub struct Filesystem {
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
+    /// Files and directories, absolute, of which programs may be executed by any process, and no others: enforced by
+    /// landlock, whoever starts what. The system's dynamic loaders always may be. Memory becomes no program either: memfd_create(2) is
+    /// refused without `MFD_NOEXEC_SEAL`. Absent: all that is shown. A path that is not there is refused.
+    pub execute: Option<Vec<PathBuf>>,
     /// Files and directories of the session's roots, relative to them, in addition to those that are shipped, that no
     /// command can change: people's tools run what is in them, outside. Where one does not exist, nothing keeps a command from making it.
     pub protected: Vec<PathBuf>,
@@ -153,6 +157,7 @@ impl Default for Filesystem {
             read_only: Vec::new(),
             writable: Vec::new(),
             workspace: Access::Write,
+            execute: None,
             protected: workspace_files::paths(),
             reserved: vec![".git/hooks".into()],
             changes: OnChange::default(),
@@ -195,11 +200,15 @@ pub struct NetworkRule {
     pub default: Network,
     /// What the caller may ask for.
     pub choices: Vec<Network>,
+    /// TCP ports that may be connected to, in either network, and no others: enforced by landlock. Absent: all.
+    pub tcp_connect: Option<Vec<u16>>,
+    /// TCP ports that may be bound, likewise.
+    pub tcp_bind: Option<Vec<u16>>,
 }
 
 impl Default for NetworkRule {
     fn default() -> Self {
-        Self { default: Network::None, choices: vec![Network::None] }
+        Self { default: Network::None, choices: vec![Network::None], tcp_connect: None, tcp_bind: None }
     }
 }
 

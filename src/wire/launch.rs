@@ -9,3 +9,6 @@ pub const PLAN_VERSION: u32 = 2;
 /// Indexes of `STAGE_ID_MAP` from here on mean the id-mapped mount with that number in the plan. `EINVAL` then
 /// means that its file system cannot map ids.
 pub const ID_MAPPED_MOUNTS_FROM: u32 = 16;
+
+/// Indexes of `STAGE_LANDLOCK` from here on mean the executable path with that number in the plan; below, the mount.
+pub const EXECUTABLE_PATHS_FROM: u32 = 1 << 16;

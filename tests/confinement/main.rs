@@ -6,6 +6,7 @@
 mod support;
 
 mod effective_confinement;
+mod executables;
 mod failures;
 mod files;
 mod kernel;

@@ -92,6 +92,23 @@ fn protected_paths_add_up_and_are_dropped_by_name() {
 }
 
 #[test]
+fn a_list_that_nothing_would_enforce_is_refused() {
+    for (text, problem) in [
+        ("filesystem.execute = ['bin']\n", "execute: bin must be absolute"),
+        (
+            "filesystem.execute = ['/bin']\nseccomp = { enabled = false }\n",
+            "execute: needs landlock and seccomp",
+        ),
+        ("filesystem.execute = []\nlandlock = { enabled = false }\n", "execute: needs landlock and seccomp"),
+        ("network.tcp_bind = [80]\nlandlock = { enabled = false }\n", "tcp_bind: needs landlock"),
+        ("network.tcp_connect = [70000]\n", "expected u16"),
+    ] {
+        let error = error(text);
+        assert!(error.problem.contains(problem), "{error}");
+    }
+}
+
+#[test]
 fn what_a_caller_claims_gives_it_nothing() {
     let with = |decision: &str, when: &str, effects: &str| {
         let rule = format!("[[rule]]\nid='r'\ndecision='{decision}'\nargv=['x']\nwhen={when}\n{effects}\n");

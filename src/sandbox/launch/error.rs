@@ -15,7 +15,10 @@ use crate::{
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
     sandbox::{host::host_ids::HostIdError, launch::rootfs::RootfsError, roots::governing::GoverningError},
     sys::fdpass::ReceiveError,
-    wire::{EncodeError, launch::ID_MAPPED_MOUNTS_FROM},
+    wire::{
+        EncodeError,
+        launch::{EXECUTABLE_PATHS_FROM, ID_MAPPED_MOUNTS_FROM},
+    },
 };
 
 /// Why a sandbox could not be launched. Nothing of it is left.
@@ -88,7 +91,7 @@ pub enum LaunchError {
         index: u32,
         /// Why.
         errno: Errno,
-        /// What the step is about: a mount's target, or empty.
+        /// What the step is about: a mount's target, an executable path, or empty.
         what: String,
     },
     /// The launch timed out, or no thread was free for it.
@@ -107,7 +110,12 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
         let path = PathBuf::from(&mount.target);
         return LaunchError::NoIdMapping { filesystem: name_filesystem(&path), path };
     }
+    let executable = |index: u32| {
+        let at = index.checked_sub(EXECUTABLE_PATHS_FROM)?;
+        plan.landlock.as_ref()?.execute.as_ref()?.paths.get(at as usize).cloned()
+    };
     let what = match stage {
+        Stage::Landlock if failure.index >= EXECUTABLE_PATHS_FROM => executable(failure.index),
         Stage::Mount | Stage::Landlock => mount(failure.index).map(|mount| mount.target.clone()),
         Stage::SupervisorCgroup => {
             plan.cgroups.get(failure.index as usize).map(|directory| directory.path.clone())

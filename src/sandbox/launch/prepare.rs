@@ -22,15 +22,19 @@ use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
     policy::profile::{CgroupLimits, Network, Profile, Requirement},
-    proto::supervisor::{Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, mount::Kind},
+    proto::supervisor::{
+        ExecutablePaths, Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, TcpPorts,
+        mount::Kind,
+    },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{Host, host_ids::HostIdClaim, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{error::LaunchError, mapped_groups, rootfs},
         roots, sandbox_state,
-        seccomp::{self, arch::Arch},
+        seccomp::{self, AnonymousPrograms, arch::Arch},
         spec::{SandboxSpec, Shortfall},
     },
+    sys::landlock::ABI_WITH_TCP,
     wire::launch::PLAN_VERSION,
 };
 
@@ -155,7 +159,14 @@ fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<Se
         return Ok(SeccompPlan::default());
     }
     match Arch::native() {
-        Some(machine) => Ok(SeccompPlan { enabled: true, program: seccomp::program(machine).into() }),
+        Some(machine) => {
+            // Landlock knows files by their directories, and what memfd_create(2) makes is in none.
+            let anonymous = match &profile.filesystem.execute {
+                Some(_) => AnonymousPrograms::Refused,
+                None => AnonymousPrograms::Allowed,
+            };
+            Ok(SeccompPlan { enabled: true, program: seccomp::program(machine, anonymous).into() })
+        }
         None => {
             let reason = "no filter is written for this processor".into();
             record_missing("seccomp", reason, profile.seccomp.demand, shortfalls)?;
@@ -174,7 +185,27 @@ fn plan_landlock(
         let reason = "the kernel does not offer it".into();
         record_missing("landlock", reason, profile.landlock.demand, shortfalls)?;
     }
-    Ok(LandlockPlan { enabled })
+    if !enabled {
+        return Ok(LandlockPlan::default());
+    }
+    let mut plan = LandlockPlan { enabled, ..LandlockPlan::default() };
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    plan.execute = profile
+        .filesystem
+        .execute
+        .as_ref()
+        .map(|paths| ExecutablePaths { paths: paths.iter().map(text).collect() });
+    let ports = |list: &Option<Vec<u16>>| {
+        list.as_ref().map(|ports| TcpPorts { ports: ports.iter().map(|port| u32::from(*port)).collect() })
+    };
+    let (connect, bind) = (ports(&profile.network.tcp_connect), ports(&profile.network.tcp_bind));
+    if (connect.is_some() || bind.is_some()) && host.landlock_abi() < ABI_WITH_TCP {
+        let reason = format!("the kernel's landlock has ABI {}, without TCP ports", host.landlock_abi());
+        record_missing("landlock-tcp", reason, profile.landlock.demand, shortfalls)?;
+    } else {
+        (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
+    }
+    Ok(plan)
 }
 
 /// Reserves the sandbox's pseudo-terminals. A principal that has used up its share gets none, and a shortfall.

@@ -54,6 +54,13 @@ impl FilterBuilder {
             ArgumentCondition::AnyBit { index, bits } => {
                 vec![(LOAD, 0, 0, argument(index)), (JUMP_IF_ANY_BIT, 0, 1, bits), refuse, allow]
             }
+            ArgumentCondition::AnyBitOrLacking { index, bits, lacking } => vec![
+                (LOAD, 0, 0, argument(index)),
+                (JUMP_IF_ANY_BIT, 1, 0, bits),
+                (JUMP_IF_ANY_BIT, 1, 0, lacking),
+                refuse,
+                allow,
+            ],
             ArgumentCondition::Creating { flags, mode } => vec![
                 (LOAD, 0, 0, argument(flags)),
                 (JUMP_IF_ANY_BIT, 0, 3, CREATES),

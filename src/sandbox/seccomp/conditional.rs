@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-use super::arch::Arch;
+use super::{AnonymousPrograms, arch::Arch};
 
 /// A call that is refused for some of its arguments.
 pub(super) struct ConditionalRule {
@@ -15,6 +15,12 @@ pub(super) enum ArgumentCondition {
     AnyBit {
         index: u32,
         bits: u32,
+    },
+    /// The argument has one of the bits, or lacks another.
+    AnyBitOrLacking {
+        index: u32,
+        bits: u32,
+        lacking: u32,
     },
     Creating {
         flags: u32,
@@ -62,11 +68,11 @@ pub(super) enum ArgumentCondition {
 }
 
 /// All of them, those that are made most often first.
-pub(super) fn rules(machine: Arch) -> Vec<ConditionalRule> {
+pub(super) fn rules(machine: Arch, anonymous: AnonymousPrograms) -> Vec<ConditionalRule> {
     [
         files(machine),
         terminals(machine),
-        uncounted(machine),
+        uncounted(machine, anonymous),
         namespaces(machine),
         sockets(machine),
         listeners(machine),
@@ -136,12 +142,23 @@ fn sockets(machine: Arch) -> Vec<ConditionalRule> {
 }
 
 /// Nothing of what the host has a fixed number of and no cgroup counts.
-fn uncounted(machine: Arch) -> Vec<ConditionalRule> {
+fn uncounted(machine: Arch, anonymous: AnonymousPrograms) -> Vec<ConditionalRule> {
     let bits = |call, index, bits| ConditionalRule { call, when: ArgumentCondition::AnyBit { index, bits } };
+    let memfd_create = machine.number(319, 279);
     vec![
-        bits(machine.number(9, 222), 3, MAP_HUGETLB),   // mmap
-        bits(machine.number(319, 279), 1, MFD_HUGETLB), // memfd_create
-        bits(machine.number(29, 194), 2, SHM_HUGETLB),  // shmget
+        bits(machine.number(9, 222), 3, MAP_HUGETLB), // mmap
+        match anonymous {
+            AnonymousPrograms::Allowed => bits(memfd_create, 1, MFD_HUGETLB),
+            AnonymousPrograms::Refused => ConditionalRule {
+                call: memfd_create,
+                when: ArgumentCondition::AnyBitOrLacking {
+                    index: 1,
+                    bits: MFD_HUGETLB,
+                    lacking: MFD_NOEXEC_SEAL,
+                },
+            },
+        },
+        bits(machine.number(29, 194), 2, SHM_HUGETLB), // shmget
         ConditionalRule {
             call: machine.number(54, 208), // setsockopt
             when: ArgumentCondition::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
@@ -222,6 +239,8 @@ const TERMINAL_COMMANDS: [u32; 4] = [0x5412, 0x541C, 0x541D, 0x5423];
 /// Huge pages are set aside for the whole host, and no controller that sandboxes have counts them.
 const MAP_HUGETLB: u32 = 0x4_0000;
 const MFD_HUGETLB: u32 = 0x4;
+/// The file has no execute bit and cannot get one.
+const MFD_NOEXEC_SEAL: u32 = 0x8;
 const SHM_HUGETLB: u32 = 0o4000;
 
 const SOL_SOCKET: u32 = 1;

@@ -17,9 +17,18 @@ mod unimplemented;
 use arch::Arch;
 use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
 
+/// Whether memory without a name may become a program: memfd_create(2) without `MFD_NOEXEC_SEAL`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnonymousPrograms {
+    /// As the kernel does it.
+    Allowed,
+    /// The seal is demanded, with which nothing makes the file executable.
+    Refused,
+}
+
 /// The program: `struct sock_filter`s in native byte order, ready for seccomp(2).
 #[must_use]
-pub fn program(machine: Arch) -> Vec<u8> {
+pub fn program(machine: Arch, anonymous: AnonymousPrograms) -> Vec<u8> {
     let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
     // Calls of another architecture have other numbers, which this filter does not know.
@@ -34,7 +43,7 @@ pub fn program(machine: Arch) -> Vec<u8> {
     // Calls of later kernels are unknown; programs go on without them, as on today's kernels.
     filter.push(JUMP_AT_LEAST, 0, 1, LAST_KNOWN + 1);
     filter.push(RETURN, 0, 0, errno(libc::ENOSYS));
-    for rule in conditional::rules(machine) {
+    for rule in conditional::rules(machine, anonymous) {
         filter.rule(&rule);
     }
     for call in unimplemented::calls(machine) {

@@ -3,6 +3,7 @@
 use libc::c_long;
 
 use super::{
+    AnonymousPrograms,
     arch::Arch,
     bytecode::{ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, RETURN, errno},
     conditional::FAMILIES,
@@ -61,7 +62,7 @@ const EPERM: u32 = errno(libc::EPERM);
 const ENOSYS: u32 = errno(libc::ENOSYS);
 
 fn answers(number: c_long, arguments: &[u64]) -> u32 {
-    judge(&program(Arch::X86_64), &call(number, arguments))
+    judge(&program(Arch::X86_64, AnonymousPrograms::Allowed), &call(number, arguments))
 }
 
 #[test]
@@ -175,13 +176,13 @@ fn no_tracer_holds_back_the_end_of_what_it_traces() {
 fn other_machines_and_x32_are_refused() {
     let mut foreign = call(1, &[]);
     foreign.arch = 0x4000_0003;
-    assert_eq!(judge(&program(Arch::X86_64), &foreign), KILL_PROCESS);
+    assert_eq!(judge(&program(Arch::X86_64, AnonymousPrograms::Allowed), &foreign), KILL_PROCESS);
     assert_eq!(answers(0x4000_0001, &[]), EPERM);
 }
 
 #[test]
 fn both_machines_refuse_what_matters_by_their_own_numbers() {
-    let arm = program(Arch::Aarch64);
+    let arm = program(Arch::Aarch64, AnonymousPrograms::Allowed);
     let mut bpf = call(280, &[]);
     bpf.arch = Arch::Aarch64.audit_arch();
     assert_eq!(judge(&arm, &bpf), EPERM);
@@ -243,6 +244,26 @@ fn what_the_host_has_a_fixed_number_of_is_refused() {
     }
     assert_eq!(answers(54, &[3, 1, 2]), ALLOW, "SO_REUSEADDR");
     assert_eq!(answers(206, &[1]), ENOSYS);
+}
+
+#[test]
+fn memory_that_can_become_a_program_is_refused_where_a_profile_lists_programs() {
+    for (machine, number) in [(Arch::X86_64, 319), (Arch::Aarch64, 279)] {
+        let sealed = program(machine, AnonymousPrograms::Refused);
+        let answer =
+            |flags: u64| judge(&sealed, &Call { arch: machine.audit_arch(), ..call(number, &[0, flags]) });
+        assert_eq!(answer(0), EPERM, "the kernel makes it executable");
+        assert_eq!(answer(0x10 | 1), EPERM, "MFD_EXEC");
+        assert_eq!(answer(8 | 4), EPERM, "of huge pages");
+        assert_eq!(answer(8 | 2 | 1), ALLOW, "sealed");
+        assert_eq!(
+            judge(
+                &program(machine, AnonymousPrograms::Allowed),
+                &Call { arch: machine.audit_arch(), ..call(number, &[0, 0x11]) }
+            ),
+            ALLOW
+        );
+    }
 }
 
 #[test]

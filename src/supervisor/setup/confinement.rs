@@ -3,7 +3,7 @@
 //! The supervisor runs under the same rules, so they include its own needs: its cgroups, and three capabilities
 //! where commands have their own ids.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use caps::Capability;
 use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
@@ -11,16 +11,26 @@ use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 use super::stage::StageError;
 use crate::{
     cgroup::CgroupDirectory,
-    proto::supervisor::{Identity, SandboxPlan, Stage, mount::Kind},
+    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
     sys::{
         credentials,
-        landlock::{self, FileRights, Ruleset},
+        landlock::{self, FileRights, Ruleset, TcpRights},
         seccomp,
     },
+    wire::launch::EXECUTABLE_PATHS_FROM,
 };
 
 /// Files of the sandbox's own ipc namespace, reached by mq_open(3) and by path.
 const MESSAGE_QUEUES: &str = "/dev/mqueue";
+
+/// What the kernel executes for dynamically linked programs: of glibc, then of musl. Execute rights are needed for them, too.
+const DYNAMIC_LOADERS: [&str; 5] = [
+    "/lib64/ld-linux-x86-64.so.2",
+    "/lib/ld-linux-aarch64.so.1",
+    "/lib/ld-linux.so.2",
+    "/lib/ld-musl-x86_64.so.1",
+    "/lib/ld-musl-aarch64.so.1",
+];
 
 /// To start commands under their own id, and to signal them. A command loses all three when it changes its ids.
 const SUPERVISOR_CAPABILITIES: [Capability; 3] =
@@ -34,24 +44,31 @@ pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
 }
 
-/// Applies landlock: only what the plan mounts writable can be written, even if a mount is changed. Returns the ABI
-/// in force, 0 for none.
+/// Applies landlock: only what the plan mounts writable can be written, even if a mount is changed, and where the plan
+/// lists what may be executed nothing else can. Returns the ABI in force, 0 for none.
 pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> Result<u32, StageError> {
-    if !plan.landlock.is_some_and(|plan| plan.enabled) {
+    let Some(rights) = plan.landlock.as_ref().filter(|rights| rights.enabled) else {
         return Ok(0);
-    }
+    };
     let abi = landlock::abi();
-    let rules = Ruleset::new(abi).map_err(StageError::of(Stage::Landlock))?;
+    let failed = |errno| StageError::new(Stage::Landlock, errno);
+    let rules = Ruleset::with_tcp(abi, tcp_rights(rights)).map_err(failed)?;
+    let execute = match rights.execute {
+        Some(_) => FileRights::NONE,
+        None => FileRights::EXECUTE,
+    };
     let look = FileRights::READ_DIRECTORY;
-    let read = look.and(FileRights::READ_FILE).and(FileRights::EXECUTE);
+    let read = look.and(FileRights::READ_FILE).and(execute);
     let devices = look
         .and(FileRights::READ_FILE)
         .and(FileRights::WRITE_FILE)
         .and(FileRights::TRUNCATE)
         .and(FileRights::DEVICE_IOCTL);
-    let everything = FileRights::all(abi);
+    // Sockets of the sandbox's own can be connected to without a right. The others are the host's.
+    let unshared = FileRights::EXECUTE.and(FileRights::CONNECT_SOCKET);
+    let everything = FileRights::all(abi).without(unshared).and(execute);
 
-    allow(&rules, "/", look).map_err(StageError::of(Stage::Landlock))?;
+    allow(&rules, "/", look).map_err(failed)?;
     for (index, mount) in plan.mounts.iter().enumerate() {
         let rights = match mount.kind() {
             Kind::Bind if mount.read_only => read,
@@ -76,22 +93,58 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
         }
     }
     for directory in directories {
-        rules
-            .allow_below(directory.descriptor.as_fd(), everything)
-            .map_err(StageError::of(Stage::Landlock))?;
+        rules.allow_below(directory.descriptor.as_fd(), everything).map_err(failed)?;
     }
-    rules.enforce().map_err(StageError::of(Stage::Landlock))?;
+    if let Some(listed) = &rights.execute {
+        allow_execution(&rules, &listed.paths)?;
+    }
+    allow_ports(&rules, rights).map_err(failed)?;
+    rules.enforce().map_err(failed)?;
     Ok(abi)
+}
+
+/// Allows to execute what is listed, and the dynamic loaders.
+fn allow_execution(rules: &Ruleset, listed: &[String]) -> Result<(), StageError> {
+    let allow = |path: &str| {
+        // Links of the system's own directories are followed: /bin, /lib.
+        let object = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        allow_object(rules, object.as_fd(), FileRights::EXECUTE)
+    };
+    for (index, path) in listed.iter().enumerate() {
+        allow(path).map_err(StageError::of_step(Stage::Landlock, EXECUTABLE_PATHS_FROM as usize + index))?;
+    }
+    for loader in DYNAMIC_LOADERS {
+        match allow(loader) {
+            Ok(()) | Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(errno) => return Err(StageError::new(Stage::Landlock, errno)),
+        }
+    }
+    Ok(())
+}
+
+fn tcp_rights(plan: &LandlockPlan) -> TcpRights {
+    let connect = if plan.tcp_connect.is_some() { TcpRights::CONNECT } else { TcpRights::NONE };
+    let bind = if plan.tcp_bind.is_some() { TcpRights::BIND } else { TcpRights::NONE };
+    connect.and(bind)
+}
+
+fn allow_ports(rules: &Ruleset, plan: &LandlockPlan) -> Result<(), Errno> {
+    for (ports, right) in [(&plan.tcp_connect, TcpRights::CONNECT), (&plan.tcp_bind, TcpRights::BIND)] {
+        for port in ports.iter().flat_map(|ports| &ports.ports) {
+            rules.allow_port(u16::try_from(*port).map_err(|_| Errno::EINVAL)?, right)?;
+        }
+    }
+    Ok(())
 }
 
 fn allow(rules: &Ruleset, path: &str, rights: FileRights) -> Result<(), Errno> {
     let object = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-    let kind = nix::sys::stat::fstat(&object)?.st_mode & libc::S_IFMT;
-    if kind == libc::S_IFDIR {
-        rules.allow_below(object.as_fd(), rights)
-    } else {
-        rules.allow_file(object.as_fd(), rights)
-    }
+    allow_object(rules, object.as_fd(), rights)
+}
+
+fn allow_object(rules: &Ruleset, object: BorrowedFd<'_>, rights: FileRights) -> Result<(), Errno> {
+    let kind = nix::sys::stat::fstat(object)?.st_mode & libc::S_IFMT;
+    if kind == libc::S_IFDIR { rules.allow_below(object, rights) } else { rules.allow_file(object, rights) }
 }
 
 /// Installs the plan's seccomp filter, if it has one.
