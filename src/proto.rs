@@ -15,6 +15,11 @@ pub mod supervisor {
     tonic::include_proto!("provost.supervisor.v1");
 }
 
+/// `provost.gate.v1`: between the gateway and the gates of its sandboxes.
+pub mod gate {
+    tonic::include_proto!("provost.gate.v1");
+}
+
 /// `provost.state.v1`: what a gateway leaves to the one after it.
 pub mod state {
     tonic::include_proto!("provost.state.v1");

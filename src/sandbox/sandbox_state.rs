@@ -43,6 +43,8 @@ pub struct SandboxState {
     pub cgroup: SandboxCgroup,
     /// How many pseudo-terminals it may have.
     pub ptys: u32,
+    /// Whether it has a gate.
+    pub gated: bool,
 }
 
 /// Why the record cannot be used.
@@ -65,6 +67,8 @@ pub(crate) fn write(
     shortfalls: &[Shortfall],
     plan: &SandboxPlan,
 ) -> io::Result<()> {
+    // The filter with its nonce is for the supervisor only.
+    let plan = SandboxPlan { seccomp: None, ..plan.clone() };
     let shortfall = |one: &Shortfall| ShortfallRecord {
         protection: one.protection.clone().into_owned(),
         reason: one.reason.clone(),
@@ -98,6 +102,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     Ok(SandboxState {
         cgroup: SandboxCgroup::from_plan(&plan),
         ptys: ptys(&plan),
+        gated: plan.gate.is_some_and(|gate| gate.enabled),
         id: plan.sandbox_id,
         assignment: SandboxAssignment {
             session_id: written.session_id,

@@ -101,7 +101,7 @@ fn launch(
                 .map_err(|failure| first_failure(pid, &outcome, failure))
                 .and_then(|()| wait_until_ready(&outcome));
             let answer = match ready {
-                Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs() }),
+                Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid: 0 }),
                 Err(failure) => {
                     // It may still wait for the id maps. It is the gateway's child, so the gateway reaps it.
                     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);

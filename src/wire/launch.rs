@@ -4,7 +4,7 @@
 pub const PROCESS_NAME: &str = "provost-supervisor";
 
 /// The version of the plan.
-pub const PLAN_VERSION: u32 = 2;
+pub const PLAN_VERSION: u32 = 3;
 
 /// Indexes of `STAGE_ID_MAP` from here on mean the id-mapped mount with that number in the plan. `EINVAL` then
 /// means that its file system cannot map ids.

@@ -4,6 +4,7 @@
 //! the message. This module turns messages into bytes and bytes into frames. It does no I/O, holds no
 //! descriptor, and refuses a frame longer than [`MAX_MESSAGE_BYTES`] as soon as its length is known.
 
+pub mod gate;
 pub mod launch;
 pub mod versions;
 

@@ -81,6 +81,8 @@ pub enum SupervisorEvent {
     Progress(Progress),
     /// A command has ended.
     Exited(Exited),
+    /// The gate has ended: no further exec in the sandbox succeeds.
+    GateLost,
 }
 
 /// A connection.
@@ -236,6 +238,7 @@ impl ControlConnection {
             match message.message {
                 Some(Message::Progress(progress)) => on_event(SupervisorEvent::Progress(progress)),
                 Some(Message::Exited(exited)) => on_event(SupervisorEvent::Exited(exited)),
+                Some(Message::GateLost(_)) => on_event(SupervisorEvent::GateLost),
                 Some(answer) => {
                     let asker = self.lock().pending.remove(&message.sequence);
                     if let Some(asker) = asker {

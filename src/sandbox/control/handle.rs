@@ -288,6 +288,9 @@ impl Sandbox {
                     terminal.ended(CommandEnd::Reported(Box::new(exit)));
                 }
             }
+            SupervisorEvent::GateLost => {
+                tracing::error!(sandbox.id = %self.id, "gate lost: commands of the sandbox can execute nothing more");
+            }
         }
     }
 

@@ -102,7 +102,8 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
         | Stage::Rlimit
         | Stage::CommandIdentity
         | Stage::Verify
-        | Stage::Signals => SpawnFault::ConfinementUnavailable,
+        | Stage::Signals
+        | Stage::Gate => SpawnFault::ConfinementUnavailable,
     }
 }
 

@@ -124,6 +124,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         mounts: view.mounts,
         cgroups,
         seccomp: Some(seccomp),
+        gate: None,
         landlock: Some(landlock),
         die_with_gateway: spec.die_with_gateway,
         fail_at: spec.fail_at.unwrap_or_default(),
@@ -165,7 +166,8 @@ fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<Se
                 Some(_) => AnonymousPrograms::Refused,
                 None => AnonymousPrograms::Allowed,
             };
-            Ok(SeccompPlan { enabled: true, program: seccomp::program(machine, anonymous).into() })
+            let program = seccomp::program(machine, anonymous).into();
+            Ok(SeccompPlan { enabled: true, program, ..SeccompPlan::default() })
         }
         None => {
             let reason = "no filter is written for this processor".into();
