@@ -13,7 +13,11 @@ use std::{
 use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
 use prost::Message;
 
-use super::setup::{self, OOM_SCORE_STEP, PlanDescriptors, StageError};
+use super::{
+    gate_launch::{self, GateLaunch, StartedGate},
+    outcome::{read_outcome, wait_until_ready},
+    setup::{self, LaunchSockets, OOM_SCORE_STEP, PlanDescriptors, StageError},
+};
 use crate::{
     proto::supervisor::{
         Identity, LaunchResult, Launched, SandboxPlan, Stage, launch_result::Result as Answer,
@@ -39,7 +43,7 @@ pub fn main() -> ! {
         .and_then(|(plan, descriptors)| launch(&plan, descriptors, network))
         .unwrap_or_else(|failure| LaunchOutcome {
             answer: Answer::Failure(failure.into()),
-            supervisor: None,
+            processes: Vec::new(),
         });
     exit(answer(&socket, result))
 }
@@ -49,10 +53,10 @@ const EXIT_NO_SOCKET: i32 = 70;
 const EXIT_NOT_ANSWERED: i32 = 71;
 const EXIT_NO_NETWORK: i32 = 73;
 
-/// The answer, and the pidfd of the supervisor if one was made: the gateway reaps a failed one too.
+/// The answer, and the pidfds of supervisor and gate, if they were made: the gateway reaps failed ones too.
 struct LaunchOutcome {
     answer: Answer,
-    supervisor: Option<OwnedFd>,
+    processes: Vec<OwnedFd>,
 }
 
 fn receive_plan(socket: &OwnedFd) -> Result<(SandboxPlan, Vec<OwnedFd>), StageError> {
@@ -83,34 +87,59 @@ fn launch(
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
+    let (supervisors_end, gates_end) = gate_launch::sockets(plan)?.unzip();
     let (cloned, birthplace) = clone_supervisor(plan, identity, &descriptors, network)?;
     match cloned {
         Cloned::Child => {
-            drop((permit, outcome));
-            setup::run(plan, identity, descriptors, &permission, report)
+            drop((permit, outcome, gates_end, descriptors.gate_listener.take()));
+            setup::run(
+                plan,
+                identity,
+                descriptors,
+                LaunchSockets { permission, report, gate: supervisors_end },
+            )
         }
         Cloned::Parent { pid, pidfd } => {
-            drop((permission, report));
+            drop((permission, report, supervisors_end));
             let seated = match birthplace {
                 InitialCgroup::Sandbox => Ok(()),
                 InitialCgroup::Launcher => setup::cgroups::move_into_v2_cgroup(&descriptors, pid),
             };
-            drop(descriptors);
+            descriptors.binds.clear();
             let ready = seated
-                .and_then(|()| write_maps_and_release(identity, pid, &permit))
+                .and_then(|()| write_maps_and_release(plan, identity, pid, &permit))
                 .map_err(|failure| first_failure(pid, &outcome, failure))
-                .and_then(|()| wait_until_ready(&outcome));
+                .and_then(|()| wait_until_ready(&outcome))
+                .and_then(|()| start_gate(plan, identity, gates_end, descriptors));
+            let mut processes = vec![pidfd];
             let answer = match ready {
-                Ok(()) => Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid: 0 }),
+                Ok(gate) => {
+                    let gate_pid = gate.as_ref().map_or(0, |gate| gate.pid.as_raw().unsigned_abs());
+                    processes.extend(gate.map(|gate| gate.process));
+                    Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid })
+                }
                 Err(failure) => {
                     // It may still wait for the id maps. It is the gateway's child, so the gateway reaps it.
                     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
                     Answer::Failure(failure.into())
                 }
             };
-            Ok(LaunchOutcome { answer, supervisor: Some(pidfd) })
+            Ok(LaunchOutcome { answer, processes })
         }
     }
+}
+
+/// In the launcher: the gate, when it is set up, if the plan has one. In the gate: does not return.
+fn start_gate(
+    plan: &SandboxPlan,
+    identity: &Identity,
+    socket: Option<OwnedFd>,
+    mut descriptors: PlanDescriptors,
+) -> Result<Option<StartedGate>, StageError> {
+    let Some(socket) = socket else { return Ok(None) };
+    let launch = GateLaunch::prepare(socket, &mut descriptors)?;
+    drop(descriptors);
+    launch.start(plan, identity).map(Some)
 }
 
 /// A network namespace with its loopback up, made while the launcher waits for its plan: it takes as long as the
@@ -200,10 +229,15 @@ fn clone(
 }
 
 /// Writes the id maps that need privilege, and lets the supervisor continue.
-fn write_maps_and_release(identity: &Identity, supervisor: Pid, permit: &OwnedFd) -> Result<(), StageError> {
+fn write_maps_and_release(
+    plan: &SandboxPlan,
+    identity: &Identity,
+    supervisor: Pid,
+    permit: &OwnedFd,
+) -> Result<(), StageError> {
     if identity.privileged {
         let process = PathBuf::from(format!("/proc/{supervisor}"));
-        let uids = [
+        let mut uids = vec![
             IdPair { inside: 0, outside: identity.supervisor_host_uid },
             IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
         ];
@@ -211,6 +245,10 @@ fn write_maps_and_release(identity: &Identity, supervisor: Pid, permit: &OwnedFd
             IdPair { inside: 0, outside: identity.supervisor_host_gid },
             IdPair { inside: identity.command_gid, outside: identity.command_host_gid },
         ];
+        if setup::has_gate(plan) {
+            uids.push(IdPair { inside: identity.gate_uid, outside: identity.gate_host_uid });
+            gids.push(IdPair { inside: identity.gate_gid, outside: identity.gate_host_gid });
+        }
         let more = identity.groups.iter();
         gids.extend(more.map(|group| IdPair { inside: group.inside_gid, outside: group.host_gid }));
         namespace::write_map(&process, "uid_map", &uids)
@@ -232,37 +270,17 @@ fn first_failure(supervisor: Pid, outcome: &OwnedFd, failure: StageError) -> Sta
     }
 }
 
-fn wait_until_ready(outcome: &OwnedFd) -> Result<(), StageError> {
-    let bytes = read_outcome(outcome).map_err(|errno| StageError::new(Stage::Unspecified, errno))?;
-    StageError::decode(bytes).map_or(Ok(()), Err)
-}
-
-/// The supervisor's report on its set-up; `ECHILD` when it died without one (killed, or out of memory).
-fn read_outcome(outcome: &OwnedFd) -> Result<[u8; StageError::BYTES], Errno> {
-    let mut bytes = [0_u8; StageError::BYTES];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match nix::unistd::read(outcome, &mut bytes[filled..]) {
-            Ok(0) => return Err(Errno::ECHILD),
-            Ok(count) => filled += count,
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(bytes)
-}
-
 fn answer(socket: &OwnedFd, launch: LaunchOutcome) -> i32 {
     let message = LaunchResult { result: Some(launch.answer) };
-    let descriptors: Vec<_> = launch.supervisor.iter().map(AsFd::as_fd).collect();
+    let descriptors: Vec<_> = launch.processes.iter().map(AsFd::as_fd).collect();
     let sent = wire::encode(&message, descriptors.len())
         .is_ok_and(|frame| fdpass::send(socket.as_fd(), &frame, &descriptors).is_ok());
     if sent {
         return EXIT_ANSWERED;
     }
-    if let Some(supervisor) = &launch.supervisor {
-        // No other process knows of this supervisor.
-        let _ = namespace::kill_pidfd(supervisor.as_fd());
+    for process in &launch.processes {
+        // No other process knows of it.
+        let _ = namespace::kill_pidfd(process.as_fd());
     }
     EXIT_NOT_ANSWERED
 }

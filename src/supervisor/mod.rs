@@ -3,12 +3,14 @@
 //! First it sets the sandbox up (namespaces, root, privileges, filters), then it runs one event loop that spawns,
 //! reaps, copies output and stops. It decides nothing: every plan and every limit comes from the gateway.
 
+mod gate_launch;
 mod launch;
+mod outcome;
 mod ready;
 pub mod runtime;
 mod setup;
 
 pub use launch::main;
-pub use ready::{CommandIdentity, Ready};
+pub use ready::{CommandIdentity, Ready, SupervisedGate};
 
 pub use crate::wire::launch::PROCESS_NAME;

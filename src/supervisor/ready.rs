@@ -2,7 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::{cgroup, proto::supervisor::EffectiveConfinement, sys::oom::OwnOomScore};
+use crate::{
+    cgroup,
+    proto::supervisor::EffectiveConfinement,
+    sys::{oom::OwnOomScore, spawn::ExecNonce},
+};
 
 /// A sandbox that is fully set up: what set-up hands to the event loop.
 #[derive(Debug)]
@@ -19,10 +23,23 @@ pub struct Ready {
     pub effective_confinement: EffectiveConfinement,
     /// Its OOM score, which new commands inherit.
     pub oom_score: OwnOomScore,
+    /// The gate, if the sandbox has one.
+    pub gate: Option<SupervisedGate>,
     /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
     /// The stage at which a fault is injected, in builds with failpoints.
     pub fail_at: Option<String>,
+}
+
+/// What a supervisor holds of its sandbox's gate.
+#[derive(Debug)]
+pub struct SupervisedGate {
+    /// A connected unix stream socket: `ToGateProcess` and `FromGateProcess`.
+    pub socket: OwnedFd,
+    /// The write end of the gate's dead-man pipe: a byte, or the end of the last copy, kills the gate.
+    pub dead_man: OwnedFd,
+    /// What lets a command's first exec pass.
+    pub nonce: ExecNonce,
 }
 
 /// The identity of a command, in ids of the supervisor's user namespace.

@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-use super::clone::raw_syscall;
+use super::clone::{raw_syscall, raw_syscall_of_six};
 
 /// Room for /proc/self/status, which is about 1.5 KiB.
 pub(super) const STATUS_BYTES: usize = 4096;
@@ -104,6 +104,7 @@ pub(super) struct ChildPlan {
     pub(super) expected_count: usize,
     pub(super) argv: *const *const c_char,
     pub(super) env: *const *const c_char,
+    pub(super) exec_nonce: [usize; 3],
     pub(super) failed: (u32, u32, i32),
 }
 
@@ -252,10 +253,7 @@ unsafe fn execute(plan: &mut ChildPlan) -> ChildFailure {
     // SAFETY: the three arrays end with a null pointer and hold C strings.
     unsafe {
         while !(*candidate).is_null() {
-            let result = raw_syscall(
-                libc::SYS_execve,
-                [*candidate as usize, plan.argv as usize, plan.env as usize, 0, 0],
-            );
+            let result = execve(plan, *candidate);
             let status = status_of(libc::AT_FDCWD as usize, *candidate, 0);
             match -result as i32 {
                 // ENOENT for a file that is there: its interpreter is not.
@@ -267,6 +265,18 @@ unsafe fn execute(plan: &mut ChildPlan) -> ChildFailure {
         }
     }
     refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
+}
+
+/// execve(2) with the nonce in the registers that it does not use, by which the sandbox's filter knows the exec. The kernel
+/// clears them for the new program.
+///
+/// # Safety
+/// As [`child_steps`]; `path` is a C string.
+unsafe fn execve(plan: &ChildPlan, path: *const c_char) -> isize {
+    let [first, second, third] = plan.exec_nonce;
+    let (argv, env) = (plan.argv as usize, plan.env as usize);
+    // SAFETY: the path is a C string, the two arrays end with a null pointer and hold C strings.
+    unsafe { raw_syscall_of_six(libc::SYS_execve, [path as usize, argv, env, first, second, third]) }
 }
 
 /// Policy found no file, so a file that exists now was not evaluated, and is not executed.
@@ -335,15 +345,14 @@ unsafe fn execute_expected(plan: &mut ChildPlan) -> ChildFailure {
                 }
                 continue;
             }
-            let (argv, env) = (plan.argv as usize, plan.env as usize);
             let result = match (expected.exec_by, expected.identity.is_null()) {
                 (ExecBy::Descriptor, false) => {
-                    raw_syscall(libc::SYS_execveat, [file, nothing, argv, env, empty_path])
+                    let (argv, env) = (plan.argv as usize, plan.env as usize);
+                    let known = plan.exec_nonce[2];
+                    raw_syscall_of_six(libc::SYS_execveat, [file, nothing, argv, env, empty_path, known])
                 }
                 // Under its name, which then is the name of the process.
-                (ExecBy::Path, _) | (_, true) => {
-                    raw_syscall(libc::SYS_execve, [expected.path as usize, argv, env, 0, 0])
-                }
+                (ExecBy::Path, _) | (_, true) => execve(plan, expected.path),
             };
             return match -result as i32 {
                 libc::EACCES => classify_refusal(result, status),

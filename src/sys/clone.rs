@@ -119,6 +119,39 @@ pub(super) unsafe fn raw_syscall(number: i64, arguments: [usize; 5]) -> isize {
     result
 }
 
+/// As [`raw_syscall`], with the sixth argument.
+///
+/// # Safety
+/// As the system call itself demands.
+#[inline(always)]
+pub(super) unsafe fn raw_syscall_of_six(number: i64, arguments: [usize; 6]) -> isize {
+    let result: isize;
+    let [a, b, c, d, e, f] = arguments;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as in `raw_syscall`.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as in `raw_syscall`.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            inlateout("x0") a as isize => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            in("x8") number,
+            options(nostack),
+        );
+    }
+    result
+}
+
 /// A stack for a child, with a page below it, however large pages are, that faults.
 #[derive(Debug)]
 pub(super) struct Stack {

@@ -50,6 +50,15 @@ pub fn keep_capabilities(kept: &[Capability]) -> Result<(), CapabilitiesError> {
     Ok(())
 }
 
+/// Lets permitted capabilities survive changes of ids, until the secure bits are locked.
+///
+/// # Errors
+/// The errno of prctl(2).
+pub fn keep_capabilities_over_change_of_ids() -> Result<(), Errno> {
+    // SAFETY: only numbers are passed.
+    Errno::result(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }).map(drop)
+}
+
 /// Acts as another user in the kernel's accounting, with all capabilities, while this lives.
 ///
 /// The creator of a user namespace is charged for what is counted in it (namespaces(7), `max_inotify_instances`,
@@ -111,6 +120,14 @@ pub fn restrict_file_access_to(uid: Uid, gid: Gid) -> Result<(), Errno> {
         // SAFETY: no groups are passed, so that nothing is read.
         Errno::result(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
     }
+    set_file_access_ids(uid, gid)
+}
+
+/// Takes these ids for access to files only (setfsuid(2)). Needs `CAP_SETUID` and `CAP_SETGID`.
+///
+/// # Errors
+/// `EPERM` if the kernel did not change them.
+pub fn set_file_access_ids(uid: Uid, gid: Gid) -> Result<(), Errno> {
     setfsgid(gid);
     setfsuid(uid);
     // Neither says whether it was done: a second call tells what is in force.

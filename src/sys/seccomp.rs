@@ -3,6 +3,8 @@
 //! The program comes from elsewhere; this file refuses one that is not a whole number of instructions and lets
 //! the kernel check the rest.
 
+use std::os::fd::{FromRawFd, OwnedFd};
+
 use nix::errno::Errno;
 
 /// Bytes of one `struct sock_filter`.
@@ -15,6 +17,28 @@ const INSTRUCTION_BYTES: usize = 8;
 /// # Errors
 /// `EINVAL` for a malformed program; else the errno of seccomp(2).
 pub fn install(program: &[u8]) -> Result<(), Errno> {
+    set_filter(program, 0).map(drop)
+}
+
+/// As [`install`], and returns the listener of the calls that the program notifies (seccomp_unotify(2)). A call that the
+/// listener has received is then interrupted by nothing but a fatal signal, where the kernel can do that (since 5.19).
+///
+/// # Errors
+/// As [`install`]; `EBUSY` if a filter that was inherited has a listener.
+pub fn install_with_listener(program: &[u8]) -> Result<OwnedFd, Errno> {
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32;
+    let descriptor = match set_filter(program, listener | FLAG_WAIT_KILLABLE_RECV) {
+        Err(Errno::EINVAL) => set_filter(program, listener)?,
+        installed => installed?,
+    };
+    // SAFETY: with this flag the kernel has just made a descriptor for us (close-on-exec), and returned it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, which libc does not have.
+const FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
+
+fn set_filter(program: &[u8], flags: u32) -> Result<i32, Errno> {
     if program.is_empty() || !program.len().is_multiple_of(INSTRUCTION_BYTES) {
         return Err(Errno::EINVAL);
     }
@@ -33,8 +57,8 @@ pub fn install(program: &[u8]) -> Result<(), Errno> {
     };
     // SAFETY: `program` points to `instructions` and says their number; both outlive the call, which copies.
     let done =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0_u32, &raw const program) };
-    Errno::result(done).map(drop)
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    Errno::result(done).map(|done| done as i32)
 }
 
 /// Whether the kernel has filters with this action (seccomp(2), `SECCOMP_GET_ACTION_AVAIL`).

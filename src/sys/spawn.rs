@@ -88,7 +88,13 @@ pub struct SpawnSpec<'a> {
     pub rlimits: &'a [(u32, ResourceLimit)],
     /// Its ids.
     pub ids: Ids,
+    /// What the exec has in the argument registers that it does not use.
+    pub exec_nonce: ExecNonce,
 }
+
+/// Three words by which a system call filter knows an exec: execve(2) has all of them, execveat(2) the last one. Zeroes mean
+/// nothing.
+pub type ExecNonce = [usize; 3];
 
 /// A command that has executed.
 #[derive(Debug)]
@@ -206,6 +212,7 @@ impl Spawner {
             expected_count: expected.as_ref().map_or(0, Vec::len),
             argv: argv.as_ptr(),
             env: env.as_ptr(),
+            exec_nonce: launch.exec_nonce,
             failed: (0, 0, 0),
         };
         // The kernel writes 0 here and wakes us when the child has left our memory, by exec or by its end.

@@ -78,6 +78,7 @@ fn supervise(arguments: &[String]) -> ! {
         identity: CommandIdentity::Change { uid: 54_321, gid: 54_321 },
         effective_confinement: EffectiveConfinement::default(),
         oom_score: OwnOomScore::open().unwrap(),
+        gate: None,
         die_with_gateway: arguments[1] == "die",
         fail_at: None,
     })

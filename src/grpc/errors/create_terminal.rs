@@ -103,6 +103,7 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Cgroup(_)
             | LaunchError::Unavailable { .. }
             | LaunchError::Encode(_)
+            | LaunchError::Random(_)
             | LaunchError::Start(_)
             | LaunchError::Send(_)
             | LaunchError::Receive(_)

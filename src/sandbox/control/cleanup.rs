@@ -6,6 +6,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -28,6 +29,8 @@ pub(crate) struct Cleanup {
     /// `cgroup.kill` of the sandbox, open since its start.
     kill_file: Option<OwnedFd>,
     ptys: Option<PtyReservation>,
+    /// The gate, a child of this process, until it is reaped.
+    gate: Mutex<Option<OwnedFd>>,
 }
 
 /// The result of killing a sandbox.
@@ -43,12 +46,17 @@ impl Cleanup {
     /// For a sandbox that runs. Opens now what is needed at its end.
     pub(crate) fn new(cgroup: SandboxCgroup, directory: Option<PathBuf>) -> Self {
         let kill_file = cgroup.open_kill_file();
-        Self { cgroup, directory, kill_file, ptys: None }
+        Self { cgroup, directory, kill_file, ptys: None, gate: Mutex::default() }
     }
 
     /// Holds the sandbox's pseudo-terminals until it has ended.
     pub(crate) fn with_ptys(self, ptys: PtyReservation) -> Self {
         Self { ptys: Some(ptys), ..self }
+    }
+
+    /// Reaps the sandbox's gate when the sandbox ends.
+    pub(crate) fn with_gate(self, gate: Option<OwnedFd>) -> Self {
+        Self { gate: Mutex::new(gate), ..self }
     }
 
     /// Releases the sandbox's pseudo-terminals.
@@ -78,7 +86,16 @@ impl Cleanup {
             Err(_) => tracing::error!(sandbox.id = %id, "supervisor does not end"),
         }
         self.kill_cgroup(id);
+        self.reap_gate();
         self.remove(id).await;
+    }
+
+    /// The gate has ended with the supervisor, by its dead-man pipe. A thread waits for that, because it may take a moment.
+    fn reap_gate(&self) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(gate) = gate {
+            tokio::task::spawn_blocking(move || launch::reap(gate.as_fd()));
+        }
     }
 
     /// Kills the sandbox and waits until no process is left. The kernel ends a pid namespace with its first
@@ -112,6 +129,7 @@ impl Cleanup {
             Err(errno) => tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor"),
         }
         self.kill_cgroup(id);
+        self.reap_gate();
     }
 
     fn kill_supervisor(&self, id: &str, supervisor: &OwnedFd) {

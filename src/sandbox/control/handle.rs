@@ -170,8 +170,10 @@ impl Sandbox {
         launched: LaunchedSandbox,
         counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
-        let LaunchedSandbox { id, socket, supervisor, cgroup, identity, shortfalls, ptys, .. } = launched;
+        let LaunchedSandbox { id, socket, supervisor, gate, cgroup, identity, shortfalls, ptys, .. } =
+            launched;
         let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
+        let cleanup = cleanup.with_gate(gate.map(|gate| gate.process));
         let connected = ControlConnection::connect(&socket);
         let supervisor = match async_fd::register(supervisor, Interest::READABLE) {
             Ok(supervisor) => supervisor,

@@ -47,8 +47,8 @@ pub struct HostIdClaim {
     pub supervisor: u32,
     /// Of the commands.
     pub command: u32,
-    /// More group ids, as many as were asked for.
-    pub groups: Vec<u32>,
+    /// More ids, as many as were asked for: of groups, and of the gate.
+    pub more: Vec<u32>,
     /// The claim lasts while a copy of this descriptor is open.
     pub lock: OwnedFd,
 }
@@ -84,22 +84,22 @@ impl HostIdRange {
         Self { first, pairs: pairs.max(1), locks, next: AtomicU32::new(std::process::id()) }
     }
 
-    /// Claims a pair that no living sandbox has, and as many more as that many group ids take.
+    /// Claims a pair that no living sandbox has, and as many more as that many ids take.
     ///
     /// # Errors
     /// [`HostIdError`].
-    pub fn claim(&self, more_groups: usize) -> Result<HostIdClaim, HostIdError> {
+    pub fn claim(&self, count: usize) -> Result<HostIdClaim, HostIdError> {
         let lock = open_claims(&self.locks)
             .map_err(|cause| HostIdError::Open { path: self.locks.clone(), cause })?;
         let mut ours = Vec::new();
         let supervisor = self.claim_pair(&lock, &mut ours)?;
-        let mut groups = Vec::with_capacity(more_groups + 1);
-        while groups.len() < more_groups {
+        let mut more = Vec::with_capacity(count + 1);
+        while more.len() < count {
             let first = self.claim_pair(&lock, &mut ours)?;
-            groups.extend([first, first + 1]);
+            more.extend([first, first + 1]);
         }
-        groups.truncate(more_groups);
-        Ok(HostIdClaim { supervisor, command: supervisor + 1, groups, lock })
+        more.truncate(count);
+        Ok(HostIdClaim { supervisor, command: supervisor + 1, more, lock })
     }
 
     /// Claims a free pair and returns its first id. Locks on `ours` belong to the same open file and would not
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(ranges[1].claim(0).unwrap().supervisor, freed);
         drop(second);
         let wide = ranges[0].claim(2).unwrap();
-        assert!(wide.groups.len() == 2 && !wide.groups.contains(&wide.supervisor));
-        assert!(!wide.groups.contains(&wide.command) && wide.groups[0] != wide.groups[1]);
+        assert!(wide.more.len() == 2 && !wide.more.contains(&wide.supervisor));
+        assert!(!wide.more.contains(&wide.command) && wide.more[0] != wide.more[1]);
         assert!(matches!(ranges[1].claim(0), Err(HostIdError::Exhausted { .. })));
         drop(wide);
         assert!(matches!(ranges[1].claim(3), Err(HostIdError::Exhausted { .. })));

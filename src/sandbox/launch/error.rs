@@ -64,6 +64,9 @@ pub enum LaunchError {
         /// The file system's name, or its number where we have no name for it.
         filesystem: String,
     },
+    /// The kernel gives no random bytes.
+    #[error("make the sandbox's nonce")]
+    Random(#[source] Errno),
     /// The plan is too large for a frame.
     #[error("encode the plan")]
     Encode(#[from] EncodeError),

@@ -9,4 +9,4 @@ mod start;
 
 pub use error::LaunchError;
 pub use prepare::control_socket_path;
-pub use start::{LaunchedSandbox, launch, launch_blocking, reap};
+pub use start::{LaunchedGate, LaunchedSandbox, launch, launch_blocking, reap};

@@ -21,27 +21,30 @@ use std::{
 use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
-    policy::profile::{CgroupLimits, Network, Profile, Requirement},
+    policy::profile::{CgroupLimits, IdentityRule, Network, Profile, Requirement},
     proto::supervisor::{
-        ExecutablePaths, Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan, TcpPorts,
-        mount::Kind,
+        ExecutablePaths, GatePlan, Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan,
+        TcpPorts, mount::Kind,
     },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{Host, host_ids::HostIdClaim, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{error::LaunchError, mapped_groups, rootfs},
         roots, sandbox_state,
-        seccomp::{self, AnonymousPrograms, arch::Arch},
+        seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
         spec::{SandboxSpec, Shortfall},
     },
-    sys::landlock::ABI_WITH_TCP,
-    wire::launch::PLAN_VERSION,
+    sys::{landlock::ABI_WITH_TCP, random},
+    wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
 
 /// The group, in a sandbox, of files whose group is not mapped.
 const NOGROUP: u32 = 65_534;
 /// Groups whose id has another meaning in a sandbox are mapped to ids from here on.
 const RENAMED_GROUPS_FROM: u32 = 60_000;
+
+/// The supervisor's listening socket, in the sandbox's directory.
+const CONTROL_SOCKET: &str = "control.sock";
 
 /// How long removing a failed launch's cgroups may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,6 +54,7 @@ pub(super) struct PreparedLaunch {
     pub(super) plan: SandboxPlan,
     pub(super) identity: Identity,
     pub(super) listener: UnixListener,
+    pub(super) gate_listener: Option<UnixListener>,
     pub(super) cgroup_descriptors: Vec<OwnedFd>,
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
@@ -91,14 +95,15 @@ impl Drop for LaunchCleanup {
 pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<PreparedLaunch, LaunchError> {
     let profile = &*spec.profile;
     let mut shortfalls = Vec::new();
-    let seccomp = plan_seccomp(profile, &mut shortfalls)?;
+    let gate = plan_gate(profile, &mut shortfalls)?;
+    let seccomp = plan_seccomp(profile, &gate, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, &mut shortfalls)?;
     let groups = match host.is_privileged() {
         true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
         // Without a mapping the caller's groups apply as they are.
         false => Vec::new(),
     };
-    let (identity, claim) = assign_identity(host, profile, groups)?;
+    let (identity, claim) = assign_identity(host, profile, groups, &gate)?;
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
     let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
@@ -113,7 +118,8 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     cleanup.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
     failpoint::reach("sandbox.grouped");
     let (cgroups, groups) = cleanup.cgroup.to_plan()?;
-    let listener = listen(&cleanup.directory)?;
+    let listener = listen(&cleanup.directory, CONTROL_SOCKET)?;
+    let gate_listener = gate.enabled.then(|| listen(&cleanup.directory, SOCKET_NAME)).transpose()?;
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
@@ -124,7 +130,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         mounts: view.mounts,
         cgroups,
         seccomp: Some(seccomp),
-        gate: None,
+        gate: Some(gate),
         landlock: Some(landlock),
         die_with_gateway: spec.die_with_gateway,
         fail_at: spec.fail_at.unwrap_or_default(),
@@ -144,6 +150,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         plan,
         identity,
         listener,
+        gate_listener,
         cgroup_descriptors: groups,
         sources: view.sources,
         claim,
@@ -155,7 +162,23 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     })
 }
 
-fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<SeccompPlan, LaunchError> {
+/// The gate lives of the filter.
+fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<GatePlan, LaunchError> {
+    let missing = match (profile.gate.enabled, profile.seccomp.enabled, Arch::native()) {
+        (false, _, _) => return Ok(GatePlan { enabled: false }),
+        (true, true, Some(_)) => return Ok(GatePlan { enabled: true }),
+        (true, false, _) => "the profile has no seccomp filter, which notifies the gate",
+        (true, true, None) => "no filter is written for this processor",
+    };
+    record_missing("gate", missing.into(), profile.gate.demand, shortfalls)?;
+    Ok(GatePlan { enabled: false })
+}
+
+fn plan_seccomp(
+    profile: &Profile,
+    gate: &GatePlan,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<SeccompPlan, LaunchError> {
     if !profile.seccomp.enabled {
         return Ok(SeccompPlan::default());
     }
@@ -166,8 +189,15 @@ fn plan_seccomp(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<Se
                 Some(_) => AnonymousPrograms::Refused,
                 None => AnonymousPrograms::Allowed,
             };
-            let program = seccomp::program(machine, anonymous).into();
-            Ok(SeccompPlan { enabled: true, program, ..SeccompPlan::default() })
+            let nonce = match gate.enabled {
+                true => Some(ExecNonce::new(random::bytes().map_err(LaunchError::Random)?)),
+                false => None,
+            };
+            Ok(SeccompPlan {
+                enabled: true,
+                program: seccomp::program(machine, anonymous, nonce.as_ref()).into(),
+                exec_nonce: nonce.map(|nonce| nonce.bytes().to_vec().into()).unwrap_or_default(),
+            })
         }
         None => {
             let reason = "no filter is written for this processor".into();
@@ -249,6 +279,7 @@ fn assign_identity(
     host: &Host,
     profile: &Profile,
     mut groups: Vec<MappedGroup>,
+    gate: &GatePlan,
 ) -> Result<(Identity, Option<OwnedFd>), LaunchError> {
     let rule = &profile.identity;
     let common = Identity {
@@ -257,13 +288,16 @@ fn assign_identity(
         ..Identity::default()
     };
     if host.is_privileged() {
-        let HostIdClaim { supervisor, command, groups: ids, lock } = host.ids().claim(groups.len())?;
-        for (index, (group, host_gid)) in groups.iter_mut().zip(ids).enumerate() {
+        let count = groups.len() + usize::from(gate.enabled);
+        let HostIdClaim { supervisor, command, more, lock } = host.ids().claim(count)?;
+        for (index, (group, host_gid)) in groups.iter_mut().zip(&more).enumerate() {
             // The same id as on the host, unless it has another meaning in a sandbox.
             let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
             group.inside_gid = if has_meaning { RENAMED_GROUPS_FROM + index as u32 } else { group.disk_gid };
-            group.host_gid = host_gid;
+            group.host_gid = *host_gid;
         }
+        let gate_host_id = more.get(groups.len()).copied().unwrap_or_default();
+        let gate_id = if gate.enabled { unused_id(rule, &groups) } else { 0 };
         let identity = Identity {
             privileged: true,
             supervisor_host_uid: supervisor,
@@ -273,6 +307,10 @@ fn assign_identity(
             command_uid: rule.uid,
             command_gid: rule.gid,
             groups,
+            gate_host_uid: gate_host_id,
+            gate_host_gid: gate_host_id,
+            gate_uid: gate_id,
+            gate_gid: gate_id,
             ..common
         };
         return Ok((identity, Some(lock)));
@@ -289,6 +327,13 @@ fn assign_identity(
         ..common
     };
     Ok((identity, None))
+}
+
+/// An id that means nothing else in the sandbox.
+fn unused_id(rule: &IdentityRule, groups: &[MappedGroup]) -> u32 {
+    let is_used =
+        |id: u32| [rule.uid, rule.gid].contains(&id) || groups.iter().any(|group| group.inside_gid == id);
+    (0..NOGROUP).rev().find(|id| !is_used(*id)).unwrap_or(NOGROUP)
 }
 
 fn make_private_directory(directory: &Path) -> Result<(), LaunchError> {
@@ -338,17 +383,21 @@ fn make_cgroup(
 }
 
 /// Listens in the sandbox's directory, even if its path is longer than a socket address.
-fn listen(directory: &Path) -> Result<UnixListener, LaunchError> {
-    let path = directory.join("control.sock");
+fn listen(directory: &Path, name: &str) -> Result<UnixListener, LaunchError> {
+    let path = directory.join(name);
     let error = |cause| LaunchError::State { path: path.clone(), cause };
     let opened = open_directory(directory).map_err(error)?;
-    UnixListener::bind(control_socket_path(opened.as_fd())).map_err(error)
+    UnixListener::bind(short_path(opened.as_fd(), name)).map_err(error)
 }
 
 /// A path to the control socket in an open directory that is short enough for a socket address.
 #[must_use]
 pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd()))
+    short_path(directory, CONTROL_SOCKET)
+}
+
+fn short_path(directory: BorrowedFd<'_>, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
 }
 
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {

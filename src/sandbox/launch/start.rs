@@ -32,7 +32,7 @@ use crate::sandbox::{
 use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
     sys::fdpass::{self, FrameReceiver},
-    wire,
+    wire::{self, gate::SOCKET_NAME},
 };
 
 /// How long a launch may wait for earlier ones of the same user, and how long it may take itself.
@@ -50,6 +50,8 @@ pub struct LaunchedSandbox {
     pub supervisor: OwnedFd,
     /// The supervisor's process id on the host, for reports only.
     pub supervisor_pid: u32,
+    /// Its gate, if the profile has one.
+    pub gate: Option<LaunchedGate>,
     /// Its cgroup directories.
     pub cgroup: SandboxCgroup,
     /// Its ids.
@@ -58,6 +60,17 @@ pub struct LaunchedSandbox {
     pub shortfalls: Vec<Shortfall>,
     /// Its reserved pseudo-terminals.
     pub(crate) ptys: PtyReservation,
+}
+
+/// The gate of a sandbox: it runs, and evaluates execs.
+#[derive(Debug)]
+pub struct LaunchedGate {
+    /// A pidfd, of a child of this process, as the supervisor's. The gate ends with its supervisor. Reap it with [`reap`].
+    pub process: OwnedFd,
+    /// Its process id on the host, for reports only.
+    pub pid: u32,
+    /// Where it listens; see [`LaunchedSandbox::socket`].
+    pub socket: PathBuf,
 }
 
 /// Launches a sandbox whose directory is made below `state`.
@@ -115,6 +128,7 @@ impl UnclaimedSandbox {
 fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchError> {
     let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(prepared.listener.as_fd())
         .chain(prepared.cgroup_descriptors.iter().map(AsFd::as_fd))
+        .chain(prepared.gate_listener.iter().map(AsFd::as_fd))
         .chain(prepared.sources.iter().map(AsFd::as_fd))
         .chain(prepared.claim.iter().map(AsFd::as_fd))
         .collect();
@@ -128,13 +142,14 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
         .map_err(LaunchError::Send)
         .and_then(|()| receive_answer(launcher.socket()));
     let answer = match heard {
-        Ok((Answer::Launched(launched), Some(supervisor))) => Ok((launched, supervisor)),
-        Ok((Answer::Launched(_), None)) => Err(LaunchError::MalformedAnswer),
+        Ok((Answer::Launched(launched), processes)) => Processes::of(processes, &prepared)
+            .map(|processes| (launched, processes))
+            .ok_or(LaunchError::MalformedAnswer),
         Ok((Answer::Failure(failure), _)) => Err(explain(&failure, &prepared.plan)),
         Err(error) => Err(error),
     };
     match answer {
-        Ok((answer, supervisor)) => Ok(conclude(&answer, supervisor, launcher, prepared)),
+        Ok((answer, processes)) => Ok(conclude(&answer, processes, launcher, prepared)),
         Err(error) => {
             // Kill the processes first: a supervisor that was not reported may hang in the sandbox's cgroups.
             drop(launcher);
@@ -143,25 +158,46 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     }
 }
 
-fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Option<OwnedFd>), LaunchError> {
+/// Pidfds of what was launched.
+struct Processes {
+    supervisor: OwnedFd,
+    gate: Option<OwnedFd>,
+}
+
+impl Processes {
+    /// `None` if there are not as many as the plan has.
+    fn of(descriptors: Vec<OwnedFd>, prepared: &PreparedLaunch) -> Option<Self> {
+        let mut descriptors = descriptors.into_iter();
+        let processes = Self { supervisor: descriptors.next()?, gate: descriptors.next() };
+        (processes.gate.is_some() == prepared.gate_listener.is_some()).then_some(processes)
+    }
+}
+
+fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>), LaunchError> {
     let frame =
         FrameReceiver::new().receive(socket).map_err(LaunchError::Receive)?.ok_or(LaunchError::NoAnswer)?;
     let result = LaunchResult::decode(frame.message.as_slice()).map_err(|_| LaunchError::MalformedAnswer)?;
-    Ok((result.result.ok_or(LaunchError::MalformedAnswer)?, frame.descriptors.into_iter().next()))
+    Ok((result.result.ok_or(LaunchError::MalformedAnswer)?, frame.descriptors))
 }
 
 fn conclude(
     answer: &proto::Launched,
-    supervisor: OwnedFd,
+    processes: Processes,
     launcher: Launcher,
     prepared: PreparedLaunch,
 ) -> UnclaimedSandbox {
     let cleanup = prepared.cleanup;
+    let gate = processes.gate.map(|process| LaunchedGate {
+        process,
+        pid: answer.gate_pid,
+        socket: cleanup.directory.join(SOCKET_NAME),
+    });
     let launched = LaunchedSandbox {
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
-        supervisor,
+        supervisor: processes.supervisor,
         supervisor_pid: answer.host_pid,
+        gate,
         cgroup: cleanup.cgroup.clone(),
         identity: prepared.identity,
         shortfalls: prepared.shortfalls,

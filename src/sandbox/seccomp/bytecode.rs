@@ -7,6 +7,7 @@ use super::conditional::{
     ArgumentCondition, CREATES, ConditionalRule, FAMILIES, INET_PROTOCOLS, NETLINK_PROTOCOLS, SET_ID,
     SUPERVISOR,
 };
+use super::notified::NotifiedCall;
 
 /// Code, jumps if true and if false, value.
 type Instruction = (u16, u8, u8, u32);
@@ -20,6 +21,8 @@ pub(super) const RETURN: u16 = 0x06;
 
 pub(super) const ALLOW: u32 = 0x7fff_0000;
 pub(super) const KILL_PROCESS: u32 = 0x8000_0000;
+/// `SECCOMP_RET_USER_NOTIF`.
+pub(super) const NOTIFY: u32 = 0x7fc0_0000;
 
 pub(super) const fn errno(number: i32) -> u32 {
     0x0005_0000 | number.cast_unsigned()
@@ -44,6 +47,19 @@ impl FilterBuilder {
     pub(super) fn refuse(&mut self, call: c_long, with: i32) {
         self.push(JUMP_EQUAL, 0, 1, number(call));
         self.push(RETURN, 0, 0, errno(with));
+    }
+
+    /// The call's number is in the accumulator before and, for another call, after.
+    pub(super) fn notify(&mut self, notified: &NotifiedCall) {
+        let instructions = 2 * notified.unless.len() as u8 + 2;
+        self.push(JUMP_EQUAL, 0, instructions, number(notified.call));
+        for (index, word) in (0..).zip(&notified.unless) {
+            self.push(LOAD, 0, 0, argument(notified.first_register) + 4 * index);
+            let to_notify = instructions - 2 * index as u8 - 3;
+            self.push(JUMP_EQUAL, 0, to_notify, *word);
+        }
+        self.push(RETURN, 0, 0, ALLOW);
+        self.push(RETURN, 0, 0, NOTIFY);
     }
 
     /// The call's number is in the accumulator before and, when the rule is for another call, after.

@@ -171,7 +171,7 @@ fn uncounted(machine: Arch, anonymous: AnonymousPrograms) -> Vec<ConditionalRule
 fn listeners(machine: Arch) -> Vec<ConditionalRule> {
     vec![ConditionalRule {
         call: machine.number(317, 277), // seccomp
-        when: ArgumentCondition::AnyBit { index: 1, bits: FILTER_FLAG_NEW_LISTENER },
+        when: ArgumentCondition::AnyBit { index: 1, bits: !FILTER_FLAGS },
     }]
 }
 
@@ -248,7 +248,9 @@ const SOL_SOCKET: u32 = 1;
 /// memory that the whole host has for them (`net.core.bpf_jit_limit`), which sandboxes' own filters need.
 const SOCKET_PROGRAMS: [u32; 4] = [26, 50, 51, 52];
 
-const FILTER_FLAG_NEW_LISTENER: u32 = 1 << 3;
+/// SECCOMP_FILTER_FLAG_TSYNC, LOG, SPEC_ALLOW and TSYNC_ESRCH. Not NEW_LISTENER, what only makes sense with it, or flags of later
+/// kernels.
+const FILTER_FLAGS: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 4;
 
 /// The address families that programs use: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others are parts of the kernel
 /// that nobody needs here, and AF_VSOCK reaches the hypervisor's host from any network namespace.

@@ -6,16 +6,18 @@
 //! open. The supervisor runs under it too.
 //!
 //! The lists are by family: `conditional` compares arguments, `unimplemented` and `forbidden` only the call's
-//! number.
+//! number. `notified` has what the gate evaluates.
 
 pub mod arch;
 mod bytecode;
 mod conditional;
 mod forbidden;
+pub mod notified;
 mod unimplemented;
 
 use arch::Arch;
 use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
+use notified::ExecNonce;
 
 /// Whether memory without a name may become a program: memfd_create(2) without `MFD_NOEXEC_SEAL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +28,10 @@ pub enum AnonymousPrograms {
     Refused,
 }
 
-/// The program: `struct sock_filter`s in native byte order, ready for seccomp(2).
+/// The program: `struct sock_filter`s in native byte order, ready for seccomp(2). With a nonce, every exec that does not have
+/// it is notified to the listener that must then be installed.
 #[must_use]
-pub fn program(machine: Arch, anonymous: AnonymousPrograms) -> Vec<u8> {
+pub fn program(machine: Arch, anonymous: AnonymousPrograms, nonce: Option<&ExecNonce>) -> Vec<u8> {
     let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
     // Calls of another architecture have other numbers, which this filter does not know.
@@ -43,6 +46,9 @@ pub fn program(machine: Arch, anonymous: AnonymousPrograms) -> Vec<u8> {
     // Calls of later kernels are unknown; programs go on without them, as on today's kernels.
     filter.push(JUMP_AT_LEAST, 0, 1, LAST_KNOWN + 1);
     filter.push(RETURN, 0, 0, errno(libc::ENOSYS));
+    for call in nonce.into_iter().flat_map(|nonce| notified::calls(machine, nonce)) {
+        filter.notify(&call);
+    }
     for rule in conditional::rules(machine, anonymous) {
         filter.rule(&rule);
     }

@@ -5,8 +5,11 @@ use libc::c_long;
 use super::{
     AnonymousPrograms,
     arch::Arch,
-    bytecode::{ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, RETURN, errno},
+    bytecode::{
+        ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, NOTIFY, RETURN, errno,
+    },
     conditional::FAMILIES,
+    notified::ExecNonce,
     program,
 };
 
@@ -62,7 +65,7 @@ const EPERM: u32 = errno(libc::EPERM);
 const ENOSYS: u32 = errno(libc::ENOSYS);
 
 fn answers(number: c_long, arguments: &[u64]) -> u32 {
-    judge(&program(Arch::X86_64, AnonymousPrograms::Allowed), &call(number, arguments))
+    judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, None), &call(number, arguments))
 }
 
 #[test]
@@ -176,13 +179,13 @@ fn no_tracer_holds_back_the_end_of_what_it_traces() {
 fn other_machines_and_x32_are_refused() {
     let mut foreign = call(1, &[]);
     foreign.arch = 0x4000_0003;
-    assert_eq!(judge(&program(Arch::X86_64, AnonymousPrograms::Allowed), &foreign), KILL_PROCESS);
+    assert_eq!(judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, None), &foreign), KILL_PROCESS);
     assert_eq!(answers(0x4000_0001, &[]), EPERM);
 }
 
 #[test]
 fn both_machines_refuse_what_matters_by_their_own_numbers() {
-    let arm = program(Arch::Aarch64, AnonymousPrograms::Allowed);
+    let arm = program(Arch::Aarch64, AnonymousPrograms::Allowed, None);
     let mut bpf = call(280, &[]);
     bpf.arch = Arch::Aarch64.audit_arch();
     assert_eq!(judge(&arm, &bpf), EPERM);
@@ -249,7 +252,7 @@ fn what_the_host_has_a_fixed_number_of_is_refused() {
 #[test]
 fn memory_that_can_become_a_program_is_refused_where_a_profile_lists_programs() {
     for (machine, number) in [(Arch::X86_64, 319), (Arch::Aarch64, 279)] {
-        let sealed = program(machine, AnonymousPrograms::Refused);
+        let sealed = program(machine, AnonymousPrograms::Refused, None);
         let answer =
             |flags: u64| judge(&sealed, &Call { arch: machine.audit_arch(), ..call(number, &[0, flags]) });
         assert_eq!(answer(0), EPERM, "the kernel makes it executable");
@@ -258,7 +261,7 @@ fn memory_that_can_become_a_program_is_refused_where_a_profile_lists_programs() 
         assert_eq!(answer(8 | 2 | 1), ALLOW, "sealed");
         assert_eq!(
             judge(
-                &program(machine, AnonymousPrograms::Allowed),
+                &program(machine, AnonymousPrograms::Allowed, None),
                 &Call { arch: machine.audit_arch(), ..call(number, &[0, 0x11]) }
             ),
             ALLOW
@@ -280,8 +283,44 @@ fn what_watches_or_answers_for_others_is_refused() {
     }
     assert_eq!(answers(317, &[1, 8]), EPERM, "a listener");
     assert_eq!(answers(317, &[1, 9]), EPERM, "a listener, and another flag");
+    assert_eq!(answers(317, &[1, 32]), EPERM, "what belongs to a listener");
+    assert_eq!(answers(317, &[1, 64]), EPERM, "a flag of a later kernel");
     assert_eq!(answers(317, &[1, 1]), ALLOW, "a filter of one's own");
     for command in [0x541D_u64, 0x5423, 0x1_0000_5423] {
         assert_eq!(answers(16, &[0, command]), EPERM, "{command:#x}");
+    }
+}
+
+#[test]
+fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused_registers() {
+    let bytes: [u8; 24] = std::array::from_fn(|index| 0xa0 + index as u8);
+    let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
+    for (machine, execve, execveat) in [(Arch::X86_64, 59, 322), (Arch::Aarch64, 221, 281)] {
+        let gated = program(machine, Some(&ExecNonce::new(bytes)));
+        let answer = |number, arguments: &[u64]| {
+            judge(&gated, &Call { arch: machine.audit_arch(), ..call(number, arguments) })
+        };
+        let known = [1, 2, 3, words[0], words[1], words[2]];
+        assert_eq!(answer(execve, &known), ALLOW);
+        assert_eq!(answer(execveat, &[1, 2, 3, 4, 5, words[2]]), ALLOW);
+        assert_eq!(answer(execve, &[1, 2, 3]), NOTIFY);
+        assert_eq!(answer(execveat, &[1, 2, 3, 4, 5]), NOTIFY);
+        for bit in 0..64 {
+            for register in 3..6 {
+                let mut wrong = known;
+                wrong[register] ^= 1 << bit;
+                assert_eq!(answer(execve, &wrong), NOTIFY, "bit {bit} of register {register}");
+            }
+            assert_eq!(answer(execveat, &[1, 2, 3, 4, 5, words[2] ^ 1 << bit]), NOTIFY, "bit {bit}");
+        }
+        let plain = program(machine, None);
+        for number in [execve, execveat] {
+            let call = Call { arch: machine.audit_arch(), ..call(number, &[]) };
+            assert_eq!(judge(&plain, &call), ALLOW, "without a gate");
+        }
+        let brk = if machine == Arch::X86_64 { 12 } else { 214 };
+        assert_eq!(answer(brk, &[]), ALLOW, "the next rules still see the number");
+        let bpf = if machine == Arch::X86_64 { 321 } else { 280 };
+        assert_eq!(answer(bpf, &[]), EPERM, "the next rules still see the number");
     }
 }

@@ -10,6 +10,8 @@
 mod command;
 mod connection;
 mod connections;
+mod gate;
+mod gate_link;
 mod lifecycle;
 mod oom_score;
 mod poll;
@@ -30,7 +32,10 @@ use std::{convert::Infallible, time::Instant};
 
 use nix::errno::Errno;
 
-pub use self::state::{HANDSHAKE_TIMEOUT, MAX_TERMINALS};
+pub use self::{
+    gate_link::PONG_TIMEOUT,
+    state::{HANDSHAKE_TIMEOUT, MAX_TERMINALS},
+};
 use self::{slot_map::EventSource, state::Runtime};
 use super::ready::Ready;
 
@@ -83,12 +88,14 @@ impl Runtime {
                 EventSource::Output(key, index) => self.pump(key, usize::from(index)),
                 EventSource::Stdin(key) => self.flush_stdin(key),
                 EventSource::Leaf(key) => self.leaf_changed(key),
+                EventSource::Gate => self.gate_ready(),
             }
         }
         if self.rescan_at.is_some_and(|at| at <= self.now) {
             self.reap_all();
         }
         self.oom_score.lower_if_due(self.now);
+        self.watch_gate();
         self.fire_timers();
         self.flush_delayed();
         Ok(())
@@ -99,7 +106,8 @@ impl Runtime {
         let shutdown = self.shutdown.as_ref().map(|shutdown| shutdown.give_up_at);
         let alone = (!self.handshaken).then_some(self.handshake_deadline);
         let lowers = self.oom_score.next_change();
-        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers]
+        let gate = self.gate.next_change();
+        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers, gate]
             .into_iter()
             .flatten()
             .min()

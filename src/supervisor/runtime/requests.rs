@@ -14,7 +14,7 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        HeldTerminal, Hello, HelloResponse, ListTerminals, Release, SendSignal, Stop, StopCause,
+        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, Release, SendSignal, Stop, StopCause,
         TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
@@ -95,6 +95,9 @@ impl Runtime {
         let own = Pidfd::open(std::process::id().cast_signed()).ok();
         let own = own.map(|own| Arc::new(own.into())).into_iter().collect();
         self.answer(key, sequence, Message::Hello(answer), own);
+        if agreed.is_some() && self.gate.is_lost() {
+            self.answer(key, 0, Message::GateLost(GateLost {}), Vec::new());
+        }
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {

@@ -92,13 +92,19 @@ pub(super) enum EventSource {
     Stdin(SlotKey),
     /// `cgroup.events` of a terminal's leaf.
     Leaf(SlotKey),
+    /// The socket to the gate.
+    Gate,
 }
+
+/// Behind the outputs, of which a terminal has two.
+const GATE: u64 = 7;
 
 impl EventSource {
     pub(super) fn token(self) -> u64 {
         let (kind, key) = match self {
             Self::Listener => return 0,
             Self::Children => return 1 << 56,
+            Self::Gate => return GATE << 56,
             Self::Connection(key) => (2_u64, key),
             Self::Stdin(key) => (3, key),
             Self::Leaf(key) => (4, key),
@@ -116,6 +122,7 @@ impl EventSource {
             2 => Self::Connection(key),
             3 => Self::Stdin(key),
             4 => Self::Leaf(key),
+            GATE => Self::Gate,
             output => Self::Output(key, (output - 5) as u8),
         }
     }
@@ -148,6 +155,7 @@ mod tests {
             EventSource::Leaf(key),
             EventSource::Output(key, 0),
             EventSource::Output(key, 1),
+            EventSource::Gate,
         ];
         for source in all {
             assert_eq!(EventSource::of_token(source.token()), source);

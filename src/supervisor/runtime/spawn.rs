@@ -63,6 +63,9 @@ impl Runtime {
 
     fn try_spawn(&mut self, request: Spawn) -> Result<(Started, Vec<Arc<OwnedFd>>), StageFailure> {
         self.admit(&request).map_err(resource_failure)?;
+        if self.gate.is_lost() {
+            return Err(failure(Stage::Gate, 0, Errno::EHOSTDOWN));
+        }
         let parsed = parse(&request).map_err(resource_failure)?;
         let key = self.terminals.next_key();
         let prepared = self.prepare(key, &request, &parsed)?;
@@ -196,6 +199,7 @@ impl Runtime {
                 CommandIdentity::Keep => Ids::Keep,
                 CommandIdentity::Change { uid, gid } => Ids::Change { uid, gid },
             },
+            exec_nonce: self.gate.exec_nonce(),
         };
         self.oom_score.raise().map_err(|errno| failure(Stage::CommandIdentity, OOM_SCORE, errno))?;
         self.spawner.spawn(&launch, || ()).0.map_err(step_failure)
@@ -239,6 +243,7 @@ impl Runtime {
             },
             outputs: prepared.outputs,
             last_output: now,
+            held_since: None,
             stdin: prepared.stdin,
             leader_exit: None,
             stop: None,
@@ -252,6 +257,7 @@ impl Runtime {
         let key = self.terminals.insert(terminal);
         self.keys_by_id.insert(request.terminal_id, key);
         self.leaders.insert(running.pid, key);
+        self.gate.keep_pinging(now);
         self.advance(key);
         (started, rings)
     }

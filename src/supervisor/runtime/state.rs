@@ -19,6 +19,7 @@ use nix::{
 
 use super::{
     connection::GatewayConnection,
+    gate_link::GateLink,
     oom_score::OomScore,
     poll::Poll,
     slot_map::{EventSource, SlotKey, SlotMap},
@@ -68,6 +69,7 @@ pub(super) struct Runtime {
     pub(super) clone_into_cgroup: CloneIntoCgroup,
     pub(super) spawner: Spawner,
     pub(super) oom_score: OomScore,
+    pub(super) gate: GateLink,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
     /// When to wait for all children, for one whose SIGCHLD was merged with another's.
@@ -100,6 +102,10 @@ impl Runtime {
         let epoll = Poll::new()?;
         epoll.add(&listener, EventSource::Listener, EpollFlags::EPOLLIN)?;
         epoll.add(&signals, EventSource::Children, EpollFlags::EPOLLIN)?;
+        let gate = GateLink::new(ready.gate)?;
+        if let Some(socket) = gate.socket() {
+            epoll.add(socket, EventSource::Gate, EpollFlags::EPOLLIN)?;
+        }
         Ok(Self {
             sandbox_id: ready.sandbox_id,
             effective_confinement: ready.effective_confinement,
@@ -118,6 +124,7 @@ impl Runtime {
             clone_into_cgroup: CloneIntoCgroup::Yes,
             spawner,
             oom_score: OomScore::new(ready.oom_score),
+            gate,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.
             rescan_at: Some(Instant::now()),

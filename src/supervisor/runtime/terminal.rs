@@ -37,6 +37,8 @@ pub(super) struct SupervisedTerminal {
     pub(super) times: TerminalTimes,
     pub(super) outputs: Vec<OutputStream>,
     pub(super) last_output: Instant,
+    /// Since when an exec waits for a person; the idle clock stands still.
+    pub(super) held_since: Option<Instant>,
     pub(super) stdin: CommandStdin,
     /// How the leader exited, once it is reaped.
     pub(super) leader_exit: Option<LeaderExit>,
@@ -133,6 +135,13 @@ pub(super) struct StopState {
 impl SupervisedTerminal {
     pub(super) fn is_drained(&self) -> bool {
         self.outputs.iter().all(|output| matches!(output.flow, PipeState::Ended))
+    }
+
+    /// No exec waits any more.
+    pub(super) fn resume_idle_clock(&mut self, now: Instant) {
+        if let Some(since) = self.held_since.take() {
+            self.last_output += now.saturating_duration_since(since.max(self.last_output));
+        }
     }
 
     pub(super) fn is_ended(&self) -> bool {

@@ -3,12 +3,12 @@
 //! The supervisor runs under the same rules, so they include its own needs: its cgroups, and three capabilities
 //! where commands have their own ids.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use caps::Capability;
 use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 
-use super::stage::StageError;
+use super::{descriptors::has_gate, stage::StageError};
 use crate::{
     cgroup::CgroupDirectory,
     proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
@@ -147,12 +147,16 @@ fn allow_object(rules: &Ruleset, object: BorrowedFd<'_>, rights: FileRights) -> 
     if kind == libc::S_IFDIR { rules.allow_below(object, rights) } else { rules.allow_file(object, rights) }
 }
 
-/// Installs the plan's seccomp filter, if it has one.
-pub fn install_seccomp(plan: &SandboxPlan) -> Result<(), StageError> {
-    match &plan.seccomp {
-        Some(filter) if filter.enabled => {
-            seccomp::install(&filter.program).map_err(StageError::of(Stage::Seccomp))
+/// Installs the plan's seccomp filter, if it has one. Returns the listener for the gate, if there is one.
+pub fn install_seccomp(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
+    let installed = match &plan.seccomp {
+        Some(filter) if filter.enabled && has_gate(plan) => {
+            seccomp::install_with_listener(&filter.program).map(Some)
         }
-        _ => Ok(()),
-    }
+        Some(filter) if filter.enabled => seccomp::install(&filter.program).map(|()| None),
+        // A gate without a filter would judge nothing.
+        _ if has_gate(plan) => Err(Errno::EINVAL),
+        _ => Ok(None),
+    };
+    installed.map_err(StageError::of(Stage::Seccomp))
 }

@@ -17,11 +17,19 @@ pub struct V1JoinFd {
     pub(super) index: usize,
 }
 
+impl From<V1JoinFd> for OwnedFd {
+    fn from(file: V1JoinFd) -> Self {
+        file.tasks
+    }
+}
+
 /// The plan's descriptors, by purpose.
 #[derive(Debug)]
 pub struct PlanDescriptors {
     /// The control listener.
     pub listener: OwnedFd,
+    /// The socket on which the gate listens, if there is one.
+    pub gate_listener: Option<OwnedFd>,
     /// The cgroups, in the plan's order.
     pub directories: Vec<CgroupDirectory>,
     /// The sources of binds with `from_descriptor`, in the plan's order. In a privileged launch they are replaced
@@ -31,6 +39,11 @@ pub struct PlanDescriptors {
     pub claim: Option<OwnedFd>,
     /// The v1 cgroups that the supervisor still has to join.
     pub v1_join_fds: Vec<V1JoinFd>,
+}
+
+/// Whether the plan has a gate.
+pub fn has_gate(plan: &SandboxPlan) -> bool {
+    plan.gate.is_some_and(|gate| gate.enabled)
 }
 
 impl PlanDescriptors {
@@ -51,6 +64,10 @@ impl PlanDescriptors {
                 Ok(CgroupDirectory { descriptor, hierarchy, controllers: directory.controllers.clone() })
             })
             .collect::<Result<_, _>>()?;
+        let gate_listener = match has_gate(plan) {
+            true => Some(rest.pop_front().ok_or_else(StageError::malformed_plan)?),
+            false => None,
+        };
         let count = plan.mounts.iter().filter(|mount| mount.from_descriptor).count();
         if rest.len() < count {
             return Err(StageError::malformed_plan());
@@ -58,7 +75,7 @@ impl PlanDescriptors {
         let mut claims = rest.split_off(count);
         let claim = claims.pop_front();
         if claims.is_empty() {
-            Ok(Self { listener, directories, binds: rest, claim, v1_join_fds: Vec::new() })
+            Ok(Self { listener, gate_listener, directories, binds: rest, claim, v1_join_fds: Vec::new() })
         } else {
             Err(StageError::malformed_plan())
         }

@@ -9,6 +9,7 @@ mod confinement;
 mod descriptors;
 pub mod detached_mounts;
 mod effective_confinement;
+mod gate;
 mod identity;
 mod masked_proc;
 mod new_root;
@@ -27,8 +28,9 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
+use self::gate::GateHandover;
 pub use self::{
-    descriptors::PlanDescriptors,
+    descriptors::{PlanDescriptors, has_gate},
     stage::{OOM_SCORE_STEP, StageError},
 };
 use super::ready::{CommandIdentity, Ready};
@@ -42,16 +44,26 @@ const EXIT_SETUP_FAILED: i32 = 72;
 /// Exit code when the launcher died before set-up was complete.
 const EXIT_LAUNCHER_GONE: i32 = 74;
 
-/// Sets the sandbox up and continues as its supervisor. `permission` is readable when the id maps are written; the
-/// result is written to `report`.
+/// What connects the supervisor with its launcher, and with the gate that the launcher will make.
+#[derive(Debug)]
+pub struct LaunchSockets {
+    /// Readable when the id maps are written.
+    pub permission: OwnedFd,
+    /// For the result.
+    pub report: OwnedFd,
+    /// The gate's, if there is one.
+    pub gate: Option<OwnedFd>,
+}
+
+/// Sets the sandbox up and continues as its supervisor.
 pub fn run(
     plan: &SandboxPlan,
     identity: &Identity,
     descriptors: PlanDescriptors,
-    permission: &OwnedFd,
-    report: OwnedFd,
+    sockets: LaunchSockets,
 ) -> ! {
-    match set_up(plan, identity, descriptors, permission, &report) {
+    let LaunchSockets { permission, report, gate } = sockets;
+    match set_up(plan, identity, descriptors, gate, &permission, &report) {
         Ok((ready, _claim)) => {
             // Success is written explicitly: a closed pipe also means death.
             if nix::unistd::write(&report, &StageError::encode_success()).is_err() {
@@ -75,6 +87,7 @@ fn set_up(
     plan: &SandboxPlan,
     ids: &Identity,
     mut descriptors: PlanDescriptors,
+    gate: Option<OwnedFd>,
     permission: &OwnedFd,
     report: &OwnedFd,
 ) -> Result<(Ready, HostIdLock), StageError> {
@@ -102,6 +115,8 @@ fn set_up(
         loopback::bring_up().map_err(StageError::of(Stage::Loopback))?;
     }
 
+    fail(Stage::Gate)?;
+    let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
     fail(Stage::Mount)?;
     let PlanDescriptors { listener, directories, binds, claim, .. } = descriptors;
     let view = new_root::build(plan, ids, binds)?;
@@ -122,12 +137,18 @@ fn set_up(
         .chain(claim.iter().map(AsFd::as_fd))
         .chain([score.descriptor().as_fd()])
         .chain([report.as_fd()])
+        .chain(gate.iter().flat_map(GateHandover::descriptors).map(AsFd::as_fd))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
     fail(Stage::Landlock)?;
     let landlock_abi = confinement::enforce_landlock(plan, &directories)?;
     fail(Stage::Seccomp)?;
-    confinement::install_seccomp(plan)?;
+    let notified = confinement::install_seccomp(plan)?;
+    let gate = match (gate, notified) {
+        (Some(gate), Some(notified)) => Some(gate.send(notified)?),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => return Err(StageError::malformed_plan()),
+    };
     fail(Stage::EffectiveConfinement)?;
     let effective_confinement = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
 
@@ -142,6 +163,7 @@ fn set_up(
         },
         effective_confinement,
         oom_score: score,
+        gate,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

@@ -1,0 +1,49 @@
+//! Calls that are notified to the sandbox's gate: every exec, except for those that have the sandbox's nonce in the argument
+//! registers that they do not use.
+
+use libc::c_long;
+
+use super::arch::Arch;
+use crate::wire::gate::NONCE_BYTES;
+
+/// What the supervisor has in the unused registers of a command's first exec, which was evaluated as the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecNonce([u8; NONCE_BYTES]);
+
+impl ExecNonce {
+    /// Of random bytes that no other process knows.
+    #[must_use]
+    pub fn new(bytes: [u8; NONCE_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for the supervisor.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; NONCE_BYTES] {
+        &self.0
+    }
+
+    /// As 32-bit words, the lower half of each register first.
+    fn words(&self) -> Vec<u32> {
+        let registers = self.0.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+        registers.flat_map(|register| [register as u32, (register >> 32) as u32]).collect()
+    }
+}
+
+/// A call that is notified unless its registers from `first_register` on have these values.
+pub(super) struct NotifiedCall {
+    pub(super) call: c_long,
+    pub(super) first_register: u32,
+    /// Of each register the lower half, then the upper.
+    pub(super) unless: Vec<u32>,
+}
+
+/// All of them.
+pub(super) fn calls(machine: Arch, nonce: &ExecNonce) -> [NotifiedCall; 2] {
+    let words = nonce.words();
+    let last = words[words.len() - 2..].to_vec();
+    [
+        NotifiedCall { call: machine.number(59, 221), first_register: 3, unless: words }, // execve
+        NotifiedCall { call: machine.number(322, 281), first_register: 5, unless: last }, // execveat
+    ]
+}

@@ -1,0 +1,105 @@
+//! Watches the gate: pings while a command runs, holds of idle clocks, and its end.
+//!
+//! A gate that does not answer is killed through its dead-man pipe, and the processes that it traces end with it. The loop never
+//! waits for it. What the gate evaluates is not known here.
+
+use std::os::fd::AsFd;
+
+use prost::Message as _;
+
+use super::{
+    gate_link::{GateLink, PING_INTERVAL, PONG_TIMEOUT, Ping},
+    slot_map::SlotKey,
+    state::Runtime,
+};
+use crate::{
+    proto::supervisor::{
+        FromGateProcess, GateHold, GateLost, GatePing, ToGateProcess, from_gate_process,
+        from_supervisor::Message, to_gate_process,
+    },
+    sys::fdpass::ReceiveStatus,
+    wire::encode,
+};
+
+impl Runtime {
+    /// Sends a ping or kills a gate that has not answered, if it is time.
+    pub(super) fn watch_gate(&mut self) {
+        let GateLink::Up(gate) = &mut self.gate else { return };
+        match gate.ping {
+            Ping::Unanswered(until) if until <= self.now => self.lose_gate(),
+            Ping::Due(at) if at <= self.now => {
+                let runs = |key: &SlotKey| self.terminals.get(*key).is_some_and(|one| !one.is_ended());
+                if !self.terminals.keys().iter().any(runs) {
+                    gate.ping = Ping::Off;
+                    return;
+                }
+                gate.pinged += 1;
+                gate.ping = Ping::Unanswered(self.now + PONG_TIMEOUT);
+                let ping = to_gate_process::Message::Ping(GatePing { number: gate.pinged });
+                if let Ok(frame) = encode(&ToGateProcess { message: Some(ping) }, 0) {
+                    // One ping at a time: the socket has room for it.
+                    gate.sender.push(frame, Vec::new());
+                }
+                if gate.sender.flush(gate.socket.as_fd()).is_err() {
+                    self.lose_gate();
+                }
+            }
+            Ping::Off | Ping::Due(_) | Ping::Unanswered(_) => {}
+        }
+    }
+
+    /// One receive.
+    pub(super) fn gate_ready(&mut self) {
+        let GateLink::Up(gate) = &mut self.gate else { return };
+        match gate.receiver.fill(gate.socket.as_fd()) {
+            Ok(ReceiveStatus::Bytes(_)) => {}
+            Ok(ReceiveStatus::Nothing) => return,
+            Ok(ReceiveStatus::End) | Err(_) => return self.lose_gate(),
+        }
+        loop {
+            let GateLink::Up(gate) = &mut self.gate else { return };
+            let message = match gate.receiver.next_frame() {
+                Ok(Some(frame)) => FromGateProcess::decode(&frame.message[..]).map(|decoded| decoded.message),
+                Ok(None) => return,
+                Err(_) => return self.lose_gate(),
+            };
+            match message {
+                Ok(Some(from_gate_process::Message::Pong(pong))) if pong.number == gate.pinged => {
+                    gate.ping = Ping::Due(self.now + PING_INTERVAL);
+                }
+                Ok(Some(from_gate_process::Message::Hold(hold))) => self.hold_idle_clock(&hold),
+                Ok(Some(from_gate_process::Message::Pong(_)) | None) | Err(_) => return self.lose_gate(),
+            }
+        }
+    }
+
+    /// While an exec of a terminal waits for a person, the terminal is not idle.
+    fn hold_idle_clock(&mut self, hold: &GateHold) {
+        // The terminal may have ended meanwhile.
+        let Ok(key) = self.key_of(&hold.terminal_id) else { return };
+        let now = self.now;
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        match (hold.waiting, terminal.held_since) {
+            (1.., None) => terminal.held_since = Some(now),
+            (0, Some(_)) => terminal.resume_idle_clock(now),
+            _ => return,
+        }
+        self.advance(key);
+    }
+
+    /// Ends the gate, if it has not ended, and reports it.
+    fn lose_gate(&mut self) {
+        let GateLink::Up(gate) = std::mem::replace(&mut self.gate, GateLink::Lost) else { return };
+        // Best effort, because dropping this end kills it, too.
+        let _ = nix::unistd::write(&gate.dead_man, &[0]);
+        drop(gate);
+        let now = self.now;
+        for key in self.terminals.keys() {
+            if let Some(terminal) = self.terminals.get_mut(key) {
+                terminal.resume_idle_clock(now);
+            }
+            self.advance(key);
+        }
+        self.broadcast(Message::GateLost(GateLost {}));
+    }
+}
