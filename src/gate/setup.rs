@@ -48,8 +48,8 @@ fn step(index: usize) -> impl Fn(Errno) -> SetupFailure {
 }
 
 /// Enters the sandbox. Each step succeeds, or the gate does not start.
-pub(super) fn enter(start: &GateStart<'_>) -> Result<GateDescriptors, SetupFailure> {
-    join_cgroups(start).map_err(step(1))?;
+pub(super) fn enter(start: &mut GateStart<'_>) -> Result<GateDescriptors, SetupFailure> {
+    join_cgroups(std::mem::take(&mut start.join)).map_err(step(1))?;
     let directory = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let proc = nix::fcntl::open("/proc", directory, Mode::empty()).map_err(step(2))?;
     let Handover { seccomp, dead_man, namespaces } = receive(start.socket.as_fd()).map_err(step(3))?;
@@ -71,8 +71,8 @@ pub(super) fn enter(start: &GateStart<'_>) -> Result<GateDescriptors, SetupFailu
 }
 
 /// Where the kernel cannot clone into a cgroup, and in version 1.
-fn join_cgroups(start: &GateStart<'_>) -> Result<(), Errno> {
-    start.join.iter().try_for_each(|file| nix::unistd::write(file, b"0").map(drop))
+fn join_cgroups(files: Vec<OwnedFd>) -> Result<(), Errno> {
+    files.iter().try_for_each(|file| nix::unistd::write(file, b"0").map(drop))
 }
 
 /// What the supervisor hands over.

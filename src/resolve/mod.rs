@@ -3,6 +3,6 @@
 //! Works from the gateway's side, with the caller's rights. Judges nothing and executes nothing.
 
 mod program_resolver;
-mod shebang;
+pub mod shebang;
 
 pub use program_resolver::{ProfileResolver, ProgramCache, SessionResolver};

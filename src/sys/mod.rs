@@ -1,5 +1,6 @@
 //! System calls that no library wraps, and the only place with unsafe code.
 
+pub mod access;
 pub mod allocator;
 pub mod async_fd;
 mod child;

@@ -210,6 +210,12 @@ impl Client {
         Self { socket, receiver, sequence: 0, hello, exits: HashMap::new(), progress: VecDeque::new() }
     }
 
+    /// Over a socket that is connected.
+    #[allow(dead_code, reason = "for tests that launch sandboxes")]
+    pub fn connected(socket: UnixStream) -> Self {
+        Self::over(socket).greet()
+    }
+
     fn greet(self) -> Self {
         let mut client = self;
         match client.ask(Request::Hello(Hello { lowest_version: 1, highest_version: 1 })) {

@@ -1,0 +1,189 @@
+//! Holds an exec that was read against the policy.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use nix::{fcntl::AT_FDCWD, sys::stat::fstat};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    lookup::{LastLink, Lookup, check_executable},
+    process::{FileVersion, HostProc},
+    reading::{ReadExec, ReadFile},
+    terminals::Terminal,
+};
+use crate::{
+    policy::{
+        ExecRequest, ExecVerdict, PolicySet,
+        command::program::{FileId, Interpreter, PathStability, ProgramResolver, Resolved},
+        profile::Profile,
+    },
+    proto::gate::Exec,
+};
+
+/// Names of programs that are remembered.
+pub(super) const MAX_NAMES: usize = 4_096;
+/// How long a name means the file that was found.
+const NAME_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Of one exec, described to people: this many arguments, with so many bytes.
+const MAX_DESCRIBED_ARGUMENTS: usize = 32;
+const MAX_DESCRIBED_BYTES: usize = 4 << 10;
+
+/// Programs by their names, for a second.
+#[derive(Debug, Default)]
+pub(super) struct ProgramNames {
+    known: RefCell<HashMap<String, (Instant, Resolved)>>,
+}
+
+impl ProgramNames {
+    /// Another policy may have another search path.
+    pub(super) fn forget(&self) {
+        self.known.borrow_mut().clear();
+    }
+}
+
+/// Evaluates an exec of a terminal's process.
+pub(super) fn evaluate(
+    policy: &PolicySet,
+    terminal: &Terminal,
+    exec: &ReadExec,
+    proc: &HostProc,
+    names: &ProgramNames,
+) -> ExecVerdict {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let argv: Vec<String> = match exec.argv.is_empty() {
+        true => vec![String::new()],
+        false => exec.argv.iter().map(|one| text(one)).collect(),
+    };
+    let env = exec.env.as_ref().map(|env| variables(env));
+    let (path, cwd) = (text(&exec.absolute_path), text(&exec.cwd));
+    let interpreters: Vec<Interpreter> = exec
+        .lines
+        .iter()
+        .zip(exec.files.iter().skip(1))
+        .map(|(line, file)| Interpreter {
+            path: line.path.clone(),
+            argument: line.argument.clone(),
+            file: Resolved::File(file_id(file)),
+        })
+        .collect();
+    let profile = policy.profile(Some(terminal.profile.as_str())).map(|(_, profile)| &**profile);
+    let resolver = ViewResolver { proc, profile, names };
+    let request = ExecRequest {
+        principal: &terminal.principal,
+        labels: &terminal.labels,
+        profile: &terminal.profile,
+        cwd: &cwd,
+        path: &path,
+        argv: &argv,
+        env: env.as_ref(),
+        file: file_id(&exec.files[0]),
+        interpreters: &interpreters,
+        starts_any_rule: terminal.starts_any_rule.as_deref(),
+    };
+    policy.evaluate_exec(&request, &resolver)
+}
+
+/// The exec for people and for the journal.
+pub(super) fn describe(exec: &ReadExec) -> Exec {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut digest = Sha256::new();
+    let (mut argv, mut bytes) = (Vec::new(), 0);
+    for argument in &exec.argv {
+        digest.update(argument);
+        digest.update([0]);
+        bytes += argument.len();
+        // The first ones, without a gap.
+        if argv.len() < MAX_DESCRIBED_ARGUMENTS && bytes <= MAX_DESCRIBED_BYTES {
+            argv.push(text(argument));
+        }
+    }
+    Exec {
+        file: exec.files.first().map(|file| text(&file.path)).unwrap_or_default(),
+        path: text(&exec.path),
+        argv_omitted: (exec.argv.len() - argv.len()) as u32,
+        argv,
+        argv_sha256: digest.finalize().to_vec().into(),
+        cwd: text(&exec.cwd),
+        interpreters: exec.files.iter().skip(1).map(|file| text(&file.path)).collect(),
+    }
+}
+
+fn variables(env: &[Vec<u8>]) -> BTreeMap<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut variables = BTreeMap::new();
+    for entry in env {
+        let end = entry.iter().position(|byte| *byte == b'=').unwrap_or(entry.len());
+        // getenv(3) finds the first.
+        variables
+            .entry(text(&entry[..end]))
+            .or_insert_with(|| text(entry.get(end + 1..).unwrap_or_default()));
+    }
+    variables
+}
+
+fn file_id(file: &ReadFile) -> FileId {
+    let FileVersion { device, inode, changed_nanos } = file.version;
+    let path = String::from_utf8_lossy(&file.path).into_owned();
+    FileId {
+        lookup_path: path.clone(),
+        path,
+        device,
+        inode,
+        changed_nanos,
+        stability: PathStability::Changeable,
+    }
+}
+
+/// Programs as the sandbox shows them.
+struct ViewResolver<'a> {
+    proc: &'a HostProc,
+    profile: Option<&'a Profile>,
+    names: &'a ProgramNames,
+}
+
+impl ViewResolver<'_> {
+    fn find(&self, path: &[u8]) -> Resolved {
+        let lookup = Lookup { proc: self.proc, thread: None };
+        let Ok(opened) = lookup.open(AT_FDCWD, path, LastLink::Follow) else { return Resolved::Missing };
+        let (Ok(status), Ok(real)) = (fstat(&opened), self.proc.path_of(opened.as_fd())) else {
+            return Resolved::Missing;
+        };
+        if check_executable(opened.as_fd(), &status).is_err() {
+            return Resolved::Missing;
+        }
+        let file =
+            ReadFile { path: real, version: FileVersion::of(&status), lookup_path: Some(path.to_vec()) };
+        Resolved::File(file_id(&file))
+    }
+}
+
+impl ProgramResolver for ViewResolver<'_> {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        let Some(profile) = self.profile else { return Resolved::Missing };
+        if let Some((found_at, known)) = self.names.known.borrow().get(name)
+            && found_at.elapsed() < NAME_LIFETIME
+        {
+            return known.clone();
+        }
+        let paths = profile.path.iter().map(|directory| directory.join(name));
+        let found = paths.map(|path| self.find(path.as_os_str().as_encoded_bytes()));
+        let found = found.into_iter().find(|found| *found != Resolved::Missing).unwrap_or(Resolved::Missing);
+        let mut known = self.names.known.borrow_mut();
+        if known.len() >= MAX_NAMES {
+            known.clear();
+        }
+        known.insert(name.to_owned(), (Instant::now(), found.clone()));
+        found
+    }
+
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        let path = std::path::Path::new(cwd).join(path);
+        self.find(path.as_os_str().as_encoded_bytes())
+    }
+}

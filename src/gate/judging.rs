@@ -1,0 +1,211 @@
+//! From a notified exec to its verdict: answered, held, or let go on under verification.
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+
+use super::{
+    evaluation::{describe, evaluate},
+    exec_call::ExecCall,
+    reading::{ReadFailure, read},
+    state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, RECORD_TIMEOUT, Verification},
+};
+use crate::{
+    policy::ExecDecision,
+    proto::gate::{
+        AskEnded, Exec, ExecAsked, ExecDenied, ask_ended::End, exec_denied::Cause, from_gate, report,
+    },
+    sys::{
+        ptrace,
+        seccomp_listener::{self, CallAnswer, NotifiedCall},
+    },
+};
+
+impl Gate {
+    /// Receives one notification, which is there.
+    pub(super) fn notified(&mut self) {
+        let Ok(Some(notified)) = seccomp_listener::receive(self.seccomp.as_fd()) else { return };
+        match ExecCall::of(&notified) {
+            Ok(call) => self.admit(&notified, call),
+            Err(errno) => self.fail(notified.id, errno),
+        }
+    }
+
+    /// One exec of a thread group at a time is verified: the kernel would let nobody seize a thread while another of its group
+    /// is in its exec, and the gate would wait for that.
+    fn admit(&mut self, notified: &NotifiedCall, call: ExecCall) {
+        match self.proc.group_of(notified.thread) {
+            Ok(group) if self.verifying.contains_key(&group) => {
+                self.queued.entry(group).or_default().push_back(call);
+            }
+            Ok(group) => self.judge(call, group),
+            // It is gone, or cannot be seen: then nothing of it runs.
+            Err(_) => self.fail(call.id, Errno::EACCES),
+        }
+    }
+
+    /// Judges the calls of a group whose verification is over, until one of them is in verification.
+    pub(super) fn judge_queued(&mut self, group: i32) {
+        while !self.verifying.contains_key(&group) {
+            let Some(calls) = self.queued.get_mut(&group) else { return };
+            let Some(call) = calls.pop_front() else {
+                self.queued.remove(&group);
+                return;
+            };
+            if seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
+                self.judge(call, group);
+            }
+        }
+    }
+
+    fn judge(&mut self, call: ExecCall, group: i32) {
+        let Some(terminal_id) = self.terminal_of(call.thread) else {
+            return self.deny(
+                call.id,
+                "",
+                Exec::default(),
+                Cause::Unavailable,
+                "",
+                "its terminal is not known",
+            );
+        };
+        let (policy, failed) = self.policy.current();
+        if let Some(failed) = failed {
+            self.send(from_gate::Message::PolicyInForce(failed));
+        }
+        let Some(policy) = policy else {
+            let reason = "there is no policy";
+            return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unavailable, "", reason);
+        };
+        let exec = match read(&self.proc, &call, policy.judges_environment_of_execs(), &mut self.lines) {
+            Ok(exec) => exec,
+            Err(ReadFailure::Gone) => return self.fail(call.id, Errno::EACCES),
+            Err(ReadFailure::Errno(errno)) => return self.fail(call.id, errno),
+            Err(ReadFailure::Unreadable(reason)) => {
+                return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unreadable, "", &reason);
+            }
+        };
+        // What was read by the thread's number was its own.
+        if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
+            return;
+        }
+        let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
+        let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
+        let described = describe(&exec);
+        let rule = verdict.rule.unwrap_or_default();
+        let reason = verdict.reason.unwrap_or_default();
+        let judged = JudgedExec {
+            call,
+            group,
+            terminal_id,
+            exec,
+            described,
+            rule,
+            starts_any: verdict.starts_any,
+            asked: None,
+        };
+        match verdict.decision {
+            ExecDecision::Allow => self.let_go_on(judged),
+            ExecDecision::Ask => self.ask(judged, reason),
+            ExecDecision::Deny => {
+                let cause = if judged.rule.is_empty() { Cause::Default } else { Cause::Rule };
+                self.deny_judged(&judged, cause, &reason);
+            }
+        }
+    }
+
+    fn terminal_of(&mut self, thread: i32) -> Option<String> {
+        let leaves = self.proc.leaves_of(thread).unwrap_or_default();
+        let known = |gate: &Self| {
+            let terminal = match gate.has_cgroups {
+                true => gate.terminals.with_leaf(&leaves),
+                false => gate.terminals.only(),
+            };
+            terminal.map(|terminal| terminal.id.clone())
+        };
+        known(self).or_else(|| {
+            self.receive_from_gateway();
+            known(self)
+        })
+    }
+
+    fn ask(&mut self, judged: JudgedExec, reason: String) {
+        if self.asked_execs() >= MAX_ASKED_EXECS {
+            return self.deny_judged(&judged, Cause::Unavailable, "too many execs wait for a person");
+        }
+        let asked = ExecAsked { exec: Some(judged.described.clone()), rule: judged.rule.clone(), reason };
+        let terminal_id = judged.terminal_id.clone();
+        let before = self.reports.last_number();
+        self.report(&terminal_id, report::Report::Asked(asked));
+        let number = self.reports.last_number();
+        if number == before {
+            // It is not kept: nobody would answer.
+            return self.deny_judged(&judged, Cause::Unavailable, "too many reports wait for a gateway");
+        }
+        let id = judged.call.id;
+        let alone_since = self.gateway.is_none().then_some(self.now);
+        let judged = Box::new(JudgedExec { asked: Some(number), ..judged });
+        self.held.insert(id, HeldExec::Asked { report: number, judged, alone_since });
+        self.change_asking(&terminal_id, |asking| asking + 1);
+    }
+
+    /// Lets the kernel execute it, and stops it at the exec.
+    pub(super) fn let_go_on(&mut self, judged: JudgedExec) {
+        let (id, thread, group) = (judged.call.id, judged.call.thread, judged.group);
+        match ptrace::seize(thread) {
+            Ok(()) => {}
+            Err(Errno::ESRCH) => return self.end_ask(&judged, End::Gone),
+            Err(_) => {
+                let reason = "another process traces it, so that it cannot be verified";
+                self.deny_judged(&judged, Cause::Traced, reason);
+                return;
+            }
+        }
+        let seccomp = self.seccomp.as_fd();
+        let continued = seccomp_listener::is_waiting(seccomp, id)
+            && seccomp_listener::answer(seccomp, id, CallAnswer::Continue).is_ok();
+        // Where this fails the thread is gone, which will be seen.
+        let _ = ptrace::interrupt(thread);
+        let judged = match continued {
+            true => Some(Box::new(judged)),
+            false => {
+                self.end_ask(&judged, End::Gone);
+                None
+            }
+        };
+        self.verifying.insert(group, Verification { thread, judged, condemned: None });
+    }
+
+    /// Denies an exec that was evaluated.
+    pub(super) fn deny_judged(&mut self, judged: &JudgedExec, cause: Cause, reason: &str) {
+        let (id, exec) = (judged.call.id, judged.described.clone());
+        self.deny(id, &judged.terminal_id, exec, cause, &judged.rule, reason);
+        self.end_ask(judged, End::Denied);
+    }
+
+    /// Reports a denial, and answers the caller when the journal has it.
+    fn deny(&mut self, id: u64, terminal_id: &str, exec: Exec, cause: Cause, rule: &str, reason: &str) {
+        let rule = if cause == Cause::Rule { rule.to_owned() } else { String::new() };
+        let denied = ExecDenied { exec: Some(exec), cause: cause.into(), rule, reason: reason.to_owned() };
+        match self.report(terminal_id, report::Report::Denied(denied)) {
+            Some(report) => {
+                let until = self.now + RECORD_TIMEOUT;
+                self.held.insert(id, HeldExec::Denied { report, until });
+            }
+            None => self.fail(id, Errno::EACCES),
+        }
+    }
+
+    /// Reports how an exec that was asked about went on.
+    pub(super) fn end_ask(&mut self, judged: &JudgedExec, end: End) {
+        if let Some(number) = judged.asked {
+            let ended = AskEnded { number, end: end.into() };
+            self.report(&judged.terminal_id, report::Report::AskEnded(ended));
+        }
+    }
+
+    /// Answers a caller, who may be gone.
+    pub(super) fn fail(&self, id: u64, errno: Errno) {
+        let _ = seccomp_listener::answer(self.seccomp.as_fd(), id, CallAnswer::Fail(errno));
+    }
+}

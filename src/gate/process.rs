@@ -1,0 +1,168 @@
+//! What /proc says about a caller: its thread group, its terminal, its directory, and after an exec its program and arguments.
+//!
+//! Through the host's /proc, which was opened before the gate entered the sandbox.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, openat, readlinkat},
+    sys::stat::{FileStat, Mode, fstat, fstatat},
+    unistd::Pid,
+};
+
+use crate::sys::{file, namespace};
+
+/// The host's /proc.
+#[derive(Debug)]
+pub(super) struct HostProc {
+    directory: OwnedFd,
+}
+
+/// A file, and its version: `st_dev`, `st_ino`, and `st_ctim` in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FileVersion {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) changed_nanos: i64,
+}
+
+impl FileVersion {
+    pub(super) fn of(status: &FileStat) -> Self {
+        Self {
+            device: status.st_dev,
+            inode: status.st_ino,
+            changed_nanos: status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec),
+        }
+    }
+}
+
+const OPEN_PATH: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+
+impl HostProc {
+    pub(super) fn new(directory: OwnedFd) -> Self {
+        Self { directory }
+    }
+
+    fn open(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
+        openat(&self.directory, path, flags | OFlag::O_CLOEXEC, Mode::empty())
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, Errno> {
+        file::read_at(self.directory.as_fd(), Path::new(path))
+    }
+
+    /// The thread group of a thread. Leaders, by far the most callers, are known without looking at the status.
+    pub(super) fn group_of(&self, thread: i32) -> Result<i32, Errno> {
+        match namespace::open_pidfd(Pid::from_raw(thread)) {
+            Ok(_) => Ok(thread),
+            Err(Errno::ESRCH) => Err(Errno::ESRCH),
+            Err(_) => self.status_number(thread, "Tgid"),
+        }
+    }
+
+    /// A thread's and its group's numbers in the innermost pid namespace, the sandbox's.
+    pub(super) fn inner_numbers(&self, thread: i32) -> Result<(i32, i32), Errno> {
+        Ok((self.status_number(thread, "NSpid")?, self.status_number(thread, "NStgid")?))
+    }
+
+    /// The last number of a line.
+    fn status_number(&self, thread: i32, field: &str) -> Result<i32, Errno> {
+        let status = self.read(&format!("{thread}/status"))?;
+        let status = String::from_utf8_lossy(&status);
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok()).ok_or(Errno::EBADMSG)
+    }
+
+    /// The names of the thread's cgroups that are children of the sandbox's, that of version 2 first: the leaf of a terminal.
+    pub(super) fn leaves_of(&self, thread: i32) -> Result<Vec<String>, Errno> {
+        let groups = self.read(&format!("{thread}/cgroup"))?;
+        let groups = String::from_utf8_lossy(&groups);
+        let leaf = |line: &str| {
+            let path = line.splitn(3, ':').nth(2)?.strip_prefix('/')?;
+            (!path.is_empty() && !path.contains('/')).then(|| path.to_owned())
+        };
+        Ok(groups.lines().rev().filter_map(leaf).collect())
+    }
+
+    /// The thread's working directory.
+    pub(super) fn directory_of(&self, thread: i32) -> Result<OwnedFd, Errno> {
+        self.open(&format!("{thread}/cwd"), OPEN_PATH)
+    }
+
+    /// What the thread has open under this number.
+    pub(super) fn descriptor_of(&self, thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
+        self.open(&format!("{thread}/fd/{descriptor}"), OPEN_PATH).map_err(|errno| match errno {
+            Errno::ENOENT => Errno::EBADF,
+            other => other,
+        })
+    }
+
+    /// The path of an open file, in the sandbox's view.
+    pub(super) fn path_of(&self, object: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+        use std::os::{fd::AsRawFd, unix::ffi::OsStringExt};
+        let link = format!("self/fd/{}", object.as_raw_fd());
+        readlinkat(&self.directory, link.as_str()).map(OsStringExt::into_vec)
+    }
+
+    /// Opens a file again, for reading, by a descriptor without that right.
+    pub(super) fn open_for_reading(&self, object: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        use std::os::fd::AsRawFd;
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        self.open(&format!("self/fd/{}", object.as_raw_fd()), flags)
+    }
+
+    /// The file that a process executes.
+    pub(super) fn program_of(&self, process: i32) -> Result<FileVersion, Errno> {
+        let status =
+            fstatat(&self.directory, format!("{process}/exe").as_str(), nix::fcntl::AtFlags::empty())?;
+        Ok(FileVersion::of(&status))
+    }
+
+    /// The identity of a process's working directory.
+    pub(super) fn directory_identity(&self, process: i32) -> Result<(u64, u64), Errno> {
+        let status =
+            fstatat(&self.directory, format!("{process}/cwd").as_str(), nix::fcntl::AtFlags::empty())?;
+        Ok((status.st_dev, status.st_ino))
+    }
+
+    /// Whether a file of /proc about a process has exactly these bytes.
+    fn has_content(&self, path: &str, expected: &[u8]) -> Result<bool, Errno> {
+        let opened = self.open(path, OFlag::O_RDONLY)?;
+        let mut part = vec![0_u8; (expected.len() + 1).min(64 << 10)];
+        let mut rest = expected;
+        loop {
+            match nix::unistd::read(&opened, &mut part) {
+                Ok(0) => return Ok(rest.is_empty()),
+                Ok(count) => match rest.strip_prefix(&part[..count]) {
+                    Some(left) => rest = left,
+                    None => return Ok(false),
+                },
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Whether a process that stands at its exec has these arguments.
+    pub(super) fn has_arguments(&self, process: i32, argv: &[Vec<u8>]) -> Result<bool, Errno> {
+        self.has_content(&format!("{process}/cmdline"), &joined(argv))
+    }
+
+    /// Whether a process that stands at its exec has this environment.
+    pub(super) fn has_environment(&self, process: i32, env: &[Vec<u8>]) -> Result<bool, Errno> {
+        self.has_content(&format!("{process}/environ"), &joined(env))
+    }
+}
+
+/// The identity of an open directory.
+pub(super) fn identity_of(directory: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    fstat(directory).map(|status| (status.st_dev, status.st_ino))
+}
+
+fn joined(strings: &[Vec<u8>]) -> Vec<u8> {
+    strings.iter().flat_map(|one| one.iter().chain([&0])).copied().collect()
+}

@@ -1,0 +1,231 @@
+//! Reads a notified exec: path, arguments and environment from the caller's memory, and the files that the kernel would execute.
+//!
+//! Everything is a snapshot. What is executed in the end is compared with it.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::{errno::Errno, sys::stat::fstat};
+
+use super::{
+    exec_call::{ExecCall, StartDirectory, final_arguments, script_name},
+    lookup::{LastLink, Lookup, check_executable},
+    memory::CallerMemory,
+    process::{FileVersion, HostProc, identity_of},
+};
+use crate::resolve::shebang::{self, MAX_SHEBANG_BYTES, Shebang};
+
+/// Interpreters of interpreters; the kernel fails a longer chain with ELOOP (fs/exec.c, `exec_binprm`).
+const MAX_INTERPRETERS: usize = 5;
+/// First lines that are remembered, by file and version.
+pub(super) const MAX_FIRST_LINES: usize = 4_096;
+
+/// What an exec would do.
+#[derive(Debug)]
+pub(super) struct ReadExec {
+    /// The path as it was given, and absolute.
+    pub(super) path: Vec<u8>,
+    pub(super) absolute_path: Vec<u8>,
+    /// As given.
+    pub(super) argv: Vec<Vec<u8>>,
+    /// Absent if it is not needed.
+    pub(super) env: Option<Vec<Vec<u8>>>,
+    /// The caller's working directory, and its identity.
+    pub(super) cwd: Vec<u8>,
+    pub(super) directory: (u64, u64),
+    /// The file, then its interpreters, of which the last one is executed.
+    pub(super) files: Vec<ReadFile>,
+    /// What each line of a script says: path and argument of its interpreter.
+    pub(super) lines: Vec<Shebang>,
+    /// The arguments that the executed program gets.
+    pub(super) final_argv: Vec<Vec<u8>>,
+}
+
+/// A file on the way to what is executed.
+#[derive(Debug)]
+pub(super) struct ReadFile {
+    /// After all links, in the sandbox's view.
+    pub(super) path: Vec<u8>,
+    pub(super) version: FileVersion,
+    /// How to find it again; absent: it has no path.
+    pub(super) lookup_path: Option<Vec<u8>>,
+}
+
+/// Why an exec could not be read.
+#[derive(Debug)]
+pub(super) enum ReadFailure {
+    /// The kernel would answer with this.
+    Errno(Errno),
+    /// The gate cannot read it.
+    Unreadable(String),
+    /// The caller is gone.
+    Gone,
+}
+
+/// First lines of files.
+#[derive(Debug, Default)]
+pub(super) struct FirstLines {
+    known: HashMap<FileVersion, Option<Shebang>>,
+}
+
+/// Reads an exec.
+pub(super) fn read(
+    proc: &HostProc,
+    call: &ExecCall,
+    wants_env: bool,
+    lines: &mut FirstLines,
+) -> Result<ReadExec, ReadFailure> {
+    let mut memory = CallerMemory::of(call.thread);
+    let path = memory.path(call.path).map_err(of_memory)?;
+    let argv = memory.strings(call.argv).map_err(of_memory)?;
+    let env = wants_env.then(|| memory.strings(call.env)).transpose().map_err(of_memory)?;
+    let working = proc.directory_of(call.thread).map_err(|errno| of_process("directory", errno))?;
+    let directory = identity_of(working.as_fd()).map_err(ReadFailure::Errno)?;
+    let cwd = proc.path_of(working.as_fd()).map_err(|errno| of_process("directory", errno))?;
+
+    let lookup = Lookup { proc, thread: Some(call.thread) };
+    let (opened, absolute_path) = open(&lookup, call, &working, &cwd, &path)?;
+    let lookup_path = (call.from == StartDirectory::Working).then(|| path.clone());
+    let mut files = vec![describe(proc, &opened, lookup_path)?];
+    let mut chain: Vec<Shebang> = Vec::new();
+    let mut last = opened;
+    while let Some(line) = lines.of(proc, &last, &files)? {
+        if chain.len() == MAX_INTERPRETERS {
+            return Err(ReadFailure::Errno(Errno::ELOOP));
+        }
+        let name = line.path.clone().into_bytes();
+        last = lookup.open(working.as_fd(), &name, LastLink::Follow).map_err(of_lookup)?;
+        files.push(describe(proc, &last, Some(name))?);
+        chain.push(line);
+    }
+    let interpreters: Vec<_> = chain.iter().map(|line| (line.path.clone(), line.argument.clone())).collect();
+    let final_argv = final_arguments(&script_name(call.from, &path), &argv, &interpreters);
+    Ok(ReadExec { path, absolute_path, argv, env, cwd, directory, files, lines: chain, final_argv })
+}
+
+/// Opens the file, and makes its path absolute.
+fn open(
+    lookup: &Lookup<'_>,
+    call: &ExecCall,
+    working: &OwnedFd,
+    cwd: &[u8],
+    path: &[u8],
+) -> Result<(OwnedFd, Vec<u8>), ReadFailure> {
+    let last = match call.flags & libc::AT_SYMLINK_NOFOLLOW {
+        0 => LastLink::Follow,
+        _ => LastLink::Refuse,
+    };
+    let below = |directory: &[u8]| [directory, b"/".as_slice(), path].concat();
+    match call.from {
+        _ if path.starts_with(b"/") => {
+            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, path.to_vec()))
+        }
+        _ if path.is_empty() && call.flags & libc::AT_EMPTY_PATH == 0 => {
+            Err(ReadFailure::Errno(Errno::ENOENT))
+        }
+        StartDirectory::Descriptor(number) => {
+            let object = lookup.proc.descriptor_of(call.thread, number);
+            let object = object.map_err(|errno| match errno {
+                Errno::EBADF => ReadFailure::Errno(Errno::EBADF),
+                other => of_process("descriptor", other),
+            })?;
+            let name =
+                lookup.proc.path_of(object.as_fd()).map_err(|errno| of_process("descriptor", errno))?;
+            if path.is_empty() {
+                return Ok((object, name));
+            }
+            Ok((lookup.open(object.as_fd(), path, last).map_err(of_lookup)?, below(&name)))
+        }
+        StartDirectory::Working => {
+            // AT_EMPTY_PATH with an empty path is the directory itself, which cannot be executed.
+            if path.is_empty() {
+                return Err(ReadFailure::Errno(Errno::EACCES));
+            }
+            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, below(cwd)))
+        }
+    }
+}
+
+fn describe(
+    proc: &HostProc,
+    opened: &OwnedFd,
+    lookup_path: Option<Vec<u8>>,
+) -> Result<ReadFile, ReadFailure> {
+    let status = fstat(opened).map_err(ReadFailure::Errno)?;
+    check_executable(opened.as_fd(), &status).map_err(of_lookup)?;
+    let path = proc.path_of(opened.as_fd()).map_err(|errno| of_process("file", errno))?;
+    Ok(ReadFile { path, version: FileVersion::of(&status), lookup_path })
+}
+
+impl FirstLines {
+    /// The interpreter of the last of these files, which is open.
+    fn of(
+        &mut self,
+        proc: &HostProc,
+        opened: &OwnedFd,
+        files: &[ReadFile],
+    ) -> Result<Option<Shebang>, ReadFailure> {
+        let Some(version) = files.last().map(|file| file.version) else { return Ok(None) };
+        if let Some(known) = self.known.get(&version) {
+            return Ok(known.clone());
+        }
+        let unreadable = |errno: Errno| ReadFailure::Unreadable(format!("its file cannot be read: {errno}"));
+        let file = proc.open_for_reading(opened.as_fd()).map_err(unreadable)?;
+        let mut beginning = [0; MAX_SHEBANG_BYTES];
+        let mut filled = 0;
+        while filled < beginning.len() {
+            match nix::unistd::read(&file, &mut beginning[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(unreadable(errno)),
+            }
+        }
+        let line = shebang::parse(&beginning[..filled]).filter(|line| !line.path.is_empty());
+        if self.known.len() >= MAX_FIRST_LINES {
+            self.known.clear();
+        }
+        self.known.insert(version, line.clone());
+        Ok(line)
+    }
+}
+
+/// Whether the scripts on the way to what is executed are still what was read. The process stands at its exec.
+pub(super) fn scripts_are_unchanged(proc: &HostProc, process: i32, files: &[ReadFile]) -> bool {
+    let Some((_, scripts)) = files.split_last() else { return false };
+    let Ok(working) = proc.directory_of(process) else { return false };
+    let lookup = Lookup { proc, thread: Some(process) };
+    scripts.iter().all(|script| {
+        // What was executed by a descriptor is what was read.
+        let Some(path) = &script.lookup_path else { return true };
+        let opened = lookup.open(working.as_fd(), path, LastLink::Follow);
+        opened.and_then(|opened| fstat(&opened)).is_ok_and(|now| FileVersion::of(&now) == script.version)
+    })
+}
+
+fn of_memory(errno: Errno) -> ReadFailure {
+    match errno {
+        Errno::EFAULT | Errno::ENAMETOOLONG | Errno::E2BIG => ReadFailure::Errno(errno),
+        Errno::ESRCH => ReadFailure::Gone,
+        other => ReadFailure::Unreadable(format!("its memory cannot be read: {other}")),
+    }
+}
+
+fn of_lookup(errno: Errno) -> ReadFailure {
+    match errno {
+        // Not the caller's fault.
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::EPERM | Errno::ENOSYS => {
+            ReadFailure::Unreadable(format!("its file cannot be looked up: {errno}"))
+        }
+        other => ReadFailure::Errno(other),
+    }
+}
+
+fn of_process(what: &str, errno: Errno) -> ReadFailure {
+    match errno {
+        Errno::ENOENT | Errno::ESRCH => ReadFailure::Gone,
+        other => ReadFailure::Unreadable(format!("its {what} cannot be read: {other}")),
+    }
+}

@@ -1,0 +1,137 @@
+//! All that the gate's event loop keeps between two turns.
+//!
+//! ```text
+//! notified ─► (its thread group has an exec in verification: queued) ─► read ─► evaluated
+//!    deny  ─► reported ─ Recorded ─► EACCES
+//!    ask   ─► reported ─ Answer ──► as deny or allow
+//!    allow ─► seized ─► continued ─► at its exec: compared ─► detached, counted
+//!                           │                        └──────► reported ─ Recorded ─► killed
+//!                           └─► at another stop: the exec has failed ─► detached
+//! ```
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use nix::sys::{epoll::Epoll, signalfd::SignalFd};
+
+use super::{
+    connection::Connection,
+    evaluation::ProgramNames,
+    exec_call::ExecCall,
+    policy_state::PolicyState,
+    process::HostProc,
+    reading::{FirstLines, ReadExec},
+    reports::Reports,
+    terminals::Terminals,
+};
+use crate::proto::gate::Exec;
+
+/// Execs that are received and not answered. Beyond this, callers wait in the kernel.
+pub(super) const MAX_HELD_EXECS: usize = 1_024;
+/// Execs that wait for a person. Beyond this they are denied.
+pub(super) const MAX_ASKED_EXECS: usize = 256;
+/// Connections of gateways, of which one is in use. A further one is closed.
+pub(super) const MAX_CONNECTIONS: usize = 4;
+
+/// How long an exec is held for the journal's answer. Then it is denied without: the report is kept.
+pub(super) const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an exec waits for a person while no gateway is connected.
+pub(super) const ASK_WITHOUT_GATEWAY: Duration = Duration::from_secs(60);
+/// Between two looks at what waits, and two reports of what was allowed.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// Tokens of the epoll set; connections have those from `FIRST_CONNECTION` on.
+pub(super) mod token {
+    pub(in super::super) const SECCOMP: u64 = 0;
+    pub(in super::super) const SIGNALS: u64 = 1;
+    pub(in super::super) const SUPERVISOR: u64 = 2;
+    pub(in super::super) const LISTENER: u64 = 3;
+    pub(in super::super) const FIRST_CONNECTION: u64 = 16;
+}
+
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) sandbox_id: String,
+    pub(super) has_cgroups: bool,
+    pub(super) proc: HostProc,
+    pub(super) seccomp: OwnedFd,
+    /// Held open: it kills this process.
+    pub(super) _dead_man: OwnedFd,
+    pub(super) supervisor: Connection,
+    pub(super) listener: UnixListener,
+    pub(super) signals: SignalFd,
+    pub(super) epoll: Epoll,
+    /// By token.
+    pub(super) connections: BTreeMap<u64, Connection>,
+    /// The one that has completed the handshake last.
+    pub(super) gateway: Option<u64>,
+    pub(super) next_connection: u64,
+    pub(super) policy: PolicyState,
+    pub(super) names: ProgramNames,
+    pub(super) lines: FirstLines,
+    pub(super) terminals: Terminals,
+    pub(super) reports: Reports,
+    /// Execs that wait for an answer of the gateway, by notification.
+    pub(super) held: BTreeMap<u64, HeldExec>,
+    /// Execs that were continued, by thread group: one for each.
+    pub(super) verifying: HashMap<i32, Verification>,
+    /// Calls of threads whose group has one of those.
+    pub(super) queued: HashMap<i32, VecDeque<ExecCall>>,
+    pub(super) is_receiving: bool,
+    pub(super) tick_at: Option<Instant>,
+    pub(super) now: Instant,
+}
+
+/// An exec that was read and evaluated.
+#[derive(Debug)]
+pub(super) struct JudgedExec {
+    pub(super) call: ExecCall,
+    pub(super) group: i32,
+    pub(super) terminal_id: String,
+    pub(super) exec: ReadExec,
+    pub(super) described: Exec,
+    /// Empty: none decided.
+    pub(super) rule: String,
+    pub(super) starts_any: Option<String>,
+    /// The report that asked about it.
+    pub(super) asked: Option<u64>,
+}
+
+/// An exec whose caller waits.
+#[derive(Debug)]
+pub(super) enum HeldExec {
+    /// For the journal to have the report of its denial.
+    Denied { report: u64, until: Instant },
+    /// For a person's answer.
+    Asked { report: u64, judged: Box<JudgedExec>, alone_since: Option<Instant> },
+}
+
+/// An exec that was continued.
+#[derive(Debug)]
+pub(super) struct Verification {
+    /// The thread that was seized.
+    pub(super) thread: i32,
+    /// Absent: a thread that was seized and turned out not to be the caller. It is let go at its next stop.
+    pub(super) judged: Option<Box<JudgedExec>>,
+    /// It stands at its exec and is not what was evaluated: killed when the journal has this report.
+    pub(super) condemned: Option<(u64, Instant)>,
+}
+
+impl Gate {
+    /// Everything that is received and not answered.
+    pub(super) fn held_execs(&self) -> usize {
+        self.held.len() + self.queued.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    pub(super) fn asked_execs(&self) -> usize {
+        self.held.values().filter(|held| matches!(held, HeldExec::Asked { .. })).count()
+    }
+}
+
+/// CLOCK_REALTIME, for the journal.
+pub(super) fn wall_clock_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}

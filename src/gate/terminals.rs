@@ -1,0 +1,203 @@
+//! The terminals of the sandbox, as the gateway has registered them, and the execs of each that were allowed. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::{
+    cgroup::leaf,
+    policy::ProfileName,
+    proto::gate::{AddTerminal, AllowedExec, Exec, ExecsAllowed},
+};
+
+/// Terminals that are known at once. Beyond this the execs of a further one are denied.
+pub(super) const MAX_TERMINALS: usize = 16_384;
+/// Different execs of one terminal between two reports. Beyond this they are only counted.
+pub(super) const MAX_DISTINCT_EXECS: usize = 1_024;
+/// Encoded bytes of one report of allowed execs, about.
+const MAX_REPORT_BYTES: usize = 512 << 10;
+
+/// A terminal.
+#[derive(Debug)]
+pub(super) struct Terminal {
+    pub(super) id: String,
+    pub(super) principal: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) profile: ProfileName,
+    /// The rule by which its processes may execute what no rule matches.
+    pub(super) starts_any_rule: Option<String>,
+    /// Execs that wait for a person.
+    pub(super) asking: u32,
+    allowed: AllowedExecs,
+}
+
+/// Execs that were allowed since the last report.
+#[derive(Debug, Default)]
+struct AllowedExecs {
+    distinct: HashMap<(String, Vec<u8>, String), AllowedExec>,
+    others: u64,
+}
+
+/// All of them, by the names of their cgroups.
+#[derive(Debug, Default)]
+pub(super) struct Terminals {
+    by_leaf: HashMap<String, Terminal>,
+}
+
+impl Terminals {
+    pub(super) fn add(&mut self, added: AddTerminal) {
+        let name = leaf::name_of(&added.terminal_id);
+        if self.by_leaf.len() >= MAX_TERMINALS && !self.by_leaf.contains_key(&name) {
+            return;
+        }
+        let terminal = Terminal {
+            id: added.terminal_id,
+            principal: added.principal,
+            labels: added.labels.into_iter().collect(),
+            profile: ProfileName::from_recorded(&added.profile),
+            starts_any_rule: Some(added.starts_any_rule).filter(|rule| !rule.is_empty()),
+            asking: 0,
+            allowed: AllowedExecs::default(),
+        };
+        // A gateway that comes back may register it again: what was counted stays.
+        let before = self.by_leaf.remove(&name);
+        let kept = match before {
+            Some(before) => Terminal {
+                asking: before.asking,
+                allowed: before.allowed,
+                starts_any_rule: terminal.starts_any_rule.or(before.starts_any_rule),
+                ..terminal
+            },
+            None => terminal,
+        };
+        self.by_leaf.insert(name, kept);
+    }
+
+    /// Forgets a terminal. What was allowed and not reported is returned.
+    pub(super) fn remove(&mut self, id: &str) -> Vec<ExecsAllowed> {
+        let removed = self.by_leaf.remove(&leaf::name_of(id));
+        removed.map(|mut terminal| terminal.allowed.take()).unwrap_or_default()
+    }
+
+    /// The terminal with one of these cgroups.
+    pub(super) fn with_leaf(&self, names: &[String]) -> Option<&Terminal> {
+        names.iter().find_map(|name| self.by_leaf.get(name))
+    }
+
+    /// The only one, in a sandbox without cgroups.
+    pub(super) fn only(&self) -> Option<&Terminal> {
+        let mut all = self.by_leaf.values();
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Terminal> {
+        self.by_leaf.get_mut(&leaf::name_of(id))
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.by_leaf.values().map(|terminal| terminal.id.clone()).collect()
+    }
+
+    /// What was allowed since the last report, by terminal.
+    pub(super) fn take_allowed(&mut self) -> Vec<(String, Vec<ExecsAllowed>)> {
+        let dirty = self.by_leaf.values_mut().filter(|terminal| !terminal.allowed.is_empty());
+        dirty.map(|terminal| (terminal.id.clone(), terminal.allowed.take())).collect()
+    }
+
+    pub(super) fn has_allowed(&self) -> bool {
+        self.by_leaf.values().any(|terminal| !terminal.allowed.is_empty())
+    }
+}
+
+impl Terminal {
+    /// Counts an exec that was allowed and verified.
+    pub(super) fn count_allowed(&mut self, exec: Exec, rule: String) {
+        let distinct = &mut self.allowed.distinct;
+        let key = (exec.file.clone(), exec.argv_sha256.to_vec(), rule.clone());
+        if let Some(known) = distinct.get_mut(&key) {
+            known.count += 1;
+        } else if distinct.len() < MAX_DISTINCT_EXECS {
+            distinct.insert(key, AllowedExec { exec: Some(exec), rule, count: 1 });
+        } else {
+            self.allowed.others += 1;
+        }
+    }
+}
+
+impl AllowedExecs {
+    fn is_empty(&self) -> bool {
+        self.distinct.is_empty() && self.others == 0
+    }
+
+    /// As many reports as the execs take.
+    fn take(&mut self) -> Vec<ExecsAllowed> {
+        let mut reports = Vec::new();
+        let mut report = ExecsAllowed { execs: Vec::new(), others: std::mem::take(&mut self.others) };
+        let mut bytes = 0;
+        for exec in std::mem::take(&mut self.distinct).into_values() {
+            bytes += prost::Message::encoded_len(&exec);
+            report.execs.push(exec);
+            if bytes > MAX_REPORT_BYTES {
+                reports.push(std::mem::take(&mut report));
+                bytes = 0;
+            }
+        }
+        if !report.execs.is_empty() || report.others > 0 {
+            reports.push(report);
+        }
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exec(file: &str) -> Exec {
+        Exec { file: file.into(), ..Exec::default() }
+    }
+
+    fn with_one() -> Terminals {
+        let mut terminals = Terminals::default();
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        terminals
+    }
+
+    #[test]
+    fn equal_execs_are_counted_and_those_beyond_the_bound_too() {
+        let mut terminals = with_one();
+        let terminal = terminals.get_mut("term_1").unwrap();
+        for index in 0..MAX_DISTINCT_EXECS + 5 {
+            terminal.count_allowed(exec(&format!("/bin/{index}")), "r".into());
+            terminal.count_allowed(exec("/bin/0"), "r".into());
+        }
+        assert!(terminals.has_allowed());
+        let reported = terminals.take_allowed();
+        let reports = &reported[0].1;
+        let counted: u64 = reports.iter().flat_map(|report| &report.execs).map(|exec| exec.count).sum();
+        let others: u64 = reports.iter().map(|report| report.others).sum();
+        assert_eq!(counted + others, 2 * (MAX_DISTINCT_EXECS as u64 + 5));
+        assert_eq!(others, 5);
+        assert!(!terminals.has_allowed());
+    }
+
+    #[test]
+    fn long_execs_are_reported_in_parts() {
+        let mut terminals = with_one();
+        let terminal = terminals.get_mut("term_1").unwrap();
+        for index in 0..1_000 {
+            terminal.count_allowed(exec(&format!("/{}/{index}", "x".repeat(4_000))), String::new());
+        }
+        let reports = terminals.remove("term_1");
+        assert!(reports.len() > 4);
+        assert!(reports.iter().all(|report| prost::Message::encoded_len(report) < 1 << 20));
+        assert_eq!(reports.iter().map(|report| report.execs.len()).sum::<usize>(), 1_000);
+    }
+
+    #[test]
+    fn a_terminal_that_is_registered_again_keeps_what_was_counted() {
+        let mut terminals = with_one();
+        terminals.get_mut("term_1").unwrap().count_allowed(exec("/bin/a"), String::new());
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        assert!(terminals.has_allowed());
+        assert!(terminals.with_leaf(&["t-1".into()]).is_some() && terminals.only().is_some());
+    }
+}

@@ -1,0 +1,15 @@
+//! The exec gate's process and its mechanics in the kernel, through the library's launch and the gate's own socket.
+//!
+//! The gateway's end of that socket is here; the gate, the supervisor and the commands are real.
+
+#[path = "../support/attack.rs"]
+#[allow(dead_code)]
+mod attack;
+#[path = "../runtime/client.rs"]
+#[allow(dead_code)]
+mod client;
+#[path = "../support/process_state.rs"]
+mod process_state;
+
+mod execs;
+mod sandbox;
