@@ -117,10 +117,10 @@ fn open(
         0 => LastLink::Follow,
         _ => LastLink::Refuse,
     };
-    let below = |directory: &[u8]| [directory, b"/".as_slice(), path].concat();
+    let below = |directory: &[u8]| plain(&[directory, b"/".as_slice(), path].concat());
     match call.from {
         _ if path.starts_with(b"/") => {
-            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, path.to_vec()))
+            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, plain(path)))
         }
         _ if path.is_empty() && call.flags & libc::AT_EMPTY_PATH == 0 => {
             Err(ReadFailure::Errno(Errno::ENOENT))
@@ -146,6 +146,12 @@ fn open(
             Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, below(cwd)))
         }
     }
+}
+
+/// Without `.` and empty names, as rules write paths.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    names.flat_map(|name| [b"/".as_slice(), name].concat()).collect()
 }
 
 fn describe(

@@ -1,10 +1,13 @@
 //! What is executed, denied and reported when nobody is hostile.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use provost::proto::gate::{exec_denied::Cause, report};
 
-use crate::sandbox::{Sandbox, can_launch};
+use crate::{
+    attack::{Attack, run_outside},
+    sandbox::{Sandbox, can_launch},
+};
 
 /// `cat` and `rm` are denied, `echo`, `true` and `ls` allowed.
 pub const RULES: &str = "
@@ -67,4 +70,165 @@ fn a_program_that_is_not_there_is_answered_as_without_a_gate_and_not_reported() 
     let codes: Vec<&str> = output.lines().filter(|line| line.len() < 4).collect();
     assert_eq!(codes, ["127", "126", "127", "126", "127"], "{output}");
     assert_eq!(gateway.denials(), []);
+}
+
+#[test]
+fn an_exec_is_judged_by_its_file_however_it_is_named() {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    let mut sandbox = Sandbox::launch();
+    let work = sandbox.work.path().to_owned();
+    let program = sandbox.place(&attack).display().to_string();
+    std::os::unix::fs::symlink("/bin/cat", work.join("innocent")).unwrap();
+    let mut gateway = sandbox.gateway(RULES);
+    let innocent = work.join("innocent").display().to_string();
+    for argv in [
+        vec!["plain", "/bin/cat", "x"],
+        vec!["plain", "/bin/../bin//cat", "x"],
+        vec!["plain", &innocent, "x"],
+        vec!["plain", "./innocent", "x"],
+        vec!["plain", "/proc/self/cwd/innocent", "x"],
+        vec!["fd", "/bin/cat", "x"],
+        vec!["at", "/bin", "cat", "x"],
+        vec!["selffd", "/bin/cat", "x"],
+    ] {
+        let argv: Vec<&str> = std::iter::once(program.as_str()).chain(argv).collect();
+        let output = sandbox.run_argv(&mut gateway, &argv);
+        assert_eq!(output, "errno 13\n", "{argv:?}");
+        let denial = gateway.denials().pop();
+        assert_eq!(denial, Some((Cause::Rule, "cat".into())), "{argv:?}");
+    }
+    for (argv, expected) in [
+        (vec!["plain", "/bin/echo", "a b", "", "c"], "a b  c\n"),
+        (vec!["fd", "/bin/echo", "a"], "a\n"),
+        (vec!["at", "/bin", "echo", "a"], "a\n"),
+        (vec!["plain", "/proc/thread-self/root/bin/echo", "a"], "a\n"),
+        (vec!["empty", "/bin/echo"], "\n"),
+    ] {
+        let argv: Vec<&str> = std::iter::once(program.as_str()).chain(argv).collect();
+        let before = gateway.denials().len();
+        assert_eq!(sandbox.run_argv(&mut gateway, &argv), expected, "{argv:?}");
+        assert_eq!(gateway.denials().len(), before, "{argv:?}: {:?}", gateway.denials().last());
+    }
+    // A copy in memory is a file that no rule names.
+    let output = sandbox.run_argv(&mut gateway, &[&program, "memfd", "/bin/echo", "a"]);
+    assert_eq!((output.as_str(), gateway.denials().pop().unwrap().0), ("errno 13\n", Cause::Default));
+}
+
+#[test]
+fn a_script_and_its_interpreter_are_both_judged() {
+    if !can_launch() {
+        return;
+    }
+    let mut sandbox = Sandbox::launch();
+    let work = sandbox.work.path().to_owned();
+    let script = |name: &str, text: &str| {
+        fs::write(work.join(name), text).unwrap();
+        fs::set_permissions(work.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("good", "#!/bin/sh\necho \"$0 $1\"\n");
+    script("nested", "#!./good with\n");
+    script("reads", "#!/bin/cat\nsecret\n");
+    script("other", "#!/bin/sh\necho other\n");
+    let rules = format!(
+        "{RULES}[[rule]]\nid = 'scripts'\ndecision = 'allow'\nargv = [['./good', './reads', './nested'], '**']\n"
+    );
+    let mut gateway = sandbox.gateway(&rules);
+    assert_eq!(sandbox.run(&mut gateway, "./good one"), "./good one\n");
+    assert_eq!(sandbox.run(&mut gateway, "./nested"), "./good with\n");
+    assert_eq!(gateway.denials(), []);
+    let output = sandbox.run(&mut gateway, "./reads; echo $?; ./other; echo $?");
+    assert!(!output.contains("secret") && !output.contains("other\n"), "{output}");
+    assert_eq!(gateway.denials(), [(Cause::Rule, "reads".into()), (Cause::Default, "other".into())]);
+}
+
+#[test]
+fn what_another_process_traces_is_not_executed() {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    assert_eq!(run_outside(&attack, &["traced", "/bin/echo"]).1, "traced\n");
+    let mut sandbox = Sandbox::launch();
+    let program = sandbox.place(&attack).display().to_string();
+    let mut gateway = sandbox.gateway(RULES);
+    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "traced", "/bin/echo"]), "errno 13\n");
+    assert_eq!(gateway.denials(), [(Cause::Traced, "echo".into())]);
+}
+
+#[test]
+fn commands_cannot_install_a_listener_or_find_the_gate() {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    assert_eq!(run_outside(&attack, &["listener"]).1.lines().next(), Some("listener"));
+    let mut sandbox = Sandbox::launch();
+    let program = sandbox.place(&attack).display().to_string();
+    let mut gateway = sandbox.gateway(RULES);
+    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "listener"]), "errno 1\nerrno 1\n");
+    let gate = sandbox.gate().pid;
+    let line =
+        format!("for p in /proc/[0-9]*; do read c <$p/comm; echo $c; done; kill -9 {gate}; kill -9 -1");
+    let output = sandbox.run(&mut gateway, &line);
+    assert!(output.contains("sh\n") && !output.contains("provost-gate"), "{output}");
+    assert!(fs::read_to_string(format!("/proc/{gate}/comm")).is_ok_and(|name| name == "provost-gate\n"));
+    assert_eq!(sandbox.run(&mut gateway, "/bin/echo still"), "still\n");
+}
+
+#[test]
+fn a_new_policy_holds_for_the_next_exec_and_a_broken_one_does_not() {
+    if !can_launch() {
+        return;
+    }
+    let mut sandbox = Sandbox::launch();
+    let mut gateway = sandbox.gateway(RULES);
+    assert_eq!(sandbox.run(&mut gateway, "/bin/echo ran"), "ran\n");
+    gateway.set_policy(2, "");
+    assert!(sandbox.run(&mut gateway, "/bin/echo ran").contains("Permission denied"));
+    assert_eq!(gateway.reports.last().unwrap().policy_generation, 2);
+    let failure = gateway.set_broken_policy(3);
+    assert!(failure.contains("nonsense"), "{failure}");
+    assert!(sandbox.run(&mut gateway, "/bin/echo ran").contains("Permission denied"));
+    assert_eq!(gateway.reports.last().unwrap().policy_generation, 2);
+}
+
+#[test]
+fn the_gate_has_two_capabilities_over_the_sandbox_and_an_id_of_its_own() {
+    if !can_launch() {
+        return;
+    }
+    let sandbox = Sandbox::launch();
+    let (gate, supervisor) = (sandbox.gate().pid, sandbox.launched.supervisor_pid);
+    let status = fs::read_to_string(format!("/proc/{gate}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // CAP_KILL and CAP_SYS_PTRACE.
+    let both = format!("{:016x}", (1_u64 << 5) | (1 << 19));
+    for (name, expected) in [
+        ("CapEff", both.as_str()),
+        ("CapPrm", &both),
+        ("CapBnd", "0000000000000000"),
+        ("CapInh", "0000000000000000"),
+        ("NoNewPrivs", "1"),
+    ] {
+        assert_eq!(field(name), expected, "{name}");
+    }
+    for name in ["user", "mnt", "ipc", "uts", "net", "cgroup"] {
+        let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();
+        assert_eq!(
+            namespace(gate) == namespace(supervisor),
+            name != "user" || nix::unistd::geteuid().is_root()
+        );
+    }
+    let ids = &sandbox.launched.identity;
+    if ids.privileged {
+        let (own, files) = (ids.gate_host_uid, ids.command_host_uid);
+        assert_eq!(field("Uid"), format!("{own} {own} {own} {files}"));
+        assert!(![0, ids.supervisor_host_uid, files].contains(&own));
+    }
 }

@@ -11,5 +11,7 @@ mod client;
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+mod ends;
 mod execs;
+mod races;
 mod sandbox;

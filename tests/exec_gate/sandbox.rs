@@ -119,6 +119,7 @@ impl Sandbox {
         let exit = self.client.exit(&held.id);
         let output = String::from_utf8_lossy(&held.output(0)).into_owned();
         self.client.release(&held.id);
+        self.client.exits.remove(&held.id);
         (exit, output)
     }
 
@@ -129,11 +130,16 @@ impl Sandbox {
 
     pub fn run_argv(&mut self, gateway: &mut Gateway, argv: &[&str]) -> String {
         let held = self.start_argv(argv);
+        self.end_with(gateway, &held).1
+    }
+
+    /// Waits for the end of the terminal while the gateway answers.
+    pub fn end_with(&mut self, gateway: &mut Gateway, held: &Held) -> (Exit, String) {
         std::thread::scope(|scope| {
             let serving = gateway.serve_until(scope);
-            let (_, output) = self.end(&held);
+            let ended = self.end(held);
             serving.stop();
-            output
+            ended
         })
     }
 
@@ -210,6 +216,16 @@ impl Gateway {
         }
     }
 
+    /// What the gate says about a policy that cannot be parsed.
+    pub fn set_broken_policy(&mut self, generation: u64) -> String {
+        let files = vec![PolicyFile { name: "test.toml".into(), text: "nonsense = 1".into() }];
+        self.send(to_gate::Message::SetPolicy(SetPolicy { generation, files }));
+        match self.receive() {
+            Some(from_gate::Message::PolicyInForce(answer)) => answer.failure,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn add_terminal(&mut self, id: &str) {
         self.send(to_gate::Message::AddTerminal(AddTerminal {
             terminal_id: id.into(),
@@ -280,20 +296,6 @@ impl Gateway {
                 (denied.cause(), named.rsplit('/').next().unwrap_or_default().to_owned())
             })
             .collect()
-    }
-
-    /// How many execs were allowed, by base name of the file.
-    pub fn allowed(&mut self) -> Vec<(String, u64)> {
-        let mut counts = std::collections::BTreeMap::new();
-        for report in &self.reports {
-            let Some(report::Report::Allowed(allowed)) = &report.report else { continue };
-            for one in &allowed.execs {
-                let file = one.exec.as_ref().map(|exec| exec.file.clone()).unwrap_or_default();
-                *counts.entry(file.rsplit('/').next().unwrap_or_default().to_owned()).or_insert(0) +=
-                    one.count;
-            }
-        }
-        counts.into_iter().collect()
     }
 }
 
