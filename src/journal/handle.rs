@@ -3,7 +3,7 @@
 //! Opening recovers what an earlier writer left and starts the journal's thread; dropping the last clone closes it.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt, io,
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
@@ -24,6 +24,7 @@ use super::{
     queue::AppendResult,
     record::Record,
     recorded_exits::terminals_with_exit,
+    recorded_reports::last_reports,
     store::LogStore,
     write_quota::WriteQuota,
     writer::BatchWriter,
@@ -170,6 +171,12 @@ impl Journal {
     /// [`MAX_RECORDED_EXITS`](super::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
     pub fn terminals_with_exit(&self, since: SystemTime) -> io::Result<HashSet<String>> {
         terminals_with_exit(self.directory(), since)
+    }
+
+    /// The last report of each sandbox's gate that was written since a time or a little before, at most
+    /// [`MAX_REPORTING_SANDBOXES`](super::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
+    pub fn last_reports(&self, since: SystemTime) -> io::Result<HashMap<String, u64>> {
+        last_reports(self.directory(), since)
     }
 
     /// The directory, for reading.

@@ -25,6 +25,7 @@ mod query;
 mod queue;
 mod record;
 mod recorded_exits;
+mod recorded_reports;
 mod recovery;
 mod report;
 mod retention;
@@ -54,6 +55,7 @@ pub use queue::{
 };
 pub use record::*;
 pub use recorded_exits::MAX_RECORDED_EXITS;
+pub use recorded_reports::MAX_REPORTING_SANDBOXES;
 pub use report::{
     FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
 };

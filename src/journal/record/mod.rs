@@ -7,6 +7,7 @@ mod approval;
 mod command;
 mod decision;
 mod delta;
+mod exec;
 mod gateway;
 mod terminal;
 
@@ -17,6 +18,7 @@ use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Findi
 pub use approval::*;
 pub use command::{CommandLocation, JudgedCommands, MAX_COMMAND_BYTES, RecordedCommand};
 pub use decision::{DecisionRecord, ObservedDecision};
+pub use exec::*;
 pub use gateway::*;
 pub use terminal::*;
 
@@ -56,6 +58,16 @@ pub enum Record {
     ApprovalExpired(ApprovalExpired),
     /// A command has changed its workspace so that people's tools would have run code.
     WorkspaceChange(WorkspaceChange),
+    /// An exec within a command was refused, and did not happen.
+    ExecDenied(ExecDeniedRecord),
+    /// A person is to be asked about an exec within a command, which waits.
+    ExecAsked(ExecAskedRecord),
+    /// How such an exec went on.
+    ExecAskEnded(ExecAskEndedRecord),
+    /// Execs within a command were allowed, and happened.
+    ExecsAllowed(ExecsAllowedRecord),
+    /// The gate of a sandbox is gone: nothing more is executed in it.
+    GateLost(GateLostRecord),
     /// A session was opened.
     SessionOpened(SessionOpened),
     /// A session was closed.
@@ -142,6 +154,11 @@ impl Record {
             Self::WorkspaceChange(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Signal(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Exit(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ExecDenied(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ExecAsked(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ExecAskEnded(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ExecsAllowed(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::GateLost(it) => RecordSubject::session(&it.principal, &it.session),
             Self::ApprovalRequested(it) => RecordSubject::session(&it.principal, &it.session),
             Self::ApprovalResolved(it) => RecordSubject::session(&it.principal, &it.session),
             Self::ApprovalExpired(it) => RecordSubject::session(&it.principal, &it.session),
@@ -193,6 +210,9 @@ impl Record {
                 it.rule.as_deref() == Some(rule) || it.observed.iter().any(|observed| observed.rule == rule)
             }
             Self::ApprovalRequested(it) => it.rule == rule,
+            Self::ExecDenied(it) => it.rule.as_deref() == Some(rule),
+            Self::ExecAsked(it) => it.rule == rule,
+            Self::ExecsAllowed(it) => it.execs.iter().any(|exec| exec.rule.as_deref() == Some(rule)),
             Self::RefusalsRepeated(it) => it.rule.as_deref() == Some(rule),
             Self::Connection(it) => it.rule.as_deref() == Some(rule),
             _ => false,
@@ -204,6 +224,9 @@ impl Record {
         match self {
             Self::Decision(it) => Some(it.verdict),
             Self::ApprovalResolved(it) => Some(it.verdict),
+            Self::ExecDenied(_) => Some(RecordedVerdict::Deny),
+            Self::ExecAsked(_) => Some(RecordedVerdict::Ask),
+            Self::ExecsAllowed(_) => Some(RecordedVerdict::Allow),
             Self::RefusalsRepeated(it) => Some(it.verdict),
             Self::Connection(it) => Some(it.verdict),
             _ => None,
