@@ -57,6 +57,23 @@ pub fn bounded_line(text: &str, max_bytes: usize) -> Cow<'_, str> {
     }
 }
 
+/// The words of a command on one line: quoted where a shell would not take them as they are.
+pub fn command<'a>(words: impl IntoIterator<Item = &'a String>) -> String {
+    let mut shown = String::new();
+    for word in words {
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:,@%+=".contains(&b);
+        if !word.is_empty() && word.bytes().all(is_plain) {
+            shown.push_str(word);
+        } else {
+            let _ = write!(shown, "'{}'", line(&word.replace('\'', "'\\''")));
+        }
+    }
+    shown
+}
+
 /// The first `max_bytes` of a text, without a partial character.
 pub fn truncate(text: &str, max_bytes: usize) -> &str {
     let end = (0..=max_bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);

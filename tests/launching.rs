@@ -59,6 +59,7 @@ impl Place {
             roots: vec![roots::open(self.work.path(), &Rights::own(), &Governing::default()).unwrap()],
             network: Network::None,
             owner,
+            principal_uid: owner.uid,
             groups: Arc::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.

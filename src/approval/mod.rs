@@ -16,6 +16,7 @@ pub use approvers::{Approver, Approvers};
 pub use config::{ApprovalConfig, ApprovalLimitReached};
 pub use id::ApprovalId;
 pub use request::{
-    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, RequestMode, RequestedAction,
+    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedExec, RequestMode,
+    RequestedAction,
 };
 pub use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};

@@ -28,6 +28,21 @@ pub struct RequestedAction {
     pub env_names: Vec<String>,
     /// The request's own id.
     pub request_id: Option<String>,
+    /// The exec within a command that runs, where the question is about one.
+    pub exec: Option<AskedExec>,
+}
+
+/// An exec that waits for the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedExec {
+    /// The terminal.
+    pub terminal: String,
+    /// The file, after all links.
+    pub file: String,
+    /// The interpreters of a script.
+    pub interpreters: Vec<String>,
+    /// Arguments that are not in the program's.
+    pub args_omitted: u32,
 }
 
 /// A question that was put.

@@ -15,7 +15,7 @@ use crate::{
     approval::ApprovalStore,
     policy::ActivePolicy,
     pool::Pool,
-    sandbox::{host::Host, host_ids},
+    sandbox::{gate_link::Gates, host::Host, host_ids},
     session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
     terminal::{self, Terminals},
 };
@@ -64,6 +64,7 @@ impl Gateway {
         let pool = Arc::new(Pool::new(FILE_SYSTEM_REQUESTS_PER_USER, FILE_SYSTEM_REQUESTS));
         let (own_uid, descriptors_max) = (nix::unistd::geteuid().as_raw(), admission::descriptors_max());
         let descriptors = DescriptorQuota::new(own_uid, descriptors_max);
+        let gates = Gates::new(policy.clone());
         let site = LaunchContext {
             host: Arc::new(host),
             pool: pool.clone(),
@@ -72,6 +73,7 @@ impl Gateway {
             descriptors: descriptors.clone(),
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
+            gates: gates.clone(),
             counters: Arc::default(),
         };
         // While the rest of the gateway is being opened.
@@ -101,6 +103,7 @@ impl Gateway {
                 in_force: policy,
                 approvals,
                 recorder,
+                gates,
                 loaded_stamps: stamps_before,
                 governing,
                 sessions: sessions.clone(),

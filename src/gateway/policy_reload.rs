@@ -26,7 +26,7 @@ use crate::{
     grpc::ReloadOutcome,
     journal::{PolicyRefused, Record},
     policy::{ActivePolicy, FailedLoad, LoadOutcome, PolicyFileError},
-    sandbox::governing::Governing,
+    sandbox::{gate_link::Gates, governing::Governing},
     session::Sessions,
     terminal::Recorder,
 };
@@ -47,6 +47,8 @@ pub(super) struct PolicyReloader {
     pub(super) approvals: Arc<ApprovalStore>,
     /// Writes down which policy is in force.
     pub(super) recorder: Recorder,
+    /// Are sent every policy.
+    pub(super) gates: Arc<Gates>,
     /// What no session may reach.
     pub(super) governing: Arc<Governing>,
     /// Those that are open.
@@ -166,6 +168,7 @@ impl PolicyReloader {
                     self.recorder.record_best_effort(&journal_lifecycle::policy_loaded_record(
                         &self.in_force.current(),
                     ));
+                    self.gates.push_policy();
                     self.approvals.supersede(generation);
                 }
                 let current = self.in_force.current();

@@ -18,12 +18,14 @@ use super::{
     pagination, request, streams,
 };
 use crate::{
-    approval::{Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, RequestMode},
+    approval::{
+        Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, AskedExec, RequestMode,
+    },
     policy::CommandSpec,
     proto::v1::{
-        Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalState, ListApprovalsRequest,
-        ListApprovalsResponse, ResolveApprovalRequest, ResolveApprovalResponse, WatchApprovalsRequest,
-        WatchApprovalsResponse, approval, approvals_server::Approvals as Service,
+        Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalExec, ApprovalState,
+        ListApprovalsRequest, ListApprovalsResponse, ResolveApprovalRequest, ResolveApprovalResponse,
+        WatchApprovalsRequest, WatchApprovalsResponse, approval, approvals_server::Approvals as Service,
     },
     session::{Principal, Session, SessionId, Sessions},
     terminal::{Terminals, outcome::timestamp},
@@ -213,6 +215,16 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         has_waiting_call: asked.mode == RequestMode::Waiting,
         request_id: request.request_id.clone().unwrap_or_default(),
         answer: approval.answer.as_deref().map(answer_message),
+        exec: request.exec.as_ref().map(exec_message),
+    }
+}
+
+fn exec_message(exec: &AskedExec) -> ApprovalExec {
+    ApprovalExec {
+        terminal_id: exec.terminal.clone(),
+        file: exec.file.clone(),
+        interpreters: exec.interpreters.clone(),
+        args_omitted: exec.args_omitted,
     }
 }
 

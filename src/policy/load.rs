@@ -19,7 +19,7 @@ use super::{
     profile::{Profile, ProfileName},
     rule_warnings,
     secret::{self, SecretSource},
-    set::{PolicySet, RuleLocation},
+    set::{PolicySet, PolicyText, RuleLocation},
 };
 
 /// The most rules that a policy may have.
@@ -55,6 +55,10 @@ struct ParsedFile<'a> {
 }
 
 impl ParsedFile<'_> {
+    fn to_text(&self) -> PolicyText {
+        PolicyText { name: self.name.to_owned(), text: self.text.to_owned() }
+    }
+
     fn error(&self, range: Range<usize>, problem: impl Into<String>) -> PolicyFileError {
         PolicyFileError::at(self.name, self.text, range, problem)
     }
@@ -101,6 +105,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
             .filter_map(|rule| Some((rule.get_ref().id.clone(), rule_warnings::check(rule.get_ref())?)))
             .collect(),
         files: files.iter().map(|file| file.name.to_owned()).collect(),
+        texts: files.iter().map(ParsedFile::to_text).collect(),
         secrets: Arc::new(secrets),
         digest: digest(&files),
     })

@@ -52,4 +52,4 @@ pub use permit::Permit;
 pub use profile::ProfileName;
 pub use request::{CommandSpec, OverflowMode, Request, StdinSource, StreamMode};
 pub use secret::{SecretGrant, SecretSource};
-pub use set::{PolicySet, RuleLocation};
+pub use set::{PolicySet, PolicyText, RuleLocation};

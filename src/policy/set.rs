@@ -23,8 +23,18 @@ pub struct PolicySet {
     /// Rules that do not catch what they seem to, each with what it misses.
     pub(super) warnings: Arc<[(String, String)]>,
     pub(super) files: Arc<[String]>,
+    pub(super) texts: Arc<[PolicyText]>,
     pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
     pub(super) digest: Digest,
+}
+
+/// A file of a policy, as it was given to the loader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyText {
+    /// Its name.
+    pub name: String,
+    /// What it says.
+    pub text: String,
 }
 
 /// Where a rule stands.
@@ -66,6 +76,11 @@ impl PolicySet {
     /// Its files, as they were named to the loader, in the order of their names.
     pub fn files(&self) -> &[String] {
         &self.files
+    }
+
+    /// The files from which the same policy is loaded elsewhere.
+    pub fn texts(&self) -> &[PolicyText] {
+        &self.texts
     }
 
     /// The profile of that name, or the default one.

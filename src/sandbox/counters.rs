@@ -13,6 +13,8 @@ pub struct SandboxCounters {
     pub adopted: Counter,
     /// Ended before this gateway ended them.
     pub lost: Counter,
+    /// Found or left without their gate, which they are to have.
+    pub gates_lost: Counter,
     /// Ended and removed.
     pub gone: Counter,
 }

@@ -1,13 +1,14 @@
 //! The gateway's side of a sandbox.
 //!
 //! Each directory imports only from those that stand before it here:
-//! `counters`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes share);
-//! `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `control` (a sandbox that runs);
-//! `restore` (sandboxes of an earlier gateway).
+//! `counters`, `unix_socket`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes
+//! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link` (the connections to
+//! the gates); `control` (a sandbox that runs); `restore` (sandboxes of an earlier gateway).
 
 pub mod cgroup;
 pub mod control;
 pub mod counters;
+pub mod gate_link;
 pub mod host;
 pub mod launch;
 pub mod probe;
@@ -16,6 +17,7 @@ pub mod roots;
 pub mod sandbox_state;
 pub mod seccomp;
 pub mod spec;
+mod unix_socket;
 
 pub use control::{handle, requests, spawn_error, spawn_request};
 pub use host::host_ids;

@@ -26,6 +26,8 @@ pub struct SandboxSpec {
     pub network: Network,
     /// The user who owns the files in the roots.
     pub owner: Owner,
+    /// The user id of the session's principal.
+    pub principal_uid: u32,
     /// The owner's other groups.
     pub groups: Arc<[u32]>,
     /// Files that the roots must not reach.

@@ -61,6 +61,7 @@ impl Session {
             roots,
             network: exec_spec.network(),
             owner: self.owner,
+            principal_uid: self.principal.uid,
             groups: self.rights.groups.clone(),
             governing: context.governing.clone(),
             assignment: SandboxAssignment {
@@ -71,7 +72,7 @@ impl Session {
             die_with_gateway: context.die_with_gateway,
             fail_at: fail_at(),
         };
-        Sandbox::start(&context.host, &context.state, spec, &context.counters).await
+        Sandbox::start(&context.host, &context.state, spec, &context.gates, &context.counters).await
     }
 
     fn clone_roots(&self) -> Result<Vec<Root>, StartError> {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use super::descriptors::DescriptorQuota;
 use crate::{
     pool::Pool,
-    sandbox::{counters::SandboxCounters, governing::Governing, host::Host},
+    sandbox::{counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host},
 };
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
@@ -28,6 +28,8 @@ pub struct LaunchContext {
     pub governing: Arc<Governing>,
     /// Sandboxes end with the gateway's connection.
     pub die_with_gateway: bool,
-    /// What has become of them.
+    /// The gates of all sandboxes.
+    pub gates: Arc<Gates>,
+    /// What has become of the sandboxes.
     pub counters: Arc<SandboxCounters>,
 }

@@ -29,7 +29,8 @@ pub(super) type LaunchCell = OnceCell<Result<Arc<Sandbox>, Arc<StartError>>>;
 #[derive(Debug, Default)]
 pub struct Sandboxes {
     shared: Mutex<HashMap<SandboxKey, Arc<LaunchCell>>>,
-    /// Found after a restart in addition to another one for the same commands: what runs there goes on, nothing new comes.
+    /// What runs there goes on, and nothing new comes: found after a restart in addition to another one for the same
+    /// commands, or without their gates.
     extra: Mutex<Vec<Arc<Sandbox>>>,
 }
 
@@ -42,9 +43,17 @@ impl Sandboxes {
     pub(super) fn launch_cell(&self, key: SandboxKey) -> Arc<LaunchCell> {
         let mut shared = self.lock();
         let cell = shared.entry(key).or_default();
-        let is_usable = |launched: &Result<Arc<Sandbox>, _>| launched.as_ref().is_ok_and(|it| it.is_up());
-        if cell.get().is_some_and(|launched| !is_usable(launched)) {
-            *cell = Arc::default();
+        match cell.get() {
+            None => {}
+            Some(Ok(sandbox)) if sandbox.takes_commands() => {}
+            Some(launched) => {
+                if let Ok(sandbox) = launched
+                    && sandbox.is_up()
+                {
+                    self.lock_extra().push(sandbox.clone());
+                }
+                *cell = Arc::default();
+            }
         }
         cell.clone()
     }

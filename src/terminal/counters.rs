@@ -35,6 +35,12 @@ pub struct TerminalCounters {
     pub refused: Counter,
     /// Permitted, and not started.
     pub failed: Counter,
+    /// Execs within commands that were allowed and happened.
+    pub execs_allowed: Counter,
+    /// Execs within commands that were refused.
+    pub execs_denied: Counter,
+    /// Execs within commands that a person was to be asked about.
+    pub execs_asked: Counter,
     /// Ended, by what set the end in motion.
     pub ended: CounterVec<ExitCause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.

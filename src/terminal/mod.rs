@@ -36,7 +36,7 @@ pub use output::reader;
 pub use quotas::{QuotaKind, QuotaReached, QuotaScope, Quotas};
 pub use refusal::LimitName;
 pub use secrets::command_secrets::{SecretError, SecretFault};
-pub use spec::{Backpressure, CommandForm, ReaderKind, TerminalSpec, TimeLimits};
+pub use spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits};
 pub use state::{
     live::Live,
     metadata::MetadataError,
@@ -51,7 +51,7 @@ pub use terminals::Terminals;
 pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
     control::EndOfInput,
-    new_request::{NewRequest, OnAsk},
+    new_request::NewRequest,
     resolve_approval::approval_observer,
     run,
 };

@@ -18,6 +18,7 @@ use crate::{
     reason::Reason,
     sandbox::{
         control::ControlError,
+        gate_link::GateError,
         handle::StartError,
         requests::SpawnRefused,
         spawn_error::{SpawnFailure, SpawnFault},
@@ -139,7 +140,8 @@ impl From<&StartError> for Reason {
             StartError::Launch(_)
             | StartError::Connect(_)
             | StartError::TimedOut
-            | StartError::RootGone(_) => Self::ConfinementUnavailable,
+            | StartError::RootGone(_)
+            | StartError::Gate(_) => Self::ConfinementUnavailable,
             StartError::Descriptors(_) => Self::LimitReached,
         }
     }
@@ -150,7 +152,8 @@ impl From<&SpawnRefused> for Reason {
         match error {
             SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => failure.into(),
             SpawnRefused::Control(error) => error.into(),
-            SpawnRefused::Ring(_) => Self::ConfinementUnavailable,
+            SpawnRefused::Gate(GateError::Lost) => Self::SandboxLost,
+            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) => Self::ConfinementUnavailable,
         }
     }
 }

@@ -24,6 +24,15 @@ pub struct TimeLimits {
     pub grace: Duration,
 }
 
+/// What becomes of a request that a rule asks a person about, and of an exec within its command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnAsk {
+    /// It waits for the answer.
+    Wait,
+    /// It is refused. The question about a request stays.
+    Refuse,
+}
+
 /// What a terminal is about; never changes.
 #[derive(Debug)]
 pub struct TerminalSpec {
@@ -49,6 +58,8 @@ pub struct TerminalSpec {
     pub backpressure: Backpressure,
     /// Its limits of time.
     pub time_limits: TimeLimits,
+    /// What becomes of execs that a rule asks about.
+    pub on_ask: OnAsk,
     /// Of the request that was permitted.
     pub digest: Digest,
     /// Of the policy that permitted it.

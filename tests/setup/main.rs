@@ -79,6 +79,7 @@ impl Place {
             roots: vec![root],
             network: Network::None,
             owner,
+            principal_uid: owner.uid,
             groups: Arc::default(),
             governing: Arc::default(),
             assignment: Default::default(),

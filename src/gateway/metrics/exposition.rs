@@ -157,6 +157,13 @@ impl GatewayCollector {
             "cause",
             &counters.ended,
         )?;
+        let execs = [
+            ("allow", counters.execs_allowed.read()),
+            ("ask", counters.execs_asked.read()),
+            ("deny", counters.execs_denied.read()),
+        ];
+        let about = "Execs within commands, by what policy said of them";
+        page.counters("execs", about, "decision", execs)?;
         let about = "Commands of which something had to be killed: it did not end by TERM in its grace";
         page.counter("terminals_force_killed", about, counters.force_killed.read())?;
         let about = "Processes, other than main ones, that had to be killed";
@@ -206,6 +213,7 @@ impl GatewayCollector {
         page.counter("sandboxes_adopted", about, counters.adopted.read())?;
         let about = "Sandboxes that ended before they were ended, and their commands with them";
         page.counter("sandboxes_lost", about, counters.lost.read())?;
+        page.counter("gates_lost", "Sandboxes whose gate was lost", counters.gates_lost.read())?;
         let about = "What this gateway could not take back, and left as it was";
         let mut quarantined = page.family("quarantined", about, MetricType::Gauge)?;
         quarantined

@@ -51,6 +51,7 @@ pub fn create(error: &CreateError) -> Status {
             SpawnRefused::Ring(_) => {
                 status(refused, error_chain(refused), [("stage", "output_ring".to_owned())])
             }
+            SpawnRefused::Gate(_) => status(refused, error_chain(refused), [("stage", "gate".to_owned())]),
         },
     }
 }
@@ -113,6 +114,7 @@ fn sandbox(error: &StartError) -> Status {
         )
         | StartError::Descriptors(_) => "launch".to_owned(),
         StartError::Connect(_) | StartError::TimedOut => "connect".to_owned(),
+        StartError::Gate(_) => "gate".to_owned(),
         StartError::RootGone(path) => {
             metadata.push(("path", printable::path(path)));
             "root".to_owned()

@@ -69,6 +69,9 @@ pub struct ReceiptRecord {
     pub seccomp_filters: u32,
     /// 0: none.
     pub landlock_abi: u32,
+    /// Whether execs within the command are evaluated: `verified` or `none`.
+    #[serde(default)]
+    pub gate: String,
     /// `none` or `host`.
     pub network: String,
     /// What of the host that network reaches, which one of its own would not.

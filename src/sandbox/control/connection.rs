@@ -24,6 +24,7 @@ use crate::{
         Exited, FromSupervisor, Hello, HelloResponse, Progress, ToSupervisor, from_supervisor::Message,
         to_supervisor::Request,
     },
+    sandbox::unix_socket,
     sys::{
         async_fd,
         fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveError, ReceiveStatus},
@@ -107,10 +108,9 @@ struct ControlState {
 }
 
 impl ControlConnection {
-    /// Connects to the control socket in a sandbox's directory. The path goes through the directory's descriptor,
-    /// because it may be longer than a socket address (108 bytes, unix(7)).
+    /// Connects to the control socket in a sandbox's directory.
     pub fn connect(socket: &Path) -> Result<Self, ControlConnectError> {
-        let stream = connect_by_directory(socket).map_err(ControlConnectError::Connect)?;
+        let stream = unix_socket::connect_by_directory(socket).map_err(ControlConnectError::Connect)?;
         stream.set_nonblocking(true).map_err(ControlConnectError::Connect)?;
         let socket = async_fd::register(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
             .map_err(|unwatched| ControlConnectError::Connect(unwatched.cause))?;
@@ -304,14 +304,4 @@ enum Delivery {
 enum SendAttempt {
     Sent(oneshot::Receiver<ControlResponse>),
     Full,
-}
-
-fn connect_by_directory(socket: &Path) -> io::Result<std::os::unix::net::UnixStream> {
-    use std::os::fd::AsRawFd;
-    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    let directory = std::fs::File::open(directory)?;
-    let by_descriptor = format!("/proc/self/fd/{}", directory.as_raw_fd());
-    std::os::unix::net::UnixStream::connect(Path::new(&by_descriptor).join(name))
 }

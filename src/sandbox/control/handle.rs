@@ -32,6 +32,7 @@ use crate::{
             connection::{ControlConnectError, ControlConnection, SupervisorEvent},
         },
         counters::SandboxCounters,
+        gate_link::{GateError, GateHello, GateLink, GateOwner, Gates},
         host::Host,
         launch::{self, LaunchError, LaunchedSandbox},
         sandbox_state::SandboxState,
@@ -83,6 +84,9 @@ pub enum StartError {
     /// The gateway has no descriptors left for it.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
+    /// It was launched, and its gate does not answer.
+    #[error(transparent)]
+    Gate(#[from] GateError),
     /// It was launched, and did not answer in time.
     #[error("the sandbox did not answer within {} s", HELLO_TIMEOUT.as_secs())]
     TimedOut,
@@ -99,6 +103,17 @@ pub enum SandboxLife {
     Gone,
 }
 
+/// The gate of a sandbox, as far as this gateway has it.
+#[derive(Debug)]
+pub enum SandboxGate {
+    /// Its profile wants none.
+    None,
+    /// It is there.
+    Linked(Arc<GateLink>),
+    /// It was gone, or did not answer, when this gateway came. What runs goes on; nothing more is executed.
+    Lost,
+}
+
 /// A sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -107,6 +122,7 @@ pub struct Sandbox {
     shortfalls: Vec<Shortfall>,
     effective_confinement: OnceLock<EffectiveConfinement>,
     control: ControlConnection,
+    gate: SandboxGate,
     terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
     life: watch::Sender<SandboxLife>,
     /// This gateway has asked it to end.
@@ -122,9 +138,10 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
+        gates: &Arc<Gates>,
         counters: &Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
-        let started = Self::launch(host, state, spec, counters.clone()).await;
+        let started = Self::launch(host, state, spec, gates, counters.clone()).await;
         if started.is_err() {
             counters.failed.inc();
         }
@@ -135,11 +152,17 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
+        gates: &Arc<Gates>,
         counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
+        let owner = GateOwner {
+            sandbox_id: spec.id.clone(),
+            session_id: spec.assignment.session_id.clone(),
+            uid: spec.principal_uid,
+        };
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
-        let sandbox = Self::from_launched(launched, counters).await?;
+        let sandbox = Self::from_launched(launched, gates, owner, counters).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
         let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
@@ -168,11 +191,14 @@ impl Sandbox {
     /// Connects, and starts the task that owns the sandbox.
     async fn from_launched(
         launched: LaunchedSandbox,
+        gates: &Arc<Gates>,
+        owner: GateOwner,
         counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
         let LaunchedSandbox { id, socket, supervisor, gate, cgroup, identity, shortfalls, ptys, .. } =
             launched;
         let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
+        let gate_socket = gate.as_ref().map(|gate| gate.socket.clone());
         let cleanup = cleanup.with_gate(gate.map(|gate| gate.process));
         let connected = ControlConnection::connect(&socket);
         let supervisor = match async_fd::register(supervisor, Interest::READABLE) {
@@ -189,12 +215,20 @@ impl Sandbox {
                 return Err(error.into());
             }
         };
+        let gate = match link_gate(gate_socket.as_deref(), gates, owner).await {
+            Ok(gate) => gate,
+            Err(error) => {
+                cleanup.end_and_remove(&id, &supervisor).await;
+                return Err(error.into());
+            }
+        };
         let sandbox = Arc::new(Self {
             id,
             identity,
             shortfalls,
             effective_confinement: OnceLock::new(),
             control,
+            gate,
             terminals: Mutex::default(),
             life: watch::Sender::new(SandboxLife::Up),
             ending: AtomicBool::new(false),
@@ -214,6 +248,7 @@ impl Sandbox {
         effective_confinement: EffectiveConfinement,
         supervisor: AsyncFd<OwnedFd>,
         control: ControlConnection,
+        gate: SandboxGate,
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
@@ -225,6 +260,7 @@ impl Sandbox {
             shortfalls,
             effective_confinement: OnceLock::from(effective_confinement),
             control,
+            gate,
             terminals: Mutex::new(listeners),
             life: watch::Sender::new(SandboxLife::Up),
             ending: AtomicBool::new(false),
@@ -246,6 +282,10 @@ impl Sandbox {
             self.counters.lost.inc();
         }
         self.life.send_replace(SandboxLife::Ended);
+        // The gate ends with the supervisor. What it has reported is recorded before the ends of the commands.
+        if let SandboxGate::Linked(gate) = &self.gate {
+            gate.wait_ended().await;
+        }
         let ended = cleanup.kill_and_wait(&self.id, &self.supervisor).await;
         let orphaned: Vec<_> = self.lock_terminals().drain().collect();
         if !orphaned.is_empty() {
@@ -287,18 +327,39 @@ impl Sandbox {
                 }
                 let terminal = self.lock_terminals().remove(&exited.terminal_id);
                 if let Some(terminal) = terminal {
-                    terminal.ended(CommandEnd::Reported(Box::new(exit)));
+                    self.after_gate_backlog(move || terminal.ended(CommandEnd::Reported(Box::new(exit))));
                 }
             }
             SupervisorEvent::GateLost => {
                 tracing::error!(sandbox.id = %self.id, "gate lost: commands of the sandbox can execute nothing more");
+                match &self.gate {
+                    SandboxGate::Linked(gate) => gate.gate_lost(),
+                    SandboxGate::None | SandboxGate::Lost => {}
+                }
             }
+        }
+    }
+
+    /// Does what comes after the reports that the gate made while no gateway was there: at once where there are none.
+    pub fn after_gate_backlog(&self, then: impl FnOnce() + Send + 'static) {
+        match &self.gate {
+            SandboxGate::Linked(gate) if gate.has_backlog() => {
+                let gate = gate.clone();
+                tokio::spawn(async move {
+                    gate.wait_backlog().await;
+                    then();
+                });
+            }
+            SandboxGate::Linked(_) | SandboxGate::None | SandboxGate::Lost => then(),
         }
     }
 
     /// Stops every command and ends the sandbox. Returns when it is removed.
     pub async fn shut_down(&self, grace: Duration) {
         self.ending.store(true, Relaxed);
+        if let (SandboxGate::Linked(gate), true) = (&self.gate, self.is_up()) {
+            gate.finish().await;
+        }
         let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
         let limit = grace + SHUTDOWN_MARGIN;
         let ended = async {
@@ -324,6 +385,21 @@ impl Sandbox {
     /// Whether it accepts requests.
     pub fn is_up(&self) -> bool {
         *self.life.borrow() == SandboxLife::Up
+    }
+
+    /// Whether a new command may be spawned in it: it is up, and so is its gate where it has one.
+    pub fn takes_commands(&self) -> bool {
+        self.is_up()
+            && match &self.gate {
+                SandboxGate::None => true,
+                SandboxGate::Linked(gate) => gate.is_up(),
+                SandboxGate::Lost => false,
+            }
+    }
+
+    /// Its gate.
+    pub fn gate(&self) -> &SandboxGate {
+        &self.gate
     }
 
     /// `sbx_` and a ULID.
@@ -376,6 +452,16 @@ impl Sandbox {
     fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
     }
+}
+
+async fn link_gate(
+    socket: Option<&Path>,
+    gates: &Arc<Gates>,
+    owner: GateOwner,
+) -> Result<SandboxGate, GateError> {
+    let Some(socket) = socket else { return Ok(SandboxGate::None) };
+    let hello = GateHello::greet(socket, &owner.sandbox_id).await?;
+    gates.link(owner, hello).map(SandboxGate::Linked)
 }
 
 /// Kills a sandbox that has no owner; the task that owns it cleans up.

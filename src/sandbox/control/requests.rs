@@ -10,15 +10,19 @@ use tokio::time::timeout;
 use crate::{
     failpoint,
     policy::Permit,
+    proto::gate::AddTerminal,
     proto::supervisor::{
         Release, Resume, SendSignal, Started, StdinWritten, Stop, StopCause, WriteStdin,
         from_supervisor::Message, spawned, to_supervisor::Request,
     },
-    sandbox::control::{
-        connection::ControlError,
-        handle::{Listener, Sandbox},
-        spawn_error::{SpawnFailure, SpawnFault},
-        spawn_request::{self, SpawnExtras},
+    sandbox::{
+        control::{
+            connection::ControlError,
+            handle::{Listener, Sandbox, SandboxGate},
+            spawn_error::{SpawnFailure, SpawnFault},
+            spawn_request::{self, SpawnExtras},
+        },
+        gate_link::GateError,
     },
     sys::ring,
 };
@@ -47,6 +51,9 @@ pub enum SpawnRefused {
     /// The sandbox did not answer.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// The sandbox's gate cannot evaluate what the command would start.
+    #[error("the command's execs cannot be evaluated")]
+    Gate(#[from] GateError),
     /// The descriptor is not an output ring.
     #[error("the output ring cannot be used")]
     Ring(#[from] ring::RingOpenError),
@@ -84,12 +91,42 @@ impl Sandbox {
         extras: SpawnExtras,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
+        self.announce(&terminal_id, &permit, &extras).await?;
         self.add_listener(terminal_id.clone(), listener);
         let spawned = self.request_spawn(terminal_id.clone(), permit, extras).await;
         if spawned.is_err() {
             self.remove_listener(&terminal_id);
+            self.remove_from_gate(&terminal_id);
         }
         spawned
+    }
+
+    /// Announces the terminal to the gate, which has it before the supervisor is asked for anything.
+    async fn announce(
+        &self,
+        terminal_id: &str,
+        permit: &Permit,
+        extras: &SpawnExtras,
+    ) -> Result<(), GateError> {
+        let gate = match self.gate() {
+            SandboxGate::None => return Ok(()),
+            SandboxGate::Lost => return Err(GateError::Lost),
+            SandboxGate::Linked(gate) => gate,
+        };
+        gate.add_terminal(AddTerminal {
+            terminal_id: terminal_id.to_owned(),
+            principal: extras.principal.clone(),
+            labels: extras.labels.clone().into_iter().collect(),
+            profile: permit.spec().profile_name().to_string(),
+            starts_any_rule: permit.spec().starts_any_rule().unwrap_or_default().to_owned(),
+        })
+        .await
+    }
+
+    fn remove_from_gate(&self, terminal_id: &str) {
+        if let SandboxGate::Linked(gate) = self.gate() {
+            gate.remove_terminal(terminal_id.to_owned());
+        }
     }
 
     async fn request_spawn(
@@ -179,6 +216,7 @@ impl Sandbox {
     /// Releases an ended command in the supervisor. The response is not awaited: it only frees the supervisor's own
     /// table, since processes and cgroup were gone before the end was reported.
     pub async fn release(&self, terminal_id: String) -> Result<(), ControlError> {
+        self.remove_from_gate(&terminal_id);
         self.control().send(Request::Release(Release { terminal_id })).await.map(drop)
     }
 

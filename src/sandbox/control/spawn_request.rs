@@ -1,7 +1,7 @@
 //! Builds the supervisor's spawn request from a command specification. The specification was taken out of a permit,
 //! which this spawn consumes.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
@@ -22,6 +22,10 @@ const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
 /// What the gateway adds to what policy allowed. Holds secrets, so it has no `Debug`.
 pub struct SpawnExtras {
+    /// Who asked: what rules about execs may depend on.
+    pub principal: String,
+    /// The session's labels: likewise.
+    pub labels: BTreeMap<String, String>,
     /// The terminal's metadata, kept for the next gateway.
     pub metadata: Bytes,
     /// Secrets, as `NAME=value`.
@@ -32,7 +36,7 @@ pub struct SpawnExtras {
 
 /// The request for one command.
 pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn {
-    let SpawnExtras { metadata, secrets, margin_bytes } = extras;
+    let SpawnExtras { metadata, secrets, margin_bytes, .. } = extras;
     let ring_bytes = match order.overflow() {
         OverflowMode::DropOldest => order.output_limit_bytes(),
         OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),

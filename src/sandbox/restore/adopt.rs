@@ -28,9 +28,10 @@ use crate::{
         control::{
             cleanup::Cleanup,
             connection::{self, ControlConnectError, ControlConnection, ControlError},
-            handle::{Listener, Sandbox},
+            handle::{Listener, Sandbox, SandboxGate},
         },
         counters::SandboxCounters,
+        gate_link::{GateHello, GateOwner, Gates},
         host::Host,
         restore::stale,
         sandbox_state::{self, SandboxState, SandboxStateError},
@@ -40,7 +41,7 @@ use crate::{
         fdpass::{self, FrameReceiver, ReceiveError, ReceiveStatus, ReceivedFrame},
         process, ring,
     },
-    wire,
+    wire::{self, gate::SOCKET_NAME},
 };
 
 /// How long a supervisor may take for one answer. One that takes longer is stopped, or hangs.
@@ -101,6 +102,17 @@ pub struct AdoptableSandbox {
     effective_confinement: EffectiveConfinement,
     supervisor: AsyncFd<OwnedFd>,
     client: HandshakeClient,
+    gate: DiscoveredGate,
+}
+
+/// The gate of a sandbox that has answered.
+#[derive(Debug)]
+enum DiscoveredGate {
+    /// It has none.
+    None,
+    Answered(GateHello),
+    /// It does not answer. The sandbox is adopted all the same: its commands go on and are governed.
+    Lost,
 }
 
 /// A terminal that a supervisor holds.
@@ -159,6 +171,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     let supervisor = async_fd::register(supervisor, Interest::READABLE)
         .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
     let effective_confinement = answer.effective_confinement.unwrap_or_default();
+    let gate = discover_gate(directory, &state).await;
     let directory = directory.to_owned();
     Ok(Discovered::Alive(Box::new(AdoptableSandbox {
         state,
@@ -167,7 +180,21 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         effective_confinement,
         supervisor,
         client: talk,
+        gate,
     })))
+}
+
+async fn discover_gate(directory: &Path, state: &SandboxState) -> DiscoveredGate {
+    if !state.gated {
+        return DiscoveredGate::None;
+    }
+    match GateHello::greet(&directory.join(SOCKET_NAME), &state.id).await {
+        Ok(hello) => DiscoveredGate::Answered(hello),
+        Err(error) => {
+            tracing::error!(sandbox.id = %state.id, %error, "its gate does not answer: it takes no new commands");
+            DiscoveredGate::Lost
+        }
+    }
 }
 
 /// Whether the cgroup of the sandbox in this directory has processes.
@@ -184,9 +211,13 @@ impl AdoptableSandbox {
         host: &Host,
         uid: u32,
         listeners: HashMap<String, Arc<dyn Listener>>,
+        gates: &Arc<Gates>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
-        let Self { state, directory, effective_confinement, supervisor, client, .. } = self;
+        let Self { state, directory, effective_confinement, supervisor, client, gate, .. } = self;
+        let owner =
+            GateOwner { sandbox_id: state.id.clone(), session_id: state.assignment.session_id.clone(), uid };
+        let gate = take_over_gate(gate, gates, owner, &listeners);
         let ptys = host.ptys().restore(uid, state.ptys);
         let cleanup = Cleanup::new(state.cgroup.clone(), Some(directory)).with_ptys(ptys);
         Sandbox::from_adopted(
@@ -195,9 +226,36 @@ impl AdoptableSandbox {
             effective_confinement,
             supervisor,
             client.into_control(),
+            gate,
             listeners,
             counters,
         )
+    }
+}
+
+fn take_over_gate(
+    gate: DiscoveredGate,
+    gates: &Arc<Gates>,
+    owner: GateOwner,
+    listeners: &HashMap<String, Arc<dyn Listener>>,
+) -> SandboxGate {
+    let hello = match gate {
+        DiscoveredGate::None => return SandboxGate::None,
+        DiscoveredGate::Answered(hello) => hello,
+        DiscoveredGate::Lost => {
+            gates.report_lost(&owner);
+            return SandboxGate::Lost;
+        }
+    };
+    match gates.link(owner.clone(), hello) {
+        Ok(link) => {
+            link.retain_terminals(listeners);
+            SandboxGate::Linked(link)
+        }
+        Err(error) => {
+            tracing::error!(sandbox.id = %owner.sandbox_id, %error, "its gate is not given the policy: it takes no new commands");
+            SandboxGate::Lost
+        }
     }
 }
 

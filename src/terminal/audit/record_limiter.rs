@@ -14,7 +14,7 @@ use std::{
 
 use super::repeat_counts_file::RepeatCountsFile;
 use crate::journal::{
-    DecisionRecord, QuotaRefused, Record, RecordedVerdict, RecordsRepeated, RefusalsRepeated,
+    DecisionRecord, QuotaRefused, Record, RecordedExec, RecordedVerdict, RecordsRepeated, RefusalsRepeated,
 };
 
 /// Bytes that the refusals of one principal may write in a second, and at once. 4 GiB, the default retention, then last
@@ -246,6 +246,20 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
                 RepeatKind { session: session.clone(), limit: Some(limit.clone()), ..RepeatKind::default() };
             Some((principal, kind, RECORD_OVERHEAD_BYTES))
         }
+        Record::ExecDenied(it) => {
+            let session = Some(it.session.clone());
+            let kind = RepeatKind { session, rule: it.rule.clone(), ..RepeatKind::default() };
+            Some((&it.principal, kind, exec_bytes(&it.exec) + it.reason.len() as u64))
+        }
+        Record::ExecAsked(it) => {
+            let (session, rule) = (Some(it.session.clone()), Some(it.rule.clone()));
+            let kind = RepeatKind { session, rule, is_question: true, ..RepeatKind::default() };
+            Some((&it.principal, kind, exec_bytes(&it.exec) * RECORDS_OF_A_QUESTION))
+        }
+        Record::ExecsAllowed(it) => {
+            let bytes = it.execs.iter().map(|one| exec_bytes(&one.exec)).sum();
+            Some((&it.principal, RepeatKind::of("execs_allowed", &it.session), bytes))
+        }
         Record::Signal(it) => {
             Some((&it.principal, RepeatKind::of("signal", &it.session), RECORD_OVERHEAD_BYTES))
         }
@@ -258,6 +272,11 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
         }
         _ => None,
     }
+}
+
+fn exec_bytes(exec: &RecordedExec) -> u64 {
+    let texts = exec.argv.iter().chain(&exec.interpreters).chain(&exec.path).map(String::len).sum::<usize>();
+    RECORD_OVERHEAD_BYTES + (texts + exec.file.len() + exec.cwd.len()) as u64
 }
 
 impl RepeatKind {

@@ -90,6 +90,21 @@ impl Recorder {
         }
     }
 
+    /// Writes what a command has done, in one go, or counts it where its principal's share of the journal is full.
+    pub(in crate::terminal) async fn record_all_within_share(
+        &self,
+        records: &[Record],
+    ) -> Result<(), Unrecorded> {
+        match records.first().map(|record| self.share_room(record)) {
+            None => Ok(()),
+            Some(ShareRoom::Available) => self.record_all(records).await.map(drop),
+            Some(ShareRoom::Full) => {
+                records.iter().for_each(|record| self.limiter.count(record));
+                Ok(())
+            }
+        }
+    }
+
     /// Notes what a command has done, or counts it where its principal's share of the journal is full.
     pub(in crate::terminal) fn record_within_share(&self, record: &Record) {
         match self.share_room(record) {

@@ -198,6 +198,7 @@ pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
             seccomp_mode: receipt.seccomp_mode,
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
+            gate: receipt.gate,
             network,
             network_exposure: receipt.network_exposure,
             limits: receipt.limits.into_iter().collect(),
@@ -232,6 +233,7 @@ pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
         StartError::Launch(_) => ("launch".to_owned(), None),
         StartError::Connect(_) | StartError::TimedOut => ("connect".to_owned(), None),
         StartError::RootGone(_) => ("root".to_owned(), None),
+        StartError::Gate(_) => ("gate".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
     };
     spawn_failed(subject, error.into(), stage, errno, error)
@@ -255,6 +257,7 @@ pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
         }
         SpawnRefused::Control(_) => ("control".to_owned(), None),
         SpawnRefused::Ring(_) => ("output_ring".to_owned(), None),
+        SpawnRefused::Gate(_) => ("gate".to_owned(), None),
     };
     spawn_failed(subject, refused.into(), stage, errno, refused)
 }

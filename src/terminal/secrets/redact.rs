@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    journal::Record,
+    journal::{Record, RecordedExec},
     masking::{Masker, StreamEnd, StreamStart},
 };
 
@@ -19,10 +19,21 @@ pub fn redact_secrets(record: &mut Record, masker: &Masker) {
         Record::Spawn(spawn) => mask_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes, masker),
         // May name the program.
         Record::SpawnFailed(failed) => mask_text(&mut failed.problem, masker),
-        // The others hold nothing that a caller wrote for a command.
+        Record::ExecDenied(denied) => {
+            mask_exec(&mut denied.exec, masker);
+            mask_text(&mut denied.reason, masker);
+        }
+        Record::ExecAsked(asked) => mask_exec(&mut asked.exec, masker),
+        Record::ExecsAllowed(allowed) => {
+            allowed.execs.iter_mut().for_each(|one| mask_exec(&mut one.exec, masker));
+        }
+        // The others hold nothing that a caller or a command wrote.
         _ => {}
     }
 }
+
+/// From so many bytes on, the last argument of an exec may have been cut.
+const CUT_ARGUMENTS_MIN_BYTES: usize = 2_048;
 
 /// What stands where a line is not written.
 pub const REDACTED: &str = "(not written: a secret that may be in it cannot be read)";
@@ -38,9 +49,35 @@ pub fn redact_all(record: &mut Record) {
         }
         Record::Spawn(spawn) => redact_texts(&mut spawn.command.argv, &mut spawn.command.cut_bytes),
         Record::SpawnFailed(failed) => failed.problem = REDACTED.to_owned(),
+        Record::ExecDenied(denied) => {
+            redact_exec(&mut denied.exec);
+            denied.reason = REDACTED.to_owned();
+        }
+        Record::ExecAsked(asked) => redact_exec(&mut asked.exec),
+        Record::ExecsAllowed(allowed) => {
+            allowed.execs.iter_mut().for_each(|one| redact_exec(&mut one.exec));
+        }
         // The others hold nothing that a caller wrote for a command.
         _ => {}
     }
+}
+
+fn mask_exec(exec: &mut RecordedExec, masker: &Masker) {
+    // The gate may have cut the last argument.
+    let is_cut =
+        exec.argv_omitted > 0 || exec.argv.iter().map(String::len).sum::<usize>() >= CUT_ARGUMENTS_MIN_BYTES;
+    let mut cut_bytes = u64::from(is_cut);
+    mask_texts(&mut exec.argv, &mut cut_bytes, masker);
+    let texts = [&mut exec.file, &mut exec.cwd].into_iter();
+    texts.chain(&mut exec.path).chain(&mut exec.interpreters).for_each(|text| mask_text(text, masker));
+}
+
+fn redact_exec(exec: &mut RecordedExec) {
+    exec.argv_omitted = exec.argv_omitted.saturating_add(u32::try_from(exec.argv.len()).unwrap_or(u32::MAX));
+    exec.argv.clear();
+    exec.interpreters.clear();
+    exec.path = None;
+    (exec.file, exec.cwd) = (REDACTED.to_owned(), REDACTED.to_owned());
 }
 
 fn redact_texts(texts: &mut Vec<String>, cut_bytes: &mut u64) {

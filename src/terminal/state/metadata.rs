@@ -15,7 +15,7 @@ use crate::{
     proto::state::{self, TerminalRecord},
     terminal::{
         secrets::command_secrets::Secrets,
-        spec::{Backpressure, CommandForm, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, OnAsk, TerminalSpec, TimeLimits},
     },
 };
 
@@ -72,6 +72,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
         time_limit_ms: summary.time_limits.limit.map(millis),
         idle_limit_ms: summary.time_limits.idle.map(millis),
         kill_grace_ms: Some(millis(summary.time_limits.grace)),
+        refuses_asks: summary.on_ask == OnAsk::Refuse,
     }
 }
 
@@ -150,6 +151,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
                 idle: record.idle_limit_ms.map(Duration::from_millis),
                 grace: record.kill_grace_ms.map_or(UNKNOWN_GRACE, Duration::from_millis),
             },
+            on_ask: if record.refuses_asks { OnAsk::Refuse } else { OnAsk::Wait },
             digest: Digest::from_bytes(digest),
             generation: record.generation,
         },

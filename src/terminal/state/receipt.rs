@@ -7,6 +7,7 @@ use super::live::Live;
 use crate::{
     policy::profile::Network,
     proto::v1::{self, Receipt},
+    sandbox::handle::SandboxGate,
     terminal::{id::TerminalId, spec::TerminalSpec},
 };
 
@@ -54,6 +55,10 @@ pub(in crate::terminal) fn of(
         cgroup: confinement.map(|confinement| confinement.cgroup.clone()).unwrap_or_default(),
         shortfalls: shortfalls.chain(unset).collect(),
         survivors,
+        gate: match sandbox.gate() {
+            SandboxGate::None => "none".to_owned(),
+            SandboxGate::Linked(_) | SandboxGate::Lost => "verified".to_owned(),
+        },
     }
 }
 

@@ -130,6 +130,11 @@ impl Registry {
         self.lock_quarantined().remove(&(session, request_id));
     }
 
+    /// The terminal of that id, of any principal.
+    pub(in crate::terminal) fn get(&self, id: TerminalId) -> Option<Arc<Terminal>> {
+        self.lock().get(&id).cloned()
+    }
+
     pub(in crate::terminal) fn has(&self, id: TerminalId) -> bool {
         self.lock().contains_key(&id)
     }

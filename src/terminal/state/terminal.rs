@@ -15,6 +15,7 @@ use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
     claim::Claim,
+    exec_denials::ExecDenials,
     lease::{Exited, Running},
     live::Live,
     outcome,
@@ -78,6 +79,7 @@ pub struct Terminal {
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
     pub(in crate::terminal) workspace: OnceLock<Arc<WatchedWorkspaces>>,
+    pub(in crate::terminal) exec_denials: ExecDenials,
     changes: broadcast::Sender<Arc<Terminal>>,
     weak_self: Weak<Terminal>,
 }
@@ -102,6 +104,7 @@ pub(in crate::terminal) struct NewTerminal {
     pub spec: TerminalSpec,
     pub request_id: Option<String>,
     pub reservation: Reservation,
+    pub exec_denials: ExecDenials,
     pub terminal_log: Arc<TerminalLog>,
     pub counters: Arc<TerminalCounters>,
     pub changes: broadcast::Sender<Arc<Terminal>>,
@@ -133,6 +136,7 @@ impl Terminal {
             recorder: new.recorder,
             counters: new.counters,
             workspace: OnceLock::new(),
+            exec_denials: new.exec_denials,
             changes: new.changes,
         })
     }
@@ -329,11 +333,12 @@ impl Terminal {
     /// The command has ended, and its sandbox is gone with all that it wrote. So much of its end is known.
     pub(in crate::terminal) fn ended_with_sandbox(
         &self,
-        outcome: Outcome,
+        mut outcome: Outcome,
         ago: Duration,
         recording: Recording,
     ) {
         self.counters.adopted.inc();
+        self.exec_denials.report(&mut outcome);
         let exited = Exited::without_sandbox(outcome);
         let outcome = exited.outcome().clone();
         *self.lock_slot() = Slot::Exited(exited);
@@ -388,6 +393,7 @@ impl Terminal {
                 outcome::lost(started, self.end_cause(), survivors, SystemTime::now())
             }
         };
+        self.exec_denials.report(&mut outcome);
         if let Some(shortfall) = self.workspace.get().and_then(|watched| watched.report_changes(&mut outcome))
         {
             let sandbox_id = self.live().map(|live| live.sandbox.id().to_owned());

@@ -17,7 +17,8 @@ use prost::Message as _;
 use crate::{
     proto::{
         state::{
-            TerminalCreated, TerminalEnded, TerminalLogRecord, TerminalRecord, terminal_log_record::Record,
+            TerminalCreated, TerminalEnded, TerminalExecDenied, TerminalLogRecord, TerminalRecord,
+            terminal_log_record::Record,
         },
         v1::Outcome,
     },
@@ -26,7 +27,7 @@ use crate::{
         StatefileError, TEMP_SUFFIX,
         append_log::{self, AppendLog, LogCondition},
     },
-    terminal::id::TerminalId,
+    terminal::{id::TerminalId, state::exec_denials::CountedDenials},
 };
 
 /// The directory of all terminal logs, in the state directory.
@@ -147,6 +148,7 @@ pub(in crate::terminal) struct TerminalLog {
 #[derive(Debug, Clone)]
 pub(in crate::terminal) struct LogEntry {
     pub(in crate::terminal) begun: TerminalCreated,
+    pub(in crate::terminal) denials: CountedDenials,
     pub(in crate::terminal) ended: Option<TerminalEnded>,
 }
 
@@ -183,7 +185,7 @@ impl TerminalLog {
             terminal: Some(record()),
         };
         file.append(Record::Created(begun.clone()))?;
-        file.entries.insert(id, LogEntry { begun, ended: None });
+        file.entries.insert(id, LogEntry { begun, denials: CountedDenials::default(), ended: None });
         Ok(())
     }
 
@@ -198,6 +200,23 @@ impl TerminalLog {
         if let Err(error) = file.append(Record::Ended(ended)) {
             tracing::error!(terminal.id = %id, error = %error, "the end of a command is not in its session's terminal log");
         }
+    }
+
+    /// Enters an exec that was refused. It was refused whether that can be written or not.
+    pub(in crate::terminal) fn add_denial(&self, id: TerminalId, denial: TerminalExecDenied) {
+        let Some(mut file) = self.lock() else { return };
+        let denial = TerminalExecDenied { terminal_id: id.to_string(), ..denial };
+        let Some(entry) = file.entries.get_mut(&id) else { return };
+        entry.denials.replay(&denial);
+        if let Err(error) = file.append(Record::ExecDenied(denial)) {
+            tracing::error!(terminal.id = %id, error = %error, "a refused exec is not in its session's terminal log");
+        }
+        file.rewrite_when_long();
+    }
+
+    /// The execs of a terminal that were refused, as far as they are entered.
+    pub(in crate::terminal) fn denials(&self, id: TerminalId) -> CountedDenials {
+        self.lock().and_then(|file| Some(file.entries.get(&id)?.denials.clone())).unwrap_or_default()
     }
 
     /// Removes a terminal that was released, or was never started.
@@ -305,7 +324,8 @@ impl LogFile {
     fn rewrite(&mut self) -> io::Result<()> {
         let records = self.entries.values().flat_map(|entry| {
             let begun = Some(Record::Created(entry.begun.clone()));
-            begun.into_iter().chain(entry.ended.clone().map(Record::Ended))
+            let denials = entry.denials.entries(&entry.begun.terminal_id).into_iter().map(Record::ExecDenied);
+            begun.into_iter().chain(denials).chain(entry.ended.clone().map(Record::Ended))
         });
         let written = self.log.rewrite(records.map(|record| TerminalLogRecord { record: Some(record) }));
         self.has_unwritten = written.is_err();
@@ -321,7 +341,8 @@ fn replay(records: Vec<TerminalLogRecord>) -> HashMap<TerminalId, LogEntry> {
         match record.record {
             Some(Record::Created(begun)) => {
                 if let Some(id) = TerminalId::parse(&begun.terminal_id) {
-                    entries.insert(id, LogEntry { begun, ended: None });
+                    let denials = CountedDenials::default();
+                    entries.insert(id, LogEntry { begun, denials, ended: None });
                 }
             }
             Some(Record::Ended(ended)) => {
@@ -333,6 +354,12 @@ fn replay(records: Vec<TerminalLogRecord>) -> HashMap<TerminalId, LogEntry> {
             Some(Record::Removed(id)) => {
                 if let Some(id) = TerminalId::parse(&id) {
                     entries.remove(&id);
+                }
+            }
+            Some(Record::ExecDenied(denial)) => {
+                let entry = TerminalId::parse(&denial.terminal_id).and_then(|id| entries.get_mut(&id));
+                if let Some(entry) = entry {
+                    entry.denials.replay(&denial);
                 }
             }
             // Of a later version, which is about something else.

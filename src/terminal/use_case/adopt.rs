@@ -25,6 +25,7 @@ use crate::{
         id::TerminalId,
         spec::Backpressure,
         state::{
+            exec_denials::ExecDenials,
             lease::Running,
             live::Live,
             metadata::{self, MetadataError, RestoredMetadata},
@@ -115,15 +116,19 @@ impl TerminalContext {
         let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
         let facts = found.state.clone();
         let site = self.launch_context();
-        let sandbox = found.take_over(&site.host, session.principal.uid, listeners, &site.counters);
-        let count = restored.len();
-        for (terminal, held, masker) in restored {
+        // Before its gate's reports come, which are about them.
+        for (terminal, ..) in &restored {
             if let Err(error) =
-                terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(&terminal))
+                terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(terminal))
             {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not in its session's terminal log");
             }
-            self.registry().insert_existing(&terminal);
+            self.registry().insert_existing(terminal);
+        }
+        let (uid, gates) = (session.principal.uid, &site.gates);
+        let sandbox = found.take_over(&site.host, uid, listeners, gates, &site.counters);
+        let count = restored.len();
+        for (terminal, held, masker) in restored {
             let live = Live {
                 started: held.started,
                 stdout: held.stdout,
@@ -246,6 +251,7 @@ impl TerminalContext {
             OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
             OutputState::Lost => 0,
         };
+        let terminal_log = self.logs().of(session.id);
         Terminal::new(NewTerminal {
             id,
             created_at,
@@ -253,7 +259,8 @@ impl TerminalContext {
             spec: summary,
             request_id,
             reservation: self.quota_tracker().restore(session, bytes),
-            terminal_log: self.logs().of(session.id),
+            exec_denials: ExecDenials::restored(terminal_log.denials(id)),
+            terminal_log,
             counters: self.counters().clone(),
             recorder: self.recorder().clone(),
             changes: self.registry().changes_sender().clone(),
@@ -293,8 +300,11 @@ impl TerminalContext {
                 true => Recording::AlreadyRecorded,
                 false => Recording::Now,
             };
-            terminal.after_workspace_check(move |terminal| {
-                terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+            let terminal = terminal.clone();
+            sandbox.after_gate_backlog(move || {
+                terminal.after_workspace_check(move |terminal| {
+                    terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+                });
             });
         }
         match terminal.spec.backpressure {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{context::TerminalContext, new_request::OnAsk, steps::Requested};
+use super::{context::TerminalContext, steps::Requested};
 use crate::{
     approval::{ApprovalId, ApprovalLimitReached, ApprovalRequest, ApprovalWait, RequestMode, Resolution},
     policy::{self, ApprovalQuestion, Denial, Permit, PolicySet, command::rule::Decision},
@@ -21,6 +21,7 @@ use crate::{
         },
         errors::{ApprovalError, CreateError},
         evaluation,
+        spec::OnAsk,
     },
 };
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::{exec_questions::ExecQuestions, gate_reports::GateReports};
 use crate::{
     approval::ApprovalStore,
     policy::ActivePolicy,
     resolve::ProgramCache,
     session::{LaunchContext, SessionId},
     terminal::{
-        audit::recorder::Recorder,
+        audit::{recorded_reports::RecordedReports, recorder::Recorder},
         counters::TerminalCounters,
         quotas::Quotas,
         secrets::redactor::KnownSecrets,
@@ -32,7 +33,7 @@ pub(in crate::terminal) struct TerminalContext {
     launch_context: LaunchContext,
     policy: Arc<ActivePolicy>,
     program_cache: Arc<ProgramCache>,
-    known_secrets: KnownSecrets,
+    known_secrets: Arc<KnownSecrets>,
     approvals: Arc<ApprovalStore>,
     quota_tracker: Arc<QuotaTracker>,
     logs: TerminalLogs,
@@ -58,6 +59,18 @@ impl TerminalContext {
         } else {
             TerminalLogs::in_directory(&launch_context.state)
         };
+        let known_secrets = Arc::<KnownSecrets>::default();
+        let (registry, counters) = (Arc::<Registry>::default(), Arc::<TerminalCounters>::default());
+        launch_context.gates.set_observer(Arc::new(GateReports {
+            registry: registry.clone(),
+            recorder: recorder.clone(),
+            policy: policy.clone(),
+            known_secrets: known_secrets.clone(),
+            counters: counters.clone(),
+            sandbox_counters: launch_context.counters.clone(),
+            recorded_before: RecordedReports::new(recorder.clone()),
+            questions: ExecQuestions::new(approvals.clone()),
+        }));
         let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
         Arc::new(Self {
             workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
@@ -65,12 +78,12 @@ impl TerminalContext {
             logs,
             policy,
             program_cache: Arc::default(),
-            known_secrets: KnownSecrets::default(),
+            known_secrets,
             approvals,
             quota_tracker,
             recorder,
-            counters: Arc::default(),
-            registry: Arc::default(),
+            counters,
+            registry,
             draining: CancellationToken::new(),
             waiters: Waiters::default(),
         })

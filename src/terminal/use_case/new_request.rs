@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::{policy::Request, session::Session, terminal::spec::ReaderKind};
+use crate::{
+    policy::Request,
+    session::Session,
+    terminal::spec::{OnAsk, ReaderKind},
+};
 
 /// What a create is made of: the session, and the request within it.
 #[derive(Debug)]
@@ -21,13 +25,4 @@ pub struct NewRequest {
     pub on_ask: OnAsk,
     /// How long the caller waits for a person's answer; absent: as long as it takes.
     pub time_limit: Option<Duration>,
-}
-
-/// What becomes of a request that a rule asks a person about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnAsk {
-    /// It waits for the answer.
-    Wait,
-    /// It is refused, and the question stays.
-    Refuse,
 }

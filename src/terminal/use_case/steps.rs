@@ -16,7 +16,6 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::new_request::OnAsk;
 use crate::{
     approval::{ApprovalId, RequestedAction},
     failpoint,
@@ -36,8 +35,9 @@ use crate::{
             redact,
             redactor::Redactor,
         },
-        spec::{Backpressure, CommandForm, ReaderKind, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits},
         state::{
+            exec_denials::ExecDenials,
             lease::{Running, SandboxLease},
             live::Live,
             metadata,
@@ -92,6 +92,7 @@ impl Requested {
             profile: self.request.profile.clone().unwrap_or_default(),
             env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
             request_id: self.request_id.clone(),
+            exec: None,
         }
     }
 
@@ -128,6 +129,7 @@ impl Requested {
             spec: summary,
             request_id: self.request_id,
             reservation,
+            exec_denials: ExecDenials::default(),
             terminal_log,
             counters: counters.clone(),
             changes: changes.clone(),
@@ -177,6 +179,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
             idle: exec_spec.idle_limit(),
             grace: exec_spec.kill_grace(),
         },
+        on_ask: requested.on_ask,
         digest: permit.digest(),
         generation: permit.generation(),
     }
@@ -340,6 +343,8 @@ impl Prepared {
         }
         let id = terminal.id.to_string();
         let provisions = SpawnExtras {
+            principal: terminal.session.principal.to_string(),
+            labels: terminal.session.labels.clone(),
             metadata: metadata::encode(&terminal, &secrets),
             secrets: secrets.environment(),
             margin_bytes: secrets.masker().context_bytes() as u64,
