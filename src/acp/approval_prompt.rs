@@ -111,11 +111,18 @@ impl Drop for QuestionWaiter<'_> {
     }
 }
 
+/// What becomes of questions that no create waits with.
+pub(super) trait WatchedApprovals: Send {
+    /// One was put, or has changed.
+    fn changed(&mut self, approval: Approval);
+}
+
 /// Listens to the questions of a session, until it is closed.
 pub(super) async fn watch_questions(
     client: Client,
     gateway_session: String,
     questions: Arc<PendingQuestions>,
+    mut execs: impl WatchedApprovals,
     closed: CancellationToken,
 ) {
     let listening = async {
@@ -127,7 +134,11 @@ pub(super) async fn watch_questions(
                     is_reported = false;
                     let mut stream = stream.into_inner();
                     while let Ok(Some(change)) = stream.message().await {
-                        questions.deliver(change.approval.unwrap_or_default());
+                        let approval = change.approval.unwrap_or_default();
+                        match approval.exec {
+                            Some(_) => execs.changed(approval),
+                            None => questions.deliver(approval),
+                        }
                     }
                 }
                 Err(status) if status.code() == Code::NotFound => return,
@@ -185,7 +196,8 @@ fn terminal_of(response: tonic::Response<CreateTerminalResponse>) -> Terminal {
     response.into_inner().terminal.unwrap_or_default()
 }
 
-fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
+/// What is shown of an approval.
+pub(super) fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
     let mut command = match approval.command {
         Some(approval::Command::Program(text) | approval::Command::ShellLine(text)) => text,
         None => String::new(),
@@ -205,7 +217,8 @@ fn question(session: &SessionId, approval: Approval) -> ApprovalQuestion {
     }
 }
 
-async fn resolve(
+/// Answers in the name of the person at the editor.
+pub(super) async fn resolve(
     client: &Client,
     approval_id: &str,
     decision: ApprovalDecision,

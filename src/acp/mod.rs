@@ -17,6 +17,7 @@ mod content;
 mod create;
 mod encode;
 mod errors;
+mod exec_questions;
 mod exit;
 mod framing;
 mod handshake;

@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::{
-    approval_prompt::{self, PendingQuestions},
+    approval_prompt::{self, ApprovalPrompt, PendingQuestions},
     errors,
+    exec_questions::ExecQuestions,
     retrying_client::RetryingClient,
     subagents::{StartDirectory, SubagentAnnouncement},
 };
@@ -63,12 +64,21 @@ pub(super) struct AcpSession {
 }
 
 /// Whether a user is there to be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub(super) enum Approver {
-    /// What a rule asks can be asked.
-    Present,
-    /// It cannot.
+    /// What a rule asks is put to the user by this.
+    Present(ApprovalPrompt),
+    /// It cannot be put.
     Absent,
+}
+
+impl std::fmt::Debug for Approver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Present(_) => "Present",
+            Self::Absent => "Absent",
+        })
+    }
 }
 
 /// All sessions of one connection.
@@ -222,14 +232,11 @@ impl AcpSessions {
         let id =
             if missing.is_empty() { opened } else { self.reopen_with_env(request, missing, opened).await };
         tracing::info!(session = session.id, gateway.session = id, "session opened at the gateway");
-        if self.approver == Approver::Present {
+        if let Approver::Present(prompt) = &self.approver {
             let (questions, closed) = (session.questions.clone(), session.closed.clone());
-            tokio::spawn(approval_prompt::watch_questions(
-                self.client.client(),
-                id.clone(),
-                questions,
-                closed,
-            ));
+            let client = self.client.client();
+            let execs = ExecQuestions::new(client.clone(), prompt.clone(), session.id.clone());
+            tokio::spawn(approval_prompt::watch_questions(client, id.clone(), questions, execs, closed));
         }
         Ok(id)
     }

@@ -14,7 +14,7 @@ use super::{
     content::SHOWN_BYTES, errors, exit, retrying_client::RetryingClient, sessions::AcpSession, text::Tail,
 };
 use crate::{
-    client::Client,
+    client::{self, Client},
     proto::v1::{
         self, Outcome, StreamOutputRequest, TerminalState, WaitForExitRequest, stream_output_response::Event,
     },
@@ -283,6 +283,8 @@ impl OutputSnapshot {
         match end.state() {
             TerminalState::Finished | TerminalState::Released => {
                 self.tail.finish();
+                // Most agents show their model the output and the code, and nothing else.
+                self.tail.add_notices(end.outcome.iter().flat_map(client::denial_lines));
                 self.completeness = Completeness::Complete;
                 if let Some(ended) = &end.outcome {
                     // A waiter may have been faster, with the same.

@@ -66,7 +66,7 @@ impl AcpTerminals {
         let sessions = AcpSessions::new(
             retrying.clone(),
             profile,
-            if ask.is_some() { Approver::Present } else { Approver::Absent },
+            ask.clone().map_or(Approver::Absent, Approver::Present),
         );
         Self(Arc::new(Inner {
             client: retrying,

@@ -81,6 +81,16 @@ impl Tail {
         }
     }
 
+    /// Adds lines of the gateway's own behind the command's last output.
+    pub(super) fn add_notices(&mut self, lines: impl Iterator<Item = String>) {
+        for line in lines {
+            if !self.text().is_empty() && !self.text().ends_with('\n') {
+                self.append("\n");
+            }
+            self.append(&format!("provost: {line}\n"));
+        }
+    }
+
     /// Keeps only the last `limit_bytes` from now on, and gives the rest of the memory back.
     pub(super) fn shrink_to(&mut self, limit_bytes: usize) {
         self.limit_bytes = self.limit_bytes.min(limit_bytes);

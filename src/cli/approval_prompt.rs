@@ -101,8 +101,9 @@ fn question(approval: &v1::Approval) -> String {
         "" => String::new(),
         reason => format!(": {}", printable::line(reason)),
     };
+    let within = if approval.exec.is_some() { " about an exec within the command" } else { "" };
     format!(
-        "provost: rule {} asks{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
+        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
         printable::line(&approval.rule),
         printable::line(&approval.matched_command)
     )

@@ -209,7 +209,18 @@ struct ApprovalJson {
     expires_at: Option<String>,
     has_waiting_call: bool,
     request_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exec: Option<ExecJson>,
     answer: Option<AnswerJson>,
+}
+
+/// The exec that waits, within a command that runs.
+#[derive(Debug, Serialize)]
+struct ExecJson {
+    terminal_id: String,
+    file: String,
+    interpreters: Vec<String>,
+    args_omitted: u32,
 }
 
 /// What a person said.
@@ -249,6 +260,12 @@ impl From<&v1::Approval> for ApprovalJson {
             expires_at: approval.expires_at.as_ref().map(ToString::to_string),
             has_waiting_call: approval.has_waiting_call,
             request_id: approval.request_id.clone(),
+            exec: approval.exec.as_ref().map(|exec| ExecJson {
+                terminal_id: exec.terminal_id.clone(),
+                file: exec.file.clone(),
+                interpreters: exec.interpreters.clone(),
+                args_omitted: exec.args_omitted,
+            }),
             answer: approval.answer.as_ref().map(|answer| AnswerJson {
                 decision: match answer.decision() {
                     ApprovalDecision::Unspecified => "unknown",

@@ -43,6 +43,24 @@ pub(super) struct OutcomeJson {
     workspace_changes_omitted: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     workspace_shortfall: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exec_denials: Vec<ExecDenialJson>,
+    #[serde(skip_serializing_if = "is_zero")]
+    exec_denials_omitted: u64,
+}
+
+/// An exec within the command that was refused.
+#[derive(Debug, Serialize)]
+pub(super) struct ExecDenialJson {
+    program: String,
+    args: Vec<String>,
+    args_omitted: u32,
+    cwd: String,
+    cause: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    rule: String,
+    reason: String,
+    denied_at: Option<String>,
 }
 
 /// A dangerous change in a workspace.
@@ -83,6 +101,7 @@ pub(super) struct ReceiptJson {
     seccomp_mode: u32,
     seccomp_filters: u32,
     landlock_abi: u32,
+    gate: String,
     network: String,
     network_exposure: Vec<String>,
     limits: BTreeMap<String, String>,
@@ -130,6 +149,33 @@ impl From<&v1::Outcome> for OutcomeJson {
             workspace_changes: outcome.workspace_changes.iter().map(WorkspaceChangeJson::from).collect(),
             workspace_changes_omitted: outcome.workspace_changes_omitted,
             workspace_shortfall: outcome.workspace_shortfall.clone(),
+            exec_denials: outcome.exec_denials.iter().map(ExecDenialJson::from).collect(),
+            exec_denials_omitted: outcome.exec_denials_omitted,
+        }
+    }
+}
+
+impl From<&v1::ExecDenial> for ExecDenialJson {
+    fn from(denial: &v1::ExecDenial) -> Self {
+        Self {
+            program: denial.program.clone(),
+            args: denial.args.clone(),
+            args_omitted: denial.args_omitted,
+            cwd: denial.cwd.clone(),
+            cause: match denial.cause() {
+                v1::ExecDenialCause::Unspecified => "unknown",
+                v1::ExecDenialCause::Rule => "rule",
+                v1::ExecDenialCause::Default => "default",
+                v1::ExecDenialCause::Changed => "changed",
+                v1::ExecDenialCause::Unreadable => "unreadable",
+                v1::ExecDenialCause::Traced => "traced",
+                v1::ExecDenialCause::Unavailable => "unavailable",
+                v1::ExecDenialCause::AskRefused => "ask_refused",
+                v1::ExecDenialCause::AskExpired => "ask_expired",
+            },
+            rule: denial.rule.clone(),
+            reason: denial.reason.clone(),
+            denied_at: denial.denied_at.as_ref().map(ToString::to_string),
         }
     }
 }
@@ -191,6 +237,7 @@ impl From<&v1::Receipt> for ReceiptJson {
             seccomp_mode: receipt.seccomp_mode,
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
+            gate: receipt.gate.clone(),
             network: network(receipt.network()).to_owned(),
             network_exposure: receipt.network_exposure.clone(),
             limits: sorted(&receipt.limits),

@@ -40,6 +40,13 @@ pub(super) fn receipt_text(terminal: &v1::Terminal) -> String {
             abi => format!("ABI {abi}"),
         },
     );
+    page.line(
+        "execs",
+        match receipt.gate.as_str() {
+            "verified" => "each evaluated and verified",
+            _ => "only the first evaluated",
+        },
+    );
     let network = json::network(receipt.network());
     page.line(
         "network",

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
 use super::{error::CliError, exit_status, json, receipt, stdio};
-use crate::{printable, proto::v1};
+use crate::{client, printable, proto::v1};
 
 /// How a command ended, as far as this process saw it.
 pub(super) struct RunEnd {
@@ -65,7 +65,9 @@ impl RunReport {
             stdio::print_to_stderr(&receipt::receipt_text(terminal));
         }
         if let Some(outcome) = outcome {
-            let lines = receipt::workspace(outcome).into_iter().chain(receipt::unusual_end(outcome));
+            let lines = client::denial_lines(outcome)
+                .chain(receipt::workspace(outcome))
+                .chain(receipt::unusual_end(outcome));
             lines.for_each(|line| stdio::print_notice(&line));
         }
         self.write(&ReportJson {

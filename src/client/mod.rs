@@ -1,8 +1,10 @@
-//! A connection to a gateway, over its unix socket.
+//! A connection to a gateway, over its unix socket; and the line that tells of a refused exec.
 //!
 //! Only connects: it retries nothing, starts nothing and keeps no state of sessions or terminals.
 
 #![forbid(unsafe_code)]
+
+mod denial;
 
 use std::{
     io,
@@ -18,6 +20,8 @@ use crate::proto::v1::{
     approvals_client::ApprovalsClient, audit_client::AuditClient, policies_client::PoliciesClient,
     sessions_client::SessionsClient, terminals_client::TerminalsClient,
 };
+
+pub use denial::{denial_line, denial_lines};
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;

@@ -1,0 +1,75 @@
+//! A refused exec in one line, for people and agents: the same words on stderr and in an agent's output.
+
+use crate::{
+    printable,
+    proto::v1::{ExecDenial, ExecDenialCause, Outcome},
+};
+
+/// The longest command in such a line, in bytes.
+const COMMAND_SHOWN_BYTES: usize = 384;
+
+/// The lines about all refused execs of a command.
+pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> {
+    let omitted = outcome.exec_denials_omitted;
+    let rest = (omitted > 0).then(|| format!("denied: {omitted} more execs, in the journal"));
+    outcome.exec_denials.iter().map(denial_line).chain(rest)
+}
+
+/// `denied: PROGRAM ARGS...: reason (rule "x")`.
+pub fn denial_line(denial: &ExecDenial) -> String {
+    let command = printable::command(std::iter::once(&denial.program).chain(&denial.args));
+    let command = printable::bounded_line(&command, COMMAND_SHOWN_BYTES);
+    let more = if denial.args_omitted > 0 { " ..." } else { "" };
+    let reason = match denial.reason.trim() {
+        "" => default_reason(denial.cause()),
+        reason => reason,
+    };
+    if denial.program.is_empty() {
+        return format!("denied: {}", printable::line(reason));
+    }
+    let rule = if denial.rule.is_empty() { String::new() } else { format!(" (rule {:?})", denial.rule) };
+    format!("denied: {command}{more}: {}{rule}", printable::line(reason))
+}
+
+fn default_reason(cause: ExecDenialCause) -> &'static str {
+    match cause {
+        ExecDenialCause::Unspecified => "refused",
+        ExecDenialCause::Rule => "a rule denies it",
+        ExecDenialCause::Default => "no rule allows it",
+        ExecDenialCause::Changed => "it was changed while it was evaluated",
+        ExecDenialCause::Unreadable => "it cannot be read",
+        ExecDenialCause::Traced => "another process traces it",
+        ExecDenialCause::Unavailable => "it cannot be evaluated",
+        ExecDenialCause::AskRefused => "it needs a person's approval, and was refused",
+        ExecDenialCause::AskExpired => "it needs a person's approval, and nobody gave it in time",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_program_reason_and_rule() {
+        let denial = ExecDenial {
+            program: "/usr/bin/git".into(),
+            args: vec!["push".into(), "my remote".into()],
+            rule: "no-push".into(),
+            reason: "pushing is for people".into(),
+            ..ExecDenial::default()
+        };
+        assert_eq!(
+            denial_line(&denial),
+            "denied: /usr/bin/git push 'my remote': pushing is for people (rule \"no-push\")"
+        );
+        let by_default = ExecDenial {
+            program: "/bin/nc".into(),
+            args_omitted: 3,
+            cause: ExecDenialCause::Default.into(),
+            ..ExecDenial::default()
+        };
+        assert_eq!(denial_line(&by_default), "denied: /bin/nc ...: no rule allows it");
+        let outcome = Outcome { exec_denials: vec![denial], exec_denials_omitted: 2, ..Outcome::default() };
+        assert_eq!(denial_lines(&outcome).last().unwrap(), "denied: 2 more execs, in the journal");
+    }
+}
