@@ -77,6 +77,7 @@ impl Sandbox {
             profile: Arc::new(profile),
             roots: vec![root],
             network: Network::None,
+            principal_uid: owner.uid,
             owner,
             groups: Arc::default(),
             governing: Arc::default(),

@@ -296,7 +296,7 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
     let bytes: [u8; 24] = std::array::from_fn(|index| 0xa0 + index as u8);
     let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
     for (machine, execve, execveat) in [(Arch::X86_64, 59, 322), (Arch::Aarch64, 221, 281)] {
-        let gated = program(machine, Some(&ExecNonce::new(bytes)));
+        let gated = program(machine, AnonymousPrograms::Allowed, Some(&ExecNonce::new(bytes)));
         let answer = |number, arguments: &[u64]| {
             judge(&gated, &Call { arch: machine.audit_arch(), ..call(number, arguments) })
         };
@@ -313,7 +313,7 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
             }
             assert_eq!(answer(execveat, &[1, 2, 3, 4, 5, words[2] ^ 1 << bit]), NOTIFY, "bit {bit}");
         }
-        let plain = program(machine, None);
+        let plain = program(machine, AnonymousPrograms::Allowed, None);
         for number in [execve, execveat] {
             let call = Call { arch: machine.audit_arch(), ..call(number, &[]) };
             assert_eq!(judge(&plain, &call), ALLOW, "without a gate");
