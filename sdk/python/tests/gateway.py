@@ -46,6 +46,8 @@ class TestGateway:
         shipped = (ROOT / "policies/default.toml").read_text()
         (policies / "default.toml").write_text(shipped)
         (policies / "tests.toml").write_text(RULES)
+        # A gateway that ends does not wait long for those who read.
+        (self.directory / "config.toml").write_text('drain = "100ms"\n')
         self.socket = self.directory / "run" / "provost.sock"
         self.address = f"unix:{self.socket}"
         self._process = self._start()
@@ -59,6 +61,8 @@ class TestGateway:
                     "serve",
                     "--listen",
                     self.address,
+                    "--config",
+                    str(self.directory / "config.toml"),
                     "--state",
                     str(self.directory / "state"),
                     "--policies",
@@ -81,6 +85,11 @@ class TestGateway:
         self._process.wait()
         # The next one makes its own: a test that waits for the file must not find the old one.
         self.socket.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Ends it in good order; commands run on."""
+        self._process.terminate()
+        self._process.wait(DEADLINE_S)
 
     def start_again(self) -> None:
         """Starts another one on what the one before has left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -38,6 +39,20 @@ class Examples(unittest.TestCase):
         denied = self.run_example("run.py", "reboot")
         self.assertEqual(denied.returncode, 126)
         self.assertTrue(denied.stderr.startswith("denied by no-reboot"), denied.stderr)
+
+    def test_run_interrupted(self) -> None:
+        running = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / "run.py"), "sh", "-c", "echo here; exec sleep 1000"],
+            cwd=self.served.workspace,
+            env={**os.environ, "PROVOST_GATEWAY": self.served.address},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        with running:
+            assert running.stdout
+            self.assertEqual(running.stdout.readline(), b"here\n")
+            running.send_signal(signal.SIGINT)
+            self.assertEqual(running.wait(60), -signal.SIGINT)
 
     def test_background(self) -> None:
         ended = self.run_example("background.py")

@@ -42,6 +42,8 @@ export class TestGateway {
     mkdirSync(join(gateway.directory, "policies"));
     copyFileSync(join(ROOT, "policies/default.toml"), join(gateway.directory, "policies/default.toml"));
     writeFileSync(join(gateway.directory, "policies/tests.toml"), RULES);
+    // A gateway that ends does not wait long for those who read.
+    writeFileSync(join(gateway.directory, "config.toml"), 'drain = "100ms"\n');
     await gateway.startAgain();
     return gateway;
   }
@@ -51,7 +53,7 @@ export class TestGateway {
     const at = (name: string) => join(this.directory, name);
     const binary = process.env["PROVOST"] ?? join(ROOT, "target/debug/provost");
     const log = openSync(at("log"), "a");
-    const places = ["--listen", this.address, "--state", at("state"), "--policies", at("policies")];
+    const places = ["--config", at("config.toml"), "--listen", this.address, "--state", at("state"), "--policies", at("policies")];
     this.#process = spawn(binary, ["serve", ...places], { stdio: ["ignore", log, log] });
     closeSync(log);
     const deadline = Date.now() + DEADLINE_MS;
@@ -69,6 +71,12 @@ export class TestGateway {
     await once(this.#process, "exit");
     // The next one makes its own: a test that waits for the file must not find the old one.
     rmSync(this.socket, { force: true });
+  }
+
+  /** Ends it in good order; commands run on. */
+  async leave(): Promise<void> {
+    this.#process.kill("SIGTERM");
+    await once(this.#process, "exit");
   }
 
   /** Stops it with all its commands, and removes its directory. */
