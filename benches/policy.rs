@@ -7,10 +7,11 @@ use std::{hint::black_box, time::Instant};
 use provost::policy::{
     PolicySet,
     command::{
+        evaluate_rules,
         program::NominalResolver,
         rule::RequestContext,
         shell::Dialect,
-        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen, evaluate_rules},
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen},
     },
 };
 

@@ -4,12 +4,11 @@
 
 use super::{
     command::{
+        evaluate_rules,
         program::ProgramResolver,
         rule::RequestContext,
         shell::Dialect,
-        verdict::{
-            AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, Unseen, evaluate_rules,
-        },
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, Unseen},
     },
     environment,
     profile::{Profile, Requirement},

@@ -6,6 +6,7 @@ use provost::{
     gateway::policy_directory,
     policy::{
         PolicySet,
+        command::rule::{Decision, RuleAt},
         suite::{Corpus, Suite},
     },
 };
@@ -35,6 +36,21 @@ fn the_examples_say_what_the_cases_expect() {
     let said = |at: usize| format!("{:?}", suite.cases[at].get_ref());
     let again = (1..suite.cases.len()).find(|at| (0..*at).any(|before| said(before) == said(*at)));
     assert_eq!(again.map(said), None, "a case stands there twice");
+}
+
+#[test]
+fn what_is_allowed_without_a_gate_is_allowed_with_one() {
+    let name = "policies/tests/cases.toml";
+    let text = read(name);
+    let mut suite = Suite::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
+    suite
+        .cases
+        .retain(|case| case.get_ref().expect == Decision::Allow && case.get_ref().at == RuleAt::Request);
+    suite.defaults.gate = Some(true);
+    assert!(suite.cases.len() >= 300, "{}", suite.cases.len());
+    let failed: Vec<_> =
+        suite.run(&examples(), &text).into_iter().map(|f| (f.line, f.command, f.problem)).collect();
+    assert_eq!(failed, []);
 }
 
 #[test]

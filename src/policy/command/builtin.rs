@@ -39,6 +39,23 @@ pub fn changes_lookup(name: &str) -> bool {
     ) || name.starts_with("BASH_FUNC_")
 }
 
+/// Whether a variable is a number to a shell, so that what it is given is taken for arithmetic.
+pub(super) fn holds_number(name: &str) -> bool {
+    matches!(
+        name,
+        "COLUMNS"
+            | "HISTCMD"
+            | "LINENO"
+            | "LINES"
+            | "OPTIND"
+            | "PPID"
+            | "RANDOM"
+            | "SECONDS"
+            | "SRANDOM"
+            | "TMOUT"
+    )
+}
+
 /// Names that every one of the known shells takes for itself, so that no file is run.
 pub(super) fn is_builtin(name: &str) -> bool {
     matches!(

@@ -12,12 +12,14 @@ use super::{
     program::{self, ProgramResolver, Resolved},
     rule::{Decision, Effects, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
-    values::Values,
-    verdict::{
-        CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit, Unseen,
-    },
+    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
     wrapper::{self, WrappedCommand},
 };
+
+/// Evaluates all rules on a request.
+pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
+    Evaluator::new(context).evaluate(form)
+}
 
 /// Where the evaluator found a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,7 @@ enum InputForm {
 }
 
 /// The evaluation of one request.
-pub(super) struct Evaluator<'a> {
+struct Evaluator<'a> {
     context: EvalContext<'a>,
     units: Vec<Unit>,
     effects: Vec<(String, Effects)>,
@@ -66,11 +68,10 @@ pub(super) struct Evaluator<'a> {
     starts_any: Vec<String>,
     form: InputForm,
     lookup: Lookup,
-    values: Values,
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(context: EvalContext<'a>) -> Self {
+    fn new(context: EvalContext<'a>) -> Self {
         Self {
             context,
             units: Vec::new(),
@@ -79,11 +80,10 @@ impl<'a> Evaluator<'a> {
             starts_any: Vec::new(),
             form: InputForm::Line,
             lookup: context.lookup,
-            values: Values::default(),
         }
     }
 
-    pub(super) fn evaluate(mut self, form: CommandInput<'_>) -> RuleVerdict {
+    fn evaluate(mut self, form: CommandInput<'_>) -> RuleVerdict {
         match form {
             CommandInput::Argv(argv) => {
                 self.form = InputForm::Vector;
@@ -93,11 +93,6 @@ impl<'a> Evaluator<'a> {
             CommandInput::ShellLine(line, dialect) => {
                 self.line(line, dialect, ShellScope::NewShell, &LineCwd::Start, &mut Vec::new());
             }
-        }
-        if self.context.unseen == Unseen::Asked
-            && let Some(text) = self.values.hidden_in_arithmetic(&self.context.request.env)
-        {
-            self.hide(&text, OpaqueReason::Assignment, &[]);
         }
         self.combine()
     }
@@ -114,11 +109,7 @@ impl<'a> Evaluator<'a> {
         if scope == ShellScope::NewShell {
             self.lookup = self.context.lookup;
         }
-        let parsed = match self.values.leave_names_alone() {
-            true => shell::parse_knowing_programs(line, dialect),
-            false => shell::parse(line, dialect),
-        };
-        self.values.take_in(&parsed);
+        let parsed = shell::parse(line, dialect);
         for part in &parsed.opaque {
             self.hide(&part.text, part.reason, within);
         }

@@ -3,11 +3,12 @@
 //! Checked without a host: every name is a file of its own.
 
 use super::{
+    evaluate_rules,
     pattern::Match,
     program,
     rule::{RequestContext, Rule, RuleError, RuleSource},
     shell::Dialect,
-    verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen, evaluate_rules},
+    verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen},
 };
 
 /// Checks a rule against its own examples, without a host.

@@ -12,8 +12,8 @@ pub mod program;
 pub mod rule;
 pub mod shell;
 pub(super) mod tool_options;
-mod values;
 pub mod verdict;
 pub mod wrapper;
 
 pub use builtin::changes_lookup;
+pub use evaluator::evaluate_rules;

@@ -15,9 +15,9 @@ use super::{
 };
 
 use conditions::Conditions;
-pub use conditions::{ClaimedField, RequestContext, resolve_place};
+pub use conditions::{RequestContext, resolve_place};
 pub use source::{
-    Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
+    ClaimedField, Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
 };
 
 /// One command to be matched: a program with its arguments, in its request context.

@@ -4,7 +4,6 @@
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
 use super::{
-    evaluator::Evaluator,
     pattern::Match,
     program::{ProgramResolver, Resolved},
     rule::{Decision, Effects, RequestContext, Rule},
@@ -140,11 +139,6 @@ impl std::fmt::Debug for EvalContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EvalContext").field("rules", &self.rules.len()).finish_non_exhaustive()
     }
-}
-
-/// Evaluates all rules on a request.
-pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
-    Evaluator::new(context).evaluate(form)
 }
 
 #[cfg(test)]

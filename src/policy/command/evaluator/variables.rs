@@ -42,11 +42,7 @@ impl Evaluator<'_> {
                 self.hide(text, OpaqueReason::Assignment, within);
             }
         }
-        let sets_lookup = |text: &str| shell::sets_by_arithmetic(text, |name| self.is_meant(name));
-        changes
-            || assignments
-                .iter()
-                .any(|(name, value)| changes_lookup(name) || value.literal().is_some_and(sets_lookup))
+        changes || assignments.iter().any(|(name, _)| changes_lookup(name))
     }
 
     /// Evaluates the variables that a builtin sets; says whether one changes what names mean.
@@ -88,14 +84,7 @@ impl Evaluator<'_> {
         if let Some(text) = texts().find(|text| shell::holds_substitution(text)) {
             self.hide(text, OpaqueReason::Assignment, within);
         }
-        changes || texts().any(|text| shell::sets_by_arithmetic(text, |name| self.is_meant(name)))
-    }
-
-    /// Whether a number in a variable would change what names mean.
-    fn is_meant(&self, name: &str) -> bool {
-        changes_lookup(name)
-            || (!kinds::holds_a_command(name)
-                && (self.context.assignment_verdict)(name, None) == AssignmentVerdict::Guarded)
+        changes
     }
 
     fn variable(&mut self, name: &str, value: Option<&str>, within: &[String]) -> AssignmentVerdict {

@@ -10,7 +10,7 @@ use super::{
         pattern::{Match, PatternError, TextPattern},
         shell::LineCwd,
     },
-    WhenSource,
+    source::{ClaimedField, WhenSource},
 };
 
 /// Who runs a command, and in what.
@@ -32,24 +32,6 @@ pub(super) struct Conditions {
     labels: Vec<(String, TextPattern)>,
     cwd: Vec<TextPattern>,
     env: Vec<(String, TextPattern)>,
-}
-
-/// Which field of the conditions is one that the caller claims, and nobody has checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClaimedField {
-    /// Labels of the session.
-    Labels,
-    /// Variables.
-    Env,
-}
-
-impl std::fmt::Display for ClaimedField {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Labels => "labels",
-            Self::Env => "env",
-        })
-    }
 }
 
 impl Conditions {

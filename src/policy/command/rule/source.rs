@@ -160,6 +160,24 @@ impl Effects {
     }
 }
 
+/// Which field of the conditions is one that the caller claims, and nobody has checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimedField {
+    /// Labels of the session.
+    Labels,
+    /// Variables.
+    Env,
+}
+
+impl std::fmt::Display for ClaimedField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Labels => "labels",
+            Self::Env => "env",
+        })
+    }
+}
+
 /// Why a rule is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
@@ -180,7 +198,7 @@ pub enum RuleError {
         "when.{0}: callers claim these, so that they can only restrict: a rule that allows, or whose effects give a profile, \
          variables or secrets, needs `principal`, too, and one that does not accept everybody"
     )]
-    Claimed(super::ClaimedField),
+    Claimed(ClaimedField),
     /// Effects on a rule that lets nothing run.
     #[error("effects: only an allowing or asking rule can have effects")]
     EffectsOfDeny,

@@ -1,14 +1,14 @@
 //! Arithmetic: `$((...))`, `((...))`, and that of `for ((...))`.
 //!
-//! `$((` may also begin a substitution of a subshell; only what can be nothing but arithmetic is read. Variables that
-//! it sets are assignments like others.
+//! `$((` may also begin a substitution of a subshell; only what can be nothing but arithmetic is read. An expression of
+//! anything but numbers is opaque, and so is what makes a shell take something else for one.
 
 use std::ops::Range;
 
 use super::{
-    Dialect, OpaqueReason,
-    parser::{ParseResult, Parser, Quoted, name_length},
-    printed::{Printed, with_counts},
+    super::builtin::holds_number,
+    Dialect, OpaqueReason, Word,
+    parser::{ParseResult, Parser, Quoted},
     word::WordBuilder,
 };
 
@@ -70,100 +70,90 @@ impl Parser<'_> {
         self.evaluated(expression)
     }
 
-    /// Text that the shell takes for arithmetic: it may set variables, and what stands in those that it reads is taken for
-    /// arithmetic, too, in which a shell runs what is substituted.
+    /// Text that the shell takes for arithmetic. Numbers are followed and nothing else: what stands in a variable is an expression,
+    /// too, which sets others, and in which a shell runs what is substituted.
     pub(super) fn evaluated(&mut self, expression: Range<usize>) -> ParseResult<()> {
-        let start = expression.start;
-        let written = &self.text[expression];
-        let counted = (self.printed != Printed::Unknown).then(|| with_counts(written, self.dialect));
-        let expression = counted.as_deref().unwrap_or(written);
-        if self.names_unknown(expression) || takes_in_text(expression) {
-            self.mark_opaque(start, OpaqueReason::Assignment);
+        if !is_number(&self.text[expression.clone()]) {
+            self.mark_opaque(expression.start, OpaqueReason::Assignment);
         }
-        self.line.evaluated.extend(names_in(expression).map(|(_, name)| name.to_owned()));
-        if !sets_variables(expression) {
-            return Ok(());
-        }
-        if expression.contains(['"', '\'', '\\']) {
-            self.mark_opaque(start, OpaqueReason::Assignment);
-        }
-        self.assign(names(expression))
+        Ok(())
     }
+
+    /// Notes a simple command that takes a word for arithmetic.
+    pub(super) fn note_evaluation(&mut self, assignments: &[(String, Word)], words: &[Word]) {
+        let is_prefix = |word: &&Word| matches!(word.literal(), Some("command" | "builtin"));
+        let words = words.get(words.iter().take_while(is_prefix).count()..).unwrap_or_default();
+        let builtin = words.first().and_then(Word::literal).unwrap_or_default();
+        let arguments = words.get(1..).unwrap_or_default();
+        let sets_number = assignments
+            .iter()
+            .any(|(name, value)| holds_number(name) && !value.literal().is_some_and(is_number));
+        if sets_number || evaluates(builtin, arguments) {
+            self.mark_opaque(self.at.min(self.text.len()), OpaqueReason::Assignment);
+        }
+    }
+}
+
+/// Whether a builtin takes one of its arguments for arithmetic: an expression, or the subscript of a name.
+fn evaluates(builtin: &str, arguments: &[Word]) -> bool {
+    let mut texts = arguments.iter().filter_map(Word::literal);
+    let mut texts_with_subscript = texts.clone().filter(|text| text.contains('['));
+    match builtin {
+        "let" | "integer" => true,
+        "test" | "[" => {
+            arguments.windows(2).any(|pair| may_ask_for_name(&pair[0]) && may_be_element(&pair[1]))
+        }
+        "declare" | "typeset" | "local" | "export" | "readonly" => {
+            texts.clone().any(|text| text.starts_with('-') && text.contains('i'))
+                || texts_with_subscript.next().is_some()
+                || texts
+                    .filter_map(|text| text.split_once('='))
+                    .any(|(name, value)| holds_number(name.trim_end_matches('+')) && !is_number(value))
+        }
+        "read" | "getopts" | "unset" | "wait" => {
+            texts_with_subscript.next().is_some() || (builtin != "unset" && texts.any(holds_number))
+        }
+        "printf" => {
+            texts.next().is_some_and(|first| first.starts_with("-v"))
+                && (texts_with_subscript.next().is_some()
+                    || arguments.iter().filter_map(Word::literal).any(holds_number))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an argument of `test` is `-v`, or may become it.
+fn may_ask_for_name(word: &Word) -> bool {
+    match word {
+        Word::Literal(text) => matches!(text.as_str(), "-v" | "-R"),
+        Word::Opaque { text, .. } => text.contains(['$', '`']),
+    }
+}
+
+/// Whether an argument of `test` names an element of an array, or may come to.
+fn may_be_element(word: &Word) -> bool {
+    match word {
+        Word::Literal(text) => text.contains('['),
+        Word::Opaque { text, .. } => text.contains(['$', '`']),
+    }
+}
+
+/// Whether an expression is of numbers only, and of parameters that are always one.
+fn is_number(expression: &str) -> bool {
+    let numbers =
+        ["$?", "$#", "$$", "$!"].iter().fold(expression.to_owned(), |text, number| text.replace(number, "0"));
+    let mut bytes = numbers.bytes();
+    let mut before = 0;
+    bytes.all(|byte| {
+        let is_plain = byte.is_ascii_digit() || b" \t+-*/%<>!&|^~?:,()@".contains(&byte);
+        let is_step = before == byte && matches!(byte, b'+' | b'-');
+        before = byte;
+        is_plain && !is_step
+    })
 }
 
 fn is_of_arithmetic(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_ \t+-*/%<>=!&|^~?:,#[].@".contains(&byte)
-}
-
-/// Whether text that nobody knows becomes a part of an expression: the output of a command, an argument of the shell or of
-/// a function.
-fn takes_in_text(expression: &str) -> bool {
-    let mut behind_dollars = expression.split('$').skip(1);
-    expression.contains('`')
-        || behind_dollars.any(|behind| {
-            let behind = behind.strip_prefix('{').unwrap_or(behind);
-            behind.starts_with(|c: char| c.is_ascii_digit() || "@*".contains(c))
-                || (behind.starts_with('(') && !behind.starts_with("(("))
-        })
-}
-
-/// Whether an expression may set a variable: an assignment, or a step up or down.
-fn sets_variables(expression: &str) -> bool {
-    let bytes = expression.as_bytes();
-    let at = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    bytes.iter().enumerate().any(|(place, byte)| match byte {
-        b'+' | b'-' => at(place + 1) == *byte,
-        b'=' => {
-            let before = if place > 0 { at(place - 1) } else { 0 };
-            let is_comparison = match before {
-                b'=' | b'!' => true,
-                b'<' | b'>' => place < 2 || at(place - 2) != before,
-                _ => at(place + 1) == b'=',
-            };
-            !is_comparison
-        }
-        _ => false,
-    })
-}
-
-/// Everything in an expression that may be the name of a variable.
-pub fn names(expression: &str) -> Vec<String> {
-    let mut names: Vec<String> = names_in(expression).map(|(_, name)| name.to_owned()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Names in a text, with where each ends.
-pub(super) fn names_in(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        while at < bytes.len() {
-            let start = at;
-            let length = name_length(&bytes[at..]);
-            // A number is passed with the letters that follow it.
-            at += length.max(bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count()).max(1);
-            if length > 0 {
-                return Some((start + length, &text[start..start + length]));
-            }
-        }
-        None
-    })
-}
-
-/// Whether text, taken for arithmetic, would give a variable of such a name a value.
-pub fn sets_by_arithmetic(text: &str, is_meant: impl Fn(&str) -> bool) -> bool {
-    names_in(text).any(|(end, name)| {
-        let behind = text[end..].trim_start_matches([' ', '\t', '\n']);
-        let operators = ["<<=", ">>=", "+=", "-=", "*=", "/=", "%=", "&=", "^=", "|=", "="];
-        let value = operators.iter().find_map(|operator| behind.strip_prefix(operator));
-        let is_operand = |value: &str| {
-            let first = value.trim_start_matches([' ', '\t', '\n']).bytes().next();
-            first.is_some_and(|b| b.is_ascii_alphanumeric() || b"_(+-~!$".contains(&b))
-        };
-        value.is_some_and(is_operand) && is_meant(name)
-    })
 }
 
 #[cfg(test)]
@@ -171,23 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sets_a_variable_is_told_from_what_compares() {
-        for expression in
-            ["x=1", "x = y", "x+=1", "x<<=1", "x>>=1", "x++", "--x", "a[1]=2", "x==y?z=1:0", "=", "x|=2"]
+    fn numbers_are_told_from_what_names_a_variable() {
+        for number in ["", "1", "1 + 2*(3 % 4)", "-1", "1<2 ? 3 : 4", "@", "*", "$?", "$# - 1"] {
+            assert!(is_number(number), "{number}");
+        }
+        for other in
+            ["x", "x=1", "$x", "$1", "${#x}", "$(x)", "`x`", "a[1]", "1=2", "--1", "0x1f", "16#ff", "'1'"]
         {
-            assert!(sets_variables(expression), "{expression}");
-        }
-        for expression in ["x==1", "x!=1", "x<=1", "x>=1", "x+1", "x<<1", "-x", "x - -1", ""] {
-            assert!(!sets_variables(expression), "{expression}");
-        }
-        assert_eq!(names("PATH=1+16#ff, x"), ["PATH", "ff", "x"]);
-        let sets_path = |text| sets_by_arithmetic(text, |name| name == "PATH");
-        for text in ["PATH=63", "x=1,PATH = 6", "a[PATH+=1]", "PATH<<=x", "PATH=-1"] {
-            assert!(sets_path(text), "{text}");
-        }
-        for text in ["PATH=/usr/bin", "PATH==1", "MYPATH=1", "PATH=", "PATH", "PATH=\"x\"", "echo 'PATH=' x"]
-        {
-            assert!(!sets_path(text), "{text}");
+            assert!(!is_number(other), "{other}");
         }
     }
 }

@@ -6,7 +6,6 @@
 use super::{
     Dialect, OpaqueReason, Word, holds_substitution,
     parser::{ParseResult, Parser, Quoted, is_delimiter, name_length},
-    printed::Printed,
     word::WordBuilder,
 };
 
@@ -49,13 +48,7 @@ impl Parser<'_> {
         self.evaluated(start + length..start + length + subscript)?;
         self.at += length + subscript + plus + 1;
         let is_array = self.peek() == b'(';
-        // A value is data; as a text that is known it would be looked at for what arithmetic makes of it.
-        let outside = self.printed;
-        if outside == Printed::Texts {
-            self.printed = Printed::Numbers;
-        }
         let value = if is_array { self.array()? } else { self.value()? };
-        self.printed = outside;
         if holds_substitution(&value.value) {
             self.mark_opaque(start, OpaqueReason::Assignment);
         }

@@ -1,7 +1,7 @@
 //! Commands that have words of their own: groups, conditions, loops, functions.
 
 use super::{
-    Dialect, LineCwd, OpaqueReason, holds_substitution,
+    Dialect, LineCwd, OpaqueReason,
     lists::Until,
     parser::{ParseResult, Parser, name_length},
     simple::takes_for_word,
@@ -110,26 +110,18 @@ impl Parser<'_> {
             if length == 0 || !matches!(self.peek(), b' ' | b'\t' | b'\n' | b';' | 0) {
                 return self.fail(OpaqueReason::Syntax);
             }
-            self.assign([name.clone()])?;
+            self.assign([name])?;
             self.blanks();
             if self.peek() != b';' {
                 self.lines()?;
             }
-            // Without words, it goes through the arguments, or reads its input.
-            let mut is_known = false;
             if self.reserved() == Some("in") {
                 self.at += "in".len();
                 self.blanks();
-                is_known = is_for;
                 while !matches!(self.peek(), 0 | b'\n' | b';') {
-                    let word = self.plain_word()?.finish(self.text);
-                    self.give(&name, word.literal().unwrap_or_default());
-                    is_known &= word.literal().is_some_and(|text| !holds_substitution(text));
+                    self.plain_word()?;
                     self.blanks();
                 }
-            }
-            if !is_known {
-                self.unknown.insert(name);
             }
         }
         self.blanks();

@@ -5,8 +5,7 @@
 use super::{
     Dialect, OpaqueReason,
     lists::Until,
-    parser::{ParseResult, Parser, Quoted, is_delimiter, name_length},
-    printed::{self, Printed},
+    parser::{ParseResult, Parser, Quoted, name_length},
     word::WordBuilder,
 };
 
@@ -21,7 +20,7 @@ impl Parser<'_> {
             }
             b'(' => {
                 self.at += 1;
-                self.substitution(quoted, word)
+                self.substitution(word)
             }
             b'{' => {
                 word.hide(OpaqueReason::Expansion);
@@ -67,8 +66,7 @@ impl Parser<'_> {
     }
 
     /// `(...)` of a command or process substitution, at the parenthesis.
-    pub(super) fn substitution(&mut self, quoted: Quoted, word: &mut WordBuilder) -> ParseResult<()> {
-        let start = self.at.saturating_sub(1);
+    pub(super) fn substitution(&mut self, word: &mut WordBuilder) -> ParseResult<()> {
         let outside = std::mem::take(&mut self.pending);
         let outside_before = self.pending_outside;
         self.pending_outside += outside.len();
@@ -83,16 +81,7 @@ impl Parser<'_> {
         self.substitutions -= 1;
         self.pending_outside = outside_before;
         self.pending = outside;
-        // Where `cat` fails it is nothing; so it must not be a part of something that would then be something else.
-        let before = self.text[..start].strip_suffix('"');
-        let is_whole_word = before.is_some_and(|before| before.bytes().next_back().is_none_or(is_delimiter))
-            && self.peek() == b'"'
-            && is_delimiter(self.peek_at(1));
-        let is_one_text = self.printed == Printed::Texts && quoted == Quoted::Double && is_whole_word;
-        match printed::document(&self.text[start..self.at]).filter(|_| is_one_text) {
-            Some(text) => word.push_quoted(text),
-            None => word.hide(OpaqueReason::Substitution),
-        }
+        word.hide(OpaqueReason::Substitution);
         Ok(())
     }
 
@@ -171,7 +160,6 @@ impl Parser<'_> {
         match (self.peek(), self.peek_at(1)) {
             (b'}', _) => {}
             (b'=', _) | (b':', b'=') => {
-                self.unknown.insert(name.to_owned());
                 self.assign([name.to_owned()])?;
                 if is_indirect {
                     // What is set is the variable that this one names.

@@ -5,20 +5,10 @@
 
 use super::{
     OpaqueReason,
-    parser::{ParseResult, Parser, is_delimiter},
+    parser::{HereDocument, ParseResult, Parser, is_delimiter},
     quoting::QuoteEnd,
     word::WordBuilder,
 };
-
-/// A here-document whose body is still to come.
-#[derive(Debug)]
-pub(super) struct HereDocument {
-    delimiter: String,
-    /// Of the delimiter, so that the body is data and nothing else.
-    is_quoted: bool,
-    /// `<<-`: tabs at the beginning of lines are taken away.
-    strips_tabs: bool,
-}
 
 impl Parser<'_> {
     /// What stands behind `<<`.

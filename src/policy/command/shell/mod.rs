@@ -7,7 +7,7 @@
 //!
 //! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
 //! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
-//! begins with a dollar sign or a backquote; [`printed`] what is known of the output of commands. [`shell_state`] follows the working directory and the functions of the line.
+//! begins with a dollar sign or a backquote; [`arithmetic`] what is taken for an expression. [`shell_state`] follows the working directory and the functions of the line.
 
 mod ansi_c;
 mod arithmetic;
@@ -19,27 +19,18 @@ mod here_document;
 mod lists;
 mod parser;
 mod print;
-mod printed;
 mod quoting;
 mod redirection;
 mod shell_state;
 mod simple;
-mod values;
 mod word;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::ops::Range;
 
 #[cfg(test)]
 mod tests;
 
 use parser::Parser;
-use printed::Printed;
-pub use printed::leaves_names_alone;
-
-pub use arithmetic::{names, sets_by_arithmetic};
 pub use print::print;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
@@ -125,24 +116,10 @@ pub struct ParsedLine {
     pub commands: Vec<SimpleCommand>,
     /// The commands that may run again after those behind them: bodies and conditions of loops.
     pub loops: Vec<Range<usize>>,
-    /// Variables whose values are taken for arithmetic.
-    pub evaluated: BTreeSet<String>,
-    /// Variables that the line gives a value that nobody knows.
-    pub unknown: BTreeSet<String>,
-    /// For each variable that it gives a text that is known, the names in that text.
-    pub named: BTreeMap<String, BTreeSet<String>>,
     /// Functions that the line defines, perhaps.
     pub defined: Vec<String>,
     /// Parts that make the line as a whole unknowable (a syntax error, too many commands, ...).
     pub opaque: Vec<Opaque>,
-}
-
-/// As [`parse`], for a line that nothing around it has given another meaning to the names of programs. Where it does not
-/// either, some of what they print is known.
-pub fn parse_knowing_programs(line: &str, dialect: Dialect) -> ParsedLine {
-    let parsed = parse(line, dialect);
-    let may_tell_more = line.contains("$(") && dialect != Dialect::Zsh && leaves_names_alone(&parsed);
-    if may_tell_more { Parser::new(line, dialect).knowing(Printed::Texts).parse() } else { parsed }
 }
 
 /// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].

@@ -3,11 +3,11 @@
 //! Reading goes forward only. A part that cannot be understood stops it ([`Stop`]); one that can, but that another
 //! shell of the dialect may understand otherwise, is noted and read on.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::ops::Range;
 
 use super::{
-    Dialect, LineCwd, MAX_COMMANDS, MAX_DEPTH, Opaque, OpaqueReason, ParsedLine, SimpleCommand, Word,
-    beginning, here_document::HereDocument, printed::Printed, shell_state::ShellState,
+    super::builtin::holds_number, Dialect, LineCwd, MAX_COMMANDS, MAX_DEPTH, Opaque, OpaqueReason,
+    ParsedLine, SimpleCommand, Word, beginning, shell_state::ShellState,
 };
 
 /// Where reading stopped, and why. What was read before it stays.
@@ -28,8 +28,6 @@ pub(super) struct Parser<'a> {
     pub(super) dialect: Dialect,
     pub(super) line: ParsedLine,
     pub(super) state: ShellState,
-    /// Variables that the line sets to what nobody knows.
-    pub(super) unknown: BTreeSet<String>,
     /// Here-documents whose bodies begin behind the next newline.
     pub(super) pending: Vec<HereDocument>,
     /// Here-documents of the constructs around this one, which wait for a newline, too.
@@ -38,8 +36,16 @@ pub(super) struct Parser<'a> {
     pub(super) depth: usize,
     /// Substitutions in parentheses around this one.
     pub(super) substitutions: usize,
-    /// What is known of the output of commands.
-    pub(super) printed: Printed,
+}
+
+/// A here-document whose body is still to come.
+#[derive(Debug)]
+pub(super) struct HereDocument {
+    pub(super) delimiter: String,
+    /// Of the delimiter, so that the body is data and nothing else.
+    pub(super) is_quoted: bool,
+    /// `<<-`: tabs at the beginning of lines are taken away.
+    pub(super) strips_tabs: bool,
 }
 
 /// Whether text stands in double quotes or is read as if it did (a here-document, arithmetic).
@@ -58,18 +64,11 @@ impl<'a> Parser<'a> {
             dialect,
             line: ParsedLine::default(),
             state: ShellState::default(),
-            unknown: BTreeSet::new(),
             pending: Vec::new(),
             pending_outside: 0,
             depth: 0,
             substitutions: 0,
-            printed: Printed::Unknown,
         }
-    }
-
-    /// The same, with more known of the output of commands.
-    pub(super) fn knowing(self, printed: Printed) -> Self {
-        Self { printed, ..self }
     }
 
     pub(super) fn parse(mut self) -> ParsedLine {
@@ -78,7 +77,6 @@ impl<'a> Parser<'a> {
             self.mark_opaque(at, reason);
         }
         self.state.finish(&mut self.line.commands);
-        self.line.unknown = self.unknown;
         self.line.defined = self.state.defined;
         self.line
     }
@@ -238,7 +236,7 @@ impl<'a> Parser<'a> {
 
     /// Puts a simple command into the line.
     pub(super) fn emit(&mut self, assignments: Vec<(String, Word)>, words: Vec<Word>) -> ParseResult<()> {
-        self.follow_values(&assignments, &words);
+        self.note_evaluation(&assignments, &words);
         self.push(assignments, words)
     }
 
@@ -258,6 +256,10 @@ impl<'a> Parser<'a> {
 
     /// Puts an assignment into the line that a construct makes by itself, to a value that is not known.
     pub(super) fn assign(&mut self, names: impl IntoIterator<Item = String>) -> ParseResult<()> {
+        let names: Vec<String> = names.into_iter().collect();
+        if names.iter().any(|name| holds_number(name)) {
+            self.mark_opaque(self.at, OpaqueReason::Assignment);
+        }
         let unknown = || Word::Opaque { text: "...".into(), reason: OpaqueReason::Expansion };
         self.push(names.into_iter().map(|name| (name, unknown())).collect(), Vec::new())
     }

@@ -66,7 +66,7 @@ impl Parser<'_> {
                         return self.fail(OpaqueReason::Dialect);
                     }
                     self.at += 1;
-                    self.substitution(Quoted::No, &mut word)?;
+                    self.substitution(&mut word)?;
                 }
                 byte if is_delimiter(byte) => break,
                 b'\\' if self.peek_at(1) == b'\n' => {

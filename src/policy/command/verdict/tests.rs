@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::evaluate_rules;
 use super::{
     super::{
         examples,

@@ -26,7 +26,7 @@ fn a_rule_for_a_wrapper_allows_no_option_that_hides_its_command() {
 }
 
 #[test]
-fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
+fn a_variable_that_becomes_arithmetic_hides_what_is_in_it() {
     let rules = rules();
     let with = |value: &str, line: &str| {
         let env = BTreeMap::from([("n".to_owned(), value.to_owned())]);
@@ -43,7 +43,8 @@ fn a_value_from_the_environment_is_looked_at_where_it_becomes_arithmetic() {
     };
     assert_eq!(with("a[$(rm x)]", "ls; ((n))"), Decision::Ask);
     assert_eq!(with("PATH=63", "[[ n -eq 1 ]]; ls"), Decision::Ask);
-    assert_eq!(with("3", "ls; ((n))"), Decision::Allow);
+    assert_eq!(with("3", "ls; ((n))"), Decision::Ask);
+    assert_eq!(with("3", "ls $((1 + 2))"), Decision::Allow);
     assert_eq!(with("see [x](`y`)", "ls $n"), Decision::Allow);
 }
 
