@@ -9,7 +9,7 @@ mod variables;
 use super::{
     builtin::{is_builtin, runs_a_file},
     kinds,
-    program::{self, ProgramResolver, Resolved},
+    program::{self, PathStability, ProgramResolver, Resolved},
     rule::{Decision, Effects, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
     verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
@@ -67,6 +67,8 @@ struct Evaluator<'a> {
     observed: Vec<(String, Decision)>,
     starts_any: Vec<String>,
     form: InputForm,
+    /// Whether a command so far makes links.
+    makes_links: bool,
     lookup: Lookup,
 }
 
@@ -79,6 +81,7 @@ impl<'a> Evaluator<'a> {
             observed: Vec::new(),
             starts_any: Vec::new(),
             form: InputForm::Line,
+            makes_links: false,
             lookup: context.lookup,
         }
     }
@@ -178,6 +181,11 @@ impl<'a> Evaluator<'a> {
             program::resolve_command(programs, given, cwd, place)
         };
         let base = base_name(given);
+        let is_fixed = matches!(&file, Resolved::File(file) if file.stability == PathStability::Fixed);
+        if self.makes_links && given.contains('/') && !is_fixed {
+            self.hide_words(words, OpaqueReason::Link, within);
+        }
+        self.makes_links |= kinds::makes_links(base, words);
         let is_itself = is_builtin
             || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
         // What is no file can only be what the shell itself takes the name for.

@@ -1,10 +1,10 @@
 //! Kinds of programs that run others, by name. What they run is found out by [`super::wrapper`].
 
-use super::shell::OpaqueReason;
+use super::shell::{OpaqueReason, Word};
 
 /// Programs that run others in ways that are not followed.
 #[rustfmt::skip]
-pub(super) const HIDING: [&str; 96] = [
+pub(super) const HIDING: [&str; 109] = [
     "at", "batch", "bwrap", "capsh", "catchsegv", "cgexec", "choom", "chpst", "chroot", "crontab",
     "daemon", "daemonize", "dbus-launch", "dbus-run-session", "dumb-init", "eatmydata", "entr", "expect",
     "fakechroot", "fakeroot", "faketime", "firejail", "gdb", "gosu", "i386", "linux32", "linux64", "lldb",
@@ -14,6 +14,8 @@ pub(super) const HIDING: [&str; 96] = [
     "valgrind", "xvfb-run", "cpulimit", "chronic", "ifne", "mispipe", "pee", "sem", "setlock", "envdir", "softlimit",
     "setuidgid", "aa-exec", "nsjail", "proxychains", "proxychains4", "torsocks", "systemd-inhibit", "systemd-cat", "sshpass",
     "ccache", "distcc", "sccache", "hyperfine", "watchexec",
+    // Other names of setarch(8).
+    "aarch64", "arm64", "armv7l", "armv8l", "i486", "i586", "i686", "ppc64le", "riscv64", "s390x", "uname26", "x86_64", "amd64",
     // Shells of other grammars.
     "csh", "elvish", "fish", "hush", "lksh", "msh", "nu", "oksh", "osh", "pdksh", "posh", "rksh", "tcsh", "xonsh", "yash",
 ];
@@ -22,9 +24,38 @@ pub(super) const HIDING: [&str; 96] = [
 pub fn is_taken_on_trust(name: &str, reason: OpaqueReason) -> bool {
     match reason {
         OpaqueReason::Script => true,
-        OpaqueReason::Wrapper => HIDING.contains(&name),
+        OpaqueReason::Wrapper => HIDING.contains(&name) || chooses_versions(name),
         _ => false,
     }
+}
+
+/// Whether a program runs others of a version that it chooses, by a subcommand.
+pub(super) fn chooses_versions(name: &str) -> bool {
+    matches!(
+        name,
+        "pyenv"
+            | "rbenv"
+            | "nodenv"
+            | "goenv"
+            | "jenv"
+            | "plenv"
+            | "phpenv"
+            | "tfenv"
+            | "asdf"
+            | "mise"
+            | "rtx"
+            | "direnv"
+            | "bundle"
+            | "bundler"
+            | "pipenv"
+            | "conda"
+            | "mamba"
+            | "micromamba"
+            | "fnm"
+            | "volta"
+            | "n"
+            | "nvm"
+    )
 }
 
 /// Whether programs run a variable's value as a line for a shell: a pager, an editor, a transport.
@@ -53,6 +84,17 @@ pub fn holds_a_command(name: &str) -> bool {
                 | "RUSTC_WRAPPER"
                 | "RUSTC_WORKSPACE_WRAPPER"
         )
+}
+
+/// Whether a command makes a file that is also another one.
+pub fn makes_links(name: &str, words: &[Word]) -> bool {
+    let links = |word: &Word| {
+        word.literal().is_none_or(|text| {
+            matches!(text, "--symbolic-link" | "--link")
+                || (text.starts_with('-') && !text.starts_with("--") && text.contains(['s', 'l']))
+        })
+    };
+    matches!(name, "ln" | "link") || (name == "cp" && words.iter().skip(1).any(links))
 }
 
 /// Wrappers that do nothing by themselves: what they run is evaluated, and they need no rule of their own.

@@ -10,7 +10,7 @@ mod many;
 use self::many::{find, xargs};
 use super::{
     builtin::{is_harmless_option, keeps_reading},
-    kinds::{HIDING, is_dynamic_loader, is_many_programs},
+    kinds::{HIDING, chooses_versions, is_dynamic_loader, is_many_programs},
     options::{OptionSpec, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
 };
@@ -137,6 +137,7 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<WrappedCommand> {
             opaque(OpaqueReason::Wrapper)
         }
         _ if HIDING.contains(&name) && !asks_only(args) => opaque(OpaqueReason::Wrapper),
+        _ if chooses_versions(name) && args.iter().any(may_execute) => opaque(OpaqueReason::Wrapper),
         // git(1) is installed under one name for each of its commands, too.
         _ if name.starts_with("git-") => {
             let mut words = vec![Word::Literal("git".into()), Word::Literal(name[4..].into())];
@@ -151,6 +152,11 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<WrappedCommand> {
 /// Whether a program is only asked about itself.
 fn asks_only(args: &[Word]) -> bool {
     matches!(args, [only] if matches!(only.literal(), Some("--help" | "--version" | "-V")))
+}
+
+/// Whether a word is a subcommand by which such a program runs another.
+fn may_execute(word: &Word) -> bool {
+    word.literal().is_none_or(|text| matches!(text, "exec" | "run" | "x" | "shell" | "which-exec"))
 }
 
 fn opaque(reason: OpaqueReason) -> Vec<WrappedCommand> {
@@ -221,6 +227,7 @@ fn joined(inner: Vec<WrappedCommand>) -> Vec<WrappedCommand> {
 fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
     let mut at = 0;
     let mut line_follows = false;
+    let mut reads_start_files = false;
     while let Some(word) = args.get(at) {
         let Some(text) = word.literal() else { return opaque(OpaqueReason::Expansion) };
         match text {
@@ -229,9 +236,13 @@ fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
                 break;
             }
             "--help" | "--version" => return Vec::new(),
-            "--rcfile" | "--init-file" => return opaque(OpaqueReason::Wrapper),
-            "--login" | "--norc" | "--noprofile" | "--posix" | "--restricted" | "--verbose"
-            | "--noediting" => {
+            // Files that a shell reads at its start may have been written by a command before; and zsh takes `-c +` for something.
+            "--rcfile" | "--init-file" | "+" => return opaque(OpaqueReason::Wrapper),
+            "--login" => {
+                reads_start_files = true;
+                at += 1;
+            }
+            "--norc" | "--noprofile" | "--posix" | "--restricted" | "--verbose" | "--noediting" => {
                 at += 1;
             }
             _ if text.starts_with("--") => return opaque(OpaqueReason::Wrapper),
@@ -244,20 +255,26 @@ fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
                 if text.contains('s') {
                     return opaque(OpaqueReason::Input);
                 }
-                let named = text.contains('o').then(|| args.get(at + 1).and_then(Word::literal));
-                let is_known = named.is_none_or(|name| name.is_some_and(is_harmless_option));
-                if !is_known || text.contains(['k', 'H', 't', 'P']) {
+                let names_option = text.ends_with('o');
+                if text[..text.len() - usize::from(names_option)].contains(['o', 'O', 'k', 'H', 't', 'P']) {
                     return opaque(OpaqueReason::Dialect);
                 }
-                at += if text.contains('o') || text.contains('O') { 2 } else { 1 };
+                // A login shell, or an interactive one.
+                reads_start_files |= text.contains(['l', 'i']);
+                let named = args.get(at + 1).and_then(Word::literal);
+                if names_option && !named.is_some_and(is_harmless_option) {
+                    return opaque(OpaqueReason::Dialect);
+                }
+                at += if names_option { 2 } else { 1 };
             }
             _ => break,
         }
     }
-    match (line_follows, args.get(at)) {
+    let mut inner = match (line_follows, args.get(at)) {
         (true, Some(Word::Literal(line))) => {
             let mut inner = vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(name)))];
-            if matches!(name, "ksh" | "mksh") && holds_korn_arithmetic(line) {
+            // Its arithmetic is where no other shell has any.
+            if matches!(name, "ksh" | "mksh") {
                 inner.push(WrappedCommand::Opaque(OpaqueReason::Dialect));
             }
             inner
@@ -266,13 +283,11 @@ fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
         (true, None) => Vec::new(),
         (false, Some(_)) => opaque(OpaqueReason::Script),
         (false, None) => opaque(OpaqueReason::Input),
+    };
+    if reads_start_files {
+        inner.push(WrappedCommand::Opaque(OpaqueReason::Wrapper));
     }
-}
-
-/// Whether a Korn shell might take what is in a variable for arithmetic where no other one does.
-fn holds_korn_arithmetic(line: &str) -> bool {
-    let evaluating = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "shift", "ulimit"];
-    line.contains('$') && evaluating.iter().any(|word| line.contains(word))
+    inner
 }
 
 fn env(args: &[Word]) -> Vec<WrappedCommand> {

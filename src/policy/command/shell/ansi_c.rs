@@ -4,8 +4,6 @@
 
 use std::{iter::Peekable, str::Chars};
 
-use super::Dialect;
-
 /// The text of what stands between the quotes. None: a NUL, a control escape, a character that is none everywhere.
 pub(super) fn decode(text: &str) -> Option<String> {
     let mut value = String::with_capacity(text.len());
@@ -57,17 +55,4 @@ fn number(chars: &mut Peekable<Chars<'_>>, radix: u32, most_digits: usize) -> Op
 /// locale: not worth guessing.
 fn ascii(number: u32) -> Option<char> {
     char::from_u32(number).filter(|c| c.is_ascii() && *c != '\0')
-}
-
-/// Whether some shell of the dialect reads the string, or its end, in another way.
-pub(super) fn is_ambiguous(text: &str, dialect: Dialect) -> bool {
-    match dialect {
-        Dialect::Bash => false,
-        // dash knows no such string.
-        Dialect::Posix => true,
-        Dialect::Zsh => text
-            .split('\\')
-            .skip(1)
-            .any(|rest| !rest.is_empty() && !rest.starts_with(['n', 't', 'r', 'x', '\''])),
-    }
 }

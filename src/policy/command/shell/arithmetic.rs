@@ -102,6 +102,7 @@ fn evaluates(builtin: &str, arguments: &[Word]) -> bool {
         "let" | "integer" => true,
         "test" | "[" => {
             arguments.windows(2).any(|pair| may_ask_for_name(&pair[0]) && may_be_element(&pair[1]))
+                || arguments.iter().any(may_be_several)
         }
         "declare" | "typeset" | "local" | "export" | "readonly" => {
             texts.clone().any(|text| text.starts_with('-') && text.contains('i'))
@@ -128,6 +129,20 @@ fn may_ask_for_name(word: &Word) -> bool {
         Word::Literal(text) => matches!(text.as_str(), "-v" | "-R"),
         Word::Opaque { text, .. } => text.contains(['$', '`']),
     }
+}
+
+/// Whether an argument may turn out to be several words, `-v` among them.
+fn may_be_several(word: &Word) -> bool {
+    let is_quoted = |text: &str| {
+        text.len() > 1
+            && text.starts_with('"')
+            && text.ends_with('"')
+            && !text[1..text.len() - 1].contains('"')
+    };
+    let is_number = |text: &str| {
+        matches!(text, "$?" | "$#" | "$$" | "$!") || (text.starts_with("${#") && text.ends_with('}'))
+    };
+    matches!(word, Word::Opaque { text, .. } if text.contains(['$', '`']) && !is_quoted(text) && !is_number(text))
 }
 
 /// Whether an argument of `test` names an element of an array, or may come to.

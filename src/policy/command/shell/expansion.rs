@@ -3,7 +3,7 @@
 //! The word is opaque then. What matters here is where the construct ends, and which commands run within it.
 
 use super::{
-    Dialect, OpaqueReason,
+    OpaqueReason,
     lists::Until,
     parser::{ParseResult, Parser, Quoted, name_length},
     word::WordBuilder,
@@ -42,11 +42,6 @@ impl Parser<'_> {
                 self.at += 2;
                 Ok(())
             }
-            b'+' | b'=' | b'~' | b'^' | b':' if self.dialect == Dialect::Zsh => {
-                word.hide(OpaqueReason::Expansion);
-                self.at += 2;
-                Ok(())
-            }
             _ => {
                 self.at += 1;
                 match name_length(self.rest()) {
@@ -54,10 +49,6 @@ impl Parser<'_> {
                     length => {
                         word.hide(OpaqueReason::Expansion);
                         self.at += length;
-                        if self.dialect == Dialect::Zsh && self.peek() == b'[' {
-                            // A subscript without braces.
-                            self.mark_opaque(self.at, OpaqueReason::Dialect);
-                        }
                     }
                 }
                 Ok(())

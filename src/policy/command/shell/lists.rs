@@ -175,9 +175,6 @@ impl Parser<'_> {
         self.emit(Vec::new(), vec![Word::Literal("time".into())])?;
         self.at += "time".len();
         self.blanks();
-        if self.peek() == b'-' && self.dialect == Dialect::Zsh {
-            self.mark_opaque(self.at, OpaqueReason::Dialect);
-        }
         for option in ["-p", "--"] {
             if self.is_before(option) && self.rest().get(2).is_none_or(|b| matches!(b, b' ' | b'\t' | b'\n'))
             {

@@ -50,7 +50,7 @@ pub enum Dialect {
     Posix,
     /// `bash`.
     Bash,
-    /// `zsh`. What it reads unlike bash is opaque.
+    /// `zsh`. Read as bash reads it, and opaque as a whole.
     Zsh,
 }
 
@@ -128,29 +128,19 @@ pub fn parse(line: &str, dialect: Dialect) -> ParsedLine {
     if line.len() > MAX_LINE_BYTES {
         return ParsedLine { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..ParsedLine::default() };
     }
-    let Some((at, reason)) = unreadable(line, dialect) else {
+    if dialect == Dialect::Zsh {
+        let mut parsed = parse(line, Dialect::Bash);
+        parsed.opaque.insert(0, opaque(0, OpaqueReason::Dialect));
+        return parsed;
+    }
+    let Some((at, _)) = line.char_indices().find(|(_, c)| is_unseen(*c)) else {
         return Parser::new(line, dialect).parse();
     };
     // What stands on the lines before it runs before it is read.
     let before = line[..at].rfind('\n').map_or("", |newline| &line[..=newline]);
     let mut parsed = Parser::new(before, dialect).parse();
-    parsed.opaque.push(opaque(at, reason));
+    parsed.opaque.push(opaque(at, OpaqueReason::ControlCharacter));
     parsed
-}
-
-/// What no line may hold, or none for this shell.
-fn unreadable(line: &str, dialect: Dialect) -> Option<(usize, OpaqueReason)> {
-    let unseen = line.char_indices().find(|(_, c)| is_unseen(*c)).map(|(at, _)| at);
-    // Parentheses are patterns, flags and qualifiers to zsh wherever they stand.
-    let is_odd = |at: &usize| dialect == Dialect::Zsh && !line[..*at].ends_with('$');
-    let odd = line.match_indices('(').map(|(at, _)| at).find(is_odd);
-    match (unseen, odd) {
-        (Some(unseen), odd) if odd.is_none_or(|odd| unseen < odd) => {
-            Some((unseen, OpaqueReason::ControlCharacter))
-        }
-        (_, Some(odd)) => Some((odd, OpaqueReason::Dialect)),
-        (_, None) => None,
-    }
 }
 
 /// As much of an opaque part as is worth showing.

@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
         }
         let of_function = self.state.named(&words);
         let place = self.state.place.clone();
-        self.state.follow(&words, self.dialect);
+        self.state.follow(&words);
         self.line.commands.push(SimpleCommand { assignments, words, place, of_function });
         Ok(())
     }

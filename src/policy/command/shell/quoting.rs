@@ -210,7 +210,8 @@ impl Parser<'_> {
             }
         }
         let text = &self.text[start..end];
-        if ansi_c::is_ambiguous(text, self.dialect) {
+        // dash knows no such string.
+        if self.dialect == Dialect::Posix {
             self.mark_opaque(start, OpaqueReason::Dialect);
         }
         match ansi_c::decode(text) {

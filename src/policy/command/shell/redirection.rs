@@ -50,6 +50,10 @@ impl Parser<'_> {
     /// `{NAME}>FILE` sets a variable. To dash, the first half is a word.
     fn named_redirection(&mut self) -> ParseResult<bool> {
         let length = name_length(&self.rest()[1..]);
+        if length > 0 && self.peek_at(length + 1) == b'[' {
+            // The subscript is an expression, if this is a redirection.
+            self.mark_opaque(self.at, OpaqueReason::Assignment);
+        }
         if length == 0 || self.peek_at(length + 1) != b'}' || !matches!(self.peek_at(length + 2), b'<' | b'>')
         {
             return Ok(false);
@@ -67,14 +71,6 @@ impl Parser<'_> {
         self.operator(operator.len())?;
         if operator == "<<" {
             return self.here_operator();
-        }
-        let zsh_reads_on = match operator {
-            "<" => matches!(self.peek(), b'0'..=b'9' | b'-'),
-            "<<<" | "<&" | "<>" | ">|" => false,
-            _ => matches!(self.peek(), b'!' | b'|'),
-        };
-        if self.dialect == Dialect::Zsh && zsh_reads_on {
-            return self.fail(OpaqueReason::Dialect);
         }
         self.blanks();
         let target = self.plain_word()?;

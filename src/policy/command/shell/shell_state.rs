@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Dialect, LineCwd, Named, SimpleCommand, Word};
+use super::{LineCwd, Named, SimpleCommand, Word};
 
 /// What is known of the shell at one point of the line.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl ShellState {
     }
 
     /// What a command does to what comes behind it.
-    pub(super) fn follow(&mut self, words: &[Word], dialect: Dialect) {
+    pub(super) fn follow(&mut self, words: &[Word]) {
         let Some((command, arguments)) = words.split_first() else { return };
         let Some(name) = command.literal() else {
             // It is evaluated as any command whatever; as any, it may also be a `cd`.
@@ -115,11 +115,6 @@ impl ShellState {
                 self.forgets_functions();
             }
             _ => {}
-        }
-        // zsh enters a directory that stands alone, if it was told to.
-        if dialect == Dialect::Zsh && matches!(name, "setopt" | "emulate") {
-            self.is_lost = true;
-            self.lose_cwd();
         }
         if self.is_lost {
             self.place = LineCwd::Unknown;

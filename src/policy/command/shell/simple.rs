@@ -135,24 +135,14 @@ impl Parser<'_> {
             // To busybox `&&` and `||` are words from here to `]]`, wherever in a command it stands.
             self.mark_opaque(word.start, OpaqueReason::Dialect);
         }
-        // Something quoted may stand between the two.
-        let is_pair = !word.is_quoted && !word.bare.replace("{}", "").contains(['{', '}']);
-        if self.dialect == Dialect::Zsh && word.bare.contains(['{', '}']) && !is_pair {
-            self.mark_opaque(word.start, OpaqueReason::Dialect);
-        }
         Ok(())
     }
 
     /// Words before a command that one shell takes for its own, and another for a program.
     fn check_simple(&mut self, parts: &Parts) {
-        if self.dialect == Dialect::Zsh && parts.words.is_empty() && parts.redirections > 0 {
-            // zsh runs a program of its own choice for this.
-            self.mark_opaque(self.at, OpaqueReason::Dialect);
-        }
         let is_prefix = match parts.first.as_deref() {
             Some("coproc") => true,
             Some("time") => self.dialect == Dialect::Posix,
-            Some("repeat" | "foreach" | "nocorrect" | "noglob" | "-") => self.dialect == Dialect::Zsh,
             _ => false,
         };
         let changes_meaning = |word: &Word| {

@@ -69,6 +69,9 @@ pub enum OpaqueReason {
     /// The environment decides what the command word means.
     #[error("an assignment that changes which program runs")]
     Assignment,
+    /// The line makes a link, and runs a path that may be it.
+    #[error("a program that the line may have made a link to another")]
+    Link,
     /// The working directory can't be seen, and the program is named relative to it.
     #[error("a program relative to a directory that is not known")]
     UnknownCwd,

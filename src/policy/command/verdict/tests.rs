@@ -10,7 +10,7 @@ use super::super::evaluate_rules;
 use super::{
     super::{
         examples,
-        program::NominalResolver,
+        program::{FileId, NominalResolver, PathStability},
         rule::{RuleError, RuleMode, RuleSource, base_name},
     },
     *,
@@ -147,7 +147,7 @@ fn every_line_gets_the_verdict_of_its_strictest_command() {
         ("timeout 5 git status", Allow),
         ("nice -n 5 timeout -k 1 5 env X=y git log", Allow),
         ("sh -c 'git status'", Allow),
-        ("bash -lc 'cd x && git status'", Allow),
+        ("bash -lc 'cd x && git status'", Ask),
         ("bash -c \"sh -c 'git status'\"", Allow),
         ("xargs ls", Allow),
         ("busybox ls", Allow),

@@ -18,6 +18,23 @@ fn a_rule_for_a_wrapper_allows_no_option_that_hides_its_command() {
     ] {
         assert_eq!(decide(line), Decision::Ask, "{line}");
     }
+    // Files that a shell reads at its start, options that take the next word, and options that zsh takes for nothing.
+    for line in [
+        "bash -lc env",
+        "bash --login -c env",
+        "bash -ic env",
+        "bash +O extglob -c env",
+        "bash -O extglob -c env",
+        "bash -ooc errexit pipefail env",
+        "sh -c + env",
+        "ksh -c env",
+        "zsh -c env",
+    ] {
+        assert_eq!(decide(line), Decision::Ask, "{line}");
+    }
+    for line in ["bash -euo pipefail -c env", "bash -e -c env", "bash +x -c env"] {
+        assert_eq!(decide(line), Decision::Allow, "{line}");
+    }
     // What runs a file, and what nobody looks into, is what the rule allows.
     for line in ["env", "env -u X env", "bash build.sh", "bash -c env", "sudo -u x env", "strace -f git push"]
     {
@@ -60,6 +77,7 @@ fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_al
     ];
     let decide = |line: &str, dialect| verdict(CommandInput::ShellLine(line, dialect), &rules).decision;
     for line in ["noglob rm x", "nocorrect rm x", " - rm x", "repeat 3 rm x", "jobs -x rm x"] {
+        assert_eq!(decide(line, Dialect::Bash), Decision::Deny, "{line}");
         assert_eq!(decide(line, Dialect::Zsh), Decision::Deny, "{line}");
     }
     for line in ["emulate sh -c 'rm x'", "zmodload zsh/files; zf_rm x", "autoload f; f", "disable ls; ls"] {
@@ -73,6 +91,84 @@ fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_al
         assert_ne!(decide(line, Dialect::Bash), Decision::Deny, "{line}");
     }
     assert_eq!(decide("jobs -l; noglob ls", Dialect::Bash), Decision::Allow);
+}
+
+#[test]
+fn what_runs_another_version_or_machines_program_hides_it() {
+    let parse = |rule: &str| -> Rule {
+        let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
+        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let all = parse("id='all'\ndecision='allow'\nargv=['**']");
+    let no = parse("id='no'\ndecision='deny'\nargv=['rm','**']");
+    let rules = [all, no, parse("id='a'\ndecision='allow'\nargv=['rbenv','**']")];
+    let decide = |line: &str| verdict(CommandInput::ShellLine(line, Dialect::Bash), &rules).decision;
+    for line in [
+        "x86_64 rm x",
+        "i686 ls",
+        "pyenv exec rm x",
+        "bundle exec rm x",
+        "direnv exec . rm x",
+        "mise x -- rm",
+    ] {
+        assert_eq!(decide(line), Decision::Ask, "{line}");
+    }
+    for line in ["pyenv versions", "bundle install", "rbenv exec ruby", "uname -m"] {
+        assert_eq!(decide(line), Decision::Allow, "{line}");
+    }
+}
+
+/// A host of files that anybody can change.
+struct Changeable;
+
+impl ProgramResolver for Changeable {
+    fn find_in_path(&self, name: &str) -> Resolved {
+        NominalResolver.find_in_path(name)
+    }
+
+    fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
+        match NominalResolver.resolve_path(path, cwd) {
+            Resolved::File(file) if path.starts_with('.') => {
+                Resolved::File(FileId { stability: PathStability::Changeable, ..file })
+            }
+            other => other,
+        }
+    }
+}
+
+#[test]
+fn a_path_that_the_same_line_may_have_made_a_link_is_asked_about() {
+    let parse = |rule: &str| -> Rule {
+        let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
+        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let rules = [
+        parse("id='all'\ndecision='allow'\nargv=['**']"),
+        parse("id='no'\ndecision='deny'\nargv=['rm','**']"),
+    ];
+    let decide = |line: &str| {
+        let request = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
+        let context = EvalContext {
+            rules: &rules,
+            resolver: &Changeable,
+            request: &request,
+            lookup: Lookup::Trusted,
+            unseen: Unseen::Asked,
+            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
+        };
+        evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
+    };
+    for line in [
+        "ln -s /bin/rm x; ./x y",
+        "ln /bin/rm x && sh -c './x y'",
+        "cp -s /bin/rm x; ./x",
+        "cp -al a b; ./b/x",
+    ] {
+        assert_eq!(decide(line), Decision::Ask, "{line}");
+    }
+    for line in ["./x; ln -s a b", "ln -s a b; ls b", "cp a b; ./b", "ln -s a b; /usr/bin/ls"] {
+        assert_eq!(decide(line), Decision::Allow, "{line}");
+    }
 }
 
 /// A host on which the trusted path has a program of its own, and the system another one of that name.
