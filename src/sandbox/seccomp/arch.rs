@@ -1,7 +1,5 @@
 //! Processor architectures, and how the numbers of system calls differ between them.
 
-use libc::c_long;
-
 /// A processor architecture for which there is a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arch {
@@ -21,14 +19,6 @@ impl Arch {
             Some(Self::Aarch64)
         } else {
             None
-        }
-    }
-
-    /// Selects the number that a call has on this architecture.
-    pub(super) const fn number(self, on_x86: c_long, on_arm: c_long) -> c_long {
-        match self {
-            Self::X86_64 => on_x86,
-            Self::Aarch64 => on_arm,
         }
     }
 

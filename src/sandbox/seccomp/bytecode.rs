@@ -3,10 +3,8 @@
 
 use libc::c_long;
 
-use super::conditional::{
-    ArgumentCondition, CREATES, ConditionalRule, FAMILIES, INET_PROTOCOLS, NETLINK_PROTOCOLS, SET_ID,
-    SUPERVISOR,
-};
+use super::conditional::{ArgumentCondition, CREATES, SET_ID, SUPERVISOR};
+use super::families::{FAMILIES, Protocol};
 use super::notified::NotifiedCall;
 
 /// Code, jumps if true and if false, value.
@@ -63,10 +61,10 @@ impl FilterBuilder {
     }
 
     /// The call's number is in the accumulator before and, when the rule is for another call, after.
-    pub(super) fn rule(&mut self, rule: &ConditionalRule) {
+    pub(super) fn rule(&mut self, call: c_long, when: ArgumentCondition) {
         let refuse = (RETURN, 0, 0, errno(libc::EPERM));
         let allow = (RETURN, 0, 0, ALLOW);
-        let body: Vec<Instruction> = match rule.when {
+        let body: Vec<Instruction> = match when {
             ArgumentCondition::AnyBit { index, bits } => {
                 vec![(LOAD, 0, 0, argument(index)), (JUMP_IF_ANY_BIT, 0, 1, bits), refuse, allow]
             }
@@ -87,7 +85,7 @@ impl FilterBuilder {
             ],
             ArgumentCondition::OneOf { index, values } => {
                 let mut body = vec![(LOAD, 0, 0, argument(index))];
-                body.extend(jumps_past(values, 1));
+                body.extend(jumps_past(values.iter().copied(), 1));
                 body.extend([allow, refuse]);
                 body
             }
@@ -97,20 +95,17 @@ impl FilterBuilder {
                     (JUMP_EQUAL, 0, values.len() as u8 + 1, value),
                     (LOAD, 0, 0, argument(second)),
                 ];
-                body.extend(jumps_past(values, 1));
+                body.extend(jumps_past(values.iter().copied(), 1));
                 body.extend([allow, refuse]);
                 body
             }
             ArgumentCondition::Socket => socket(),
-            ArgumentCondition::FamilyOf { index } => vec![
-                (LOAD, 0, 0, argument(index)),
-                (JUMP_EQUAL, 4, 0, FAMILIES[0]),
-                (JUMP_EQUAL, 3, 0, FAMILIES[1]),
-                (JUMP_EQUAL, 2, 0, FAMILIES[2]),
-                (JUMP_EQUAL, 1, 0, FAMILIES[3]),
-                (RETURN, 0, 0, errno(libc::EAFNOSUPPORT)),
-                allow,
-            ],
+            ArgumentCondition::FamilyOf { index } => {
+                let mut body = vec![(LOAD, 0, 0, argument(index))];
+                body.extend(jumps_past(FAMILIES.iter().map(|family| family.number), 1));
+                body.extend([(RETURN, 0, 0, errno(libc::EAFNOSUPPORT)), allow]);
+                body
+            }
             ArgumentCondition::OfAnother { pid, unless_null } => vec![
                 (LOAD, 0, 0, argument(pid)),
                 (JUMP_EQUAL, 4, 0, 0),
@@ -148,7 +143,7 @@ impl FilterBuilder {
                 refuse,
             ],
         };
-        self.push(JUMP_EQUAL, 0, body.len() as u8, number(rule.call));
+        self.push(JUMP_EQUAL, 0, body.len() as u8, number(call));
         for (code, if_true, if_false, value) in body {
             self.push(code, if_true, if_false, value);
         }
@@ -160,35 +155,35 @@ impl FilterBuilder {
 }
 
 /// One jump for each value, past the `instructions` behind the last of them.
-fn jumps_past(values: &[u32], instructions: u8) -> impl Iterator<Item = Instruction> {
+fn jumps_past(
+    values: impl ExactSizeIterator<Item = u32>,
+    instructions: u8,
+) -> impl Iterator<Item = Instruction> {
     let count = values.len() as u8;
-    values.iter().zip(1..).map(move |(value, nth)| (JUMP_EQUAL, count - nth + instructions, 0, *value))
+    values.zip(1..).map(move |(value, nth)| (JUMP_EQUAL, count - nth + instructions, 0, value))
 }
 
-/// See [`ArgumentCondition::Socket`]. Built from its end, because the length of a jump depends on what it skips.
+/// See [`ArgumentCondition::Socket`]. Families with the same protocols share the part that compares them.
 fn socket() -> Vec<Instruction> {
-    let [unix, inet, inet6, netlink] = FAMILIES;
-    let (protocol, refused) = ((LOAD, 0, 0, argument(2)), (RETURN, 0, 0, errno(libc::EPROTONOSUPPORT)));
-    let allow = (RETURN, 0, 0, ALLOW);
-    let of = |protocols: &[u32]| {
-        let mut part = vec![protocol];
-        part.extend(jumps_past(protocols, 1));
-        part.extend([refused, allow]);
-        part
-    };
-    let (of_inet, of_netlink) = (of(&INET_PROTOCOLS), of(&NETLINK_PROTOCOLS));
-    let (past_inet, past_both) = (of_inet.len() as u8, (of_inet.len() + of_netlink.len()) as u8);
-    let mut body = vec![
-        (LOAD, 0, 0, argument(0)),
-        (JUMP_EQUAL, 4, 0, inet),
-        (JUMP_EQUAL, 3, 0, inet6),
-        (JUMP_EQUAL, 2 + past_inet, 0, netlink),
-        (JUMP_EQUAL, 1 + past_both, 0, unix),
-        (RETURN, 0, 0, errno(libc::EAFNOSUPPORT)),
-    ];
-    body.extend(of_inet);
-    body.extend(of_netlink);
-    body.push(allow);
+    let mut parts: Vec<(&[Protocol], Vec<Instruction>)> = Vec::new();
+    for family in FAMILIES.iter().filter(|family| !family.protocols.is_empty()) {
+        if !parts.iter().any(|(protocols, _)| *protocols == family.protocols) {
+            let mut part = vec![(LOAD, 0, 0, argument(2))];
+            part.extend(jumps_past(family.protocols.iter().map(|protocol| protocol.number), 1));
+            part.extend([(RETURN, 0, 0, errno(libc::EPROTONOSUPPORT)), (RETURN, 0, 0, ALLOW)]);
+            parts.push((family.protocols, part));
+        }
+    }
+    let mut body = vec![(LOAD, 0, 0, argument(0))];
+    for (index, family) in FAMILIES.iter().enumerate() {
+        let before = parts.iter().take_while(|(protocols, _)| *protocols != family.protocols);
+        // Past the families behind this one, the refusal, and the parts before its own; with all protocols past all.
+        let skipped = FAMILIES.len() - 1 - index + 1 + before.map(|(_, part)| part.len()).sum::<usize>();
+        body.push((JUMP_EQUAL, skipped as u8, 0, family.number));
+    }
+    body.push((RETURN, 0, 0, errno(libc::EAFNOSUPPORT)));
+    body.extend(parts.into_iter().flat_map(|(_, part)| part));
+    body.push((RETURN, 0, 0, ALLOW));
     body
 }
 

@@ -2,15 +2,24 @@
 
 use libc::c_long;
 
-use super::{AnonymousPrograms, arch::Arch};
+use super::{AnonymousPrograms, arch::Arch, table::Numbers};
 
 /// A call that is refused for some of its arguments.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct ConditionalRule {
-    pub(super) call: c_long,
+    pub(super) numbers: Numbers,
     pub(super) when: ArgumentCondition,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers and for the page"))]
+    pub(super) name: &'static str,
+    /// What `when` refuses, in words.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers and for the page"))]
+    pub(super) refused: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for readers and for the page"))]
+    pub(super) reason: &'static str,
 }
 
 /// When a call is refused with `EPERM`; else it is allowed.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum ArgumentCondition {
     AnyBit {
         index: u32,
@@ -35,10 +44,10 @@ pub(super) enum ArgumentCondition {
         first: (u32, u32),
         second: (u32, &'static [u32]),
     },
-    /// socket(2): a family that is none of [`FAMILIES`] (`EAFNOSUPPORT`), or a protocol of one of them that is none of
-    /// [`INET_PROTOCOLS`] or [`NETLINK_PROTOCOLS`] (`EPROTONOSUPPORT`).
+    /// socket(2): a family that is none of [`super::families::FAMILIES`] (`EAFNOSUPPORT`), or a protocol that its family does
+    /// not list (`EPROTONOSUPPORT`).
     Socket,
-    /// The argument is an address family that is none of [`FAMILIES`]: refused with `EAFNOSUPPORT`.
+    /// The argument is an address family that is none of [`super::families::FAMILIES`]: refused with `EAFNOSUPPORT`.
     FamilyOf {
         index: u32,
     },
@@ -67,158 +76,189 @@ pub(super) enum ArgumentCondition {
     },
 }
 
-/// All of them, those that are made most often first.
-pub(super) fn rules(machine: Arch, anonymous: AnonymousPrograms) -> Vec<ConditionalRule> {
-    [
-        files(machine),
-        terminals(machine),
-        uncounted(machine, anonymous),
-        namespaces(machine),
-        sockets(machine),
-        listeners(machine),
-        personality(machine),
-        supervisor(machine),
-        tracers(machine),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// Modes: no set-id bits.
-fn files(machine: Arch) -> Vec<ConditionalRule> {
-    let mode_bits =
-        |call, index| ConditionalRule { call, when: ArgumentCondition::AnyBit { index, bits: SET_ID } };
-    let creating =
-        |call, flags, mode| ConditionalRule { call, when: ArgumentCondition::Creating { flags, mode } };
-    let mut rules = vec![
-        creating(machine.number(257, 56), 2, 3), // openat
-        mode_bits(machine.number(91, 52), 1),    // fchmod
-        mode_bits(machine.number(268, 53), 2),   // fchmodat
-        mode_bits(452, 2),                       // fchmodat2
-        mode_bits(machine.number(258, 34), 2),   // mkdirat
-        mode_bits(machine.number(259, 33), 2),   // mknodat
-    ];
-    if machine == Arch::X86_64 {
-        rules.insert(0, creating(2, 1, 2)); // open
-        rules.extend([
-            mode_bits(85, 1),  // creat
-            mode_bits(90, 1),  // chmod
-            mode_bits(83, 1),  // mkdir
-            mode_bits(133, 1), // mknod
-        ]);
-    }
-    rules
-}
-
-/// No typing into terminals.
-fn terminals(machine: Arch) -> Vec<ConditionalRule> {
-    vec![ConditionalRule {
-        call: machine.number(16, 29), // ioctl
-        when: ArgumentCondition::OneOf { index: 1, values: &TERMINAL_COMMANDS },
-    }]
-}
-
-/// No namespaces but the sandbox's own.
-fn namespaces(machine: Arch) -> Vec<ConditionalRule> {
-    vec![
-        ConditionalRule {
-            call: machine.number(56, 220), // clone
-            when: ArgumentCondition::AnyBit { index: 0, bits: NAMESPACES },
-        },
-        ConditionalRule {
-            call: machine.number(272, 97), // unshare
-            when: ArgumentCondition::AnyBit { index: 0, bits: NAMESPACES | TIME_NAMESPACE },
-        },
-    ]
-}
-
-/// No protocols but those that programs use.
-fn sockets(machine: Arch) -> Vec<ConditionalRule> {
-    vec![
-        ConditionalRule { call: machine.number(41, 198), when: ArgumentCondition::Socket }, // socket
-        ConditionalRule { call: machine.number(53, 199), when: ArgumentCondition::FamilyOf { index: 0 } }, // socketpair
-    ]
-}
-
-/// Nothing of what the host has a fixed number of and no cgroup counts.
-fn uncounted(machine: Arch, anonymous: AnonymousPrograms) -> Vec<ConditionalRule> {
-    let bits = |call, index, bits| ConditionalRule { call, when: ArgumentCondition::AnyBit { index, bits } };
-    let memfd_create = machine.number(319, 279);
-    vec![
-        bits(machine.number(9, 222), 3, MAP_HUGETLB), // mmap
-        match anonymous {
-            AnonymousPrograms::Allowed => bits(memfd_create, 1, MFD_HUGETLB),
-            AnonymousPrograms::Refused => ConditionalRule {
-                call: memfd_create,
-                when: ArgumentCondition::AnyBitOrLacking {
-                    index: 1,
-                    bits: MFD_HUGETLB,
-                    lacking: MFD_NOEXEC_SEAL,
-                },
-            },
-        },
-        bits(machine.number(29, 194), 2, SHM_HUGETLB), // shmget
-        ConditionalRule {
-            call: machine.number(54, 208), // setsockopt
-            when: ArgumentCondition::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
-        },
-    ]
-}
-
-/// No answering of other processes' calls: a listener lives on where its filter does, and what it answers is seen by
-/// nobody.
-fn listeners(machine: Arch) -> Vec<ConditionalRule> {
-    vec![ConditionalRule {
-        call: machine.number(317, 277), // seccomp
-        when: ArgumentCondition::AnyBit { index: 1, bits: !FILTER_FLAGS },
-    }]
-}
-
-/// No execution domain but the plain one.
-fn personality(machine: Arch) -> Vec<ConditionalRule> {
-    vec![ConditionalRule {
-        call: machine.number(135, 92), // personality
-        when: ArgumentCondition::OtherThan { index: 0, values: [PERSONALITY_QUERY, 0], mask: !NO_RANDOMIZE },
-    }]
-}
-
-/// Limits and scheduling of the supervisor stay as they are.
-fn supervisor(machine: Arch) -> Vec<ConditionalRule> {
-    let of_supervisor = |on_x86, on_arm| ConditionalRule {
-        call: machine.number(on_x86, on_arm),
-        when: ArgumentCondition::OneOf { index: 0, values: &[SUPERVISOR] },
+/// The rules for a machine, those for calls that are made most often first.
+pub(super) fn rules(
+    machine: Arch,
+    anonymous: AnonymousPrograms,
+) -> impl Iterator<Item = (c_long, ArgumentCondition)> {
+    let memfd = match anonymous {
+        AnonymousPrograms::Allowed => &MEMFD,
+        AnonymousPrograms::Refused => &SEALED_MEMFD,
     };
-    let of_supervisor_or_user = |on_x86, on_arm, user| ConditionalRule {
-        call: machine.number(on_x86, on_arm),
-        when: ArgumentCondition::OfSupervisorOrUser { which: 0, user, who: 1 },
-    };
-    vec![
-        ConditionalRule {
-            call: machine.number(302, 261), // prlimit64: to read another's limits is harmless.
-            when: ArgumentCondition::OfAnother { pid: 0, unless_null: 2 },
-        },
-        of_supervisor(142, 118),                         // sched_setparam
-        of_supervisor(144, 119),                         // sched_setscheduler
-        of_supervisor(203, 122),                         // sched_setaffinity
-        of_supervisor(314, 274),                         // sched_setattr
-        of_supervisor_or_user(141, 140, PRIO_USER),      // setpriority
-        of_supervisor_or_user(251, 30, IOPRIO_WHO_USER), // ioprio_set
-    ]
+    RULES.iter().chain([memfd]).filter_map(move |rule| Some((rule.numbers.on(machine)?, rule.when)))
 }
 
-/// No tracer that holds back an end.
-fn tracers(machine: Arch) -> Vec<ConditionalRule> {
-    vec![ConditionalRule {
-        call: machine.number(101, 117), // ptrace
-        when: ArgumentCondition::OneOfWithBit {
-            index: 0,
-            values: PTRACE_WITH_OPTIONS,
-            data: 3,
-            bit: TRACE_EXIT,
-        },
-    }]
+const fn rule(
+    name: &'static str,
+    (x86_64, aarch64): (c_long, c_long),
+    when: ArgumentCondition,
+    refused: &'static str,
+    reason: &'static str,
+) -> ConditionalRule {
+    ConditionalRule { numbers: Numbers::new(x86_64, aarch64), when, name, refused, reason }
 }
+
+const fn only_x86_64(
+    name: &'static str,
+    number: c_long,
+    when: ArgumentCondition,
+    refused: &'static str,
+    reason: &'static str,
+) -> ConditionalRule {
+    ConditionalRule { numbers: Numbers::only_x86_64(number), when, name, refused, reason }
+}
+
+const fn any_bit(index: u32, bits: u32) -> ArgumentCondition {
+    ArgumentCondition::AnyBit { index, bits }
+}
+
+const fn mode(index: u32) -> ArgumentCondition {
+    any_bit(index, SET_ID)
+}
+
+const fn of_supervisor() -> ArgumentCondition {
+    ArgumentCondition::OneOf { index: 0, values: &[SUPERVISOR] }
+}
+
+const fn of_supervisor_or_user(user: u32) -> ArgumentCondition {
+    ArgumentCondition::OfSupervisorOrUser { which: 0, user, who: 1 }
+}
+
+/// In words, for many entries.
+const SET_ID_MODES: &str = "modes with set-id bits";
+const AS_OPEN: &str = "as openat";
+const SUPERVISOR_ONLY: &str = "process 1";
+const AS_SCHEDULING: &str = "the supervisor's scheduling stays as it is";
+
+/// All but those of memfd_create(2).
+pub(super) const RULES: &[ConditionalRule] = &[
+    only_x86_64("open", 2, ArgumentCondition::Creating { flags: 1, mode: 2 }, SET_ID_MODES, AS_OPEN),
+    rule(
+        "openat",
+        (257, 56),
+        ArgumentCondition::Creating { flags: 2, mode: 3 },
+        SET_ID_MODES,
+        "files of a workspace belong to the principal on disk: a set-id program would run as the principal for any user",
+    ),
+    rule("fchmod", (91, 52), mode(1), SET_ID_MODES, AS_OPEN),
+    rule("fchmodat", (268, 53), mode(2), SET_ID_MODES, AS_OPEN),
+    rule("fchmodat2", (452, 452), mode(2), SET_ID_MODES, AS_OPEN),
+    rule("mkdirat", (258, 34), mode(2), SET_ID_MODES, AS_OPEN),
+    rule("mknodat", (259, 33), mode(2), SET_ID_MODES, AS_OPEN),
+    only_x86_64("creat", 85, mode(1), SET_ID_MODES, AS_OPEN),
+    only_x86_64("chmod", 90, mode(1), SET_ID_MODES, AS_OPEN),
+    only_x86_64("mkdir", 83, mode(1), SET_ID_MODES, AS_OPEN),
+    only_x86_64("mknod", 133, mode(1), SET_ID_MODES, AS_OPEN),
+    rule(
+        "ioctl",
+        (16, 29),
+        ArgumentCondition::OneOf { index: 1, values: &TERMINAL_COMMANDS },
+        "`TIOCSTI`, `TIOCLINUX`, `TIOCCONS`, `TIOCSETD`, whatever the upper half of the command is",
+        "types into a terminal that others share; pastes on a console; takes its output; loads a protocol into the kernel",
+    ),
+    rule(
+        "mmap",
+        (9, 222),
+        any_bit(3, MAP_HUGETLB),
+        "huge pages",
+        "set aside for the whole host; no controller counts them",
+    ),
+    rule("shmget", (29, 194), any_bit(2, SHM_HUGETLB), "huge pages", "as mmap"),
+    rule(
+        "setsockopt",
+        (54, 208),
+        ArgumentCondition::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
+        "programs on sockets (`SO_ATTACH_FILTER`, `_BPF`, `_REUSEPORT_CBPF`, `_REUSEPORT_EBPF`)",
+        "the host has one amount of memory for them (`net.core.bpf_jit_limit`), which sandboxes' filters need",
+    ),
+    rule(
+        "clone",
+        (56, 220),
+        any_bit(0, NAMESPACES),
+        "new namespaces",
+        "a namespace of one's own opens the kernel's parts for root",
+    ),
+    rule(
+        "unshare",
+        (272, 97),
+        any_bit(0, NAMESPACES | TIME_NAMESPACE),
+        "new namespaces",
+        "as clone; clone3 is refused by a limit of 0 namespaces",
+    ),
+    rule(
+        "socket",
+        (41, 198),
+        ArgumentCondition::Socket,
+        "families and protocols that are not listed below",
+        "the table below",
+    ),
+    rule(
+        "socketpair",
+        (53, 199),
+        ArgumentCondition::FamilyOf { index: 0 },
+        "families that are not listed below",
+        "the table below",
+    ),
+    rule(
+        "seccomp",
+        (317, 277),
+        any_bit(1, !FILTER_FLAGS),
+        "listeners, and flags that are not known",
+        "a listener answers other processes' calls, out of the gate's sight",
+    ),
+    rule(
+        "personality",
+        (135, 92),
+        ArgumentCondition::OtherThan { index: 0, values: [PERSONALITY_QUERY, 0], mask: !NO_RANDOMIZE },
+        "all but Linux's, with or without address randomisation",
+        "other execution domains are old parts of the kernel, and switch protections off",
+    ),
+    rule(
+        "prlimit64",
+        (302, 261),
+        ArgumentCondition::OfAnother { pid: 0, unless_null: 2 },
+        "limits of another process",
+        "the supervisor's limits stay as they are; to read them is harmless",
+    ),
+    rule("sched_setparam", (142, 118), of_supervisor(), SUPERVISOR_ONLY, AS_SCHEDULING),
+    rule("sched_setscheduler", (144, 119), of_supervisor(), SUPERVISOR_ONLY, AS_SCHEDULING),
+    rule("sched_setaffinity", (203, 122), of_supervisor(), SUPERVISOR_ONLY, AS_SCHEDULING),
+    rule("sched_setattr", (314, 274), of_supervisor(), SUPERVISOR_ONLY, AS_SCHEDULING),
+    rule(
+        "setpriority",
+        (141, 140),
+        of_supervisor_or_user(PRIO_USER),
+        "process 1, and all processes of a user",
+        AS_SCHEDULING,
+    ),
+    rule(
+        "ioprio_set",
+        (251, 30),
+        of_supervisor_or_user(IOPRIO_WHO_USER),
+        "process 1, and all processes of a user",
+        AS_SCHEDULING,
+    ),
+    rule(
+        "ptrace",
+        (101, 117),
+        ArgumentCondition::OneOfWithBit { index: 0, values: PTRACE_WITH_OPTIONS, data: 3, bit: TRACE_EXIT },
+        "the option `PTRACE_O_TRACEEXIT`",
+        "two processes that trace each other with it are ended by nothing",
+    ),
+];
+
+/// memfd_create(2).
+pub(super) const MEMFD: ConditionalRule =
+    rule("memfd_create", (319, 279), any_bit(1, MFD_HUGETLB), "huge pages", "as mmap");
+
+/// The same, where the profile lists what may be executed.
+pub(super) const SEALED_MEMFD: ConditionalRule = rule(
+    "memfd_create",
+    (319, 279),
+    ArgumentCondition::AnyBitOrLacking { index: 1, bits: MFD_HUGETLB, lacking: MFD_NOEXEC_SEAL },
+    "with `filesystem.execute`: without `MFD_NOEXEC_SEAL`",
+    "landlock knows files by their directories, and a file in memory is in none",
+);
 
 /// `S_ISUID | S_ISGID`. On an id-mapped workspace a command's files belong to the principal on disk, so a set-id
 /// program made by a command would run as the principal for any user who starts it outside.
@@ -251,16 +291,6 @@ const SOCKET_PROGRAMS: [u32; 4] = [26, 50, 51, 52];
 /// SECCOMP_FILTER_FLAG_TSYNC, LOG, SPEC_ALLOW and TSYNC_ESRCH. Not NEW_LISTENER, what only makes sense with it, or flags of later
 /// kernels.
 const FILTER_FLAGS: u32 = 1 | 1 << 1 | 1 << 2 | 1 << 4;
-
-/// The address families that programs use: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others are parts of the kernel
-/// that nobody needs here, and AF_VSOCK reaches the hypervisor's host from any network namespace.
-pub(super) const FAMILIES: [u32; 4] = [1, 2, 10, 16];
-
-/// IPPROTO_IP (whatever fits the type), ICMP, TCP, UDP, ICMPV6. Others (SCTP, DCCP, MPTCP, L2TP, SMC) are modules that a
-/// socket loads.
-pub(super) const INET_PROTOCOLS: [u32; 5] = [0, 1, 6, 17, 58];
-/// NETLINK_ROUTE (getifaddrs(3), ip(8)), NETLINK_SOCK_DIAG (ss(8)), NETLINK_KOBJECT_UEVENT (libudev).
-pub(super) const NETLINK_PROTOCOLS: [u32; 3] = [0, 4, 15];
 
 /// The execution domain of Linux, and "do not change, only tell".
 const PERSONALITY_QUERY: u32 = 0xffff_ffff;

@@ -5,14 +5,16 @@
 //! boundary; the filter keeps commands away from the kernel's riskier parts and closes what the other layers leave
 //! open. The supervisor runs under it too.
 //!
-//! The lists are by family: `conditional` compares arguments, `unimplemented` and `forbidden` only the call's
-//! number. `notified` has what the gate evaluates.
+//! The tables have a reason for each entry: `conditional` compares arguments, `unimplemented` and `forbidden` only the
+//! call's number, and `families` lists the sockets that there may be. docs/confinement.md shows them. `notified` has what the gate evaluates.
 
 pub mod arch;
 mod bytecode;
 mod conditional;
+mod families;
 mod forbidden;
 pub mod notified;
+mod table;
 mod unimplemented;
 
 use arch::Arch;
@@ -49,13 +51,13 @@ pub fn program(machine: Arch, anonymous: AnonymousPrograms, nonce: Option<&ExecN
     for call in nonce.into_iter().flat_map(|nonce| notified::calls(machine, nonce)) {
         filter.notify(&call);
     }
-    for rule in conditional::rules(machine, anonymous) {
-        filter.rule(&rule);
+    for (call, when) in conditional::rules(machine, anonymous) {
+        filter.rule(call, when);
     }
-    for call in unimplemented::calls(machine) {
+    for call in table::numbers(unimplemented::CALLS, machine) {
         filter.refuse(call, libc::ENOSYS);
     }
-    for call in forbidden::calls(machine) {
+    for call in table::numbers(forbidden::CALLS, machine) {
         filter.refuse(call, libc::EPERM);
     }
     filter.push(RETURN, 0, 0, ALLOW);

@@ -8,9 +8,13 @@ use super::{
     bytecode::{
         ALLOW, AND, JUMP_AT_LEAST, JUMP_EQUAL, JUMP_IF_ANY_BIT, KILL_PROCESS, LOAD, NOTIFY, RETURN, errno,
     },
-    conditional::FAMILIES,
+    conditional,
+    families::{FAMILIES, Protocol},
+    forbidden,
     notified::ExecNonce,
     program,
+    table::Numbers,
+    unimplemented,
 };
 
 struct Call {
@@ -82,7 +86,7 @@ fn ordinary_calls_are_allowed() {
 fn sockets_are_of_the_families_that_a_network_namespace_holds() {
     for call in [41, 53] {
         for family in FAMILIES {
-            assert_eq!(answers(call, &[u64::from(family)]), ALLOW, "{family}");
+            assert_eq!(answers(call, &[u64::from(family.number)]), ALLOW, "{family:?}");
         }
         for family in [0, 9, 15, 17, 29, 30, 38, 40] {
             assert_eq!(answers(call, &[family]), errno(libc::EAFNOSUPPORT), "{family}");
@@ -322,5 +326,54 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
         assert_eq!(answer(brk, &[]), ALLOW, "the next rules still see the number");
         let bpf = if machine == Arch::X86_64 { 321 } else { 280 };
         assert_eq!(answer(bpf, &[]), EPERM, "the next rules still see the number");
+    }
+}
+
+/// The rows of docs/confinement.md that say what the filter refuses.
+fn rows() -> Vec<String> {
+    let number = |number: Option<c_long>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let call = |name: &str, numbers: Numbers, answer: &str, reason: &str| {
+        let (x86_64, aarch64) = (number(numbers.x86_64), number(numbers.aarch64));
+        format!("| {name} | {x86_64} | {aarch64} | {answer} | {reason} |")
+    };
+    let conditions = conditional::RULES.iter().chain([&conditional::MEMFD, &conditional::SEALED_MEMFD]);
+    let conditions = conditions.map(|rule| call(rule.name, rule.numbers, rule.refused, rule.reason));
+    let unimplemented =
+        unimplemented::CALLS.iter().map(|one| call(one.name, one.numbers, "`ENOSYS`", one.reason));
+    let forbidden = forbidden::CALLS.iter().map(|one| call(one.name, one.numbers, "`EPERM`", one.reason));
+    let families = FAMILIES.iter().map(|family| {
+        let protocols: Vec<&str> = family.protocols.iter().map(|Protocol { name, .. }| *name).collect();
+        let protocols = if protocols.is_empty() { "all".to_owned() } else { protocols.join(", ") };
+        format!("| {} | {} | {protocols} | {} |", family.name, family.number, family.reason)
+    });
+    conditions.chain(unimplemented).chain(forbidden).chain(families).collect()
+}
+
+#[test]
+fn the_page_has_every_entry_with_its_reason_and_no_other() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/confinement.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let section =
+        page.split("\n## What the system call filter refuses\n").nth(1).expect("the page has the section");
+    let is_entry = |line: &&str| {
+        line.starts_with("| ") && !line.starts_with("| call |") && !line.starts_with("| family |")
+    };
+    let on_page: Vec<&str> = section.lines().filter(is_entry).collect();
+    assert_eq!(on_page, rows(), "docs/confinement.md should have:\n{}", rows().join("\n"));
+}
+
+#[test]
+fn no_call_is_in_two_tables_and_every_reason_says_something() {
+    let mut seen = std::collections::BTreeMap::new();
+    let listed =
+        forbidden::CALLS.iter().chain(unimplemented::CALLS).map(|one| (one.name, one.numbers, one.reason));
+    let conditions = conditional::RULES.iter().chain([&conditional::MEMFD]);
+    for (name, numbers, reason) in listed.chain(conditions.map(|rule| (rule.name, rule.numbers, rule.reason)))
+    {
+        assert!(reason.len() > 5, "{name}");
+        for (machine, number) in [("x86_64", numbers.x86_64), ("aarch64", numbers.aarch64)] {
+            let Some(number) = number else { continue };
+            assert_eq!(seen.insert((machine, number), name), None, "{machine} {number}");
+        }
     }
 }

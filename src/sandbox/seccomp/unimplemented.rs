@@ -1,26 +1,28 @@
 //! Calls that fail as if the kernel did not have them (`ENOSYS`), so that programs fall back to calls that the
 //! filter can check.
 
-use libc::c_long;
-
-use super::arch::Arch;
+use super::table::{ListedCall, Numbers, listed};
 
 /// All of them.
-pub(super) fn calls(machine: Arch) -> Vec<c_long> {
-    vec![
-        // The host's root and all sandboxes have one number of contexts together (`fs.aio-max-nr`). Libraries that want
-        // them go on with threads.
-        machine.number(206, 0), // io_setup
-        447,                    // memfd_secret: memory that not even the kernel can look into.
-        425,
-        426,
-        427, // io_uring_*: a second way to make calls, out of this filter's sight.
-        451, // cachestat: which pages of the host's files others have read.
-        457,
-        458, // statmount, listmount: mounts; programs read /proc/self/mountinfo.
-        459,
-        460,
-        461, // lsm_*: what /proc/self/attr says, and a way round its being read-only.
-        437, // openat2: its mode lies in memory, where a filter cannot look for set-id bits.
-    ]
-}
+pub(super) const CALLS: &[ListedCall] = &[
+    listed(
+        "io_setup",
+        Numbers::new(206, 0),
+        "the host has one number of contexts for all (`fs.aio-max-nr`); libraries go on with threads",
+    ),
+    listed("memfd_secret", Numbers::same(447), "memory that not even the kernel can look into"),
+    listed("io_uring_setup", Numbers::same(425), "a second way to make calls, out of this filter's sight"),
+    listed("io_uring_enter", Numbers::same(426), "as io_uring_setup"),
+    listed("io_uring_register", Numbers::same(427), "as io_uring_setup"),
+    listed("cachestat", Numbers::same(451), "which pages of the host's files others have read"),
+    listed("statmount", Numbers::same(457), "mounts; programs read `/proc/self/mountinfo`"),
+    listed("listmount", Numbers::same(458), "as statmount"),
+    listed("lsm_get_self_attr", Numbers::same(459), "what `/proc/self/attr` says"),
+    listed("lsm_set_self_attr", Numbers::same(460), "past `/proc/self/attr`, which is read-only"),
+    listed("lsm_list_modules", Numbers::same(461), "which security modules the host has"),
+    listed(
+        "openat2",
+        Numbers::same(437),
+        "its mode lies in memory, where a filter cannot look for set-id bits; programs use openat",
+    ),
+];
