@@ -1,4 +1,4 @@
-//! A dead-man pipe: whoever holds the write end can end this process, and ends it by its own end.
+//! A dead-man pipe: the holder of the write end can end this process, and ends it by its own end.
 //!
 //! The kernel sends KILL when the read end becomes readable or loses its writers (fcntl(2), F_SETSIG), also to a process that
 //! is stopped or spins. The writer needs neither a right over this process nor a name for it.

@@ -3,7 +3,7 @@
 
 use libc::c_long;
 
-use super::arch::Arch;
+use super::{arch::Arch, table::Numbers};
 use crate::wire::gate::NONCE_BYTES;
 
 /// What the supervisor has in the unused registers of a command's first exec, which was evaluated as the request.
@@ -39,11 +39,15 @@ pub(super) struct NotifiedCall {
 }
 
 /// All of them.
-pub(super) fn calls(machine: Arch, nonce: &ExecNonce) -> [NotifiedCall; 2] {
+pub(super) fn calls(machine: Arch, nonce: &ExecNonce) -> impl Iterator<Item = NotifiedCall> {
     let words = nonce.words();
     let last = words[words.len() - 2..].to_vec();
-    [
-        NotifiedCall { call: machine.number(59, 221), first_register: 3, unless: words }, // execve
-        NotifiedCall { call: machine.number(322, 281), first_register: 5, unless: last }, // execveat
-    ]
+    [(EXECVE, 3, words), (EXECVEAT, 5, last)].into_iter().filter_map(
+        move |(numbers, first_register, unless)| {
+            Some(NotifiedCall { call: numbers.on(machine)?, first_register, unless })
+        },
+    )
 }
+
+const EXECVE: Numbers = Numbers::new(59, 221);
+const EXECVEAT: Numbers = Numbers::new(322, 281);
