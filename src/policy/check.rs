@@ -11,7 +11,7 @@ const RLIMIT_NAMES: [&str; 11] =
     ["as", "core", "cpu", "data", "fsize", "memlock", "msgqueue", "nofile", "nproc", "sigpending", "stack"];
 
 /// The longest list of protected, or of reserved, paths.
-const MAX_PROTECTED_PATHS: usize = 160;
+const MAX_PROTECTED_PATHS: usize = 240;
 
 /// The longest list of executable paths.
 const MAX_EXECUTABLE_PATHS: usize = 256;

@@ -10,6 +10,7 @@ mod executables;
 mod failures;
 mod files;
 mod kernel;
+mod listed;
 mod neighbours;
 mod network;
 mod protected;
