@@ -128,7 +128,7 @@ pub struct Filesystem {
     /// Whether the session's roots are writable.
     pub workspace: Access,
     /// Files and directories, absolute, of which programs may be executed by any process, and no others: enforced by
-    /// landlock, no matter which process starts them. The system's dynamic loaders always may be. Memory becomes no program either: memfd_create(2) is
+    /// landlock in the whole tree. The system's dynamic loaders always may be. Memory becomes no program either: memfd_create(2) is
     /// refused without `MFD_NOEXEC_SEAL`. Absent: all that is shown. A path that is not there is refused.
     pub execute: Option<Vec<PathBuf>>,
     /// Files and directories of the session's roots, relative to them, in addition to those that are shipped, that no

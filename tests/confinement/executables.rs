@@ -1,4 +1,4 @@
-//! A profile that lists what may be executed, and the TCP ports that may be used: nothing else, for any process.
+//! A profile that lists what may be executed, and the TCP ports that may be used: nothing else, for every process.
 
 use std::sync::Arc;
 
