@@ -8,10 +8,10 @@ use crate::{
 };
 
 /// What the attack program `confined` printed, part by part.
-struct Confinement(BTreeMap<String, String>);
+pub struct Confinement(BTreeMap<String, String>);
 
 impl Confinement {
-    fn of(text: &str) -> Self {
+    pub fn of(text: &str) -> Self {
         let mut parts = BTreeMap::new();
         let mut name = String::new();
         for line in text.lines() {
@@ -27,15 +27,15 @@ impl Confinement {
         Self(parts)
     }
 
-    fn part(&self, name: &str) -> &str {
+    pub fn part(&self, name: &str) -> &str {
         self.0.get(name).map_or_else(|| panic!("there is no part {name}"), |part| part.trim_end())
     }
 
-    fn lines(&self, name: &str) -> Vec<&str> {
+    pub fn lines(&self, name: &str) -> Vec<&str> {
         self.part(name).lines().collect()
     }
 
-    fn status(&self, field: &str) -> &str {
+    pub fn status(&self, field: &str) -> &str {
         self.part("status")
             .lines()
             .find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))
@@ -44,7 +44,7 @@ impl Confinement {
     }
 }
 
-async fn confinement_in(session: &Session) -> Confinement {
+pub async fn confinement_in(session: &Session) -> Confinement {
     let done = session.attack("confined").finish().await;
     Confinement::of(&done.text())
 }

@@ -7,6 +7,7 @@ mod support;
 
 mod effective_confinement;
 mod executables;
+mod expected;
 mod failures;
 mod files;
 mod kernel;
