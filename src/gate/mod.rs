@@ -1,4 +1,4 @@
-//! The gate: a process beside each sandbox that evaluates every exec in it.
+//! The gate: a process next to each sandbox that evaluates every exec in it.
 //!
 //! It answers the notifications of the sandbox's filter by the policy, and compares at the exec what is executed with what was
 //! evaluated. It executes nothing, changes nothing in the sandbox, and ends with the supervisor.

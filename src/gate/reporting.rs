@@ -12,7 +12,7 @@ use crate::proto::{
 const EXIT_SUPERVISOR_GONE: i32 = 0;
 
 impl Gate {
-    /// Keeps a report and sends it. Its number, if somebody may answer that the journal has it.
+    /// Keeps a report and sends it. Its number, if a gateway can answer that the journal has it.
     pub(super) fn report(&mut self, terminal_id: &str, what: report::Report) -> Option<u64> {
         let report = self.reports.add(terminal_id, self.policy.generation(), wall_clock_ns(), what)?.clone();
         let number = report.number;

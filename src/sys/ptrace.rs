@@ -1,6 +1,6 @@
 //! Traces single threads through one exec: ptrace(2) and wait4(2).
 //!
-//! A thread is seized, interrupted and detached. Its memory and registers are left alone. A traced thread dies with its
+//! A thread is seized, interrupted and detached. Its memory and registers are left alone. A traced process dies with its
 //! tracer (`PTRACE_O_EXITKILL`).
 
 use nix::errno::Errno;

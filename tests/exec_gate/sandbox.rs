@@ -219,7 +219,7 @@ impl Gateway {
 
     /// What the gate says about a policy that cannot be parsed.
     pub fn set_broken_policy(&mut self, generation: u64) -> String {
-        let files = vec![PolicyFile { name: "test.toml".into(), text: "nonsense = 1".into() }];
+        let files = vec![PolicyFile { name: "test.toml".into(), text: "no_such_key = 1".into() }];
         self.send(to_gate::Message::SetPolicy(SetPolicy { generation, files }));
         match self.receive() {
             Some(from_gate::Message::PolicyInForce(answer)) => answer.failure,
