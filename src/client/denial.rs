@@ -9,10 +9,22 @@ use crate::{
 const COMMAND_SHOWN_BYTES: usize = 384;
 
 /// The lines about all refused execs of a command.
-pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> {
+pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
     let omitted = outcome.exec_denials_omitted;
     let rest = (omitted > 0).then(|| format!("denied: {omitted} more execs, in the journal"));
-    outcome.exec_denials.iter().map(denial_line).chain(rest)
+    let times = |alike: &[ExecDenial]| {
+        let line = alike.first().map(denial_line)?;
+        Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
+    };
+    outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest)
+}
+
+/// Whether two in a row are shown as one: a shell that looks for a name tries each directory of its path.
+fn is_alike(one: &ExecDenial, next: &ExecDenial) -> bool {
+    let name = |denial: &ExecDenial| denial.program.rsplit('/').next().map(str::to_owned);
+    let of =
+        |denial: &ExecDenial| (name(denial), denial.args.clone(), denial.rule.clone(), denial.reason.clone());
+    of(one) == of(next)
 }
 
 /// `denied: PROGRAM ARGS...: reason (rule "x")`.
@@ -69,7 +81,13 @@ mod tests {
             ..ExecDenial::default()
         };
         assert_eq!(denial_line(&by_default), "denied: /bin/nc ...: no rule allows it");
-        let outcome = Outcome { exec_denials: vec![denial], exec_denials_omitted: 2, ..Outcome::default() };
+        let outcome = Outcome {
+            exec_denials: vec![denial.clone(), denial],
+            exec_denials_omitted: 2,
+            ..Outcome::default()
+        };
+        let lines: Vec<_> = denial_lines(&outcome).collect();
+        assert!(lines.len() == 2 && lines[0].ends_with("(rule \"no-push\") (2 times)"), "{lines:?}");
         assert_eq!(denial_lines(&outcome).last().unwrap(), "denied: 2 more execs, in the journal");
     }
 }
