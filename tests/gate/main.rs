@@ -1,0 +1,11 @@
+//! The gate: every exec within a command is evaluated, recorded and told.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../journaled/disk.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod disk;
+mod questions;
+mod reports;
+mod told;

@@ -1,0 +1,136 @@
+//! Execs that a rule asks a person about, within commands that run.
+
+use std::time::Duration;
+
+use provost::proto::v1::{
+    Approval, ApprovalDecision, ApprovalState, ExecDenialCause, ExitCause, ListApprovalsRequest, OnAsk,
+    ResolveApprovalRequest, approvals_client::ApprovalsClient,
+};
+use tonic::transport::Channel;
+
+use crate::{
+    support::{Caller, Session, code, seconds, within},
+    told::{gateway, records, script},
+};
+
+/// A person at a gateway.
+struct Approver(ApprovalsClient<Channel>);
+
+impl Approver {
+    fn of(caller: &Caller) -> Self {
+        Self(ApprovalsClient::new(caller.channel()))
+    }
+
+    async fn list(&mut self) -> Vec<Approval> {
+        let listed = self.0.list_approvals(ListApprovalsRequest::default()).await;
+        listed.expect("they can be listed").into_inner().approvals
+    }
+
+    /// The one question, in this state.
+    async fn question(&mut self, state: ApprovalState) -> Approval {
+        within("a question", async {
+            loop {
+                let list = self.list().await;
+                if let Some(found) = list.into_iter().find(|approval| approval.state() == state) {
+                    break found;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+    }
+
+    async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
+        let request = ResolveApprovalRequest {
+            approval_id: approval.id.clone(),
+            decision: decision.into(),
+            ..ResolveApprovalRequest::default()
+        };
+        self.0.resolve_approval(request).await.expect("it can be answered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exec_that_is_asked_about_waits_while_others_run_and_the_idle_clock_stands_still() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let mut approver = Approver::of(&session.caller);
+    let text = "/usr/bin/touch asked & asked=$!; touch free; wait $asked; echo ended $?";
+    let terminal = script(&session, text).with(|create| create.idle_limit = Some(seconds(1))).create().await;
+    let question = approver.question(ApprovalState::Pending).await;
+    assert_eq!((question.rule.as_str(), question.reason.as_str()), ("careful", "it is asked about"));
+    assert!(question.matched_command.ends_with("touch asked"), "{question:?}");
+    let exec = question.exec.clone().expect("it is about an exec");
+    assert_eq!(exec.terminal_id, terminal.id);
+    assert_eq!(question.cwd, session.workspace.display().to_string());
+    crate::support::eventually("the other exec", || session.workspace.join("free").exists().then_some(()))
+        .await;
+    // Longer than its idle limit: this is the time that is tested.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!session.workspace.join("asked").exists());
+    approver.answer(&question, ApprovalDecision::Approve).await;
+    let outcome = terminal.wait().await;
+    assert_eq!((outcome.cause(), code(&outcome)), (ExitCause::Exited, 0));
+    assert!(session.workspace.join("asked").exists());
+    assert!(outcome.exec_denials.is_empty(), "{outcome:?}");
+    assert_eq!(approver.question(ApprovalState::Used).await.id, question.id);
+    assert_eq!(records(&gateway, "exec_asked").len(), 1);
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_no_refuses_the_exec_and_nothing_else() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let mut approver = Approver::of(&session.caller);
+    let terminal = script(&session, "/usr/bin/touch asked; echo ended $?").create().await;
+    let question = approver.question(ApprovalState::Pending).await;
+    approver.answer(&question, ApprovalDecision::Deny).await;
+    let outcome = terminal.wait().await;
+    assert_eq!(code(&outcome), 0);
+    let [denial] = &outcome.exec_denials[..] else { panic!("{outcome:?}") };
+    assert_eq!((denial.cause(), denial.rule.as_str()), (ExecDenialCause::AskRefused, "careful"));
+    assert!(!session.workspace.join("asked").exists());
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_ends_with_its_terminal_and_is_not_put_where_nobody_waits() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let mut approver = Approver::of(&session.caller);
+    let terminal = script(&session, "/usr/bin/touch asked; echo ended $?").create().await;
+    let question = approver.question(ApprovalState::Pending).await;
+    terminal.kill(Some(Duration::ZERO)).await;
+    terminal.wait().await;
+    assert_eq!(approver.question(ApprovalState::Withdrawn).await.id, question.id);
+    let unattended = script(&session, "/usr/bin/touch asked; echo ended $?");
+    let done = unattended.with(|create| create.on_ask = OnAsk::Refuse.into()).finish().await;
+    assert_eq!(done.outcome.exec_denials.len(), 1, "{:?}", done.outcome);
+    assert_eq!(approver.list().await.len(), 1, "nobody was asked");
+    assert!(!session.workspace.join("asked").exists());
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_put_again_by_the_next_gateway_and_the_exec_goes_on() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let terminal = script(&session, "/usr/bin/touch asked; echo ended $?").create().await;
+    let first = Approver::of(&session.caller).question(ApprovalState::Pending).await;
+    gateway.crash();
+    gateway.start_again();
+    let caller = gateway.caller().await;
+    let mut approver = Approver::of(&caller);
+    let again = approver.question(ApprovalState::Pending).await;
+    assert_ne!(again.id, first.id);
+    approver.answer(&again, ApprovalDecision::Approve).await;
+    let outcome = terminal.over(&caller).wait().await;
+    assert_eq!(code(&outcome), 0);
+    assert!(session.workspace.join("asked").exists());
+    assert_eq!(records(&gateway, "exec_asked").len(), 1, "it is recorded once");
+    gateway.stop();
+}
