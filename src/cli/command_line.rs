@@ -88,8 +88,9 @@ mod tests {
     }
 
     #[test]
-    fn a_command_needs_the_double_dash() {
-        assert!(CommandLine::try_parse_from(["provost", "run", "true"]).is_err());
+    fn a_command_needs_no_double_dash_and_is_needed() {
+        assert!(CommandLine::try_parse_from(["provost", "run", "true", "--report", "x"]).is_ok());
+        assert!(CommandLine::try_parse_from(["provost", "run"]).is_err());
         assert!(CommandLine::try_parse_from(["provost", "run", "--"]).is_err());
         assert!(CommandLine::try_parse_from(["provost", "run", "--", "true", "--report", "x"]).is_ok());
     }

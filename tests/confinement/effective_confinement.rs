@@ -169,6 +169,7 @@ async fn the_environment_is_exactly_what_the_profile_gives() {
         let mut env = confinement.lines("env");
         env.sort_unstable();
         let expected = [
+            "CARGO_NET_RETRY=0",
             "DEBIAN_FRONTEND=noninteractive",
             "GIT_PAGER=cat",
             "GIT_TERMINAL_PROMPT=0",
@@ -177,8 +178,10 @@ async fn the_environment_is_exactly_what_the_profile_gives() {
             "LOGNAME=agent",
             "PAGER=cat",
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PIP_RETRIES=0",
             "TERM=dumb",
             "USER=agent",
+            "npm_config_fetch_retries=0",
         ];
         let env: Vec<&str> = env.into_iter().filter(|line| !line.starts_with("PWD=")).collect();
         assert_eq!(env, expected);
