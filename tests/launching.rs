@@ -52,6 +52,7 @@ impl Place {
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
         let mut profile = Profile::default();
         profile.limits.demand = Requirement::Prefer;
+        profile.gate.enabled = true;
         SandboxSpec {
             id: id.into(),
             profile_name: "test".into(),
@@ -107,6 +108,8 @@ fn find_below(group: &Path, id: &str) -> Option<PathBuf> {
 fn end(launched: &LaunchedSandbox) {
     namespace::kill_pidfd(launched.supervisor.as_fd()).unwrap();
     launch::reap(launched.supervisor.as_fd()).unwrap();
+    let gate = launched.gate.as_ref().expect("the profile has a gate");
+    launch::reap(gate.process.as_fd()).unwrap();
     launched.cgroup.remove_blocking(Duration::from_secs(60)).unwrap();
     fs::remove_dir_all(launched.socket.parent().unwrap()).unwrap();
 }
@@ -255,6 +258,9 @@ fn where_the_kernel_cannot_clone_into_a_cgroup_the_supervisor_is_put_there() {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", launched.supervisor_pid)).unwrap();
     let unified = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default().to_owned();
     let has_group = launched.cgroup.path().is_some();
+    let gate = launched.gate.as_ref().unwrap().pid;
+    let gates = fs::read_to_string(format!("/proc/{gate}/cgroup")).unwrap();
+    assert_eq!(gates, groups, "the gate is where the supervisor is");
     end(&launched);
     assert!(!has_group || unified.contains("sbx_seated"), "{groups}");
     if !has_group {

@@ -89,7 +89,9 @@ impl Gate {
         if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
             return;
         }
-        let Some(terminal) = self.terminals.get_mut(&terminal_id) else { return };
+        let Some(terminal) = self.terminals.get_mut(&terminal_id) else {
+            return self.fail(call.id, Errno::EACCES);
+        };
         let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
         let described = describe(&exec);
         let rule = verdict.rule.unwrap_or_default();
@@ -154,7 +156,10 @@ impl Gate {
         let (id, thread, group) = (judged.call.id, judged.call.thread, judged.group);
         match ptrace::seize(thread) {
             Ok(()) => {}
-            Err(Errno::ESRCH) => return self.end_ask(&judged, End::Gone),
+            // It ends, or has ended.
+            Err(_) if !seccomp_listener::is_waiting(self.seccomp.as_fd(), id) => {
+                return self.end_ask(&judged, End::Gone);
+            }
             Err(_) => {
                 let reason = "another process traces it, so that it cannot be verified";
                 self.deny_judged(&judged, Cause::Traced, reason);
