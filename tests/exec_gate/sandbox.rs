@@ -264,7 +264,7 @@ impl Gateway {
         scope: &'scope std::thread::Scope<'scope, '_>,
     ) -> Serving<'scope> {
         self.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(1);
         let thread = scope.spawn(move || {
             loop {
                 match self.receive() {
@@ -302,7 +302,7 @@ impl Gateway {
 
 /// A gateway that records on a thread.
 struct Serving<'scope> {
-    stop: std::sync::mpsc::Sender<()>,
+    stop: std::sync::mpsc::SyncSender<()>,
     thread: std::thread::ScopedJoinHandle<'scope, ()>,
 }
 
