@@ -1,6 +1,6 @@
 //! Connections of gateways: one is in use, the one that has completed its handshake last.
 
-use std::os::fd::OwnedFd;
+use std::{collections::HashSet, os::fd::OwnedFd};
 
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 
@@ -126,6 +126,7 @@ impl Gate {
         if let Some(replaced) = self.gateway.replace(token).filter(|replaced| *replaced != token) {
             self.connections.remove(&replaced);
         }
+        self.forget_ended_questions();
         let kept: Vec<_> = self.reports.kept().cloned().collect();
         for report in kept {
             self.send(from_gate::Message::Report(report));
@@ -138,8 +139,17 @@ impl Gate {
         if let Some(report) = late {
             self.send(from_gate::Message::Report(report));
         }
+        self.forget_ended_questions();
         self.answer_denied(|report| report <= number);
         self.kill_condemned(|report| report <= number);
+    }
+
+    fn forget_ended_questions(&mut self) {
+        if !self.reports.has_questions() {
+            return;
+        }
+        let waiting: HashSet<u64> = self.held.values().filter_map(HeldExec::question).collect();
+        self.reports.retain_questions(|number| waiting.contains(&number));
     }
 
     /// Answers denied execs whose report the journal has, or is waited for no longer.

@@ -190,7 +190,8 @@ impl Gate {
 
     /// Reports a denial, and answers the caller when the journal has it.
     fn deny(&mut self, id: u64, terminal_id: &str, exec: Exec, cause: Cause, rule: &str, reason: &str) {
-        let rule = if cause == Cause::Rule { rule.to_owned() } else { String::new() };
+        let is_of_rule = matches!(cause, Cause::Rule | Cause::AskRefused | Cause::AskExpired);
+        let rule = if is_of_rule { rule.to_owned() } else { String::new() };
         let denied = ExecDenied { exec: Some(exec), cause: cause.into(), rule, reason: reason.to_owned() };
         match self.report(terminal_id, report::Report::Denied(denied)) {
             Some(report) => {

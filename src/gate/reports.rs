@@ -1,6 +1,6 @@
 //! Reports to the gateway: numbered, and kept until the journal has them. Pure.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use prost::Message as _;
 
@@ -18,6 +18,8 @@ pub(super) struct Reports {
     /// The highest number that the journal has.
     recorded: u64,
     kept: VecDeque<Report>,
+    /// Questions that the journal has, as long as their execs wait: the next gateway asks them again.
+    questions: BTreeMap<u64, Report>,
     bytes: usize,
     /// What happened since the bound was reached, and of which terminal it was first.
     omitted: u64,
@@ -60,6 +62,9 @@ impl Reports {
         while self.kept.front().is_some_and(|report| report.number <= up_to) {
             if let Some(report) = self.kept.pop_front() {
                 self.bytes = self.bytes.saturating_sub(report.encoded_len());
+                if matches!(report.report, Some(report::Report::Asked(_))) {
+                    self.questions.insert(report.number, report);
+                }
             }
         }
         if self.omitted == 0 {
@@ -84,9 +89,19 @@ impl Reports {
         self.recorded
     }
 
-    /// The reports that the journal does not have, in order.
+    /// Forgets the questions whose execs do not wait any more.
+    pub(super) fn retain_questions(&mut self, waits: impl Fn(u64) -> bool) {
+        self.questions.retain(|number, _| waits(*number));
+    }
+
+    /// Whether it keeps a question that the journal has.
+    pub(super) fn has_questions(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
+    /// The questions that the journal has, and then the reports that it does not have: in the order of their numbers.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Report> {
-        self.kept.iter()
+        self.questions.values().chain(&self.kept)
     }
 }
 
@@ -108,6 +123,18 @@ mod tests {
         assert_eq!(reports.kept().map(|report| report.number).collect::<Vec<_>>(), [4, 5]);
         assert!(reports.forget(1, 1, 1).is_none(), "an old number forgets nothing");
         assert_eq!(reports.kept().count(), 2);
+    }
+
+    #[test]
+    fn a_question_is_kept_while_its_exec_waits() {
+        let mut reports = Reports::default();
+        for what in [denied(), report::Report::Asked(crate::proto::gate::ExecAsked::default()), denied()] {
+            reports.add("t", 1, 1, what);
+        }
+        reports.forget(2, 1, 1);
+        assert_eq!(reports.kept().map(|report| report.number).collect::<Vec<_>>(), [2, 3]);
+        reports.retain_questions(|number| number != 2);
+        assert_eq!(reports.kept().map(|report| report.number).collect::<Vec<_>>(), [3]);
     }
 
     #[test]

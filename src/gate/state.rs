@@ -120,6 +120,16 @@ pub(super) struct Verification {
     pub(super) condemned: Option<(u64, Instant)>,
 }
 
+impl HeldExec {
+    /// The number of the report that asked, where it waits for a person.
+    pub(super) fn question(&self) -> Option<u64> {
+        match self {
+            Self::Asked { report, .. } => Some(*report),
+            Self::Denied { .. } => None,
+        }
+    }
+}
+
 impl Gate {
     /// Everything that is received and not answered.
     pub(super) fn held_execs(&self) -> usize {
