@@ -114,6 +114,19 @@ pub enum SandboxGate {
     Lost,
 }
 
+/// What is connected of a sandbox that another gateway has launched.
+#[derive(Debug)]
+pub(crate) struct AnsweredSandbox {
+    /// In force, as its supervisor says.
+    pub(crate) effective_confinement: EffectiveConfinement,
+    /// A pidfd of its supervisor.
+    pub(crate) supervisor: AsyncFd<OwnedFd>,
+    /// To its supervisor.
+    pub(crate) control: ControlConnection,
+    /// Its gate.
+    pub(crate) gate: SandboxGate,
+}
+
 /// A sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
@@ -245,13 +258,11 @@ impl Sandbox {
     pub(crate) fn from_adopted(
         state: SandboxState,
         cleanup: Cleanup,
-        effective_confinement: EffectiveConfinement,
-        supervisor: AsyncFd<OwnedFd>,
-        control: ControlConnection,
-        gate: SandboxGate,
+        answered: AnsweredSandbox,
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
+        let AnsweredSandbox { effective_confinement, supervisor, control, gate } = answered;
         counters.adopted.inc();
         let SandboxState { id, identity, shortfalls, cgroup, .. } = state;
         let sandbox = Arc::new(Self {

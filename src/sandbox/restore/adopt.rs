@@ -28,7 +28,7 @@ use crate::{
         control::{
             cleanup::Cleanup,
             connection::{self, ControlConnectError, ControlConnection, ControlError},
-            handle::{Listener, Sandbox, SandboxGate},
+            handle::{AnsweredSandbox, Listener, Sandbox, SandboxGate},
         },
         counters::SandboxCounters,
         gate_link::{GateHello, GateOwner, Gates},
@@ -110,7 +110,7 @@ pub struct AdoptableSandbox {
 enum DiscoveredGate {
     /// It has none.
     None,
-    Answered(GateHello),
+    Answered(Box<GateHello>),
     /// It does not answer. The sandbox is adopted all the same: its commands go on and are governed.
     Lost,
 }
@@ -189,7 +189,7 @@ async fn discover_gate(directory: &Path, state: &SandboxState) -> DiscoveredGate
         return DiscoveredGate::None;
     }
     match GateHello::greet(&directory.join(SOCKET_NAME), &state.id).await {
-        Ok(hello) => DiscoveredGate::Answered(hello),
+        Ok(hello) => DiscoveredGate::Answered(Box::new(hello)),
         Err(error) => {
             tracing::error!(sandbox.id = %state.id, %error, "its gate does not answer: it takes no new commands");
             DiscoveredGate::Lost
@@ -223,10 +223,7 @@ impl AdoptableSandbox {
         Sandbox::from_adopted(
             state,
             cleanup,
-            effective_confinement,
-            supervisor,
-            client.into_control(),
-            gate,
+            AnsweredSandbox { effective_confinement, supervisor, control: client.into_control(), gate },
             listeners,
             counters,
         )
@@ -241,7 +238,7 @@ fn take_over_gate(
 ) -> SandboxGate {
     let hello = match gate {
         DiscoveredGate::None => return SandboxGate::None,
-        DiscoveredGate::Answered(hello) => hello,
+        DiscoveredGate::Answered(hello) => *hello,
         DiscoveredGate::Lost => {
             gates.report_lost(&owner);
             return SandboxGate::Lost;
