@@ -47,7 +47,7 @@ const scenarios = {
       { command: 'cd / && pwd | tr / x' },
       { command: 'cd / && pwd | tr / x', args: [] },
       { command: '/bin/bash', args: ['-c', `cd '${t.cwd}' && cd / && pwd | tr / x`] },
-      { command: '/bin/sh', args: ['-lc', 'echo x'] },
+      { command: '/bin/sh', args: ['-c', 'echo x'] },
       { command: 'echo', args: ['x'] },
     ]) {
       assert.equal(await t.outputOf(params), 'x\n', JSON.stringify(params));

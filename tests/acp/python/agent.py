@@ -114,7 +114,7 @@ async def forms(t):
         ("cd / && pwd | tr / x", None),
         ("cd / && pwd | tr / x", []),
         ("/bin/bash", ["-c", f"cd '{t.cwd}' && cd / && pwd | tr / x"]),
-        ("/bin/sh", ["-lc", "echo x"]),
+        ("/bin/sh", ["-c", "echo x"]),
         ("echo", ["x"]),
     ]:
         equal(await t.output_of(command, args), "x\n", command)
