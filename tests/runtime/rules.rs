@@ -375,7 +375,7 @@ fn a_stopped_start_does_not_stop_the_supervisor() {
         return;
     };
     streams::wait_for(&mut client, &held, b"ready");
-    for round in 0..many(100) {
+    for round in 0..many(20) {
         let id = format!("term_{round}");
         client.spawn(command(&id, &["/bin/true"])).unwrap();
         client.stop(&id, 0);
