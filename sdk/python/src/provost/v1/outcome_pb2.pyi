@@ -23,6 +23,18 @@ class ExitCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXIT_CAUSE_SANDBOX_LOST: _ClassVar[ExitCause]
     EXIT_CAUSE_SHUTDOWN: _ClassVar[ExitCause]
 
+class ExecDenialCause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXEC_DENIAL_CAUSE_UNSPECIFIED: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_RULE: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_DEFAULT: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_CHANGED: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_UNREADABLE: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_TRACED: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_UNAVAILABLE: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_ASK_REFUSED: _ClassVar[ExecDenialCause]
+    EXEC_DENIAL_CAUSE_ASK_EXPIRED: _ClassVar[ExecDenialCause]
+
 class WorkspaceAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKSPACE_ACTION_UNSPECIFIED: _ClassVar[WorkspaceAction]
@@ -51,6 +63,15 @@ EXIT_CAUSE_IDLE_LIMIT: ExitCause
 EXIT_CAUSE_MEMORY_LIMIT: ExitCause
 EXIT_CAUSE_SANDBOX_LOST: ExitCause
 EXIT_CAUSE_SHUTDOWN: ExitCause
+EXEC_DENIAL_CAUSE_UNSPECIFIED: ExecDenialCause
+EXEC_DENIAL_CAUSE_RULE: ExecDenialCause
+EXEC_DENIAL_CAUSE_DEFAULT: ExecDenialCause
+EXEC_DENIAL_CAUSE_CHANGED: ExecDenialCause
+EXEC_DENIAL_CAUSE_UNREADABLE: ExecDenialCause
+EXEC_DENIAL_CAUSE_TRACED: ExecDenialCause
+EXEC_DENIAL_CAUSE_UNAVAILABLE: ExecDenialCause
+EXEC_DENIAL_CAUSE_ASK_REFUSED: ExecDenialCause
+EXEC_DENIAL_CAUSE_ASK_EXPIRED: ExecDenialCause
 WORKSPACE_ACTION_UNSPECIFIED: WorkspaceAction
 WORKSPACE_ACTION_RESTORED: WorkspaceAction
 WORKSPACE_ACTION_QUARANTINED: WorkspaceAction
@@ -64,7 +85,7 @@ NETWORK_NONE: Network
 NETWORK_HOST: Network
 
 class Outcome(_message.Message):
-    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall")
+    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +98,8 @@ class Outcome(_message.Message):
     WORKSPACE_CHANGES_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_CHANGES_OMITTED_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_SHORTFALL_FIELD_NUMBER: _ClassVar[int]
+    EXEC_DENIALS_FIELD_NUMBER: _ClassVar[int]
+    EXEC_DENIALS_OMITTED_FIELD_NUMBER: _ClassVar[int]
     exit_code: int
     signal: str
     cause: ExitCause
@@ -89,7 +112,29 @@ class Outcome(_message.Message):
     workspace_changes: _containers.RepeatedCompositeFieldContainer[WorkspaceChange]
     workspace_changes_omitted: int
     workspace_shortfall: str
-    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ...) -> None: ...
+    exec_denials: _containers.RepeatedCompositeFieldContainer[ExecDenial]
+    exec_denials_omitted: int
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ...) -> None: ...
+
+class ExecDenial(_message.Message):
+    __slots__ = ("program", "args", "args_omitted", "cwd", "cause", "rule", "reason", "denied_at")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    ARGS_OMITTED_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DENIED_AT_FIELD_NUMBER: _ClassVar[int]
+    program: str
+    args: _containers.RepeatedScalarFieldContainer[str]
+    args_omitted: int
+    cwd: str
+    cause: ExecDenialCause
+    rule: str
+    reason: str
+    denied_at: _timestamp_pb2.Timestamp
+    def __init__(self, program: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., args_omitted: _Optional[int] = ..., cwd: _Optional[str] = ..., cause: _Optional[_Union[ExecDenialCause, str]] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., denied_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class WorkspaceChange(_message.Message):
     __slots__ = ("path", "description", "action", "failure")
@@ -122,7 +167,7 @@ class Usage(_message.Message):
     def __init__(self, wall: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_user: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., memory_peak_source: _Optional[_Union[MemoryPeakSource, str]] = ..., io_read_bytes: _Optional[int] = ..., io_write_bytes: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure")
+    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate")
     class CapabilitiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +201,7 @@ class Receipt(_message.Message):
     SHORTFALLS_FIELD_NUMBER: _ClassVar[int]
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_EXPOSURE_FIELD_NUMBER: _ClassVar[int]
+    GATE_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     sandbox_id: str
     profile: str
@@ -175,4 +221,5 @@ class Receipt(_message.Message):
     shortfalls: _containers.RepeatedScalarFieldContainer[str]
     survivors: int
     network_exposure: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ...) -> None: ...
+    gate: str
+    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ...) -> None: ...
