@@ -5,10 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{
-    arguments::{OutputFormat, parse_duration},
-    error::CliError,
-};
+use super::{argument_values::parse_duration, arguments::OutputFormat, error::CliError};
 use crate::conformance::{self, Selection};
 
 /// The status when a rule that binds was seen broken.

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{
-    arguments::{OutputFormat, parse_gateway},
+    argument_values::parse_gateway,
+    arguments::OutputFormat,
     connection::{Approvals, GatewayConnection},
     error::CliError,
     exit_status, json,

@@ -8,7 +8,8 @@ use std::{collections::VecDeque, path::PathBuf, time::Duration};
 use clap::{Args, Subcommand};
 
 use super::{
-    arguments::{OutputArguments, OutputFormat, parse_gateway},
+    argument_values::parse_gateway,
+    arguments::{OutputArguments, OutputFormat},
     audit_records::{FilterArguments, print},
     audit_remote,
     connection::GatewayConnection,

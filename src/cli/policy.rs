@@ -14,7 +14,8 @@ use std::{
 use clap::{Args, Subcommand};
 
 use super::{
-    arguments::{OutputArguments, OutputFormat, WorkspaceArguments, parse_assignment},
+    argument_values::parse_assignment,
+    arguments::{OutputArguments, OutputFormat, WorkspaceArguments},
     error::CliError,
     policy_status::{self, ReloadArguments, StatusArguments},
     stdio,

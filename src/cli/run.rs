@@ -3,18 +3,20 @@
 //! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process
 //! is left.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
 
 use super::{
     approval_prompt::{self, ApprovalMode},
-    arguments::{NetworkChoice, RunArguments},
+    arguments::RunArguments,
     connection::{GatewayConnection, Terminals},
     error::{self, CliError},
     exit_status, receipt,
     report::{RunEnd, RunReport},
+    run_ending::Ending,
+    run_request::{request, text, workspace_roots},
     signals::TerminationSignals,
     stdio::{self, Input, WriteOutcome},
 };
@@ -219,31 +221,6 @@ async fn forward_until_end(
     }
 }
 
-/// How far the signals to this process have gone in ending the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    NotAsked,
-    /// It was sent SIGINT, which it may treat as it likes.
-    Interrupted,
-    /// Everything is stopped, with the grace period.
-    Stopped,
-    Killed,
-    /// This process does not wait any longer.
-    Left,
-}
-
-impl Ending {
-    /// After one more signal. Only SIGINT leaves the decision to the command first.
-    fn after(self, signal: SignalKind) -> Self {
-        match self {
-            Self::NotAsked if signal == SignalKind::interrupt() => Self::Interrupted,
-            Self::NotAsked | Self::Interrupted => Self::Stopped,
-            Self::Stopped => Self::Killed,
-            Self::Killed | Self::Left => Self::Left,
-        }
-    }
-}
-
 /// Passes SIGINT on to the command's process group, as a terminal does.
 fn interrupt(mut terminals: Terminals, terminal_id: String) {
     tokio::spawn(async move {
@@ -358,57 +335,4 @@ fn forward_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
 
 fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
-}
-
-/// The real paths of the workspace's directories; at least one.
-fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
-    let of = |root: std::io::Result<PathBuf>, name: String| {
-        root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
-    };
-    if given.is_empty() {
-        return Ok(vec![of(std::env::current_dir(), "the current directory".to_owned())?]);
-    }
-    given.iter().map(|root| of(root.canonicalize(), crate::printable::path(root))).collect()
-}
-
-fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
-    let mut words = arguments.command.into_iter();
-    let command = text(words.next().unwrap_or_default(), "the command")?;
-    let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
-    let limit = |given: Option<Duration>, option: &str| {
-        let limit = given.map(prost_types::Duration::try_from).transpose();
-        limit.map_err(|error| CliError::caused_by(format!("{option} is too long"), error))
-    };
-    let mut env = Vec::new();
-    for variable in arguments.env {
-        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
-    }
-    Ok(v1::CreateTerminalRequest {
-        command: Some(v1::create_terminal_request::Command::Program(command)),
-        args,
-        env,
-        labels: arguments.label.into_iter().collect(),
-        profile: arguments.profile.unwrap_or_default(),
-        network: match arguments.network {
-            None => v1::Network::Unspecified,
-            Some(NetworkChoice::None) => v1::Network::None,
-            Some(NetworkChoice::Host) => v1::Network::Host,
-        }
-        .into(),
-        output_mode: v1::OutputMode::Split.into(),
-        overflow: v1::Overflow::Block.into(),
-        time_limit: limit(arguments.timeout, "--timeout")?,
-        idle_limit: limit(arguments.idle, "--idle")?,
-        ..Default::default()
-    })
-}
-
-/// The API carries text: an argument that is no UTF-8 is refused here, with its name.
-fn text(word: OsString, what: &str) -> Result<String, CliError> {
-    word.into_string().map_err(|word| {
-        CliError::message_only(format!(
-            "{what} is no UTF-8: {}",
-            crate::printable::path(&PathBuf::from(word))
-        ))
-    })
 }

@@ -1,0 +1,63 @@
+//! The request that the arguments of `provost run` make.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use super::{
+    arguments::{NetworkChoice, RunArguments},
+    error::CliError,
+};
+use crate::proto::v1;
+
+/// The real paths of the workspace's directories; at least one.
+pub(super) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let of = |root: std::io::Result<PathBuf>, name: String| {
+        root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
+    };
+    if given.is_empty() {
+        return Ok(vec![of(std::env::current_dir(), "the current directory".to_owned())?]);
+    }
+    given.iter().map(|root| of(root.canonicalize(), crate::printable::path(root))).collect()
+}
+
+/// The request for the command. Its session, working directory and input are for the caller to say.
+pub(super) fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
+    let mut words = arguments.command.into_iter();
+    let command = text(words.next().unwrap_or_default(), "the command")?;
+    let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
+    let limit = |given: Option<Duration>, option: &str| {
+        let limit = given.map(prost_types::Duration::try_from).transpose();
+        limit.map_err(|error| CliError::caused_by(format!("{option} is too long"), error))
+    };
+    let mut env = Vec::new();
+    for variable in arguments.env {
+        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+    }
+    Ok(v1::CreateTerminalRequest {
+        command: Some(v1::create_terminal_request::Command::Program(command)),
+        args,
+        env,
+        labels: arguments.label.into_iter().collect(),
+        profile: arguments.profile.unwrap_or_default(),
+        network: match arguments.network {
+            None => v1::Network::Unspecified,
+            Some(NetworkChoice::None) => v1::Network::None,
+            Some(NetworkChoice::Host) => v1::Network::Host,
+        }
+        .into(),
+        output_mode: v1::OutputMode::Split.into(),
+        overflow: v1::Overflow::Block.into(),
+        time_limit: limit(arguments.timeout, "--timeout")?,
+        idle_limit: limit(arguments.idle, "--idle")?,
+        ..Default::default()
+    })
+}
+
+/// The API carries text: an argument that is no UTF-8 is refused here, with its name.
+pub(super) fn text(word: OsString, what: &str) -> Result<String, CliError> {
+    word.into_string().map_err(|word| {
+        CliError::message_only(format!(
+            "{what} is no UTF-8: {}",
+            crate::printable::path(&PathBuf::from(word))
+        ))
+    })
+}
