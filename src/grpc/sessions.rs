@@ -17,7 +17,7 @@ use crate::{
         sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
-    terminal::{CloseReason, Terminals, records},
+    terminal::{CloseReason, Terminals, session_records},
 };
 
 /// The service.
@@ -99,7 +99,8 @@ impl Service for SessionsService {
         if !self.terminals.recorder().may_report(peer.principal) {
             return Err(errors::reports_too_often());
         }
-        let recorded = self.terminals.recorder().record(&records::bypass_reported(&session, report)).await;
+        let recorded =
+            self.terminals.recorder().record(&session_records::bypass_reported(&session, report)).await;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportBypassResponse {}))
     }

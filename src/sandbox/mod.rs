@@ -19,7 +19,7 @@ pub mod seccomp;
 pub mod spec;
 mod unix_socket;
 
-pub use control::{handle, requests, spawn_error, spawn_request};
+pub use control::{gate, handle, listener, requests, spawn_error, spawn_request};
 pub use host::host_ids;
 pub use restore::{adopt, stale};
 pub use roots::{governing, path_walk};

@@ -24,7 +24,7 @@ mod use_case;
 
 pub use audit::{
     recorder::{RecordedExits, Recorder, Unrecorded},
-    records,
+    records, session_records,
 };
 pub use channel::Channel;
 pub use counters::{CloseReason, CreateTimings, TerminalCounters};

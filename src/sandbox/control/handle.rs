@@ -24,15 +24,17 @@ use tokio::{
 
 use crate::{
     failpoint,
-    proto::supervisor::{EffectiveConfinement, Exit, Identity, Shutdown, StopCause, to_supervisor::Request},
+    proto::supervisor::{EffectiveConfinement, Identity, Shutdown, to_supervisor::Request},
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
         control::{
             cleanup::{Cleanup, KillOutcome},
             connection::{ControlConnectError, ControlConnection, SupervisorEvent},
+            gate::{SandboxGate, link_gate},
+            listener::{CommandEnd, Listener},
         },
         counters::SandboxCounters,
-        gate_link::{GateError, GateHello, GateLink, GateOwner, Gates},
+        gate_link::{GateError, GateOwner, Gates},
         host::Host,
         launch::{self, LaunchError, LaunchedSandbox},
         sandbox_state::SandboxState,
@@ -45,29 +47,6 @@ use crate::{
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
-
-/// What a sandbox reports to a terminal. Called on the sandbox's task, so it must not wait.
-pub trait Listener: Send + Sync + std::fmt::Debug {
-    /// An armed ring has new bytes, or its end.
-    fn progressed(&self);
-    /// The command survives its kill, so the sandbox will end. `cause` says why the command was stopped.
-    fn given_up(&self, cause: StopCause);
-    /// The command has ended. Called once.
-    fn ended(&self, end: CommandEnd);
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub enum CommandEnd {
-    /// The supervisor reported it.
-    Reported(Box<Exit>),
-    /// The sandbox died, and with it the command.
-    SandboxLost {
-        /// Killed processes that the kernel has not ended yet. This gateway keeps waiting for them, and the next
-        /// one after it.
-        survivors: u32,
-    },
-}
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -101,17 +80,6 @@ pub enum SandboxLife {
     Ended,
     /// Nothing is left of it, or the kernel does not end it and nobody waits any more.
     Gone,
-}
-
-/// The gate of a sandbox, as far as this gateway has it.
-#[derive(Debug)]
-pub enum SandboxGate {
-    /// Its profile wants none.
-    None,
-    /// It is there.
-    Linked(Arc<GateLink>),
-    /// It was gone, or did not answer, when this gateway came. What runs goes on; nothing more is executed.
-    Lost,
 }
 
 /// What is connected of a sandbox that another gateway has launched.
@@ -463,16 +431,6 @@ impl Sandbox {
     fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
     }
-}
-
-async fn link_gate(
-    socket: Option<&Path>,
-    gates: &Arc<Gates>,
-    owner: GateOwner,
-) -> Result<SandboxGate, GateError> {
-    let Some(socket) = socket else { return Ok(SandboxGate::None) };
-    let hello = GateHello::greet(socket, &owner.sandbox_id).await?;
-    gates.link(owner, hello).map(SandboxGate::Linked)
 }
 
 /// Kills a sandbox that has no owner; the task that owns it cleans up.

@@ -3,7 +3,9 @@
 pub mod cleanup;
 pub mod connection;
 mod forced_kill;
+pub mod gate;
 pub mod handle;
+pub mod listener;
 pub mod requests;
 pub mod spawn_error;
 pub mod spawn_request;

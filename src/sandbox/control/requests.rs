@@ -18,7 +18,9 @@ use crate::{
     sandbox::{
         control::{
             connection::ControlError,
-            handle::{Listener, Sandbox, SandboxGate},
+            gate::SandboxGate,
+            handle::Sandbox,
+            listener::Listener,
             spawn_error::{SpawnFailure, SpawnFault},
             spawn_request::{self, SpawnExtras},
         },

@@ -1,4 +1,4 @@
-//! Prepares everything that a launch needs before any process is started: filters, ids, mounts, directories,
+//! Prepares everything that a launch needs before any process is started: ids, mounts, directories,
 //! cgroups, socket.
 //!
 //! What was made is removed again unless the launch succeeds. Starts nothing.
@@ -21,20 +21,19 @@ use std::{
 use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
-    policy::profile::{CgroupLimits, IdentityRule, Network, Profile, Requirement},
-    proto::supervisor::{
-        ExecutablePaths, GatePlan, Identity, LandlockPlan, MappedGroup, Mount, SandboxPlan, SeccompPlan,
-        TcpPorts, mount::Kind,
-    },
+    policy::profile::{CgroupLimits, IdentityRule, Network, Profile},
+    proto::supervisor::{GatePlan, Identity, MappedGroup, Mount, SandboxPlan, mount::Kind},
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{Host, host_ids::HostIdClaim, ptys::PtyReservation, warm_launcher::WarmLauncher},
-        launch::{error::LaunchError, mapped_groups, rootfs},
+        launch::{
+            error::LaunchError,
+            filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
+            mapped_groups, rootfs,
+        },
         roots, sandbox_state,
-        seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
         spec::{SandboxSpec, Shortfall},
     },
-    sys::{landlock::ABI_WITH_TCP, random},
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
 
@@ -162,84 +161,6 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     })
 }
 
-/// The gate lives of the filter.
-fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<GatePlan, LaunchError> {
-    let missing = match (profile.gate.enabled, profile.seccomp.enabled, Arch::native()) {
-        (false, _, _) => return Ok(GatePlan { enabled: false }),
-        (true, true, Some(_)) => return Ok(GatePlan { enabled: true }),
-        (true, false, _) => "the profile has no seccomp filter, which notifies the gate",
-        (true, true, None) => "no filter is written for this processor",
-    };
-    record_missing("gate", missing.into(), profile.gate.demand, shortfalls)?;
-    Ok(GatePlan { enabled: false })
-}
-
-fn plan_seccomp(
-    profile: &Profile,
-    gate: &GatePlan,
-    shortfalls: &mut Vec<Shortfall>,
-) -> Result<SeccompPlan, LaunchError> {
-    if !profile.seccomp.enabled {
-        return Ok(SeccompPlan::default());
-    }
-    match Arch::native() {
-        Some(machine) => {
-            // Landlock knows files by their directories, and what memfd_create(2) makes is in none.
-            let anonymous = match &profile.filesystem.execute {
-                Some(_) => AnonymousPrograms::Refused,
-                None => AnonymousPrograms::Allowed,
-            };
-            let nonce = match gate.enabled {
-                true => Some(ExecNonce::new(random::bytes().map_err(LaunchError::Random)?)),
-                false => None,
-            };
-            Ok(SeccompPlan {
-                enabled: true,
-                program: seccomp::program(machine, anonymous, nonce.as_ref()).into(),
-                exec_nonce: nonce.map(|nonce| nonce.bytes().to_vec().into()).unwrap_or_default(),
-            })
-        }
-        None => {
-            let reason = "no filter is written for this processor".into();
-            record_missing("seccomp", reason, profile.seccomp.demand, shortfalls)?;
-            Ok(SeccompPlan::default())
-        }
-    }
-}
-
-fn plan_landlock(
-    host: &Host,
-    profile: &Profile,
-    shortfalls: &mut Vec<Shortfall>,
-) -> Result<LandlockPlan, LaunchError> {
-    let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
-    if profile.landlock.enabled && !enabled {
-        let reason = "the kernel does not offer it".into();
-        record_missing("landlock", reason, profile.landlock.demand, shortfalls)?;
-    }
-    if !enabled {
-        return Ok(LandlockPlan::default());
-    }
-    let mut plan = LandlockPlan { enabled, ..LandlockPlan::default() };
-    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-    plan.execute = profile
-        .filesystem
-        .execute
-        .as_ref()
-        .map(|paths| ExecutablePaths { paths: paths.iter().map(text).collect() });
-    let ports = |list: &Option<Vec<u16>>| {
-        list.as_ref().map(|ports| TcpPorts { ports: ports.iter().map(|port| u32::from(*port)).collect() })
-    };
-    let (connect, bind) = (ports(&profile.network.tcp_connect), ports(&profile.network.tcp_bind));
-    if (connect.is_some() || bind.is_some()) && host.landlock_abi() < ABI_WITH_TCP {
-        let reason = format!("the kernel's landlock has ABI {}, without TCP ports", host.landlock_abi());
-        record_missing("landlock-tcp", reason, profile.landlock.demand, shortfalls)?;
-    } else {
-        (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
-    }
-    Ok(plan)
-}
-
 /// Reserves the sandbox's pseudo-terminals. A principal that has used up its share gets none, and a shortfall.
 fn reserve_ptys(
     host: &Host,
@@ -257,22 +178,6 @@ fn reserve_ptys(
         shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), reason });
     }
     ptys
-}
-
-/// Records a missing protection: an error if the profile requires it, else a shortfall.
-fn record_missing(
-    protection: &'static str,
-    reason: String,
-    demand: Requirement,
-    shortfalls: &mut Vec<Shortfall>,
-) -> Result<(), LaunchError> {
-    match demand {
-        Requirement::Require => Err(LaunchError::Unavailable { protection, reason }),
-        Requirement::Prefer => {
-            shortfalls.push(Shortfall { protection: protection.into(), reason });
-            Ok(())
-        }
-    }
 }
 
 fn assign_identity(

@@ -28,7 +28,9 @@ use crate::{
         control::{
             cleanup::Cleanup,
             connection::{self, ControlConnectError, ControlConnection, ControlError},
-            handle::{AnsweredSandbox, Listener, Sandbox, SandboxGate},
+            gate::SandboxGate,
+            handle::{AnsweredSandbox, Sandbox},
+            listener::Listener,
         },
         counters::SandboxCounters,
         gate_link::{GateHello, GateOwner, Gates},

@@ -7,4 +7,6 @@ pub(in crate::terminal) mod recorded_reports;
 pub mod recorder;
 pub mod records;
 pub mod repeat_counts_file;
+pub mod session_records;
 pub mod subject;
+pub mod workspace_records;

@@ -1,4 +1,4 @@
-//! Makes the audit records of terminals and sessions. Pure: writes nothing, waits for nothing.
+//! Makes the audit records of terminals. Pure: writes nothing, waits for nothing.
 //!
 //! No record holds a variable's value, input or output. The journal's types limit what a caller wrote.
 
@@ -8,12 +8,11 @@ use super::subject::Subject;
 use crate::{
     approval::ApprovalId,
     journal::{
-        Adopted, BypassReport, BypassReported, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord,
-        JudgedCommands, KillRequested, ObservedDecision, QuotaRefused, ReceiptRecord, Record,
-        RecordedCommand, RecordedVerdict, SessionClosed, SessionOpened, ShortfallRecord, SignalRecord,
-        SpawnFailed, SpawnRecord, StartedRecord, UsageRecord, WorkspaceChange,
+        Adopted, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord, JudgedCommands, KillRequested,
+        ObservedDecision, QuotaRefused, ReceiptRecord, Record, RecordedCommand, RecordedVerdict,
+        SignalRecord, SpawnFailed, SpawnRecord, StartedRecord, UsageRecord,
     },
-    policy::{self, CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
+    policy::{CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
     proto::v1::{self, Network, Outcome, outcome},
     reason::Reason,
     sandbox::{
@@ -29,7 +28,7 @@ use crate::{
         signal,
         spec::{CommandForm, TerminalSpec},
     },
-    workspace::{ChangeAction, DangerousChange, WatchError},
+    workspace::WatchError,
 };
 
 /// A request that was allowed; the terminal is for it.
@@ -129,26 +128,6 @@ pub fn quota_refused(session: &Session, reached: &QuotaReached) -> Record {
     Record::QuotaRefused(QuotaRefused {
         principal: session.principal.to_string(),
         session: Some(session.id.to_string()),
-        limit: reached.name().to_owned(),
-        bound: reached.max,
-    })
-}
-
-/// A session that a cap refused.
-pub fn session_refused(principal: Principal, limit: &str, bound: u64) -> Record {
-    Record::QuotaRefused(QuotaRefused {
-        principal: principal.to_string(),
-        session: None,
-        limit: limit.to_owned(),
-        bound,
-    })
-}
-
-/// A session that its principal's share of the journal has no room for.
-pub fn journal_share_reached(principal: Principal, reached: &QuotaReached) -> Record {
-    Record::QuotaRefused(QuotaRefused {
-        principal: principal.to_string(),
-        session: None,
         limit: reached.name().to_owned(),
         bound: reached.max,
     })
@@ -348,84 +327,6 @@ pub fn exit(subject: Subject, outcome: &Outcome) -> Record {
         survivors: outcome.survivors,
         stragglers_killed: outcome.stragglers_killed,
     })
-}
-
-/// A session was opened.
-pub fn session_opened(session: &Session) -> Record {
-    Record::SessionOpened(SessionOpened {
-        session: session.id.to_string(),
-        principal: session.principal.to_string(),
-        roots: session.roots.iter().map(ToString::to_string).collect(),
-        profile: session.profile.clone(),
-        labels: session.labels.clone(),
-    })
-}
-
-/// A caller reports a command that bypassed the gateway.
-pub fn bypass_reported(session: &Session, report: BypassReport) -> Record {
-    let (session, principal) = (session.id.to_string(), session.principal.to_string());
-    Record::BypassReported(BypassReported { session, principal, report })
-}
-
-/// Nothing is left of a session.
-pub fn session_closed(session: &Session, cause: &str) -> Record {
-    Record::SessionClosed(SessionClosed {
-        session: session.id.to_string(),
-        principal: session.principal.to_string(),
-        cause: cause.to_owned(),
-    })
-}
-
-/// Something in a workspace has changed while a command ran, and something was done about it.
-pub fn workspace_change(subject: Subject, change: &DangerousChange) -> Record {
-    let (action, failure) = match &change.action {
-        ChangeAction::Restored => ("restored", None),
-        ChangeAction::Quarantined => ("quarantined", None),
-        ChangeAction::Reported => ("reported", None),
-        ChangeAction::Failed(reason) => ("failed", Some(reason.clone())),
-    };
-    Record::WorkspaceChange(WorkspaceChange {
-        terminal: subject.terminal.to_string(),
-        session: subject.session.to_string(),
-        principal: subject.principal.to_string(),
-        path: crate::printable::path(&change.path),
-        what: change.what.clone(),
-        action: action.to_owned(),
-        failure,
-        sha256: change.sha256.clone(),
-    })
-}
-
-/// Some of a workspace was not looked at while a command ran.
-pub fn workspace_shortfall(
-    subject: Subject,
-    sandbox_id: Option<String>,
-    profile: &policy::ProfileName,
-    reason: &str,
-) -> Record {
-    Record::Shortfall(ShortfallRecord {
-        session: Some(subject.session.to_string()),
-        principal: Some(subject.principal.to_string()),
-        sandbox: sandbox_id,
-        profile: Some(profile.to_string()),
-        protection: "workspace".to_owned(),
-        reason: reason.to_owned(),
-    })
-}
-
-/// What a sandbox was to have and has not.
-pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
-    let of = |shortfall: &crate::sandbox::spec::Shortfall| {
-        Record::Shortfall(ShortfallRecord {
-            session: Some(session.id.to_string()),
-            principal: Some(session.principal.to_string()),
-            sandbox: Some(sandbox.id().to_owned()),
-            profile: Some(profile.to_string()),
-            protection: shortfall.protection.clone().into_owned(),
-            reason: shortfall.reason.clone(),
-        })
-    };
-    sandbox.shortfalls().iter().map(of).collect()
 }
 
 fn network_name(network: Network) -> &'static str {

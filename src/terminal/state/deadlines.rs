@@ -62,7 +62,7 @@ impl Terminal {
     }
 
     fn enforce_end_by(self: &Arc<Self>, at: Instant) {
-        if self.shorten_deadline(at.into_std(), DEADLINE_TOLERANCE) {
+        if self.end_claims.shorten_deadline(at.into_std(), DEADLINE_TOLERANCE) {
             tokio::spawn(enforce(self.clone(), at, EnforceWhen::Always));
         }
     }
@@ -101,7 +101,7 @@ async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) 
 fn set_limit_cause(terminal: &Terminal, cause: ExitCause) {
     let runs = |live: &Live| live.sandbox.has_processes_of(&terminal.id.to_string());
     if terminal.live().is_some_and(runs) {
-        terminal.set_end_cause(Some(cause));
+        terminal.end_claims.set_cause(Some(cause));
     }
 }
 
@@ -111,7 +111,7 @@ async fn force_kill(terminal: &Arc<Terminal>, when: EnforceWhen) {
     if when == EnforceWhen::WhileProcessesLive && !sandbox.has_processes_of(&id) {
         return;
     }
-    if terminal.claim_force() == Claim::Taken {
+    if terminal.end_claims.claim_force() == Claim::Taken {
         return;
     }
     tracing::error!(sandbox.id = sandbox.id(), terminal.id = %id, "a command was not ended in time by its supervisor: its cgroup is killed");

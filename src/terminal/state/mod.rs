@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod deadlines;
+pub mod end_claims;
 pub(in crate::terminal) mod exec_denials;
 pub mod lease;
 pub mod live;

@@ -7,7 +7,7 @@ use super::live::Live;
 use crate::{
     policy::profile::Network,
     proto::v1::{self, Receipt},
-    sandbox::handle::SandboxGate,
+    sandbox::gate::SandboxGate,
     terminal::{id::TerminalId, spec::TerminalSpec},
 };
 

@@ -4,17 +4,14 @@
 //! file keeps their results.
 
 use std::{
-    sync::{
-        Arc, Mutex, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, Weak},
     time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
-    claim::Claim,
+    end_claims::EndClaims,
     exec_denials::ExecDenials,
     lease::{Exited, Running},
     live::Live,
@@ -31,9 +28,9 @@ use crate::{
     journal::Record,
     proto::{
         supervisor::StopCause,
-        v1::{ExitCause, Outcome, Receipt},
+        v1::{Outcome, Receipt},
     },
-    sandbox::handle::{CommandEnd, Listener},
+    sandbox::listener::{CommandEnd, Listener},
     session::Session,
     sys::ring,
     terminal::{
@@ -41,6 +38,7 @@ use crate::{
             recorder::{Recorder, Unrecorded},
             records,
             subject::Subject,
+            workspace_records,
         },
         counters::TerminalCounters,
         id::TerminalId,
@@ -68,13 +66,8 @@ pub struct Terminal {
     reservation: Mutex<Option<Reservation>>,
     terminal_log: Arc<TerminalLog>,
     finished_at: OnceLock<Instant>,
-    release_claimed: AtomicBool,
-    force_claimed: AtomicBool,
-    kill_claimed: AtomicBool,
-    /// By when it must have ended, where that was asked for.
-    deadline: Mutex<Option<Instant>>,
-    /// What it is being ended for.
-    end_cause: Mutex<Option<ExitCause>>,
+    /// Who ends it, for what, and by when.
+    pub(in crate::terminal) end_claims: EndClaims,
     pub(in crate::terminal) holds: ReaderHolds,
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
@@ -127,11 +120,7 @@ impl Terminal {
             reservation: Mutex::new(Some(new.reservation)),
             terminal_log: new.terminal_log,
             finished_at: OnceLock::new(),
-            release_claimed: AtomicBool::new(false),
-            force_claimed: AtomicBool::new(false),
-            kill_claimed: AtomicBool::new(false),
-            deadline: Mutex::default(),
-            end_cause: Mutex::default(),
+            end_claims: EndClaims::default(),
             holds: ReaderHolds::default(),
             recorder: new.recorder,
             counters: new.counters,
@@ -225,55 +214,6 @@ impl Terminal {
             // The sender is part of `self`: it cannot be gone.
             Err(_) => self.stage(),
         }
-    }
-
-    /// Claims the release. Only the first who asks gets it.
-    pub(in crate::terminal) fn claim_release(&self) -> Claim {
-        match self.release_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Granted,
-            true => Claim::Taken,
-        }
-    }
-
-    /// Claims the record of the first time that its end is asked for.
-    pub(in crate::terminal) fn claim_first_kill(&self) -> Claim {
-        match self.kill_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Granted,
-            true => Claim::Taken,
-        }
-    }
-
-    /// Claims to end it by force. Only the first who asks gets it.
-    pub(in crate::terminal) fn claim_force(&self) -> Claim {
-        match self.force_claimed.swap(true, Ordering::AcqRel) {
-            false => Claim::Granted,
-            true => Claim::Taken,
-        }
-    }
-
-    /// What it is being ended for, if it is.
-    pub(in crate::terminal) fn end_cause(&self) -> Option<ExitCause> {
-        *self.lock_end_cause()
-    }
-
-    /// Notes what it is being ended for. The first cause stands.
-    pub(in crate::terminal) fn set_end_cause(&self, cause: Option<ExitCause>) {
-        let mut end_cause = self.lock_end_cause();
-        *end_cause = end_cause.or(cause);
-    }
-
-    fn lock_end_cause(&self) -> std::sync::MutexGuard<'_, Option<ExitCause>> {
-        self.end_cause.lock().expect("no code panics while it holds a cause")
-    }
-
-    /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
-    pub(in crate::terminal) fn shorten_deadline(&self, at: Instant, tolerance: Duration) -> bool {
-        let mut deadline = self.deadline.lock().expect("no code panics while it holds a deadline");
-        if deadline.is_some_and(|before| before <= at + tolerance) {
-            return false;
-        }
-        *deadline = Some(at);
-        true
     }
 
     /// Bytes that its command has written so far.
@@ -390,15 +330,19 @@ impl Terminal {
             CommandEnd::Reported(exit) => outcome::reported(&exit),
             CommandEnd::SandboxLost { survivors } => {
                 let started = self.live().map(|live| &live.started);
-                outcome::lost(started, self.end_cause(), survivors, SystemTime::now())
+                outcome::lost(started, self.end_claims.cause(), survivors, SystemTime::now())
             }
         };
         self.exec_denials.report(&mut outcome);
         if let Some(shortfall) = self.workspace.get().and_then(|watched| watched.report_changes(&mut outcome))
         {
             let sandbox_id = self.live().map(|live| live.sandbox.id().to_owned());
-            let record =
-                records::workspace_shortfall(self.subject(), sandbox_id, &self.spec.profile, &shortfall);
+            let record = workspace_records::workspace_shortfall(
+                self.subject(),
+                sandbox_id,
+                &self.spec.profile,
+                &shortfall,
+            );
             self.recorder.record_best_effort(&record);
         }
         outcome
@@ -492,7 +436,7 @@ impl Listener for Terminal {
 
     fn given_up(&self, cause: StopCause) {
         // The supervisor counts the limits: what it says came first.
-        *self.lock_end_cause() = outcome::cause_of_stop(cause);
+        self.end_claims.replace_cause(outcome::cause_of_stop(cause));
     }
 
     fn ended(&self, end: CommandEnd) {

@@ -12,7 +12,7 @@ use crate::{
     proto::v1::{self, Outcome, WorkspaceAction, WorkspaceChange},
     sandbox::path_walk,
     session::Session,
-    terminal::audit::{recorder::Recorder, records, subject::Subject},
+    terminal::audit::{recorder::Recorder, subject::Subject, workspace_records},
     workspace::{
         ChangeAction, Completion, DangerousChange, Observer, ScanWaiter, WatchError, Watcher, WorkspaceRoot,
         Workspaces,
@@ -245,7 +245,7 @@ impl Observer for WatchedWorkspaces {
             seen.omitted += 1;
             return;
         }
-        self.recorder.record_within_share(&records::workspace_change(self.subject, change));
+        self.recorder.record_within_share(&workspace_records::workspace_change(self.subject, change));
         let (action, failure) = match &change.action {
             ChangeAction::Restored => (WorkspaceAction::Restored, String::new()),
             ChangeAction::Quarantined => (WorkspaceAction::Quarantined, String::new()),

@@ -16,7 +16,7 @@ use crate::{
     proto::supervisor::{Exit, StopCause},
     sandbox::{
         adopt::AdoptableSandbox,
-        handle::{CommandEnd, Listener},
+        listener::{CommandEnd, Listener},
         spec::Sharing,
     },
     session::Session,

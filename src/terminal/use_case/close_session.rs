@@ -19,7 +19,7 @@ use crate::{
     session::{Closing, Session, Sessions},
     sys::async_fd,
     terminal::{
-        audit::records, counters::CloseReason, run_to_completion::run_to_completion, state::workspace,
+        audit::session_records, counters::CloseReason, run_to_completion::run_to_completion, state::workspace,
     },
 };
 
@@ -51,7 +51,9 @@ pub async fn close(
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");
                 context.counters().sessions_closed.inc(reason);
-                context.recorder().record_best_effort(&records::session_closed(&session, reason.label()));
+                context
+                    .recorder()
+                    .record_best_effort(&session_records::session_closed(&session, reason.label()));
                 session.mark_closed();
             }
         }

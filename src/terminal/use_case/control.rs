@@ -49,10 +49,10 @@ pub(in crate::terminal) async fn stop(
         Stage::Released(_) => return Err(TerminalReleased.into()),
     }
     let Some(live) = terminal.live() else { return Err(TerminalReleased.into()) };
-    terminal.set_end_cause(outcome::cause_of_stop(cause));
+    terminal.end_claims.set_cause(outcome::cause_of_stop(cause));
     terminal.enforce_end_within(grace);
     let record = records::kill_requested(terminal.subject(), reason, grace);
-    match terminal.claim_first_kill() {
+    match terminal.end_claims.claim_first_kill() {
         Claim::Granted => recorder.record_best_effort(&record),
         Claim::Taken => recorder.record_or_count(&record),
     }

@@ -7,7 +7,7 @@ use crate::{
     reason::Reason,
     session::{DescriptorQuotaReached, Lifetime, NewSession, OpenError, Opened, Peer, Session, Sessions},
     terminal::{
-        audit::records,
+        audit::session_records,
         counters::{CloseReason, TerminalCounters},
         errors::OpenSessionError,
         refusal::LimitName,
@@ -94,7 +94,8 @@ async fn open_recorded(
     let (policy, recorder) = (context.policy().current(), context.recorder());
     if let Err(reached) = recorder.check_share(peer.principal, 1) {
         // What cannot be written is refused all the same.
-        let _ = recorder.record_refusal(&records::journal_share_reached(peer.principal, &reached)).await;
+        let _ =
+            recorder.record_refusal(&session_records::journal_share_reached(peer.principal, &reached)).await;
         return Err(reached.into());
     }
     // Of requests with one id, the next one finds a session that is recorded, or none.
@@ -105,19 +106,20 @@ async fn open_recorded(
     let opened = match sessions.open(&policy, peer, new).await {
         Err(OpenError::TooMany(most)) => {
             // What cannot be written is refused all the same.
-            let refused = records::session_refused(peer.principal, "sessions_per_principal", most.into());
+            let refused =
+                session_records::session_refused(peer.principal, "sessions_per_principal", most.into());
             let _ = recorder.record_refusal(&refused).await;
             return Err(OpenError::TooMany(most).into());
         }
         Err(OpenError::Descriptors(DescriptorQuotaReached(most))) => {
-            let refused = records::session_refused(peer.principal, "descriptors_per_principal", most);
+            let refused = session_records::session_refused(peer.principal, "descriptors_per_principal", most);
             let _ = recorder.record_refusal(&refused).await;
             return Err(OpenError::Descriptors(DescriptorQuotaReached(most)).into());
         }
         opened => opened?,
     };
     if let Opened::New(session) = &opened
-        && let Err(unrecorded) = recorder.record(&records::session_opened(session)).await
+        && let Err(unrecorded) = recorder.record(&session_records::session_opened(session)).await
     {
         sessions.remove(session);
         return Err(unrecorded.into());

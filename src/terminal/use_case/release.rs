@@ -27,7 +27,7 @@ pub async fn release(
     grace: Option<Duration>,
     cause: StopCause,
 ) -> Result<(), OperationError> {
-    if terminal.claim_release() == Claim::Taken {
+    if terminal.end_claims.claim_release() == Claim::Taken {
         return Err(TerminalReleased.into());
     }
     let (registry, recorder, terminal) = (registry.clone(), recorder.clone(), terminal.clone());

@@ -24,7 +24,7 @@ use crate::{
     sandbox::spawn_request::SpawnExtras,
     session::{LaunchContext, SandboxOrigin, Session, SessionGuard},
     terminal::{
-        audit::{recorder::Recorder, records},
+        audit::{recorder::Recorder, records, session_records},
         counters::TerminalCounters,
         errors::CreateError,
         evaluation,
@@ -272,7 +272,7 @@ impl Authorized {
                 if origin == SandboxOrigin::Started {
                     terminal.counters.timings.sandbox.observe(begun.elapsed());
                     let profile = permit.spec().profile_name();
-                    let shortfalls = records::shortfalls(&terminal.session, profile, &sandbox);
+                    let shortfalls = session_records::shortfalls(&terminal.session, profile, &sandbox);
                     shortfalls.iter().for_each(|one| terminal.recorder.record_best_effort(one));
                 }
                 let lease = SandboxLease { sandbox, sharing };

@@ -1,0 +1,27 @@
+//! The gate of a sandbox, as far as this gateway has it.
+
+use std::{path::Path, sync::Arc};
+
+use crate::sandbox::gate_link::{GateError, GateHello, GateLink, GateOwner, Gates};
+
+/// The gate of a sandbox, as far as this gateway has it.
+#[derive(Debug)]
+pub enum SandboxGate {
+    /// Its profile wants none.
+    None,
+    /// It is there.
+    Linked(Arc<GateLink>),
+    /// It was gone, or did not answer, when this gateway came. What runs goes on; nothing more is executed.
+    Lost,
+}
+
+/// Connects to the gate that listens on a socket; none where there is no socket.
+pub(super) async fn link_gate(
+    socket: Option<&Path>,
+    gates: &Arc<Gates>,
+    owner: GateOwner,
+) -> Result<SandboxGate, GateError> {
+    let Some(socket) = socket else { return Ok(SandboxGate::None) };
+    let hello = GateHello::greet(socket, &owner.sandbox_id).await?;
+    gates.link(owner, hello).map(SandboxGate::Linked)
+}

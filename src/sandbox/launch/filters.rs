@@ -1,0 +1,113 @@
+//! Which filters a sandbox has: seccomp, landlock, and the gate that lives of the first.
+//!
+//! What the host lacks is an error or a shortfall, as the profile says. Starts nothing.
+
+use std::path::PathBuf;
+
+use crate::{
+    policy::profile::{Profile, Requirement},
+    proto::supervisor::{ExecutablePaths, GatePlan, LandlockPlan, SeccompPlan, TcpPorts},
+    sandbox::{
+        host::Host,
+        launch::error::LaunchError,
+        seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
+        spec::Shortfall,
+    },
+    sys::{landlock::ABI_WITH_TCP, random},
+};
+
+/// The gate lives of the filter.
+pub(super) fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<GatePlan, LaunchError> {
+    let missing = match (profile.gate.enabled, profile.seccomp.enabled, Arch::native()) {
+        (false, _, _) => return Ok(GatePlan { enabled: false }),
+        (true, true, Some(_)) => return Ok(GatePlan { enabled: true }),
+        (true, false, _) => "the profile has no seccomp filter, which notifies the gate",
+        (true, true, None) => "no filter is written for this processor",
+    };
+    record_missing("gate", missing.into(), profile.gate.demand, shortfalls)?;
+    Ok(GatePlan { enabled: false })
+}
+
+/// The filter for system calls, with the gate's notification where there is one.
+pub(super) fn plan_seccomp(
+    profile: &Profile,
+    gate: &GatePlan,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<SeccompPlan, LaunchError> {
+    if !profile.seccomp.enabled {
+        return Ok(SeccompPlan::default());
+    }
+    match Arch::native() {
+        Some(machine) => {
+            // Landlock knows files by their directories, and what memfd_create(2) makes is in none.
+            let anonymous = match &profile.filesystem.execute {
+                Some(_) => AnonymousPrograms::Refused,
+                None => AnonymousPrograms::Allowed,
+            };
+            let nonce = match gate.enabled {
+                true => Some(ExecNonce::new(random::bytes().map_err(LaunchError::Random)?)),
+                false => None,
+            };
+            Ok(SeccompPlan {
+                enabled: true,
+                program: seccomp::program(machine, anonymous, nonce.as_ref()).into(),
+                exec_nonce: nonce.map(|nonce| nonce.bytes().to_vec().into()).unwrap_or_default(),
+            })
+        }
+        None => {
+            let reason = "no filter is written for this processor".into();
+            record_missing("seccomp", reason, profile.seccomp.demand, shortfalls)?;
+            Ok(SeccompPlan::default())
+        }
+    }
+}
+
+/// What landlock restricts beyond scopes: execution and TCP ports, where the profile lists them.
+pub(super) fn plan_landlock(
+    host: &Host,
+    profile: &Profile,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<LandlockPlan, LaunchError> {
+    let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
+    if profile.landlock.enabled && !enabled {
+        let reason = "the kernel does not offer it".into();
+        record_missing("landlock", reason, profile.landlock.demand, shortfalls)?;
+    }
+    if !enabled {
+        return Ok(LandlockPlan::default());
+    }
+    let mut plan = LandlockPlan { enabled, ..LandlockPlan::default() };
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    plan.execute = profile
+        .filesystem
+        .execute
+        .as_ref()
+        .map(|paths| ExecutablePaths { paths: paths.iter().map(text).collect() });
+    let ports = |list: &Option<Vec<u16>>| {
+        list.as_ref().map(|ports| TcpPorts { ports: ports.iter().map(|port| u32::from(*port)).collect() })
+    };
+    let (connect, bind) = (ports(&profile.network.tcp_connect), ports(&profile.network.tcp_bind));
+    if (connect.is_some() || bind.is_some()) && host.landlock_abi() < ABI_WITH_TCP {
+        let reason = format!("the kernel's landlock has ABI {}, without TCP ports", host.landlock_abi());
+        record_missing("landlock-tcp", reason, profile.landlock.demand, shortfalls)?;
+    } else {
+        (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
+    }
+    Ok(plan)
+}
+
+/// Records a missing protection: an error if the profile requires it, else a shortfall.
+pub(super) fn record_missing(
+    protection: &'static str,
+    reason: String,
+    demand: Requirement,
+    shortfalls: &mut Vec<Shortfall>,
+) -> Result<(), LaunchError> {
+    match demand {
+        Requirement::Require => Err(LaunchError::Unavailable { protection, reason }),
+        Requirement::Prefer => {
+            shortfalls.push(Shortfall { protection: protection.into(), reason });
+            Ok(())
+        }
+    }
+}
