@@ -137,12 +137,14 @@ fn is_own_network(namespace: BorrowedFd<'_>) -> Result<bool, Errno> {
 
 /// An id of its own, where there is one, the commands' rights to files, and two capabilities over the sandbox.
 fn take_identity(ids: &Identity) -> Result<(), SetupFailure> {
-    if ids.privileged {
+    if ids.separate_ids {
         let members = ids.groups.iter().filter(|group| group.member);
         let groups: Vec<Gid> = members.map(|group| Gid::from_raw(group.inside_gid)).collect();
         let (uid, gid) = (Uid::from_raw(ids.gate_uid), Gid::from_raw(ids.gate_gid));
         credentials::keep_capabilities_over_change_of_ids().map_err(step(11))?;
-        nix::unistd::setgroups(&groups).map_err(step(11))?;
+        if ids.privileged {
+            nix::unistd::setgroups(&groups).map_err(step(11))?;
+        }
         nix::unistd::setresgid(gid, gid, gid).map_err(step(12))?;
         nix::unistd::setresuid(uid, uid, uid).map_err(step(13))?;
         raise_permitted().map_err(step(14))?;

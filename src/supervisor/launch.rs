@@ -17,6 +17,7 @@ use super::{
     gate_launch::{self, GateLaunch, StartedGate},
     outcome::{read_outcome, wait_until_ready},
     setup::{self, LaunchSockets, OOM_SCORE_STEP, PlanDescriptors, StageError},
+    subordinate_maps,
 };
 use crate::{
     proto::supervisor::{
@@ -109,14 +110,17 @@ fn launch(
             let ready = seated
                 .and_then(|()| write_maps_and_release(plan, identity, pid, &permit))
                 .map_err(|failure| first_failure(pid, &outcome, failure))
-                .and_then(|()| wait_until_ready(&outcome))
-                .and_then(|()| start_gate(plan, identity, gates_end, descriptors));
+                .and_then(|granted| wait_until_ready(&outcome).map(|()| granted))
+                .and_then(|granted| {
+                    start_gate(plan, &granted, gates_end, descriptors).map(|gate| (granted, gate))
+                });
             let mut processes = vec![pidfd];
             let answer = match ready {
-                Ok(gate) => {
+                Ok((granted, gate)) => {
                     let gate_pid = gate.as_ref().map_or(0, |gate| gate.pid.as_raw().unsigned_abs());
                     processes.extend(gate.map(|gate| gate.process));
-                    Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid })
+                    let one_id = identity.separate_ids && !granted.separate_ids;
+                    Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid, one_id })
                 }
                 Err(failure) => {
                     // It may still wait for the id maps. It is the gateway's child, so the gateway reaps it.
@@ -228,35 +232,50 @@ fn clone(
     }
 }
 
-/// Writes the id maps that need privilege, and lets the supervisor continue.
+/// Writes the id maps that need privilege, and lets the supervisor continue. Returns the ids that there are.
 fn write_maps_and_release(
     plan: &SandboxPlan,
     identity: &Identity,
     supervisor: Pid,
     permit: &OwnedFd,
-) -> Result<(), StageError> {
-    if identity.privileged {
+) -> Result<Identity, StageError> {
+    let (uids, gids) = maps(plan, identity);
+    let (granted, permission) = if identity.privileged {
         let process = PathBuf::from(format!("/proc/{supervisor}"));
-        let mut uids = vec![
-            IdPair { inside: 0, outside: identity.supervisor_host_uid },
-            IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
-        ];
-        let mut gids = vec![
-            IdPair { inside: 0, outside: identity.supervisor_host_gid },
-            IdPair { inside: identity.command_gid, outside: identity.command_host_gid },
-        ];
-        if setup::has_gate(plan) {
-            uids.push(IdPair { inside: identity.gate_uid, outside: identity.gate_host_uid });
-            gids.push(IdPair { inside: identity.gate_gid, outside: identity.gate_host_gid });
-        }
-        let more = identity.groups.iter();
-        gids.extend(more.map(|group| IdPair { inside: group.inside_gid, outside: group.host_gid }));
         namespace::write_map(&process, "uid_map", &uids)
             .map_err(|errno| StageError::at(Stage::IdMap, 0, errno))?;
         namespace::write_map(&process, "gid_map", &gids)
             .map_err(|errno| StageError::at(Stage::IdMap, 1, errno))?;
+        (identity.clone(), setup::MAPS_WRITTEN)
+    } else if identity.separate_ids {
+        match subordinate_maps::write(supervisor, &uids, &gids)? {
+            subordinate_maps::Mapped::Written => (identity.clone(), setup::MAPS_WRITTEN),
+            subordinate_maps::Mapped::Refused => (setup::one_id(identity), setup::WRITE_OWN_MAP),
+        }
+    } else {
+        (identity.clone(), setup::WRITE_OWN_MAP)
+    };
+    nix::unistd::write(permit, &[permission]).map_err(|errno| StageError::new(Stage::IdMap, errno))?;
+    Ok(granted)
+}
+
+/// Which ids of the sandbox are which of the host: the supervisor's, the commands', the gate's, and groups.
+fn maps(plan: &SandboxPlan, identity: &Identity) -> (Vec<IdPair>, Vec<IdPair>) {
+    let mut uids = vec![
+        IdPair { inside: 0, outside: identity.supervisor_host_uid },
+        IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
+    ];
+    let mut gids = vec![
+        IdPair { inside: 0, outside: identity.supervisor_host_gid },
+        IdPair { inside: identity.command_gid, outside: identity.command_host_gid },
+    ];
+    if setup::has_gate(plan) {
+        uids.push(IdPair { inside: identity.gate_uid, outside: identity.gate_host_uid });
+        gids.push(IdPair { inside: identity.gate_gid, outside: identity.gate_host_gid });
     }
-    nix::unistd::write(permit, &[1]).map_err(|errno| StageError::new(Stage::IdMap, errno)).map(drop)
+    let more = identity.groups.iter();
+    gids.extend(more.map(|group| IdPair { inside: group.inside_gid, outside: group.host_gid }));
+    (uids, gids)
 }
 
 /// The first failure of a supervisor that could not be released: it may have failed by itself before, and reported

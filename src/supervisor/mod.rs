@@ -9,6 +9,7 @@ mod outcome;
 mod ready;
 pub mod runtime;
 mod setup;
+mod subordinate_maps;
 
 pub use launch::main;
 pub use ready::{CommandIdentity, Ready, SupervisedGate};

@@ -4,7 +4,7 @@
 //! For /proc and cgroup files only: contents are bounded, nothing is created, nothing is retried.
 
 use std::{
-    ffi::CString,
+    ffi::{CStr, CString},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
@@ -27,6 +27,15 @@ const MAX_READ_BYTES: usize = 1 << 20;
 /// `EINVAL` for a NUL inside.
 pub fn c_path(path: &Path) -> Result<CString, Errno> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)
+}
+
+/// Whether a file has an extended attribute of this name (xattr(7)).
+#[must_use]
+pub fn has_attribute(path: &Path, name: &CStr) -> bool {
+    let Ok(path) = c_path(path) else { return false };
+    // SAFETY: getxattr(2) reads two strings that end in NUL and live through the call; with a size of 0 it writes nothing.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    length > 0
 }
 
 /// Opens a file for reading, close-on-exec.

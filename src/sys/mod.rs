@@ -12,6 +12,7 @@ pub mod file;
 pub mod keyring;
 pub mod landlock;
 pub mod loopback;
+pub mod map_programs;
 pub mod mount;
 pub mod namespace;
 pub mod oom;

@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::support::{
-    Attack, Gateway, Options, Process, Session, api::ExitCause, code, in_session, is_root, signal_name, skip,
+    Attack, FIRST_SUBORDINATE, Gateway, Options, Process, Session, api::ExitCause, code, in_session, is_root,
+    signal_name, skip,
 };
 
 /// An id above those of people and services, and below the ranges that containers get.
@@ -22,13 +23,48 @@ pub(crate) enum Tree {
     None,
 }
 
+fn prefer_limits(policy: &mut toml::Table) {
+    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+}
+
+fn prefer_limits_and_have_a_gate(policy: &mut toml::Table) {
+    prefer_limits(policy);
+    let workspace = policy["profile"]["workspace"].as_table_mut().expect("a profile");
+    workspace.insert("gate".to_owned(), toml::toml! { enabled = true }.into());
+}
+
 /// A gateway of an ordinary user. Tests that do not run as root are that user, and have what that user has.
 pub(crate) fn ordinary_gateway(tree: Tree) -> Arc<Gateway> {
     let user = is_root().then_some(ORDINARY);
-    let prefer: fn(&mut toml::Table) =
-        |policy| policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
     let delegated = tree == Tree::Given;
-    Gateway::start_with(Options { policy: Some(prefer), user, delegated, ..Options::default() })
+    Gateway::start_with(Options { policy: Some(prefer_limits), user, delegated, ..Options::default() })
+}
+
+/// A gateway of an ordinary user with subordinate ids, and with a gate in each sandbox.
+fn gateway_with_subordinate_ids(tree: Tree) -> Arc<Gateway> {
+    Gateway::start_with(Options {
+        policy: Some(prefer_limits_and_have_a_gate),
+        user: Some(ORDINARY),
+        delegated: tree == Tree::Given,
+        subordinate_ids: true,
+        ..Options::default()
+    })
+}
+
+/// The subordinate user ids of a gateway's children, in order.
+fn subordinate_ids_under(gateway: &Gateway) -> Vec<u32> {
+    let field = |status: &str, field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u32>().ok())
+    };
+    let of = |entry: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(entry.path().join("status")).ok()?;
+        (field(&status, "PPid")? == gateway.pid).then(|| field(&status, "Uid")).flatten()
+    };
+    let children = std::fs::read_dir("/proc").expect("/proc is there").flatten().filter_map(of);
+    let mut ids: Vec<u32> = children.filter(|id| *id >= FIRST_SUBORDINATE).collect();
+    ids.sort_unstable();
+    ids
 }
 
 pub(crate) async fn ordinary_session(gateway: &Arc<Gateway>) -> Session {
@@ -104,6 +140,47 @@ async fn a_command_cannot_hinder_a_supervisor_of_its_own_user() {
         let session = ordinary_session(&gateway).await;
         does_not_hinder(&session).await;
         session.close().await;
+        gateway.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn with_subordinate_ids_supervisor_and_gate_have_ids_that_no_command_has() {
+    if !is_root() {
+        return skip("only root can show a gateway subordinate ids");
+    }
+    let programs = ["newuidmap", "newgidmap"];
+    if !programs.iter().all(|name| std::path::Path::new("/usr/bin").join(name).exists()) {
+        return skip("newuidmap and newgidmap (package uidmap) are not there");
+    }
+    for tree in [Tree::Given, Tree::None] {
+        let gateway = gateway_with_subordinate_ids(tree);
+        let session = ordinary_session(&gateway).await;
+        let running = session.sh("echo ready; id -u; touch made; ls -n made; exec sleep 600").create().await;
+        let said = running.until("made").await;
+        assert_eq!(
+            said.matches(&ORDINARY.to_string()).count(),
+            3,
+            "commands and their files stay the user's: {said}"
+        );
+        let (gate, supervisor) = (FIRST_SUBORDINATE + 65_534, FIRST_SUBORDINATE + 65_535);
+        assert_eq!(subordinate_ids_under(&gateway), [gate, supervisor], "{tree:?}");
+        running.release().await;
+        does_not_hinder(&session).await;
+        // The whole tree ends, also what has left its group, and the next command runs.
+        let marker = session.marker();
+        let script = format!(
+            "(trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' {marker} &) ; echo ready; sleep 600"
+        );
+        let stubborn = session.sh(&script).grace(Duration::from_millis(100)).create().await;
+        stubborn.until("ready").await;
+        stubborn.kill(None).await;
+        stubborn.wait().await;
+        assert!(Process::all_marked(&marker).is_empty(), "it outlives its kill");
+        stubborn.release().await;
+        assert_eq!(code(&session.command("true").finish().await.outcome), 0);
+        session.close().await;
+        assert_eq!(subordinate_ids_under(&gateway), [0_u32; 0], "{tree:?}");
         gateway.stop();
     }
 }

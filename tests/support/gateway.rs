@@ -35,6 +35,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 /// How long is waited for its launcher ahead, which does not come after a launch that failed.
 const REST_DEADLINE: Duration = Duration::from_secs(2);
 
+/// The first subordinate id of a user who has 65,536.
+pub const FIRST_SUBORDINATE: u32 = 700_000;
+
 /// How a gateway under test differs from the shipped one.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -48,6 +51,8 @@ pub struct Options {
     pub binary: Option<PathBuf>,
     /// The user that it runs as, when the tests run as root and it is not to.
     pub user: Option<u32>,
+    /// Whether that user has a name and subordinate ids, from [`FIRST_SUBORDINATE`] on, in files that only this gateway sees.
+    pub subordinate_ids: bool,
     /// Whether its v2 cgroup is given to that user.
     pub delegated: bool,
 }
@@ -132,6 +137,20 @@ impl Gateway {
         Arc::new(gateway)
     }
 
+    /// What goes before a command for it to see files of its own in place of three of the host's.
+    fn show_subordinate_ids(&self, user: u32) -> String {
+        let range = format!("{user}:{FIRST_SUBORDINATE}:65536\n");
+        let people = fs::read_to_string("/etc/passwd").expect("the host has people");
+        let named = format!("{people}ordinary:x:{user}:{user}::/nonexistent:/bin/sh\n");
+        let mut script = String::new();
+        for (name, content) in [("passwd", &named), ("subuid", &range), ("subgid", &range)] {
+            let file = self.directory.path().join(name);
+            fs::write(&file, content).expect("the file can be written");
+            script += &format!("mount --bind {} /etc/{name} && ", file.display());
+        }
+        format!("unshare --mount --propagation slave /bin/sh -c '{script}exec \"$0\" \"$@\"' ")
+    }
+
     /// Starts the binary, with more environment.
     fn launch(&self, binary: Option<&Path>, env: &[(&str, &str)]) {
         let at = |name: &str| self.directory.path().join(name);
@@ -139,8 +158,12 @@ impl Gateway {
             fs::OpenOptions::new().create(true).append(true).open(&self.log).expect("the log can be made");
         let (become_user, default) = match self.options.user {
             Some(user) => {
-                let become_user = format!("setpriv --reuid={user} --regid={user} --clear-groups ");
-                (become_user, at("provost"))
+                let become_user = format!("setpriv --reuid={user} --regid={user} --clear-groups");
+                let show_ids = match self.options.subordinate_ids {
+                    true => self.show_subordinate_ids(user),
+                    false => String::new(),
+                };
+                (format!("{show_ids}{become_user} "), at("provost"))
             }
             None => (String::new(), env!("CARGO_BIN_EXE_provost").into()),
         };

@@ -20,7 +20,7 @@ mod wait;
 
 pub use attack::{Attack, run_outside};
 pub use caller::Caller;
-pub use gateway::{Gateway, Options};
+pub use gateway::{FIRST_SUBORDINATE, Gateway, Options};
 pub use group::TestGroup;
 pub use host::{Footprint, Process};
 pub use pattern::Pattern;

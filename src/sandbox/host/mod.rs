@@ -3,6 +3,7 @@
 pub mod host_ids;
 pub mod ptys;
 mod resources;
+pub mod subordinate_ids;
 pub mod warm_launcher;
 
 pub use resources::{Host, HostCgroupError};

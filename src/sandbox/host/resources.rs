@@ -5,7 +5,7 @@
 
 use std::{
     path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use caps::{CapSet, Capability};
@@ -24,6 +24,7 @@ use crate::{
         host::{
             host_ids::{self, HostIdRange},
             ptys::PtyPool,
+            subordinate_ids::SubordinateIds,
             warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
         },
     },
@@ -62,6 +63,7 @@ pub struct Host {
     uid: u32,
     gid: u32,
     ids: HostIdRange,
+    subordinate_ids: OnceLock<Option<SubordinateIds>>,
     landlock_abi: u32,
     own_cgroups: Vec<OwnCgroup>,
     launcher: PathBuf,
@@ -82,6 +84,7 @@ impl Host {
             uid: uid.as_raw(),
             gid: nix::unistd::getegid().as_raw(),
             ids: HostIdRange::default(),
+            subordinate_ids: OnceLock::new(),
             landlock_abi: landlock::abi(),
             // Without /proc no cgroup is found, and nothing else works either.
             own_cgroups: gateway::find_own_cgroups().unwrap_or_default(),
@@ -186,6 +189,14 @@ impl Host {
 
     pub(crate) fn own_ids(&self) -> (u32, u32) {
         (self.uid, self.gid)
+    }
+
+    /// Of an ordinary user, whose supervisors have ids of their own by them. Looked for once.
+    pub(crate) fn subordinate_ids(&self) -> Option<SubordinateIds> {
+        *self.subordinate_ids.get_or_init(|| match self.privileged || self.uid == 0 {
+            true => None,
+            false => SubordinateIds::of(self.uid),
+        })
     }
 
     pub(crate) fn ids(&self) -> &HostIdRange {

@@ -25,7 +25,10 @@ use crate::{
     proto::supervisor::{GatePlan, Identity, MappedGroup, Mount, SandboxPlan, mount::Kind},
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
-        host::{Host, host_ids::HostIdClaim, ptys::PtyReservation, warm_launcher::WarmLauncher},
+        host::{
+            Host, host_ids::HostIdClaim, ptys::PtyReservation, subordinate_ids::SubordinateIds,
+            warm_launcher::WarmLauncher,
+        },
         launch::{
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
@@ -216,12 +219,18 @@ fn assign_identity(
             gate_host_gid: gate_host_id,
             gate_uid: gate_id,
             gate_gid: gate_id,
+            separate_ids: true,
             ..common
         };
         return Ok((identity, Some(lock)));
     }
+    Ok((users_identity(host, gate, common), None))
+}
+
+/// The ids of an ordinary user's sandbox: the commands are the user, and so is the supervisor without subordinate ids.
+fn users_identity(host: &Host, gate: &GatePlan, common: Identity) -> Identity {
     let (uid, gid) = host.own_ids();
-    let identity = Identity {
+    let own = Identity {
         privileged: false,
         supervisor_host_uid: uid,
         supervisor_host_gid: gid,
@@ -231,7 +240,20 @@ fn assign_identity(
         command_gid: gid,
         ..common
     };
-    Ok((identity, None))
+    let Some(SubordinateIds { supervisor, gate: gates }) = host.subordinate_ids() else { return own };
+    // Any two ids but root's and the commands'.
+    let inside = if gate.enabled { (0..NOGROUP).rev().find(|id| ![uid, gid].contains(id)) } else { None };
+    let gates = if gate.enabled { gates } else { (0, 0) };
+    Identity {
+        supervisor_host_uid: supervisor.0,
+        supervisor_host_gid: supervisor.1,
+        gate_host_uid: gates.0,
+        gate_host_gid: gates.1,
+        gate_uid: inside.unwrap_or_default(),
+        gate_gid: inside.unwrap_or_default(),
+        separate_ids: true,
+        ..own
+    }
 }
 
 /// An id that means nothing else in the sandbox.
@@ -283,7 +305,11 @@ fn make_cgroup(
     let socket_bytes = Some(SOCKET_BYTES);
     let limits =
         CgroupLimitValues { memory_bytes, swap_bytes, socket_bytes, pids, cpu_millis, cpu_weight: None };
-    let owner = (identity.supervisor_host_uid, identity.supervisor_host_gid);
+    // With subordinate ids the supervisor takes its part of them by itself.
+    let owner = match identity.privileged {
+        true => (identity.supervisor_host_uid, identity.supervisor_host_gid),
+        false => (identity.command_host_uid, identity.command_host_gid),
+    };
     Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
 }
 

@@ -269,17 +269,14 @@ impl RootfsPlanner<'_> {
 
     /// A tmpfs that belongs to the commands.
     fn add_tmpfs(&mut self, target: &str, mode: u32, size_bytes: u64, inodes: u64) {
-        // Without a mapped id of their own, commands own what the namespace's root owns.
-        let (uid, gid) =
-            if self.ids.privileged { (self.ids.command_uid, self.ids.command_gid) } else { (0, 0) };
         self.add(Mount {
             kind: Kind::Tmpfs.into(),
             target: target.into(),
             mode,
             size_bytes,
             inodes,
-            disk_uid: uid,
-            disk_gid: gid,
+            disk_uid: self.ids.command_uid,
+            disk_gid: self.ids.command_gid,
             ..Mount::default()
         });
     }

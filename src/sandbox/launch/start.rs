@@ -192,6 +192,12 @@ fn conclude(
         pid: answer.gate_pid,
         socket: cleanup.directory.join(SOCKET_NAME),
     });
+    let (mut identity, mut shortfalls) = (prepared.identity, prepared.shortfalls);
+    if answer.one_id {
+        identity.separate_ids = false;
+        let reason = "newuidmap and newgidmap refuse to map the subordinate ids of the gateway's user".into();
+        shortfalls.push(Shortfall { protection: "supervisor-id".into(), reason });
+    }
     let launched = LaunchedSandbox {
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
@@ -199,8 +205,8 @@ fn conclude(
         supervisor_pid: answer.host_pid,
         gate,
         cgroup: cleanup.cgroup.clone(),
-        identity: prepared.identity,
-        shortfalls: prepared.shortfalls,
+        identity,
+        shortfalls,
         ptys: prepared.ptys,
     };
     UnclaimedSandbox { launcher, launched, cleanup }

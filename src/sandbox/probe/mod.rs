@@ -38,12 +38,22 @@ fn identity(host: &Host) -> Protection {
             "each sandbox has host ids of its own; files keep their owner by id-mapped mounts",
         );
     }
-    Protection {
-        name: "identity",
-        status: ProtectionStatus::Weaker,
-        reason: format!("commands run as uid {}, in a user namespace of their own", host.own_ids().0),
-        remedy: "run the gateway as root, so that each sandbox gets ids of its own".into(),
-    }
+    let (uid, _) = host.own_ids();
+    let (reason, remedy) = match host.subordinate_ids() {
+        Some(ids) => (
+            format!(
+                "commands run as uid {uid}, and their supervisor as subordinate uid {}",
+                ids.supervisor.0
+            ),
+            "run the gateway as root, so that each sandbox gets ids of its own",
+        ),
+        None => (
+            format!("commands and their supervisor run as uid {uid}, in a user namespace of their own"),
+            "run the gateway as root, so that each sandbox gets ids of its own; or install newuidmap (package uidmap) and \
+             give this user ids in /etc/subuid and /etc/subgid, so that supervisors do",
+        ),
+    };
+    Protection { name: "identity", status: ProtectionStatus::Weaker, reason, remedy: remedy.into() }
 }
 
 fn system_call_filter() -> Protection {

@@ -9,16 +9,25 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, openat},
-    sys::stat::Mode,
-    unistd::Pid,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::stat::{FchmodatFlags, Mode, fchmodat},
+    unistd::{Gid, Pid, Uid, fchownat},
 };
 
 use super::{
     descriptors::{PlanDescriptors, V1JoinFd},
     stage::StageError,
 };
-use crate::{cgroup::Hierarchy, proto::supervisor::Stage, sys::file};
+use crate::{
+    cgroup::Hierarchy,
+    proto::supervisor::{Identity, Stage},
+    sys::file,
+};
+
+/// What a supervisor needs of a v2 cgroup to make leaves and to move processes into them (cgroups(7), "delegation").
+const V2_FILES: [&str; 4] = [".", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
+/// The same of a v1 cgroup.
+const V1_FILES: [&str; 3] = [".", "cgroup.procs", "tasks"];
 
 /// The supervisor's leaf in a v2 cgroup whose controllers are enabled for the other leaves.
 pub const SUPERVISOR_LEAF: &str = "supervisor";
@@ -89,4 +98,36 @@ fn move_to_leaf(directory: BorrowedFd<'_>) -> Result<(), Errno> {
         Err(errno) => return Err(errno),
     }
     file::write_once_at(directory, &Path::new(SUPERVISOR_LEAF).join("cgroup.procs"), b"0")
+}
+
+/// Lets a supervisor with a subordinate id make leaves in cgroups that stay its user's, by their group. Its own leaf becomes the
+/// user's, so that the launcher can clone a gate into it.
+pub fn share_with_owner(descriptors: &PlanDescriptors, ids: &Identity) -> Result<(), StageError> {
+    let user = (Uid::from_raw(ids.command_uid), Gid::from_raw(ids.command_gid));
+    for (index, directory) in descriptors.directories.iter().enumerate() {
+        let step = StageError::of_step(Stage::SupervisorCgroup, index);
+        let at = directory.descriptor.as_fd();
+        let files: &[&str] = match directory.hierarchy {
+            Hierarchy::V2 => &V2_FILES,
+            Hierarchy::V1 => &V1_FILES,
+        };
+        for name in files {
+            share(at, name).map_err(&step)?;
+        }
+        if directory.hierarchy == Hierarchy::V2 && !directory.controllers.is_empty() {
+            let leaf = Path::new(SUPERVISOR_LEAF);
+            for name in [".", "cgroup.procs"] {
+                fchownat(at, &leaf.join(name), Some(user.0), Some(user.1), AtFlags::empty())
+                    .map_err(&step)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file of a cgroup to the supervisor's group, which may then write it.
+fn share(directory: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    let writable = if name == "." { 0o775 } else { 0o664 };
+    fchownat(directory, name, None, Some(Gid::from_raw(0)), AtFlags::empty())?;
+    fchmodat(directory, name, Mode::from_bits_truncate(writable), FchmodatFlags::FollowSymlink)
 }

@@ -39,7 +39,7 @@ const SUPERVISOR_CAPABILITIES: [Capability; 3] =
 /// Locks the secure bits and drops every capability but the supervisor's own.
 pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::lock_secure_bits().map_err(StageError::of_step(Stage::Capabilities, 0))?;
-    let kept: &[Capability] = if ids.privileged { &SUPERVISOR_CAPABILITIES } else { &[] };
+    let kept: &[Capability] = if ids.separate_ids { &SUPERVISOR_CAPABILITIES } else { &[] };
     // The library does not return the errno, but errno is still that of the failed call.
     credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
 }

@@ -40,7 +40,7 @@ pub fn read_back(
     if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::EffectiveConfinement))? {
         return Err(StageError::at(Stage::EffectiveConfinement, DUMPABLE, Errno::EPERM));
     }
-    let kept = if ids.privileged { SUPERVISOR_CAPABILITY_BITS } else { 0 };
+    let kept = if ids.separate_ids { SUPERVISOR_CAPABILITY_BITS } else { 0 };
     let filtered = plan.seccomp.as_ref().is_some_and(|plan| plan.enabled);
     let expected = [
         ("NoNewPrivs:", 10, 1),

@@ -1,7 +1,7 @@
 //! The supervisor's identity: id maps, root of its namespace, and no nested namespaces.
 //!
-//! It is never the host's root. With a privileged launcher it has an id of its own; without one it is the user, in
-//! a second namespace that has no power over the mounts of the first.
+//! It is never the host's root. With a privileged launcher it has an id of its own, and so it has where the user has
+//! subordinate ids; without either it is the user, in a second namespace that has no power over the mounts of the first.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -23,8 +23,13 @@ use crate::{
     },
 };
 
-/// Waits for the launcher's id maps, or writes the only one that an ordinary user may.
-pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageError> {
+/// What the launcher says of the id maps: they are written, or the process is to write the only one that it may.
+pub const MAPS_WRITTEN: u8 = 1;
+/// See [`MAPS_WRITTEN`].
+pub const WRITE_OWN_MAP: u8 = 2;
+
+/// Waits for the launcher's id maps, or writes the only one that an ordinary user may. Returns the ids that there are.
+pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<Identity, StageError> {
     let mut byte = [0];
     loop {
         match nix::unistd::read(permission, &mut byte) {
@@ -34,15 +39,31 @@ pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<(), StageEr
             Err(errno) => return Err(StageError::new(Stage::IdMap, errno)),
         }
     }
-    if ids.privileged {
-        return Ok(());
+    if byte == [MAPS_WRITTEN] {
+        return Ok(ids.clone());
     }
+    let ids = one_id(ids);
     let process = Path::new("/proc/self");
     file::write_once(&process.join("setgroups"), b"deny").map_err(StageError::of_step(Stage::IdMap, 2))?;
     write_map(process, "uid_map", &[IdPair { inside: 0, outside: ids.supervisor_host_uid }])
         .map_err(StageError::of_step(Stage::IdMap, 0))?;
     write_map(process, "gid_map", &[IdPair { inside: 0, outside: ids.supervisor_host_gid }])
-        .map_err(StageError::of_step(Stage::IdMap, 1))
+        .map_err(StageError::of_step(Stage::IdMap, 1))?;
+    Ok(ids)
+}
+
+/// The ids where there is but one: the user's.
+pub fn one_id(ids: &Identity) -> Identity {
+    Identity {
+        supervisor_host_uid: ids.command_host_uid,
+        supervisor_host_gid: ids.command_host_gid,
+        gate_host_uid: 0,
+        gate_host_gid: 0,
+        gate_uid: 0,
+        gate_gid: 0,
+        separate_ids: false,
+        ..ids.clone()
+    }
 }
 
 /// Replaces the host's groups and ids by those of the namespace's root.
@@ -59,15 +80,15 @@ pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
 }
 
 /// Forbids further user namespaces, and so all namespaces to processes without capabilities; then makes the
-/// supervisor non-dumpable. An ordinary user's sandbox first enters a second user namespace, in which the user has
+/// supervisor non-dumpable. Where there is but one id, it first enters a second user namespace, in which the user has
 /// its own id and no power over what the first has set up.
 pub fn forbid_nested_namespaces(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let stage = |index| StageError::of_step(Stage::NestedNamespaces, index);
     let proc =
         view.proc.as_ref().map(AsFd::as_fd).ok_or(StageError::new(Stage::NestedNamespaces, Errno::ENOENT))?;
-    let limit: &[u8] = if ids.privileged { b"0" } else { b"1" };
+    let limit: &[u8] = if ids.separate_ids { b"0" } else { b"1" };
     file::write_once_at(proc, Path::new("sys/user/max_user_namespaces"), limit).map_err(stage(0))?;
-    if !ids.privileged {
+    if !ids.separate_ids {
         nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(stage(1))?;
         let line = |inside: u32| format!("{inside} 0 1\n");
         let put = |name: &str, value: &str| file::write_once_at(proc, Path::new(name), value.as_bytes());

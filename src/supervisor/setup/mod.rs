@@ -31,6 +31,7 @@ use nix::{
 use self::gate::GateHandover;
 pub use self::{
     descriptors::{PlanDescriptors, has_gate},
+    identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id},
     stage::{OOM_SCORE_STEP, StageError},
 };
 use super::ready::{CommandIdentity, Ready};
@@ -97,7 +98,8 @@ fn set_up(
     umask(Mode::from_bits_truncate(0o022));
     cgroups::join_v1_cgroups(std::mem::take(&mut descriptors.v1_join_fds))?;
     fail(Stage::IdMap)?;
-    identity::await_id_maps(ids, permission)?;
+    let granted = identity::await_id_maps(ids, permission)?;
+    let ids = &granted;
     let host_cgroup = effective_confinement::read_cgroup()?;
     fail(Stage::Identity)?;
     let score = OwnOomScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE_STEP))?;
@@ -108,6 +110,9 @@ fn set_up(
     nix::sched::unshare(CloneFlags::CLONE_NEWCGROUP).map_err(StageError::of(Stage::CgroupNamespace))?;
     fail(Stage::SupervisorCgroup)?;
     cgroups::move_to_supervisor_leaf(&descriptors)?;
+    if ids.separate_ids && !ids.privileged {
+        cgroups::share_with_owner(&descriptors, ids)?;
+    }
     fail(Stage::Hostname)?;
     nix::unistd::sethostname(&plan.hostname).map_err(StageError::of(Stage::Hostname))?;
     fail(Stage::Loopback)?;
@@ -156,7 +161,7 @@ fn set_up(
         sandbox_id: plan.sandbox_id.clone(),
         listener,
         directories,
-        identity: if ids.privileged {
+        identity: if ids.separate_ids {
             CommandIdentity::Change { uid: ids.command_uid, gid: ids.command_gid }
         } else {
             CommandIdentity::Keep

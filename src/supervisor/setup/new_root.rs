@@ -73,7 +73,7 @@ impl NewRoot {
     fn add(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         match mount.kind() {
             Kind::Bind => self.bind(mount, source, ids),
-            Kind::Tmpfs => self.tmpfs(mount),
+            Kind::Tmpfs => self.tmpfs(mount, ids),
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
@@ -113,7 +113,9 @@ impl NewRoot {
         mount::attach(detached.as_fd(), place.as_fd(), c"")
     }
 
-    fn tmpfs(&self, mount: &Mount) -> Result<(), Errno> {
+    fn tmpfs(&self, mount: &Mount, ids: &Identity) -> Result<(), Errno> {
+        // Without an id of their own, commands own what the namespace's root owns.
+        let (uid, gid) = if ids.separate_ids { (mount.disk_uid, mount.disk_gid) } else { (0, 0) };
         let mut attributes = NO_SUID_NO_DEV;
         if mount.no_exec {
             attributes = attributes.and(Attributes::NO_EXEC);
@@ -122,8 +124,8 @@ impl NewRoot {
             fs_option(c"mode", &format!("{:o}", mount.mode)),
             fs_option(c"size", &mount.size_bytes.to_string()),
             fs_option(c"nr_inodes", &mount.inodes.to_string()),
-            fs_option(c"uid", &mount.disk_uid.to_string()),
-            fs_option(c"gid", &mount.disk_gid.to_string()),
+            fs_option(c"uid", &uid.to_string()),
+            fs_option(c"gid", &gid.to_string()),
         ];
         let tmpfs = mount::make(c"tmpfs", &options, attributes)?;
         mount::attach(tmpfs.as_fd(), self.directory(Path::new(&mount.target))?.as_fd(), c"")
