@@ -171,6 +171,8 @@ reasons! {
     CommandEnded = "COMMAND_ENDED", FailedPrecondition;
     /// The command's stdin is closed.
     StdinClosed = "STDIN_CLOSED", FailedPrecondition;
+    /// The terminal has pipes and not a pseudo-terminal.
+    NoPty = "NO_PTY", FailedPrecondition;
     /// The output cannot be read.
     OutputRing = "OUTPUT_RING", Internal;
     /// Output was overwritten before it was read.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod approvals;
+mod attach;
 mod audit;
 mod deadline;
 pub mod errors;

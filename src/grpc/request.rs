@@ -8,7 +8,7 @@ use crate::{
     approval::{ApprovalId, ApproverDecision},
     journal::BypassReport,
     policy::{
-        self, AbsPath, CommandSpec, Request, StdinSource, StreamMode,
+        self, AbsPath, CommandSpec, PtySize, PtySizeError, Request, StdinSource, StreamMode,
         environment::{self, EnvEntry},
         profile,
     },
@@ -16,7 +16,7 @@ use crate::{
     proto::v1::{
         ApprovalDecision, Bypass, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
         Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, OutputStream, Overflow,
-        PolicyFile, ResolveApprovalRequest, StdinMode, create_terminal_request::Command,
+        PolicyFile, Pty, ResolveApprovalRequest, StdinMode, create_terminal_request::Command,
     },
     session::{Lifetime, NewSession, Session},
     terminal::{Channel, NewRequest, OnAsk, ReaderKind, signal},
@@ -46,6 +46,10 @@ const COMMENT_MAX_BYTES: usize = 1_024;
 const ON_BEHALF_OF_MAX_BYTES: usize = 256;
 /// How much of what is not the name of a signal is said again.
 const SIGNAL_SHOWN_BYTES: usize = 64;
+/// The variable that says which control sequences a terminal understands.
+const TERM: &str = "TERM";
+/// Its value for a pseudo-terminal, unless the request has one.
+const DEFAULT_TERM: &str = "xterm-256color";
 /// The longest grace: nobody may keep a release waiting for longer.
 const GRACE_MAX: Duration = Duration::from_secs(600);
 
@@ -110,12 +114,21 @@ pub fn new_terminal(
         Ok(Network::Host) => Some(profile::Network::Host),
         Err(_) => return Err(unknown_value(at("network"), request.network)),
     };
-    let streams = match OutputMode::try_from(request.output_mode) {
-        Ok(OutputMode::Unspecified | OutputMode::Merged) => StreamMode::Merged,
-        Ok(OutputMode::Split) => StreamMode::Split,
-        Err(_) => return Err(unknown_value(at("output_mode"), request.output_mode)),
+    let pty = request.pty.as_ref().map(|pty| pty_size(&at("pty."), pty.columns, pty.rows)).transpose()?;
+    let streams = match (OutputMode::try_from(request.output_mode), pty) {
+        (Ok(OutputMode::Unspecified | OutputMode::Merged), None) => StreamMode::Merged,
+        (Ok(OutputMode::Unspecified | OutputMode::Merged), Some(size)) => StreamMode::Pty(size),
+        (Ok(OutputMode::Split), None) => StreamMode::Split,
+        (Ok(OutputMode::Split), Some(_)) => {
+            return Err(field_error(
+                at("output_mode"),
+                "must not be split: a pseudo-terminal has one output",
+            ));
+        }
+        (Err(_), _) => return Err(unknown_value(at("output_mode"), request.output_mode)),
     };
     let stdin = match StdinMode::try_from(request.stdin_mode) {
+        Ok(StdinMode::Unspecified) if pty.is_some() => StdinSource::Open,
         Ok(StdinMode::Unspecified | StdinMode::Closed) => StdinSource::Closed,
         Ok(StdinMode::Open) => StdinSource::Open,
         Err(_) => return Err(unknown_value(at("stdin_mode"), request.stdin_mode)),
@@ -141,7 +154,7 @@ pub fn new_terminal(
         roots: session.roots.clone(),
         session_env: session.env.clone(),
         command: program,
-        env: env(&at("env"), request.env)?,
+        env: with_term(within, env(&at("env"), request.env)?, request.pty)?,
         cwd,
         profile: Some(profile),
         network,
@@ -162,6 +175,42 @@ pub fn new_terminal(
         on_ask,
         time_limit: None,
     })
+}
+
+/// A call of Attach that does not begin with its start, or has another one.
+pub fn attach_without_start() -> FieldError {
+    field_error("start", "must be in the first message, and in no other")
+}
+
+/// The size of a pseudo-terminal. `within` is the place of its fields.
+pub fn pty_size(within: &str, columns: u32, rows: u32) -> Result<PtySize, FieldError> {
+    PtySize::new(columns, rows).map_err(|error| {
+        let field = match error {
+            PtySizeError::Columns => "columns",
+            PtySizeError::Rows | PtySizeError::Cells => "rows",
+        };
+        field_error(format!("{within}{field}"), error)
+    })
+}
+
+/// The variables, and TERM if there is a pseudo-terminal: for policy it is a variable like the others.
+fn with_term(within: &str, mut env: Vec<EnvEntry>, pty: Option<Pty>) -> Result<Vec<EnvEntry>, FieldError> {
+    let Some(Pty { mut term, .. }) = pty else { return Ok(env) };
+    let field = || format!("{within}pty.term");
+    if term.len() > NAME_MAX_BYTES {
+        return Err(field_error(field(), format!("must have at most {NAME_MAX_BYTES} bytes")));
+    }
+    if env.iter().any(|entry| entry.name() == TERM) {
+        if term.is_empty() {
+            return Ok(env);
+        }
+        return Err(field_error(field(), "must be empty if env has TERM"));
+    }
+    if term.is_empty() {
+        DEFAULT_TERM.clone_into(&mut term);
+    }
+    env.push(EnvEntry::new(TERM.to_owned(), term).map_err(|error| field_error(field(), error))?);
+    Ok(env)
 }
 
 /// Whether a command is of a size that it can be executed with, before anything of it is judged.

@@ -3,7 +3,7 @@
 use crate::{
     policy::StreamMode,
     proto::v1::{
-        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputGap, OutputPosition, OutputStream,
+        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputGap, OutputPosition, OutputStream, Pty,
         Session as SessionWord, StreamOutputResponse, Terminal as TerminalWord, TerminalState,
         stream_output_response,
     },
@@ -60,12 +60,17 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
         pid: live.map_or(0, |live| live.started.pid),
         output_byte_limit: summary.output_limit_bytes,
         output_lost: terminal.output_lost(),
+        pty: terminal.pty_size().map(|size| Pty {
+            columns: size.columns().into(),
+            rows: size.rows().into(),
+            term: String::new(),
+        }),
     }
 }
 
 fn positions(terminal: &Terminal) -> Vec<OutputPosition> {
     let channels: &[Channel] = match terminal.spec.streams {
-        StreamMode::Merged => &[Channel::Stdout],
+        StreamMode::Merged | StreamMode::Pty(_) => &[Channel::Stdout],
         StreamMode::Split => &[Channel::Stdout, Channel::Stderr],
     };
     channels

@@ -54,7 +54,8 @@ pub fn output(
     })
 }
 
-fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
+/// The last event of a stream.
+pub fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
     let stage = terminal.stage();
     let next = terminal.offsets(cursor.channel()).map_or(0, |(_, next)| next);
     let end = OutputEnd {

@@ -3,10 +3,10 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    caller, deadline,
+    attach, caller, deadline,
     errors::{self, ResourceKind},
     pagination, request, response, streams,
 };
@@ -16,13 +16,13 @@ use crate::{
     proto::{
         supervisor::StopCause,
         v1::{
-            CreateTerminalRequest, CreateTerminalResponse, GetOutputRequest, GetOutputResponse,
-            GetTerminalRequest, GetTerminalResponse, KillTerminalRequest, KillTerminalResponse,
-            ListTerminalsRequest, ListTerminalsResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
-            RunRequest, RunResponse, SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest,
-            StreamOutputResponse, WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest,
-            WatchTerminalsResponse, WriteInputRequest, WriteInputResponse,
-            terminals_server::Terminals as Service,
+            AttachRequest, AttachResponse, CreateTerminalRequest, CreateTerminalResponse, GetOutputRequest,
+            GetOutputResponse, GetTerminalRequest, GetTerminalResponse, KillTerminalRequest,
+            KillTerminalResponse, ListTerminalsRequest, ListTerminalsResponse, ReleaseTerminalRequest,
+            ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse, RunRequest, RunResponse,
+            SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse,
+            WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse,
+            WriteInputRequest, WriteInputResponse, terminals_server::Terminals as Service,
         },
     },
     session::{Peer, Session, Sessions},
@@ -58,6 +58,7 @@ impl TerminalsService {
 #[tonic::async_trait]
 impl Service for TerminalsService {
     type StreamOutputStream = ResponseStream<StreamOutputResponse>;
+    type AttachStream = ResponseStream<AttachResponse>;
     type RunStream = ResponseStream<RunResponse>;
     type WatchTerminalsStream = ResponseStream<WatchTerminalsResponse>;
 
@@ -226,6 +227,31 @@ impl Service for TerminalsService {
             .await
             .map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(WriteInputResponse { written_bytes: written }))
+    }
+
+    async fn resize_terminal(
+        &self,
+        request: Request<ResizeTerminalRequest>,
+    ) -> Result<Response<ResizeTerminalResponse>, Status> {
+        let peer = caller(&request)?;
+        let ResizeTerminalRequest { terminal_id, session_id, columns, rows } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let size = request::pty_size("", columns, rows).map_err(errors::bad_field)?;
+        self.terminals.resize(&terminal, size).await.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(ResizeTerminalResponse {}))
+    }
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let peer = caller(&request)?;
+        let mut requests = request.into_inner();
+        let start = attach::start(&mut requests).await?;
+        let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
+        let attached = attach::attach(self.terminals.clone(), terminal, start, requests).await?;
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, attached))))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {

@@ -112,7 +112,7 @@ impl ExecSpec {
         self.output_limit_bytes
     }
 
-    /// Whether stdout and stderr are one stream or two.
+    /// Whether stdout and stderr are one stream or two, or a pseudo-terminal.
     pub fn streams(&self) -> StreamMode {
         self.streams
     }

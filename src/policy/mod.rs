@@ -50,6 +50,6 @@ pub use load::MAX_RULES;
 pub use path::{AbsPath, PathError};
 pub use permit::Permit;
 pub use profile::ProfileName;
-pub use request::{CommandSpec, OverflowMode, Request, StdinSource, StreamMode};
+pub use request::{CommandSpec, OverflowMode, PtySize, PtySizeError, Request, StdinSource, StreamMode};
 pub use secret::{SecretGrant, SecretSource};
 pub use set::{PolicySet, PolicyText, RuleLocation};

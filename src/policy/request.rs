@@ -27,6 +27,95 @@ pub enum StreamMode {
     Merged,
     /// Two streams.
     Split,
+    /// One stream, what the command writes to a pseudo-terminal of this size.
+    Pty(PtySize),
+}
+
+impl StreamMode {
+    /// How many streams are kept.
+    pub fn count(self) -> u64 {
+        match self {
+            Self::Merged | Self::Pty(_) => 1,
+            Self::Split => 2,
+        }
+    }
+
+    /// A number for digests: the size of a pseudo-terminal is not part of what is approved.
+    pub(super) fn digest_number(self) -> u64 {
+        match self {
+            Self::Merged => 0,
+            Self::Split => 1,
+            Self::Pty(_) => 2,
+        }
+    }
+
+    /// The size of the pseudo-terminal.
+    pub fn pty(self) -> Option<PtySize> {
+        match self {
+            Self::Merged | Self::Split => None,
+            Self::Pty(size) => Some(size),
+        }
+    }
+}
+
+/// The size of a pseudo-terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PtySize {
+    columns: u16,
+    rows: u16,
+}
+
+/// A size that no pseudo-terminal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PtySizeError {
+    /// Too few or too many columns.
+    #[error("must be {min} to {max}", min = PtySize::MIN_COLUMNS, max = PtySize::MAX_COLUMNS)]
+    Columns,
+    /// Too few or too many rows.
+    #[error("must be {min} to {max}", min = PtySize::MIN_ROWS, max = PtySize::MAX_ROWS)]
+    Rows,
+    /// Too many characters.
+    #[error("must be at most {max} characters in all", max = PtySize::MAX_CELLS)]
+    Cells,
+}
+
+impl PtySize {
+    /// The fewest columns.
+    pub const MIN_COLUMNS: u16 = 2;
+    /// The most columns.
+    pub const MAX_COLUMNS: u16 = 1_000;
+    /// The fewest rows.
+    pub const MIN_ROWS: u16 = 1;
+    /// The most rows.
+    pub const MAX_ROWS: u16 = 500;
+    /// The most characters: a screen is kept for each terminal.
+    pub const MAX_CELLS: u32 = 200_000;
+
+    /// A size within the bounds.
+    ///
+    /// # Errors
+    /// Which bound it exceeds.
+    pub fn new(columns: u32, rows: u32) -> Result<Self, PtySizeError> {
+        let within = |number: u32, min: u16, max: u16| {
+            u16::try_from(number).ok().filter(|number| (min..=max).contains(number))
+        };
+        let columns = within(columns, Self::MIN_COLUMNS, Self::MAX_COLUMNS).ok_or(PtySizeError::Columns)?;
+        let rows = within(rows, Self::MIN_ROWS, Self::MAX_ROWS).ok_or(PtySizeError::Rows)?;
+        if u32::from(columns) * u32::from(rows) > Self::MAX_CELLS {
+            return Err(PtySizeError::Cells);
+        }
+        Ok(Self { columns, rows })
+    }
+
+    /// The number of columns.
+    pub fn columns(self) -> u16 {
+        self.columns
+    }
+
+    /// The number of rows.
+    pub fn rows(self) -> u16 {
+        self.rows
+    }
 }
 
 /// What happens when the ring is full.
@@ -41,9 +130,9 @@ pub enum OverflowMode {
 /// Where stdin comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StdinSource {
-    /// `/dev/null`.
+    /// `/dev/null`; a pseudo-terminal into which nobody types.
     Closed,
-    /// A pipe that the caller writes to.
+    /// A pipe that the caller writes to, or a pseudo-terminal.
     Open,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn request_digest(request: &Request, verdict: &RuleVerdict, spec: &Ex
     }
     for number in [
         spec.network as u64,
-        spec.streams as u64,
+        spec.streams.digest_number(),
         spec.stdin as u64,
         spec.overflow as u64,
         spec.output_limit_bytes,

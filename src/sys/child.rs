@@ -21,7 +21,7 @@ pub enum SpawnStep {
     Clone = 1,
     /// Joining a control group.
     JoinCgroup,
-    /// setsid(2).
+    /// setsid(2), then taking the controlling terminal.
     SessionLeader,
     /// Leaving only 0, 1 and 2 open.
     Descriptors,
@@ -89,6 +89,7 @@ pub struct ResourceLimit {
 pub(super) struct ChildPlan {
     pub(super) join: *const i32,
     pub(super) join_count: usize,
+    pub(super) controlling_terminal: bool,
     pub(super) rlimits: *const (u32, ResourceLimit),
     pub(super) read_back: *mut ResourceLimit,
     pub(super) rlimit_count: usize,
@@ -139,6 +140,11 @@ unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
             check(SpawnStep::JoinCgroup, index as u32, result)?;
         }
         check(SpawnStep::SessionLeader, 0, raw_syscall(libc::SYS_setsid, [0; 5]))?;
+        if plan.controlling_terminal {
+            // The process group that setsid(2) has made becomes the foreground group.
+            let result = raw_syscall(libc::SYS_ioctl, [0, libc::TIOCSCTTY as usize, 0, 0, 0]);
+            check(SpawnStep::SessionLeader, 1, result)?;
+        }
         // 0, 1 and 2 are in their places already. Copies three descriptors, not the supervisor's thousands.
         let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
         let result = raw_syscall(libc::SYS_close_range, [3, u32::MAX as usize, unshare, 0, 0]);

@@ -22,6 +22,7 @@ pub mod pidfd;
 pub mod probe;
 pub mod process;
 pub mod ptrace;
+pub mod pty;
 pub mod random;
 pub mod remote_memory;
 pub mod rights;

@@ -80,6 +80,8 @@ pub struct SpawnSpec<'a> {
     pub cwd: &'a [CString],
     /// Standard input, output and error; absent ones are /dev/null.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
+    /// Standard input is a terminal, which becomes the controlling one.
+    pub controlling_terminal: bool,
     /// A v2 cgroup to be cloned into.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `tasks` or `cgroup.procs` files of groups to join, open for writing.
@@ -197,6 +199,7 @@ impl Spawner {
         let mut plan = ChildPlan {
             join: join.as_ptr(),
             join_count: join.len(),
+            controlling_terminal: launch.controlling_terminal,
             rlimits: launch.rlimits.as_ptr(),
             read_back: read_back.as_mut_ptr(),
             rlimit_count: launch.rlimits.len(),

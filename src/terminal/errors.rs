@@ -91,6 +91,9 @@ pub enum OperationError {
     /// Its stdin is closed.
     #[error("stdin is closed")]
     StdinClosed,
+    /// It has pipes, and not a pseudo-terminal.
+    #[error("the terminal has pipes and not a pseudo-terminal")]
+    NoPty,
     /// The supervisor could not do it: errno(3).
     #[error("the supervisor answered errno {0}")]
     Errno(i32),

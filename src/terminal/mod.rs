@@ -41,6 +41,7 @@ pub use state::{
     live::Live,
     metadata::MetadataError,
     outcome,
+    pty::AttachedGuard,
     quota_tracker::QuotaUsage,
     stage::Stage,
     terminal::Terminal,

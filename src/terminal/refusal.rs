@@ -153,7 +153,9 @@ impl From<&SpawnRefused> for Reason {
             SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => failure.into(),
             SpawnRefused::Control(error) => error.into(),
             SpawnRefused::Gate(GateError::Lost) => Self::SandboxLost,
-            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) => Self::ConfinementUnavailable,
+            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) | SpawnRefused::NoPtys => {
+                Self::ConfinementUnavailable
+            }
         }
     }
 }
@@ -192,6 +194,7 @@ impl From<&OperationError> for Reason {
             OperationError::Released(TerminalReleased) => Self::TerminalNotFound,
             OperationError::Ended => Self::CommandEnded,
             OperationError::StdinClosed => Self::StdinClosed,
+            OperationError::NoPty => Self::NoPty,
             OperationError::Control(error) => error.into(),
             OperationError::Errno(_) => Self::Supervisor,
         }

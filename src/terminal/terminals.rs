@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     approval::{Answer, Approval, ApprovalId, ApprovalStore},
-    policy::{ActivePolicy, explain::Explanation},
+    policy::{ActivePolicy, PtySize, explain::Explanation},
     pool::PoolError,
     proto::supervisor::StopCause,
     sandbox::adopt::AdoptableSandbox,
@@ -122,6 +122,11 @@ impl Terminals {
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
         control::write_stdin(terminal, data, end).await
+    }
+
+    /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
+    pub async fn resize(&self, terminal: &Terminal, size: PtySize) -> Result<(), OperationError> {
+        control::resize(terminal, size).await
     }
 
     /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one

@@ -41,11 +41,14 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const PIECES_FREE: u64 = 1_024;
 /// Beyond these, each must bring this many bytes, on average.
 const PIECE_MIN_BYTES: u64 = 64;
+/// A message of a caller who goes on sending.
+const CONTINUOUS_MESSAGE_MAX_BYTES: u64 = (64 << 10) + 64;
 /// Before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
 /// Calls that are answered by a stream, by the last part of their path.
-const STREAMING_CALLS: [&str; 8] = [
+const STREAMING_CALLS: [&str; 9] = [
+    "Terminals/Attach",
     "StreamOutput",
     "Run",
     "WatchTerminals",
@@ -55,6 +58,8 @@ const STREAMING_CALLS: [&str; 8] = [
     "FollowRecords",
     "Info",
 ];
+/// Calls whose callers go on sending, for as long as they like.
+const CONTINUOUS_CALLS: [&str; 1] = ["Terminals/Attach"];
 /// Calls that end or hand over something, or wait: they are made whether or not there is room for what they answer.
 const PRIORITY_CALLS: [&str; 9] = [
     "KillTerminal",
@@ -137,8 +142,11 @@ where
         };
         let kind = ResponseKind::of(request.uri().path());
         let held = Arc::new(HeldRequestBytes { share: share.clone(), bytes: AtomicU64::new(0) });
-        let counted = |body| CountedBody::new(body, held.clone(), self.admission.clone());
-        let called = self.services.call(request.map(|body| Body::new(counted(body))));
+        let is_continuous = CONTINUOUS_CALLS.iter().any(|name| request.uri().path().ends_with(name));
+        let called = self.services.call(request.map(|body| {
+            let counted = CountedBody::new(body, held.clone(), self.admission.clone());
+            Body::new(if is_continuous { counted.continuous() } else { counted })
+        }));
         let admission = self.admission.clone();
         let (responses, scheduler) = (share.responses.clone(), share.scheduler.clone());
         let queue = if kind == ResponseKind::Priority { CallQueue::Priority } else { CallQueue::Normal };
@@ -206,6 +214,8 @@ struct CountedBody {
     announced: u64,
     arrived: u64,
     chunks: u64,
+    /// Messages follow one another: each may have this much, which is counted once.
+    message_max: Option<u64>,
     /// From the first time on that it had to be waited for.
     timeout: Option<Pin<Box<Sleep>>>,
 }
@@ -213,10 +223,57 @@ struct CountedBody {
 impl CountedBody {
     fn new(body: Body, held: Arc<HeldRequestBytes>, admission: Arc<Admission>) -> Self {
         let prefix = Vec::with_capacity(PREFIX_BYTES);
-        Self { body, held, admission, prefix, announced: 0, arrived: 0, chunks: 0, timeout: None }
+        Self {
+            body,
+            held,
+            admission,
+            prefix,
+            announced: 0,
+            arrived: 0,
+            chunks: 0,
+            message_max: None,
+            timeout: None,
+        }
+    }
+
+    /// Of a caller who goes on sending. Its first message must arrive in time. Of the others one is held at a time: the next
+    /// is taken when the terminal has taken it.
+    fn continuous(self) -> Self {
+        Self { message_max: Some(CONTINUOUS_MESSAGE_MAX_BYTES), ..self }
+    }
+
+    /// Follows the bounds of the messages, each of which is a prefix and as many bytes as that says.
+    fn count_continuous(&mut self, data: &Bytes, message_max: u64) -> Result<(), CallRefusal> {
+        if self.chunks == 0 && !self.held.try_add(message_max) {
+            return Err(CallRefusal::RequestBytes);
+        }
+        self.chunks += 1;
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            let missing = PREFIX_BYTES - self.prefix.len();
+            let (head, tail) = rest.split_at(missing.min(rest.len()));
+            self.prefix.extend_from_slice(head);
+            if missing > 0 && self.prefix.len() == PREFIX_BYTES {
+                self.announced = u64::from((&self.prefix[1..]).get_u32());
+                if self.announced > message_max {
+                    return Err(CallRefusal::RequestBytes);
+                }
+            }
+            let taken = tail.len().min(usize::try_from(self.announced).unwrap_or(usize::MAX));
+            self.announced -= taken as u64;
+            rest = &tail[taken..];
+            if self.prefix.len() == PREFIX_BYTES && self.announced == 0 {
+                self.prefix.clear();
+                self.arrived += 1;
+            }
+        }
+        Ok(())
     }
 
     fn count(&mut self, data: &Bytes) -> Result<(), CallRefusal> {
+        if let Some(message_max) = self.message_max {
+            return self.count_continuous(data, message_max);
+        }
         self.chunks += 1;
         self.arrived += data.len() as u64;
         if self.chunks > PIECES_FREE + self.arrived / PIECE_MIN_BYTES {
@@ -281,6 +338,8 @@ impl hyper::body::Body for CountedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         match Pin::new(&mut this.body).poll_frame(context) {
+            // Of a caller who goes on sending the first message has arrived.
+            Poll::Pending if this.message_max.is_some() && this.arrived > 0 => Poll::Pending,
             Poll::Pending => {
                 let limit = this.timeout.get_or_insert_with(|| Box::pin(sleep(BODY_TIMEOUT)));
                 match limit.as_mut().poll(context) {

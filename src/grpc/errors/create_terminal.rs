@@ -51,6 +51,7 @@ pub fn create(error: &CreateError) -> Status {
             SpawnRefused::Ring(_) => {
                 status(refused, error_chain(refused), [("stage", "output_ring".to_owned())])
             }
+            SpawnRefused::NoPtys => status(refused, error_chain(refused), [("stage", "pty".to_owned())]),
             SpawnRefused::Gate(_) => status(refused, error_chain(refused), [("stage", "gate".to_owned())]),
         },
     }

@@ -46,6 +46,15 @@ pub struct StartedRecord {
     pub receipt: ReceiptRecord,
 }
 
+/// A pseudo-terminal at its command's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PtyRecord {
+    /// Characters of a line.
+    pub columns: u32,
+    /// Lines.
+    pub rows: u32,
+}
+
 /// What was really in force for a terminal, read back from the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptRecord {
@@ -72,6 +81,9 @@ pub struct ReceiptRecord {
     /// Whether execs within the command are evaluated: `verified` or `none`.
     #[serde(default)]
     pub gate: String,
+    /// The command's pseudo-terminal, when it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<PtyRecord>,
     /// `none` or `host`.
     pub network: String,
     /// What of the host that network reaches, which one of its own would not.

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use crate::{
     failpoint,
-    policy::Permit,
+    policy::{Permit, PtySize},
     proto::gate::AddTerminal,
     proto::supervisor::{
-        Release, Resume, SendSignal, Started, StdinWritten, Stop, StopCause, WriteStdin,
+        Release, Resize, Resume, SendSignal, Started, StdinWritten, Stop, StopCause, WriteStdin,
         from_supervisor::Message, spawned, to_supervisor::Request,
     },
     sandbox::{
@@ -56,6 +56,11 @@ pub enum SpawnRefused {
     /// The sandbox's gate cannot evaluate what the command would start.
     #[error("the command's execs cannot be evaluated")]
     Gate(#[from] GateError),
+    /// The command needs a pseudo-terminal, and the sandbox has none to give.
+    #[error(
+        "the sandbox has no pseudo-terminals: its receipt says why, or it was started by an earlier build"
+    )]
+    NoPtys,
     /// The descriptor is not an output ring.
     #[error("the output ring cannot be used")]
     Ring(#[from] ring::RingOpenError),
@@ -93,6 +98,11 @@ impl Sandbox {
         extras: SpawnExtras,
         listener: Arc<dyn Listener>,
     ) -> Result<Spawned, SpawnRefused> {
+        if permit.spec().streams().pty().is_some()
+            && !self.effective_confinement().is_some_and(|confinement| confinement.has_ptys)
+        {
+            return Err(SpawnRefused::NoPtys);
+        }
         self.announce(&terminal_id, &permit, &extras).await?;
         self.add_listener(terminal_id.clone(), listener);
         let spawned = self.request_spawn(terminal_id.clone(), permit, extras).await;
@@ -208,6 +218,12 @@ impl Sandbox {
             Message::StdinWritten(written) => Ok(written),
             _ => Err(ControlError::UnexpectedMessage),
         }
+    }
+
+    /// Changes the size of a pseudo-terminal.
+    pub async fn resize(&self, terminal_id: String, size: PtySize) -> Result<(), RequestError> {
+        let size = Some(spawn_request::pty_size(size));
+        self.request_done(Request::Resize(Resize { terminal_id, size })).await
     }
 
     /// Tells the supervisor that the reader of a full ring has advanced. The response is not awaited.

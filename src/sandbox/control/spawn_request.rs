@@ -9,11 +9,11 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::{
     output::ring::MAX_RETAINED_BYTES,
     policy::{
-        ExecSpec, OverflowMode, StdinSource, StreamMode,
+        self, ExecSpec, OverflowMode, StdinSource, StreamMode,
         command::program::{FileId, PathStability, Resolved},
         profile::{LimitRules, Requirement},
     },
-    proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, Rlimit, Spawn},
+    proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, PtySize, Rlimit, Spawn},
 };
 
 /// The smallest ring that blocks its command when full. With a smaller one, command and reader would take turns at
@@ -60,7 +60,13 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn
         kill_grace_ms: millis(order.kill_grace()),
         linger_ms: millis(times.linger),
         metadata,
+        pty: order.streams().pty().map(pty_size),
     }
+}
+
+/// A size, as the protocol has it.
+pub(super) fn pty_size(size: policy::PtySize) -> PtySize {
+    PtySize { columns: size.columns().into(), rows: size.rows().into() }
 }
 
 /// The only files that may be executed. The program is not searched for again: its path is the one at which policy

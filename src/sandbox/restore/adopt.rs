@@ -20,6 +20,7 @@ use tokio::{
 };
 
 use crate::{
+    policy::PtySize,
     proto::supervisor::{
         EffectiveConfinement, Exit, FromSupervisor, HeldTerminal, HelloResponse, ListTerminals, Started,
         ToSupervisor, from_supervisor::Message, to_supervisor::Request,
@@ -130,6 +131,8 @@ pub struct DiscoveredTerminal {
     pub stdout: ring::RingReader,
     /// The ring of stderr, when it is separate.
     pub stderr: Option<ring::RingReader>,
+    /// The present size of its pseudo-terminal, when it has one.
+    pub pty: Option<PtySize>,
     /// How it ended and how long ago, when it has.
     pub ended: Option<(Box<Exit>, Duration)>,
 }
@@ -390,5 +393,14 @@ fn open_terminal(
         return Err(ControlConnectError::Control(ControlError::UnexpectedMessage).into());
     };
     let ended = terminal.exit.map(|exit| (Box::new(exit), Duration::from_millis(terminal.ended_ms_ago)));
-    Ok(DiscoveredTerminal { id, metadata: terminal.metadata, started, stdout, stderr: rings.next(), ended })
+    Ok(DiscoveredTerminal {
+        id,
+        metadata: terminal.metadata,
+        started,
+        stdout,
+        stderr: rings.next(),
+        // Its supervisor has only sizes that a gateway gave it.
+        pty: terminal.pty.and_then(|size| PtySize::new(size.columns, size.rows).ok()),
+        ended,
+    })
 }

@@ -9,8 +9,9 @@ use nix::errno::Errno;
 use crate::{
     cgroup::leaf::{self, LeafLimits, LimitRequirement},
     output::ring::Layout,
-    proto::supervisor::{JudgedFile, Limits, Spawn},
+    proto::supervisor::{JudgedFile, Limits, PtySize, Spawn},
     sys::{
+        pty::WindowSize,
         ring::WhenFull,
         spawn::{ExecBy, ExecutableId, ExpectedExecutable, ResourceLimit},
     },
@@ -33,6 +34,7 @@ pub(super) struct ParsedSpawn {
     pub(super) leaf_name: CString,
     pub(super) limits: LeafLimits,
     pub(super) demand: LimitRequirement,
+    pub(super) pty: Option<WindowSize>,
 }
 
 /// A file that policy has evaluated.
@@ -66,6 +68,10 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
     if id.is_empty() || id.len() > MAX_ID_BYTES || !id.iter().all(plain) || request.argv.is_empty() {
         return Err(Errno::EINVAL);
     }
+    let pty = request.pty.map(window_size).transpose()?;
+    if pty.is_some() && request.split_output {
+        return Err(Errno::EINVAL);
+    }
     let limits = request.limits.clone().unwrap_or_default();
     let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
     let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
@@ -89,7 +95,14 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
             cpu_millis: limits.cpu_millis,
         },
         demand: if limits.require { LimitRequirement::Require } else { LimitRequirement::Prefer },
+        pty,
     })
+}
+
+/// A size that the kernel takes.
+pub(super) fn window_size(size: PtySize) -> Result<WindowSize, Errno> {
+    let number = |number: u32| u16::try_from(number).map_err(|_| Errno::EINVAL);
+    Ok(WindowSize { columns: number(size.columns)?, rows: number(size.rows)? })
 }
 
 /// A name with a slash is a path; a bare one is searched for in the directories.

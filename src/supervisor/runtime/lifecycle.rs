@@ -203,6 +203,9 @@ impl Runtime {
         terminal.phase = TerminalPhase::Ended(Box::new(exit));
         terminal.stop = None;
         terminal.outputs.iter_mut().for_each(|output| output.flow = PipeState::Ended);
+        if let Some(pty) = &mut terminal.pty {
+            (pty.master, pty.slave) = (None, None);
+        }
         let exited = Exited { terminal_id: terminal.id.clone(), exit: Some(exit) };
         self.broadcast(Message::Exited(exited));
     }

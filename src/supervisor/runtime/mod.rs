@@ -15,6 +15,7 @@ mod gate_link;
 mod lifecycle;
 mod oom_score;
 mod poll;
+mod pty;
 mod pump;
 mod reap;
 mod report;

@@ -38,6 +38,10 @@ impl Runtime {
     pub(super) fn pump(&mut self, key: SlotKey, index: usize) {
         let pumped = self.pump_output(key, index);
         if pumped == Pumped::Ended {
+            if self.terminals.get(key).is_some_and(|terminal| terminal.pty.is_some()) {
+                // No process has the terminal open. The master would be reported as hung up all the time.
+                self.close_stdin(key);
+            }
             self.advance(key);
         }
     }
@@ -64,7 +68,7 @@ impl Runtime {
                     pumped = Pumped::Stalled;
                     break;
                 }
-                // A pipe has no other errors that could pass.
+                // A pipe has no other errors that could pass. A pseudo-terminal that no process has open has EIO.
                 Ok(Filled::End) | Err(_) => {
                     pumped = Pumped::Ended;
                     break;

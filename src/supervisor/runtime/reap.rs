@@ -73,6 +73,7 @@ impl Runtime {
         let Some(key) = self.leaders.remove(&reaped.pid) else { return ReapedProcess::Orphan };
         if let Some(terminal) = self.terminals.get_mut(key) {
             terminal.leader_exit = Some(LeaderExit { reaped, at: self.now, at_ns: wall_clock_ns() });
+            self.release_pty(key);
             self.advance(key);
         }
         ReapedProcess::Leader

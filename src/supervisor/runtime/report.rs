@@ -9,8 +9,11 @@ use nix::errno::Errno;
 use super::command::ParsedSpawn;
 use crate::{
     cgroup::leaf::{Leaf, LeafError, LeafLimits},
-    proto::supervisor::{Stage, StageFailure, Started},
-    sys::spawn::{ResourceLimit, SpawnStep, SpawnStepFailure, SpawnedProcess},
+    proto::supervisor::{PtySize, Stage, StageFailure, Started},
+    sys::{
+        pty::WindowSize,
+        spawn::{ResourceLimit, SpawnStep, SpawnStepFailure, SpawnedProcess},
+    },
 };
 
 /// Describes the running command.
@@ -31,6 +34,7 @@ pub(super) fn describe(parsed: &ParsedSpawn, leaf: Option<&Leaf>, running: &Spaw
         limits: leaf_limits.chain(rlimits).collect(),
         unset_limits: unset,
         started_at_ns: wall_clock_ns(),
+        pty: parsed.pty.map(pty_size),
     }
 }
 
@@ -79,6 +83,16 @@ fn rlimit_name(resource: u32) -> &'static str {
 /// A failure to make pipes or rings.
 pub(super) fn resource_failure(errno: Errno) -> StageFailure {
     failure(Stage::SpawnResources, 0, errno)
+}
+
+/// A failure to open a pseudo-terminal.
+pub(super) fn pty_failure(errno: Errno) -> StageFailure {
+    failure(Stage::SpawnResources, 1, errno)
+}
+
+/// A size, as the protocol has it.
+pub(super) fn pty_size(size: WindowSize) -> PtySize {
+    PtySize { columns: size.columns.into(), rows: size.rows.into() }
 }
 
 /// A failure.

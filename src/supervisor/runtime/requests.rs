@@ -7,6 +7,7 @@ use prost::Message as _;
 
 use super::{
     connection::HandshakeState,
+    report::pty_size,
     slot_map::SlotKey,
     state::{Runtime, Shutdown},
     terminal::{SupervisedTerminal, TerminalPhase},
@@ -59,6 +60,10 @@ impl Runtime {
                 self.answer_done(key, sequence, result);
             }
             Request::WriteStdin(write) => self.write_stdin(key, sequence, write),
+            Request::Resize(resize) => {
+                let result = self.resize(&resize);
+                self.answer_done(key, sequence, result);
+            }
             Request::Release(release) => {
                 let result = self.release(&release);
                 self.answer_done(key, sequence, result);
@@ -191,6 +196,7 @@ impl Runtime {
             rings: terminal.outputs.len() as u32,
             metadata: terminal.metadata.clone(),
             ended_ms_ago: ended_ago.as_millis() as u64,
+            pty: terminal.pty.as_ref().map(|pty| pty_size(pty.size)),
         }
     }
 

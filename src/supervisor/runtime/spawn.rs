@@ -1,4 +1,4 @@
-//! Handles a Spawn request: checks it, makes the leaf, pipes and rings, and executes the command.
+//! Handles a Spawn request: checks it, makes the leaf, pipes or a pseudo-terminal, and rings, and executes the command.
 //!
 //! All that can fail is done before the clone, so that a refused spawn has run nothing.
 
@@ -18,11 +18,11 @@ use nix::{
 
 use super::{
     command::{ParsedSpawn, parse},
-    report::{describe, failure, first_limit, leaf_failure, resource_failure, step_failure},
+    report::{describe, failure, first_limit, leaf_failure, pty_failure, resource_failure, step_failure},
     slot_map::{EventSource, SlotKey},
     state::{MAX_TERMINALS, Runtime},
     stdin_pipe::CommandStdin,
-    terminal::{OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalTimes},
+    terminal::{OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalPty, TerminalTimes},
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaf, LimitRequirement},
@@ -50,6 +50,8 @@ struct PreparedCommand {
     /// The command's ends: standard input, output, error.
     child_ends: [Option<OwnedFd>; 3],
     stdin: CommandStdin,
+    /// Instead of the command's ends.
+    pty: Option<TerminalPty>,
 }
 
 impl Runtime {
@@ -106,17 +108,18 @@ impl Runtime {
             outputs: Vec::new(),
             child_ends: [None, None, None],
             stdin: CommandStdin::Closed,
+            pty: None,
         };
-        let streams = if request.split_output { 2 } else { 1 };
-        for index in 0..streams {
-            let (output, end) = self.make_output(key, index, parsed).map_err(resource_failure)?;
-            prepared.outputs.push(output);
-            prepared.child_ends[1 + usize::from(index)] = Some(end);
-        }
-        if request.open_stdin {
-            let (end, pipe) = make_pipe(OwnEnd::Write).map_err(resource_failure)?;
-            prepared.child_ends[0] = Some(end);
-            prepared.stdin = CommandStdin::open(pipe);
+        match parsed.pty {
+            Some(size) => {
+                let pty = self.open_pty(size).map_err(pty_failure)?;
+                let (output, stdin) =
+                    self.connect_pty(key, &pty, request, parsed).map_err(resource_failure)?;
+                prepared.outputs.push(output);
+                prepared.stdin = stdin;
+                prepared.pty = Some(pty);
+            }
+            None => self.make_pipes(key, request, parsed, &mut prepared).map_err(resource_failure)?,
         }
         if self.leaves.is_available() {
             let leaf = self.leaves.make(parsed.leaf_name.clone(), &parsed.limits, parsed.demand);
@@ -126,6 +129,27 @@ impl Runtime {
             return Err(failure(Stage::LeafLimit, index, Errno::ENOTSUP));
         }
         Ok(prepared)
+    }
+
+    fn make_pipes(
+        &self,
+        key: SlotKey,
+        request: &Spawn,
+        parsed: &ParsedSpawn,
+        prepared: &mut PreparedCommand,
+    ) -> Result<(), Errno> {
+        let streams = if request.split_output { 2 } else { 1 };
+        for index in 0..streams {
+            let (output, end) = self.make_output(key, index, parsed)?;
+            prepared.outputs.push(output);
+            prepared.child_ends[1 + usize::from(index)] = Some(end);
+        }
+        if request.open_stdin {
+            let (end, pipe) = make_pipe(OwnEnd::Write)?;
+            prepared.child_ends[0] = Some(end);
+            prepared.stdin = CommandStdin::open(pipe);
+        }
+        Ok(())
     }
 
     fn make_output(
@@ -179,6 +203,7 @@ impl Runtime {
             joins = self.leaves.open_join_files(leaf, inside).map_err(joining)?;
         }
         let joins: Vec<_> = joins.iter().map(AsFd::as_fd).collect();
+        let slave = prepared.pty.as_ref().and_then(|pty| pty.slave.as_ref());
         let [input, output, error] = &prepared.child_ends;
         let expected = parsed.expected();
         let launch = SpawnSpec {
@@ -188,10 +213,11 @@ impl Runtime {
             env: &parsed.env,
             cwd: &parsed.cwd,
             stdio: [
-                input.as_ref().map(AsFd::as_fd),
-                output.as_ref().map(AsFd::as_fd),
-                error.as_ref().or(output.as_ref()).map(AsFd::as_fd),
+                slave.or(input.as_ref()).map(AsFd::as_fd),
+                slave.or(output.as_ref()).map(AsFd::as_fd),
+                slave.or(error.as_ref()).or(output.as_ref()).map(AsFd::as_fd),
             ],
+            controlling_terminal: slave.is_some(),
             cgroup: cgroup.as_ref().map(AsFd::as_fd),
             join: &joins,
             rlimits: &parsed.rlimits,
@@ -245,6 +271,7 @@ impl Runtime {
             last_output: now,
             held_since: None,
             stdin: prepared.stdin,
+            pty: prepared.pty,
             leader_exit: None,
             stop: None,
             phase: TerminalPhase::Running,

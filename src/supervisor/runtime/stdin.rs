@@ -31,8 +31,17 @@ impl Runtime {
                 self.answer_stdin(connection, sequence, refuse(Errno::EAGAIN));
             }
             CommandStdin::Open(feed) => {
-                feed.buffer.extend(&request.data);
-                feed.eof = request.eof;
+                feed.extend(&request.data);
+                match &terminal.pty {
+                    Some(pty) if request.eof => match pty.end_of_file(feed.is_line_begun) {
+                        Ok(end) => feed.extend(&end),
+                        Err(errno) => {
+                            return self.answer_stdin(connection, sequence, refuse(errno));
+                        }
+                    },
+                    Some(_) => {}
+                    None => feed.eof = request.eof,
+                }
                 feed.pending = Some(PendingWrite { connection, sequence, bytes: request.data.len() });
                 self.flush_stdin(key);
             }

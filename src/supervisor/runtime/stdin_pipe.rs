@@ -33,6 +33,8 @@ pub(super) struct StdinPipe {
     pub(super) eof: bool,
     pub(super) pending: Option<PendingWrite>,
     pub(super) watched: bool,
+    /// The last byte did not end a line.
+    pub(super) is_line_begun: bool,
 }
 
 /// A write that is not answered yet.
@@ -45,16 +47,33 @@ pub(super) struct PendingWrite {
 
 impl CommandStdin {
     pub(super) fn open(pipe: OwnedFd) -> Self {
-        Self::Open(StdinPipe { pipe, buffer: VecDeque::new(), eof: false, pending: None, watched: false })
+        Self::Open(StdinPipe {
+            pipe,
+            buffer: VecDeque::new(),
+            eof: false,
+            pending: None,
+            watched: false,
+            is_line_begun: false,
+        })
     }
 }
 
 impl StdinPipe {
+    /// Buffers bytes.
+    pub(super) fn extend(&mut self, bytes: &[u8]) {
+        self.buffer.extend(bytes);
+        if let Some(last) = bytes.last() {
+            self.is_line_begun = !matches!(last, b'\n' | b'\r');
+        }
+    }
+
     /// Writes what the pipe takes now.
     pub(super) fn push(&mut self) -> Result<(), Errno> {
         while !self.buffer.is_empty() {
             let (front, _) = self.buffer.as_slices();
             match write(&self.pipe, front) {
+                // A pseudo-terminal whose programs do not read.
+                Ok(0) => return Ok(()),
                 Ok(count) => drop(self.buffer.drain(..count)),
                 Err(Errno::EAGAIN) => return Ok(()),
                 Err(Errno::EINTR) => {}

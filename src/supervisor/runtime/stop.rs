@@ -76,8 +76,15 @@ impl Runtime {
     /// Sends TERM, then CONT so that a stopped process can handle it, to each process that has not had it.
     fn terminate_tree(&mut self, key: SlotKey) {
         let Some(terminal) = self.terminals.get(key) else { return };
+        // As when a person closes the terminal: shells at a prompt ignore TERM.
+        let hung_up = terminal.pty.as_ref().map(|_| terminal.pid);
         if terminal.leaf.is_none() {
-            return signal_all_others(&[Signal::SIGTERM, Signal::SIGCONT]);
+            signal_all_others(&[Signal::SIGTERM]);
+            if let (Some(leader), None) = (hung_up, &terminal.leader_exit) {
+                // ESRCH is impossible: it is not reaped yet.
+                let _ = nix::sys::signal::kill(Pid::from_raw(leader), Signal::SIGHUP);
+            }
+            return signal_all_others(&[Signal::SIGCONT]);
         }
         let told = terminal.stop.as_ref().map(|stop| stop.signalled.clone()).unwrap_or_default();
         let mut new: Vec<i32> =
@@ -92,6 +99,9 @@ impl Runtime {
                 if listed.contains(&pid) {
                     // ESRCH: exited by itself. Other errors are left to the KILL.
                     let _ = process.signal(libc::SIGTERM);
+                    if hung_up == Some(pid) {
+                        let _ = process.signal(libc::SIGHUP);
+                    }
                     let _ = process.signal(libc::SIGCONT);
                 }
             }

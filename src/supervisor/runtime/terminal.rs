@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crate::{
     cgroup::{leaf::Leaf, usage::Usage},
     proto::supervisor::{Exit, Started, StopCause},
-    sys::{ring::RingWriter, wait::Reaped},
+    sys::{pty::WindowSize, ring::RingWriter, wait::Reaped},
 };
 
 use super::stdin_pipe::CommandStdin;
@@ -40,6 +40,8 @@ pub(super) struct SupervisedTerminal {
     /// Since when an exec waits for a person; the idle clock stands still.
     pub(super) held_since: Option<Instant>,
     pub(super) stdin: CommandStdin,
+    /// Instead of pipes.
+    pub(super) pty: Option<TerminalPty>,
     /// How the leader exited, once it is reaped.
     pub(super) leader_exit: Option<LeaderExit>,
     pub(super) stop: Option<StopState>,
@@ -50,6 +52,17 @@ pub(super) struct SupervisedTerminal {
     pub(super) wake: Option<Instant>,
     /// The gateway's metadata, not interpreted here.
     pub(super) metadata: Bytes,
+}
+
+/// A pseudo-terminal. Output and input have copies of its master.
+#[derive(Debug)]
+pub(super) struct TerminalPty {
+    /// `None` when the end was reported.
+    pub(super) master: Option<OwnedFd>,
+    /// Held while the leader runs: when it closes its descriptors, the output must not end, because it can open /dev/tty
+    /// later.
+    pub(super) slave: Option<OwnedFd>,
+    pub(super) size: WindowSize,
 }
 
 /// The time limits from the gateway.

@@ -62,7 +62,8 @@ pub fn read_back(
             return Err(StageError::at(Stage::EffectiveConfinement, index, Errno::EPERM));
         }
     }
-    Ok(EffectiveConfinement { namespaces: read_namespaces()?, landlock_abi, cgroup })
+    let has_ptys = Path::new("/dev/ptmx").exists();
+    Ok(EffectiveConfinement { namespaces: read_namespaces()?, landlock_abi, cgroup, has_ptys })
 }
 
 fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {

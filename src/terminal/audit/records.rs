@@ -9,7 +9,7 @@ use crate::{
     approval::ApprovalId,
     journal::{
         Adopted, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord, JudgedCommands, KillRequested,
-        ObservedDecision, QuotaRefused, ReceiptRecord, Record, RecordedCommand, RecordedVerdict,
+        ObservedDecision, PtyRecord, QuotaRefused, ReceiptRecord, Record, RecordedCommand, RecordedVerdict,
         SignalRecord, SpawnFailed, SpawnRecord, StartedRecord, UsageRecord,
     },
     policy::{CommandSpec, Denial, EvaluationTrace, ExecSpec, Permit, Request, command::rule},
@@ -183,6 +183,7 @@ pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
             limits: receipt.limits.into_iter().collect(),
             cgroup: receipt.cgroup,
             shortfalls: receipt.shortfalls,
+            pty: receipt.pty.map(|size| PtyRecord { columns: size.columns, rows: size.rows }),
         },
     })
 }
@@ -236,6 +237,7 @@ pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
         }
         SpawnRefused::Control(_) => ("control".to_owned(), None),
         SpawnRefused::Ring(_) => ("output_ring".to_owned(), None),
+        SpawnRefused::NoPtys => ("pty".to_owned(), None),
         SpawnRefused::Gate(_) => ("gate".to_owned(), None),
     };
     spawn_failed(subject, refused.into(), stage, errno, refused)

@@ -153,6 +153,16 @@ impl Cursor {
         Ok(Self::acquire_hold(terminal, channel, offset, ReaderKind::Stream))
     }
 
+    /// At an offset, as [`Self::new`]; the command never waits for it.
+    pub fn without_hold(
+        terminal: Arc<Terminal>,
+        channel: Channel,
+        offset: u64,
+    ) -> Result<Self, OutputReadError> {
+        terminal.ring(channel)?;
+        Ok(Self { terminal, channel, offset, scanned: offset, queued: None, is_holding: false })
+    }
+
     /// The run's cursors: at the start of every stream, holding it.
     pub fn for_run(terminal: &Arc<Terminal>) -> Vec<Self> {
         let split = terminal.live().is_some_and(|live| live.stderr.is_some());

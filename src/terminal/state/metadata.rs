@@ -11,8 +11,8 @@ use prost::Message;
 use super::terminal::Terminal;
 use crate::{
     masking::Masker,
-    policy::{Digest, ProfileName, StreamMode, profile::Network},
-    proto::state::{self, TerminalRecord},
+    policy::{Digest, ProfileName, PtySize, StreamMode, profile::Network},
+    proto::state::{self, PtyRecord, TerminalRecord},
     terminal::{
         secrets::command_secrets::Secrets,
         spec::{Backpressure, CommandForm, OnAsk, TerminalSpec, TimeLimits},
@@ -73,6 +73,10 @@ fn record(terminal: &Terminal) -> TerminalRecord {
         idle_limit_ms: summary.time_limits.idle.map(millis),
         kill_grace_ms: Some(millis(summary.time_limits.grace)),
         refuses_asks: summary.on_ask == OnAsk::Refuse,
+        pty: summary
+            .streams
+            .pty()
+            .map(|size| PtyRecord { columns: size.columns().into(), rows: size.rows().into() }),
     }
 }
 
@@ -129,6 +133,13 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
     let digest: [u8; 32] = record.digest[..].try_into().map_err(|_| MetadataError::Incomplete)?;
     let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
     let masker = masker.map_err(|_| MetadataError::Incomplete)?;
+    let streams = match (&record.pty, record.split_output) {
+        (Some(size), _) => {
+            StreamMode::Pty(PtySize::new(size.columns, size.rows).map_err(|_| MetadataError::Incomplete)?)
+        }
+        (None, true) => StreamMode::Split,
+        (None, false) => StreamMode::Merged,
+    };
     let backpressure = match record.backpressure() {
         state::Backpressure::Unspecified | state::Backpressure::None => Backpressure::Never,
         state::Backpressure::Stream => Backpressure::ForStream,
@@ -144,7 +155,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
             network: network.name(),
             labels: record.labels.into_iter().collect(),
             output_limit_bytes: record.output_limit_bytes,
-            streams: if record.split_output { StreamMode::Split } else { StreamMode::Merged },
+            streams,
             backpressure,
             time_limits: TimeLimits {
                 limit: record.time_limit_ms.map(Duration::from_millis),

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use super::live::Live;
 use crate::{
     policy::profile::Network,
-    proto::v1::{self, Receipt},
+    proto::v1::{self, PtyReceipt, Receipt},
     sandbox::gate::SandboxGate,
     terminal::{id::TerminalId, spec::TerminalSpec},
 };
@@ -59,6 +59,7 @@ pub(in crate::terminal) fn of(
             SandboxGate::None => "none".to_owned(),
             SandboxGate::Linked(_) | SandboxGate::Lost => "verified".to_owned(),
         },
+        pty: live.started.pty.map(|size| PtyReceipt { columns: size.columns, rows: size.rows }),
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     lease::{Exited, Running},
     live::Live,
     outcome,
+    pty::{AttachedGuard, PtyState},
     quota_tracker::Reservation,
     reader_holds::ReaderHolds,
     receipt,
@@ -26,6 +27,7 @@ use super::{
 use crate::{
     failpoint,
     journal::Record,
+    policy::PtySize,
     proto::{
         supervisor::StopCause,
         v1::{Outcome, Receipt},
@@ -68,6 +70,7 @@ pub struct Terminal {
     finished_at: OnceLock<Instant>,
     /// Who ends it, for what, and by when.
     pub(in crate::terminal) end_claims: EndClaims,
+    pub(in crate::terminal) pty: PtyState,
     pub(in crate::terminal) holds: ReaderHolds,
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
@@ -110,6 +113,7 @@ impl Terminal {
             weak_self: this.clone(),
             id: new.id,
             session: new.session,
+            pty: PtyState::new(new.spec.streams),
             spec: new.spec,
             created_at: new.created_at,
             request_id: new.request_id,
@@ -170,6 +174,26 @@ impl Terminal {
         let recorded = self.recorder.record_all(records).await;
         self.counters.timings.record.observe(begun.elapsed());
         recorded
+    }
+
+    /// The present size of its pseudo-terminal. `None` for a terminal with pipes.
+    pub fn pty_size(&self) -> Option<PtySize> {
+        self.pty.size()
+    }
+
+    /// To see changes of the size of its pseudo-terminal.
+    pub fn watch_pty_size(&self) -> Option<watch::Receiver<PtySize>> {
+        self.pty.watch()
+    }
+
+    /// A caller is attached, until the guard is dropped.
+    pub fn attach(&self) -> AttachedGuard {
+        self.pty.attach()
+    }
+
+    /// How many callers are attached.
+    pub fn attached(&self) -> usize {
+        self.pty.attached()
     }
 
     /// Wakes when an armed ring has changed, and with every change of the stage.

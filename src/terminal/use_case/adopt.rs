@@ -12,7 +12,6 @@ use std::{
 
 use super::{context::TerminalContext, release::release};
 use crate::{
-    policy::StreamMode,
     proto::supervisor::{Exit, StopCause},
     sandbox::{
         adopt::AdoptableSandbox,
@@ -129,6 +128,9 @@ impl TerminalContext {
         let sandbox = found.take_over(&site.host, uid, listeners, gates, &site.counters);
         let count = restored.len();
         for (terminal, held, masker) in restored {
+            if let Some(size) = held.pty {
+                terminal.pty.set(size);
+            }
             let live = Live {
                 started: held.started,
                 stdout: held.stdout,
@@ -246,7 +248,7 @@ impl TerminalContext {
             // The sandbox's record says whose it is: a terminal in it cannot belong to another session.
             tracing::error!(terminal.id = %id, session.id = %session.id, "the metadata of a terminal names another session");
         }
-        let streams = if summary.streams == StreamMode::Split { 2 } else { 1 };
+        let streams = summary.streams.count();
         let bytes = match output {
             OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
             OutputState::Lost => 0,

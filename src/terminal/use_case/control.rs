@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     failpoint,
+    policy::PtySize,
     proto::supervisor::{StopCause, WriteStdin},
     sandbox::{control::ControlError, handle::Sandbox, requests::RequestError},
     terminal::{
@@ -99,6 +100,23 @@ pub async fn write_stdin(
         libc::EBADF => Err(OperationError::StdinClosed),
         libc::ENOENT => Err(OperationError::Ended),
         errno => Err(OperationError::Errno(errno)),
+    }
+}
+
+/// Changes the size of a pseudo-terminal.
+pub async fn resize(terminal: &Terminal, size: PtySize) -> Result<(), OperationError> {
+    if terminal.pty_size().is_none() {
+        return Err(OperationError::NoPty);
+    }
+    let sandbox = running(terminal).await?;
+    match sandbox.resize(terminal.id.to_string(), size).await {
+        Ok(()) => {
+            terminal.pty.set(size);
+            Ok(())
+        }
+        Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),
+        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
+        Err(RequestError::Control(error)) => Err(error.into()),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     approval::{ApprovalId, RequestedAction},
     failpoint,
     journal::{CommandLocation, Record},
-    policy::{self, ApprovalQuestion, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request},
+    policy::{ApprovalQuestion, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request},
     sandbox::spawn_request::SpawnExtras,
     session::{LaunchContext, SandboxOrigin, Session, SessionGuard},
     terminal::{
@@ -107,7 +107,7 @@ impl Requested {
         terminal_log: Arc<TerminalLog>,
     ) -> Result<Authorized, QuotaReached> {
         let exec_spec = permit.spec();
-        let streams = if exec_spec.streams() == policy::StreamMode::Split { 2 } else { 1 };
+        let streams = exec_spec.streams().count();
         let reserved_bytes = exec_spec.output_limit_bytes().saturating_mul(streams);
         let share = recorder.check_share(self.session.principal, evaluation::command_bytes(&self.request));
         let sandbox = if exec_spec.secrets().is_empty() { OwnSandbox::No } else { OwnSandbox::Yes };

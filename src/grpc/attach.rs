@@ -1,0 +1,185 @@
+//! Attached callers: output to them, their keys and window sizes to the terminal.
+//!
+//! Output is read as the caller takes it. Input is written by a task of its own, which ends with the stream: a caller who
+//! does not read can still type.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::stream::unfold;
+use tokio::{sync::oneshot, task::AbortHandle};
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::{errors, request, response, streams};
+use crate::{
+    proto::v1::{
+        AttachRequest, AttachResponse, AttachStart, Pty, StreamOutputResponse, attach_request::Message,
+        attach_response::Event, stream_output_response,
+    },
+    terminal::{
+        AttachedGuard, Channel, EndOfInput, OperationError, Terminal, Terminals,
+        reader::{Cursor, Follow},
+    },
+};
+
+/// How long to wait when another caller's input fills the buffer of the terminal.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// The first message of a caller.
+pub async fn start(requests: &mut Streaming<AttachRequest>) -> Result<AttachStart, Status> {
+    match requests.message().await?.and_then(|request| request.message) {
+        Some(Message::Start(start)) => Ok(start),
+        Some(Message::Input(_) | Message::Resize(_) | Message::EndOfInput(_)) | None => {
+            Err(errors::bad_field(request::attach_without_start()))
+        }
+    }
+}
+
+/// Attaches a caller. The command never waits for it.
+pub async fn attach(
+    terminals: Arc<Terminals>,
+    terminal: Arc<Terminal>,
+    start: AttachStart,
+    requests: Streaming<AttachRequest>,
+) -> Result<impl Stream<Item = Result<AttachResponse, Status>> + Send, Status> {
+    terminal.wait_settled().await;
+    if let Some(size) = start.size {
+        resize(&terminals, &terminal, "start.size.", &size).await?;
+    }
+    let (oldest, next) = terminal.offsets(Channel::Stdout).unwrap_or_default();
+    let offset = start.tail_bytes.map_or(start.offset, |tail| next.saturating_sub(tail).max(oldest));
+    let cursor = Cursor::without_hold(terminal.clone(), Channel::Stdout, offset)
+        .map_err(|error| errors::read(&error))?;
+    let (failed, failure) = oneshot::channel();
+    let typing = tokio::spawn({
+        let terminal = terminal.clone();
+        async move {
+            if let Err(status) = pass_input(&terminals, &terminal, requests).await {
+                // The stream may have ended meanwhile.
+                let _ = failed.send(status);
+            }
+        }
+    });
+    let attached = Attached {
+        _guard: terminal.attach(),
+        greeting: Some(response::terminal(&terminal)),
+        terminal,
+        cursor,
+        failure: Some(failure),
+        typing: AbortOnDrop(typing.abort_handle()),
+    };
+    Ok(unfold(Some(attached), |attached| async move {
+        let mut attached = attached?;
+        match attached.next().await {
+            Ok(event @ Event::End(_)) => Some((Ok(AttachResponse { event: Some(event) }), None)),
+            Ok(event) => Some((Ok(AttachResponse { event: Some(event) }), Some(attached))),
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+struct Attached {
+    _guard: AttachedGuard,
+    greeting: Option<crate::proto::v1::Terminal>,
+    terminal: Arc<Terminal>,
+    cursor: Cursor,
+    /// `None` when input has ended without a failure.
+    failure: Option<oneshot::Receiver<Status>>,
+    #[allow(dead_code, reason = "ends the task when it is dropped")]
+    typing: AbortOnDrop,
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Attached {
+    async fn next(&mut self) -> Result<Event, Status> {
+        if let Some(terminal) = self.greeting.take() {
+            return Ok(Event::Attached(terminal));
+        }
+        loop {
+            let piece = tokio::select! {
+                piece = self.cursor.next(Follow::UntilEnd) => piece,
+                failure = failed(&mut self.failure) => match failure {
+                    Some(status) => return Err(status),
+                    None => {
+                        self.failure = None;
+                        continue;
+                    }
+                },
+            };
+            let piece = piece.map_err(|error| errors::read(&error))?;
+            let response = match piece {
+                Some(piece) => response::piece(Channel::Stdout, piece),
+                None => streams::end(&self.terminal, &self.cursor),
+            };
+            return Ok(event(response));
+        }
+    }
+}
+
+async fn failed(failure: &mut Option<oneshot::Receiver<Status>>) -> Option<Status> {
+    match failure {
+        Some(failure) => failure.await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// The same event of the other stream.
+fn event(response: StreamOutputResponse) -> Event {
+    match response.event {
+        Some(stream_output_response::Event::Chunk(chunk)) => Event::Chunk(chunk),
+        Some(stream_output_response::Event::Gap(gap)) => Event::Gap(gap),
+        Some(stream_output_response::Event::End(end)) => Event::End(end),
+        None => Event::End(Default::default()),
+    }
+}
+
+/// Until the caller has nothing more to say. That the command has ended is no failure: its end comes with the output.
+async fn pass_input(
+    terminals: &Terminals,
+    terminal: &Terminal,
+    mut requests: Streaming<AttachRequest>,
+) -> Result<(), Status> {
+    while let Some(request) = requests.message().await? {
+        match request.message {
+            Some(Message::Input(bytes)) => write(terminals, terminal, bytes, EndOfInput::NotYet).await?,
+            Some(Message::EndOfInput(_)) => {
+                write(terminals, terminal, prost::bytes::Bytes::new(), EndOfInput::AfterThis).await?;
+            }
+            Some(Message::Resize(size)) => resize(terminals, terminal, "resize.", &size).await?,
+            Some(Message::Start(_)) | None => {
+                return Err(errors::bad_field(request::attach_without_start()));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn write(
+    terminals: &Terminals,
+    terminal: &Terminal,
+    bytes: prost::bytes::Bytes,
+    end: EndOfInput,
+) -> Result<(), Status> {
+    loop {
+        match terminals.write(terminal, bytes.clone(), end).await {
+            Ok(_) | Err(OperationError::Ended | OperationError::Released(_)) => return Ok(()),
+            Err(OperationError::Errno(nix::libc::EAGAIN)) => tokio::time::sleep(RETRY_AFTER).await,
+            Err(error) => return Err(errors::terminal_request(&error)),
+        }
+    }
+}
+
+async fn resize(terminals: &Terminals, terminal: &Terminal, within: &str, size: &Pty) -> Result<(), Status> {
+    let size = request::pty_size(within, size.columns, size.rows).map_err(errors::bad_field)?;
+    match terminals.resize(terminal, size).await {
+        Ok(()) | Err(OperationError::Ended | OperationError::Released(_)) => Ok(()),
+        Err(error) => Err(errors::terminal_request(&error)),
+    }
+}

@@ -1,0 +1,8 @@
+//! Commands in pseudo-terminals, driven as a person at a keyboard would drive them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attach;
+mod keyboard;
+mod pty;
