@@ -110,12 +110,13 @@ impl WorkspaceArguments {
                   127 command not found; 126 denied or not executable; 125 Provost failed\n\n\
                   Ctrl-C sends the command SIGINT, as in a shell. A second one stops the command and everything that \
                   it started: SIGTERM, then SIGKILL after the grace period. A third one kills at once. SIGTERM and \
-                  SIGHUP begin with the stop.\n\n\
+                  SIGHUP begin with the stop. With -it, Ctrl-C is a key like any other.\n\n\
                   Examples:\n  \
                   provost run make test\n  \
                   provost run --timeout 10m --receipt -- python3 -m unittest\n  \
                   provost run -w docs -e CI=1 -- make html\n  \
-                  tar c src | provost run sha256sum"
+                  tar c src | provost run sha256sum\n  \
+                  provost run -it bash"
 )]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -151,8 +152,11 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "NETWORK")]
     pub(super) network: Option<NetworkChoice>,
     /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, visible_alias = "interactive")]
     pub(super) stdin: bool,
+    /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command
+    #[arg(short = 't', long)]
+    pub(super) tty: bool,
     /// Give the command an empty stdin
     #[arg(short, long, conflicts_with = "stdin")]
     pub(super) no_stdin: bool,
@@ -247,6 +251,13 @@ pub(super) struct LogsArguments {
     /// Continue with new output until the command has ended
     #[arg(short, long)]
     pub(super) follow: bool,
+    /// Print the output of a pseudo-terminal as it is, with the sequences that drive a terminal; default: its text
+    #[arg(long, conflicts_with = "output")]
+    pub(super) raw: bool,
+    /// Write the output of a pseudo-terminal to this file as a recording (asciicast v3), with the times at which it comes;
+    /// with -f until the command has ended
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "raw"])]
+    pub(super) cast: Option<PathBuf>,
     #[command(flatten)]
     pub(super) output: OutputArguments,
     /// The terminal's id

@@ -9,9 +9,12 @@ use super::{
         AcpArguments, DoctorArguments, KillArguments, LogsArguments, PsArguments, ReapArguments, RmArguments,
         RunArguments, ServeArguments, StopArguments, WaitArguments,
     },
+    attach::AttachArguments,
     audit::AuditArguments,
+    exec::ExecArguments,
     manual::{CompletionsArguments, ManArguments},
     policy::PolicyCommand,
+    record::PlayArguments,
 };
 
 /// The whole command line of `provost`.
@@ -34,9 +37,12 @@ pub(super) struct CommandLine {
 pub(super) enum CliCommand {
     Serve(ServeArguments),
     Run(RunArguments),
+    Exec(ExecArguments),
+    Attach(AttachArguments),
     Acp(AcpArguments),
     Ps(PsArguments),
     Logs(LogsArguments),
+    Play(PlayArguments),
     Stop(StopArguments),
     Kill(KillArguments),
     Wait(WaitArguments),

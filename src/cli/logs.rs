@@ -1,6 +1,6 @@
 //! `provost logs`: the output of a terminal, what is held and, when asked, what comes.
 //!
-//! Bytes go out as they are; what was dropped before it could be read is counted on stderr, never passed over.
+//! Bytes of pipes go out as they are, and of a pseudo-terminal the text is printed; what was dropped before it could be read is counted on stderr, never passed over.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -10,11 +10,14 @@ use super::{
     arguments::{LogsArguments, OutputFormat},
     connection::{GatewayConnection, Terminals},
     error::CliError,
-    exit_status, json,
+    exit_status, json, record,
     stdio::{self, WriteOutcome},
     table::to_json_line,
 };
-use crate::proto::v1::{self, stream_output_response::Event};
+use crate::{
+    output::plain_text::PlainText,
+    proto::v1::{self, stream_output_response::Event},
+};
 
 /// `provost logs`.
 pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
@@ -23,14 +26,23 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     let request =
         v1::GetTerminalRequest { terminal_id: arguments.terminal.clone(), session_id: String::new() };
     let terminal = terminals.clone().get_terminal(request).await?.into_inner().terminal.unwrap_or_default();
-    let format = arguments.output.output;
+    if let Some(path) = &arguments.cast {
+        let events =
+            open(terminals.clone(), terminal.id.clone(), v1::OutputStream::Unspecified, arguments.follow);
+        return record::record(path, &terminal, events.await?).await;
+    }
+    let format = match (arguments.output.output, &terminal.pty) {
+        (OutputFormat::Json, _) => LogFormat::Json,
+        (OutputFormat::Text, Some(_)) if !arguments.raw => LogFormat::Text(PlainText::default()),
+        (OutputFormat::Text, _) => LogFormat::Bytes,
+    };
     let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
         let (out, err) = (open(v1::OutputStream::Stdout).await?, open(v1::OutputStream::Stderr).await?);
         tokio::try_join!(
-            print(out, v1::OutputStream::Stdout, format),
-            print(err, v1::OutputStream::Stderr, format)
+            print(out, v1::OutputStream::Stdout, LogFormat::of_pipes(&format)),
+            print(err, v1::OutputStream::Stderr, LogFormat::of_pipes(&format))
         )?
     } else {
         (
@@ -43,6 +55,25 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     } else {
         exit_status::BROKEN_PIPE
     })
+}
+
+/// How output is printed.
+enum LogFormat {
+    Json,
+    /// As it is.
+    Bytes,
+    /// Without what drives a terminal.
+    Text(PlainText),
+}
+
+impl LogFormat {
+    /// The same for one of several streams, which no pseudo-terminal has.
+    fn of_pipes(format: &Self) -> Self {
+        match format {
+            Self::Json => Self::Json,
+            Self::Bytes | Self::Text(_) => Self::Bytes,
+        }
+    }
 }
 
 /// A line of `-o json`.
@@ -87,25 +118,30 @@ async fn open(
 async fn print(
     mut events: Streaming<v1::StreamOutputResponse>,
     stream: v1::OutputStream,
-    format: OutputFormat,
+    mut format: LogFormat,
 ) -> Result<WriteOutcome, CliError> {
     let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
-        let written = match (format, event) {
-            (OutputFormat::Json, event) => {
+        let written = match (&mut format, event) {
+            (LogFormat::Json, event) => {
                 let line = to_json_line(&line(event, name(stream)))?;
                 stdio::write_all(&mut stdout, line.as_bytes()).await
             }
-            (OutputFormat::Text, Event::Chunk(chunk)) if stream == v1::OutputStream::Stderr => {
+            (LogFormat::Bytes | LogFormat::Text(_), Event::Chunk(chunk))
+                if stream == v1::OutputStream::Stderr =>
+            {
                 stdio::write_all(&mut stderr, &chunk.data).await
             }
-            (OutputFormat::Text, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
-            (OutputFormat::Text, Event::Gap(gap)) => {
+            (LogFormat::Bytes, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
+            (LogFormat::Text(text), Event::Chunk(chunk)) => {
+                stdio::write_all(&mut stdout, &text.take(&chunk.data)).await
+            }
+            (LogFormat::Bytes | LogFormat::Text(_), Event::Gap(gap)) => {
                 let lost = gap.to_offset.saturating_sub(gap.from_offset);
                 stdio::print_notice(&format!("{lost} bytes of {} are no longer held", name(stream)));
                 Ok(WriteOutcome::Complete)
             }
-            (OutputFormat::Text, Event::End(_)) => Ok(WriteOutcome::Complete),
+            (LogFormat::Bytes | LogFormat::Text(_), Event::End(_)) => Ok(WriteOutcome::Complete),
         };
         if written.map_err(|error| CliError::caused_by("cannot write the output", error))?
             == WriteOutcome::ReaderGone

@@ -17,13 +17,18 @@ mod approval_prompt;
 mod approvals;
 mod argument_values;
 mod arguments;
+mod attach;
+mod attached;
 mod audit;
 mod audit_records;
 mod audit_remote;
+mod cast;
 mod command_line;
 mod connection;
+mod detach_keys;
 mod doctor;
 mod error;
+mod exec;
 mod exit_status;
 mod json;
 mod log_writer;
@@ -31,10 +36,14 @@ mod logs;
 mod manual;
 mod policy;
 mod policy_status;
+mod raw_terminal;
 mod reap;
 mod receipt;
+mod record;
 mod report;
 mod run;
+mod run_attached;
+mod run_control;
 mod run_ending;
 mod run_request;
 mod serve;
@@ -99,9 +108,12 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
     match command {
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
         CliCommand::Run(arguments) => run::run(arguments).await,
+        CliCommand::Exec(arguments) => exec::exec(arguments).await,
+        CliCommand::Attach(arguments) => attach::attach(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
         CliCommand::Logs(arguments) => logs::logs(arguments).await,
+        CliCommand::Play(arguments) => record::play(arguments).await,
         CliCommand::Stop(arguments) => terminals::stop(arguments).await,
         CliCommand::Kill(arguments) => terminals::kill(arguments).await,
         CliCommand::Wait(arguments) => terminals::wait(arguments).await,

@@ -11,10 +11,13 @@ use tonic::Streaming;
 use super::{
     approval_prompt::{self, ApprovalMode},
     arguments::RunArguments,
+    attached::{self, Restarts},
     connection::{GatewayConnection, Terminals},
     error::{self, CliError},
     exit_status, receipt,
     report::{RunEnd, RunReport},
+    run_attached,
+    run_control::{interrupt, is_end_of_reader, stop, unless_interrupted},
     run_ending::Ending,
     run_request::{request, text, workspace_roots},
     signals::TerminationSignals,
@@ -40,17 +43,6 @@ pub(super) async fn run(arguments: RunArguments) -> Result<u8, CliError> {
     })
 }
 
-/// A step, or the interrupt that came first.
-async fn unless_interrupted<T>(
-    signals: &mut TerminationSignals,
-    step: impl Future<Output = T>,
-) -> Result<T, SignalKind> {
-    tokio::select! {
-        result = step => Ok(result),
-        signal = signals.next() => Err(signal),
-    }
-}
-
 async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals =
@@ -61,6 +53,10 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         (true, _) => Input::Forwarded,
         (_, true) => Input::Empty,
         (false, false) => Input::of_stdin(),
+    };
+    let window = match arguments.tty {
+        true => Some(attached::own_window().ok_or_else(attached::no_terminal)?),
+        false => None,
     };
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
@@ -78,6 +74,10 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         }
         .into(),
         ..request(arguments)?
+    };
+    let request = match window {
+        Some(window) => run_attached::in_pty(request, window),
+        None => request,
     };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match (&policies, &journal) {
@@ -137,7 +137,7 @@ async fn in_session(
     };
     create.session_id.clone_from(&session.id);
     let result = tokio::select! {
-        driven = drive(connection.client().terminals, create, input, signals) => driven,
+        driven = drive(connection, create, input, signals) => driven,
         never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
     let closing = sessions.close_session(v1::CloseSessionRequest { session_id: session.id });
@@ -152,12 +152,17 @@ async fn in_session(
 }
 
 /// Starts the command and stays with it until it has ended.
-async fn drive(
-    mut terminals: Terminals,
+pub(super) async fn drive(
+    connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
     input: Input,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
+    let mut terminals = connection.client().terminals;
+    if create.pty.is_some() {
+        let restarts = if connection.is_embedded() { Restarts::Never } else { Restarts::Followed };
+        return run_attached::drive(terminals, create, (input, restarts), signals).await;
+    }
     let mut starter = terminals.clone();
     let starting = async {
         let mut events = starter.run(v1::RunRequest { create: Some(create) }).await?.into_inner();
@@ -221,20 +226,6 @@ async fn forward_until_end(
     }
 }
 
-/// Passes SIGINT on to the command's process group, as a terminal does.
-fn interrupt(mut terminals: Terminals, terminal_id: String) {
-    tokio::spawn(async move {
-        let request =
-            v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
-        if let Err(status) = terminals.signal_terminal(request).await
-            // It has ended meanwhile.
-            && !is_end_of_reader(status.code())
-        {
-            CliError::from(status).print();
-        }
-    });
-}
-
 /// Never, until there is a time to leave at.
 async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
     match at {
@@ -244,20 +235,6 @@ async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
         }
         None => std::future::pending().await,
     }
-}
-
-/// Asks the gateway to stop the command; the end comes by the stream of events.
-fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
-    tokio::spawn(async move {
-        let grace = grace.and_then(|grace| grace.try_into().ok());
-        let request = v1::KillTerminalRequest { terminal_id, session_id: String::new(), grace };
-        if let Err(status) = terminals.kill_terminal(request).await
-            // It ended by itself meanwhile.
-            && status.code() != tonic::Code::NotFound
-        {
-            CliError::from(status).print();
-        }
-    });
 }
 
 /// Writes each chunk to its own stream as it comes. The command waits while this process's reader does.
@@ -331,8 +308,4 @@ fn forward_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
         }
     });
     forwarding.abort_handle()
-}
-
-fn is_end_of_reader(code: tonic::Code) -> bool {
-    matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
 }

@@ -8,11 +8,11 @@ use crate::{
         stream_output_response,
     },
     session::{Lifetime, Session},
-    terminal::{Channel, QuotaUsage, Stage, Terminal, outcome::timestamp, reader::OutputPiece},
+    terminal::{Channel, QuotaUsage, Stage, Terminal, TerminalId, outcome::timestamp, reader::OutputPiece},
 };
 
 /// A session.
-pub fn session(session: &Session, counts: QuotaUsage) -> SessionWord {
+pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId>) -> SessionWord {
     SessionWord {
         id: session.id.to_string(),
         owner: session.principal.to_string(),
@@ -33,6 +33,7 @@ pub fn session(session: &Session, counts: QuotaUsage) -> SessionWord {
         created_at: Some(timestamp(session.created_at)),
         live_terminals: counts.live,
         finished_terminals: counts.retained - counts.live,
+        primary_terminal_id: primary.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 

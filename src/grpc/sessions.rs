@@ -13,8 +13,8 @@ use crate::{
     proto::v1::{
         CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, CreateSessionResponse,
         GetSessionRequest, GetSessionResponse, ListSessionsRequest, ListSessionsResponse,
-        ReportBypassRequest, ReportBypassResponse, Session as SessionWord,
-        sessions_server::Sessions as Service,
+        ReportBypassRequest, ReportBypassResponse, Session as SessionWord, SetPrimaryTerminalRequest,
+        SetPrimaryTerminalResponse, sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
     terminal::{CloseReason, Terminals, session_records},
@@ -35,7 +35,11 @@ impl SessionsService {
     }
 
     fn to_response(&self, session: &Session) -> SessionWord {
-        response::session(session, self.terminals.session_usage(session.id))
+        response::session(
+            session,
+            self.terminals.session_usage(session.id),
+            self.terminals.primary(session.id),
+        )
     }
 }
 
@@ -87,6 +91,19 @@ impl Service for SessionsService {
         let session = self.find(&peer, &request.get_ref().session_id)?;
         self.terminals.close_session(&self.sessions, &session, CloseReason::Requested, None).await;
         Ok(Response::new(CloseSessionResponse {}))
+    }
+
+    async fn set_primary_terminal(
+        &self,
+        request: Request<SetPrimaryTerminalRequest>,
+    ) -> Result<Response<SetPrimaryTerminalResponse>, Status> {
+        let peer = caller(&request)?;
+        let SetPrimaryTerminalRequest { session_id, terminal_id } = request.get_ref();
+        let session = self.find(&peer, session_id)?;
+        let terminal = self.terminals.find(peer.principal, terminal_id, &session.id.to_string());
+        let terminal = terminal.ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
+        self.terminals.set_primary(&terminal).map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(SetPrimaryTerminalResponse {}))
     }
 
     async fn report_bypass(

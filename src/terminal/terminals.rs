@@ -60,6 +60,23 @@ impl Terminals {
         self.context.registry().find(principal, id, session)
     }
 
+    /// The primary terminal of a session: the chosen one, else the oldest pseudo-terminal that is not released.
+    pub fn primary(&self, session: SessionId) -> Option<TerminalId> {
+        self.context.registry().primary(session)
+    }
+
+    /// Makes a terminal the primary one of its session.
+    ///
+    /// # Errors
+    /// It has pipes.
+    pub fn set_primary(&self, terminal: &Terminal) -> Result<(), OperationError> {
+        if terminal.pty_size().is_none() {
+            return Err(OperationError::NoPty);
+        }
+        self.context.registry().set_primary(terminal);
+        Ok(())
+    }
+
     /// The caller's terminals, oldest first; of one session when it is named.
     pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
         self.context.registry().list(principal, session)

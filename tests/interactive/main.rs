@@ -4,5 +4,7 @@
 mod support;
 
 mod attach;
+mod command_line;
 mod keyboard;
 mod pty;
+mod window;

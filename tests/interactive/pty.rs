@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::{
     keyboard::{INTERRUPT, InPty, Keyboard, LONG_GRACE, SUSPEND, shell},
     support::{
-        EndOfInput, Gateway, Options, Session,
+        EndOfInput, Gateway, Options, Refusal, Session,
         api::{self, ExitCause, OutputMode, Pty, StdinMode},
         code, in_session, is_root, signal_name, skip,
     },
@@ -346,4 +346,41 @@ async fn an_ordinary_user_has_the_same() {
     assert_eq!(terminal.wait().await.cause(), ExitCause::Killed);
     assert!(begun.elapsed() < LONG_GRACE / 2);
     session.close().await;
+}
+
+#[tokio::test]
+async fn the_first_terminal_is_primary_until_it_is_released_or_another_is_chosen() {
+    in_session(&Gateway::shared(), async |session| {
+        let primary = async || {
+            let request = api::GetSessionRequest { session_id: session.id.clone() };
+            let answer = session.caller.sessions.clone().get_session(request).await.expect("it is open");
+            answer.into_inner().session.expect("it is set").primary_terminal_id
+        };
+        let choose = async |terminal: &str| {
+            let request = api::SetPrimaryTerminalRequest {
+                session_id: session.id.clone(),
+                terminal_id: terminal.to_owned(),
+            };
+            let answer = session.caller.sessions.clone().set_primary_terminal(request).await;
+            answer.map(drop).map_err(Refusal::from)
+        };
+        let pipes = session.command("cat").stdin().create().await;
+        assert_eq!(primary().await, "", "a terminal with pipes is none");
+        let mut terminals = Vec::new();
+        for _ in 0..3 {
+            terminals.push(session.command("cat").pty(80, 24).create().await);
+        }
+        assert_eq!(primary().await, terminals[0].id);
+        choose(&terminals[2].id).await.expect("it can be chosen");
+        assert_eq!(primary().await, terminals[2].id);
+        terminals[2].release().await;
+        assert_eq!(primary().await, terminals[0].id);
+        terminals[0].release().await;
+        assert_eq!(primary().await, terminals[1].id);
+        assert_eq!(choose(&pipes.id).await.expect_err("it has pipes").reason, "NO_PTY");
+        assert_eq!(choose(&terminals[0].id).await.expect_err("it is gone").code, Code::NotFound);
+        terminals[1].release().await;
+        assert_eq!(primary().await, "");
+    })
+    .await;
 }

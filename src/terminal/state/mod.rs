@@ -8,6 +8,7 @@ pub mod lease;
 pub mod live;
 pub mod metadata;
 pub mod outcome;
+mod primary;
 pub mod pty;
 pub mod quota_tracker;
 pub mod reader_holds;

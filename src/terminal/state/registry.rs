@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{OnceCell, broadcast};
 
-use super::terminal::Terminal;
+use super::{primary::PrimaryTerminals, terminal::Terminal};
 use crate::{
     session::{Principal, SessionId},
     terminal::{errors::CreateError, id::TerminalId},
@@ -30,6 +30,7 @@ pub(in crate::terminal) struct Registry {
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
     /// Requests whose terminals are in sandboxes that could not be taken back: they may be running.
     quarantined: Mutex<HashMap<(SessionId, String), TerminalId>>,
+    primary: PrimaryTerminals,
 }
 
 impl Default for Registry {
@@ -39,6 +40,7 @@ impl Default for Registry {
             by_id: Mutex::default(),
             by_request: Mutex::default(),
             quarantined: Mutex::default(),
+            primary: PrimaryTerminals::default(),
         }
     }
 }
@@ -51,6 +53,16 @@ impl Registry {
         let terminal = self.lock().get(&id).cloned()?;
         let session_fits = session.is_empty() || SessionId::parse(session) == Some(terminal.session.id);
         (terminal.session.principal == principal && session_fits).then_some(terminal)
+    }
+
+    /// The primary terminal of a session.
+    pub fn primary(&self, session: SessionId) -> Option<TerminalId> {
+        self.primary.of(session)
+    }
+
+    /// Makes a pseudo-terminal the primary one of its session.
+    pub fn set_primary(&self, terminal: &Terminal) {
+        self.primary.choose(terminal);
     }
 
     /// The caller's terminals, oldest first; of one session when it is named.
@@ -100,11 +112,13 @@ impl Registry {
     /// Lets callers find a terminal that is being started.
     pub(in crate::terminal) fn insert_starting(&self, terminal: &Arc<Terminal>) {
         self.lock().insert(terminal.id, terminal.clone());
+        self.primary.insert(terminal);
     }
 
     /// Removes a terminal that did not start. The caller who made the attempt forgets the attempt.
     pub(in crate::terminal) fn remove_starting(&self, terminal: &Terminal) {
         self.lock().remove(&terminal.id);
+        self.primary.remove(terminal);
     }
 
     /// Adds a terminal that exists already.

@@ -1,0 +1,52 @@
+//! What `provost run` and its kind ask of a gateway about the command that they stay with.
+
+use std::time::Duration;
+
+use tokio::signal::unix::SignalKind;
+
+use super::{connection::Terminals, error::CliError, signals::TerminationSignals};
+use crate::proto::v1;
+
+/// A step, or the interrupt that came first.
+pub(super) async fn unless_interrupted<T>(
+    signals: &mut TerminationSignals,
+    step: impl Future<Output = T>,
+) -> Result<T, SignalKind> {
+    tokio::select! {
+        result = step => Ok(result),
+        signal = signals.next() => Err(signal),
+    }
+}
+
+/// Passes SIGINT on to the command's process group, as a terminal does.
+pub(super) fn interrupt(mut terminals: Terminals, terminal_id: String) {
+    tokio::spawn(async move {
+        let request =
+            v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
+        if let Err(status) = terminals.signal_terminal(request).await
+            // It has ended meanwhile.
+            && !is_end_of_reader(status.code())
+        {
+            CliError::from(status).print();
+        }
+    });
+}
+
+/// Asks the gateway to stop the command; the end comes by the stream of events.
+pub(super) fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
+    tokio::spawn(async move {
+        let grace = grace.and_then(|grace| grace.try_into().ok());
+        let request = v1::KillTerminalRequest { terminal_id, session_id: String::new(), grace };
+        if let Err(status) = terminals.kill_terminal(request).await
+            // It ended by itself meanwhile.
+            && status.code() != tonic::Code::NotFound
+        {
+            CliError::from(status).print();
+        }
+    });
+}
+
+/// Whether the command has ended, or has closed its stdin.
+pub(super) fn is_end_of_reader(code: tonic::Code) -> bool {
+    matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
+}

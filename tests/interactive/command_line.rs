@@ -1,0 +1,248 @@
+//! `provost run -it`, `attach` and `exec`, in a window.
+
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use crate::{
+    keyboard::{InPty, Keyboard, shell},
+    support::{Gateway, code, eventually, in_session},
+    window::Window,
+};
+
+/// A directory that can be a workspace.
+fn workspace() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory can be made")
+}
+
+fn address(gateway: &Gateway) -> String {
+    format!("unix:{}", gateway.socket.display())
+}
+
+/// A shell in a window, at its prompt.
+async fn open_shell(directory: &std::path::Path, options: &[&str]) -> Window {
+    let mut window =
+        Window::open(directory, &[&["run", "-it"], options, &["bash", "--norc", "--noprofile"]].concat());
+    window.shows("$ ").await;
+    window.types_until("PS1=ready''\\>\\ \r", "ready> ").await;
+    window
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_shell_runs_in_the_persons_terminal_with_its_size_and_its_exit_code() {
+    let directory = workspace();
+    // By itself, with a gateway inside.
+    let policies = policies();
+    let named = policies.path().display().to_string();
+    let mut window = open_shell(directory.path(), &["--policies", &named]).await;
+    assert!(window.is_raw());
+    window.types_until("stty size; echo term-$TERM\r", "24 80\r\nterm-xterm\r\n").await;
+    window.resize(101, 33);
+    window.types_until("stty size\r", "33 101").await;
+    window.types_until("sleep 1000\r", "sleep 1000\r\n").await;
+    window.types_until("\u{3}", "ready> ").await;
+    window.types_until("echo code-$?\r", "code-130").await;
+    window.types("exit 7\r");
+    assert_eq!(window.ends().await.code(), Some(7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_pseudo_terminal_is_refused_without_a_terminal_and_says_why() {
+    let directory = workspace();
+    let refused = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["run", "-t", "true"])
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("provost can be started");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("-t needs a terminal on stdin"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_terminal_is_as_it_was_after_every_signal_that_can_be_taken() {
+    let gateway = Gateway::start();
+    let directory = workspace();
+    for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let mut window = open_shell(directory.path(), &["--gateway", &address(&gateway)]).await;
+        assert!(window.is_raw());
+        window.signal(signal);
+        // The shell is hung up: the status is its own.
+        let ended = window.ends().await;
+        assert!(ended.code().is_some_and(|code| code == status || code >= 129), "{signal}: {ended:?}");
+    }
+    // Ctrl-Z of the person's shell: raw mode is left and taken again.
+    let mut window = open_shell(directory.path(), &["--gateway", &address(&gateway)]).await;
+    window.signal(Signal::SIGTSTP);
+    eventually("the cooked mode of a stopped provost", || (!window.is_raw()).then_some(())).await;
+    let stat = format!("/proc/{}/stat", window.pid());
+    eventually("a stopped provost", || {
+        std::fs::read_to_string(&stat).ok().filter(|stat| stat.contains(") T "))
+    })
+    .await;
+    window.signal(Signal::SIGCONT);
+    eventually("raw mode", || window.is_raw().then_some(())).await;
+    window.types_until("echo on-$((1 + 1))\r", "on-2").await;
+    window.types("exit\r");
+    assert_eq!(window.ends().await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_run_in_a_terminal_goes_on_after_a_crash_of_the_gateway() {
+    let gateway = Gateway::start();
+    let directory = workspace();
+    let mut window = open_shell(directory.path(), &["--gateway", &address(&gateway)]).await;
+    window.types_until("variable=kept\r", "ready> ").await;
+    gateway.crash();
+    // Typed while nobody serves.
+    window.types("echo value-$variable\r");
+    gateway.start_again();
+    window.shows("value-kept").await;
+    window.resize(91, 21);
+    window.types_until("stty size\r", "21 91").await;
+    window.types("exit 6\r");
+    assert_eq!(window.ends().await.code(), Some(6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_person_detaches_and_comes_back() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let terminal = shell(session).await;
+        let named = address(&gateway);
+        let attach = ["attach", "--gateway", &named, &terminal.id];
+        let mut window = Window::open(session.workspace.as_path(), &attach);
+        // What was shown is shown again.
+        window.shows("ready> ").await;
+        window.types_until("variable=kept; stty size\r", "24 80").await;
+        window.types("\u{10}\u{11}");
+        assert_eq!(window.ends().await.code(), Some(0));
+
+        let keys = ["attach", "--detach-keys", "ctrl-a,d", "--gateway", &named, &terminal.id];
+        let mut killed = Window::open(session.workspace.as_path(), &keys);
+        killed.types_until("echo value-$variable\r", "value-kept").await;
+        // Without a chance to say that it leaves.
+        killed.signal(Signal::SIGKILL);
+        let mut again = Window::open(session.workspace.as_path(), &keys);
+        again.shows("value-kept").await;
+        again.types("\u{1}d");
+        assert_eq!(again.ends().await.code(), Some(0));
+
+        let mut last = Window::open(session.workspace.as_path(), &attach);
+        last.types_until("echo value-$variable\r", "value-kept").await;
+        last.types("exit 3\r");
+        assert_eq!(last.ends().await.code(), Some(3));
+        assert_eq!(code(&terminal.wait().await), 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_command_is_run_in_a_session_that_is_open() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let named = address(&gateway);
+        let provost = |arguments: &[&str]| {
+            Command::new(env!("CARGO_BIN_EXE_provost"))
+                .args(["exec", "--gateway", &named])
+                .args(arguments)
+                .stdin(Stdio::null())
+                .output()
+                .expect("provost can be started")
+        };
+        // The session is one machine: what one command leaves in /tmp the other finds.
+        let left =
+            provost(&[&session.id, "--", "sh", "-c", "echo mark >/tmp/left; echo out; echo err >&2; exit 4"]);
+        assert_eq!(
+            (left.status.code(), &left.stdout[..], &left.stderr[..]),
+            (Some(4), &b"out\n"[..], &b"err\n"[..])
+        );
+        let mut window = Window::open(
+            session.workspace.as_path(),
+            &["exec", "--gateway", &named, "-it", &session.id, "sh"],
+        );
+        window.types_until("cat /tmp/left; tty\r", "mark\r\n/dev/pts/").await;
+        window.types("exit 5\r");
+        assert_eq!(window.ends().await.code(), Some(5));
+        let unknown = provost(&["sess_01JD3ZK6T00000000000000000", "true"]);
+        assert_eq!(unknown.status.code(), Some(125));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn full_screen_programs_work() {
+    in_session(&Gateway::shared(), async |session| {
+        std::fs::write(session.workspace.join("text"), "first line\nsecond line\n")
+            .expect("the workspace is ours");
+        let mut tried = 0;
+        for (program, args, shown, keys, file) in [
+            ("vim", &["-u", "NONE", "new"][..], "new", "ifrom vim\u{1b}:wq\r", Some("from vim\n")),
+            ("less", &["text"][..], "second line", "q", None),
+        ] {
+            if session.sh(&format!("command -v {program}")).finish().await.text().is_empty() {
+                crate::support::skip(&format!("{program} is not in the sandbox"));
+                continue;
+            }
+            tried += 1;
+            let terminal = session.command(program).args(args.iter().copied()).pty(80, 24).create().await;
+            terminal.until(shown).await;
+            terminal.types(keys).await;
+            assert_eq!(code(&terminal.wait().await), 0, "{program}");
+            if let Some(file) = file {
+                let saved = std::fs::read_to_string(session.workspace.join("new"));
+                assert_eq!(saved.expect("it was saved"), file);
+            }
+        }
+        let python = session.command("/usr/bin/python3").args(["-q"]).pty(80, 24).try_create().await;
+        match python {
+            Ok(terminal) => {
+                tried += 1;
+                terminal.until(">>> ").await;
+                terminal.types_until("6 * 7\r", "42").await;
+                terminal.types("\u{4}").await;
+                assert_eq!(code(&terminal.wait().await), 0);
+            }
+            Err(_) => crate::support::skip("/usr/bin/python3 is not in the sandbox"),
+        }
+        println!("{tried} programs");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn logs_are_text_and_recordings_are_played() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let script = "printf '\\033[1;31mred\\033[0m \\033]0;title\\007text\\n'; sleep 0.3; echo end; exit 2";
+        let terminal = session.sh(script).pty(80, 24).create().await;
+        let named = address(&gateway);
+        let provost = |arguments: &[&str]| {
+            let output = Command::new(env!("CARGO_BIN_EXE_provost")).args(arguments).output();
+            let output = output.expect("provost can be started");
+            assert!(output.status.success(), "{output:?}");
+            output.stdout
+        };
+        let recording = gateway.directory().join("run.cast").display().to_string();
+        provost(&["logs", "--gateway", &named, "-f", "--cast", &recording, &terminal.id]);
+        let raw = b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07text\r\nend\r\n";
+        assert_eq!(provost(&["logs", "--gateway", &named, "--raw", &terminal.id]), raw);
+        assert_eq!(provost(&["logs", "--gateway", &named, &terminal.id]), b"red text\nend\n");
+        let lines = std::fs::read_to_string(&recording).expect("it was recorded");
+        assert!(lines.starts_with("{\"version\":3,\"term\":{\"cols\":80,\"rows\":24}"), "{lines}");
+        assert!(lines.ends_with("\"x\",\"2\"]\n"), "{lines}");
+        let played = provost(&["play", "--idle-limit", "0s", &recording]);
+        assert_eq!(played.strip_suffix(b"\x1b[0m\x1b[?25h").expect("all is usual again"), raw);
+    })
+    .await;
+}
+
+/// The default policy, its limits preferred as `provost run` prefers them by itself. Outside of every workspace.
+fn policies() -> tempfile::TempDir {
+    let directory = workspace();
+    let text = include_str!("../../policies/default.toml");
+    let text = text.replace("demand = \"require\"", "demand = \"prefer\"");
+    std::fs::write(directory.path().join("default.toml"), text).expect("the policy can be written");
+    directory
+}
