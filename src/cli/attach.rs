@@ -70,7 +70,7 @@ pub(super) async fn attach(arguments: AttachArguments) -> Result<u8, CliError> {
     };
     Ok(match attached::attach(terminals, options, &mut signals).await?.0 {
         AttachEnd::Ended(outcome) => {
-            outcome.as_ref().map_or(error::PROVOST_FAILED, exit_status::from_outcome)
+            outcome.as_deref().map_or(error::PROVOST_FAILED, exit_status::from_outcome)
         }
         AttachEnd::Detached => {
             stdio::print_notice("detached");

@@ -83,7 +83,7 @@ pub(super) enum Restarts {
 /// Why this process is not attached any more.
 pub(super) enum AttachEnd {
     /// The command has ended.
-    Ended(Option<v1::Outcome>),
+    Ended(Option<Box<v1::Outcome>>),
     /// The person has left.
     Detached,
     /// This process was asked to end.
@@ -251,7 +251,7 @@ impl Attachment {
                             self.missed_bytes += gap.to_offset.saturating_sub(gap.from_offset);
                             self.offset = StartAt::Offset(gap.to_offset);
                         }
-                        Some(Event::End(end)) => return Ok(Disconnect::End(AttachEnd::Ended(end.outcome))),
+                        Some(Event::End(end)) => return Ok(Disconnect::End(AttachEnd::Ended(end.outcome.map(Box::new)))),
                         None => return Ok(Disconnect::Lost(Status::unavailable("the gateway ended the call"))),
                     }
                 }

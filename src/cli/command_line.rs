@@ -15,6 +15,7 @@ use super::{
     manual::{CompletionsArguments, ManArguments},
     policy::PolicyCommand,
     record::PlayArguments,
+    top::TopArguments,
 };
 
 /// The whole command line of `provost`.
@@ -41,6 +42,7 @@ pub(super) enum CliCommand {
     Attach(AttachArguments),
     Acp(AcpArguments),
     Ps(PsArguments),
+    Top(TopArguments),
     Logs(LogsArguments),
     Play(PlayArguments),
     Stop(StopArguments),

@@ -51,6 +51,7 @@ mod signals;
 mod stdio;
 mod table;
 mod terminals;
+mod top;
 
 use nix::{errno::Errno, sys::signal::SigSet};
 
@@ -112,6 +113,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Attach(arguments) => attach::attach(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
+        CliCommand::Top(arguments) => top::top(arguments).await,
         CliCommand::Logs(arguments) => logs::logs(arguments).await,
         CliCommand::Play(arguments) => record::play(arguments).await,
         CliCommand::Stop(arguments) => terminals::stop(arguments).await,

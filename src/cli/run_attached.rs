@@ -83,14 +83,14 @@ pub(super) async fn drive(
     };
     let exit_status = match is_reader_gone {
         true => exit_status::BROKEN_PIPE,
-        false => outcome.as_ref().map_or(error::PROVOST_FAILED, exit_status::from_outcome),
+        false => outcome.as_deref().map_or(error::PROVOST_FAILED, exit_status::from_outcome),
     };
     let request = v1::GetTerminalRequest { terminal_id: created.id, session_id: String::new() };
     let terminal = terminals.get_terminal(request).await?.into_inner().terminal;
     Ok(RunEnd { exit_status, terminal })
 }
 
-async fn wait(terminals: &mut Terminals, terminal_id: &str) -> Result<Option<v1::Outcome>, CliError> {
+async fn wait(terminals: &mut Terminals, terminal_id: &str) -> Result<Option<Box<v1::Outcome>>, CliError> {
     let request = v1::WaitForExitRequest { terminal_id: terminal_id.to_owned(), session_id: String::new() };
-    Ok(terminals.wait_for_exit(request).await?.into_inner().outcome)
+    Ok(terminals.wait_for_exit(request).await?.into_inner().outcome.map(Box::new))
 }

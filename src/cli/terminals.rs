@@ -5,7 +5,7 @@
 
 use super::{
     arguments::{KillArguments, OutputFormat, PsArguments, RmArguments, StopArguments, WaitArguments},
-    connection::GatewayConnection,
+    connection::{GatewayConnection, Terminals},
     error::CliError,
     exit_status, json, receipt, stdio,
     table::{align_columns, print_to_stdout, to_json_line},
@@ -15,21 +15,26 @@ use crate::{printable, proto::v1};
 /// `provost ps`.
 pub(super) async fn list(arguments: PsArguments) -> Result<u8, CliError> {
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
-    let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
-    loop {
-        let page = connection.client().terminals.list_terminals(request.clone()).await?.into_inner();
-        terminals.extend(page.terminals);
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
+    let terminals = all(connection.client().terminals).await?;
     let text = if arguments.output.output == OutputFormat::Json {
         to_json_line(&terminals.iter().map(json::TerminalJson::from).collect::<Vec<_>>())?
     } else {
         table(&terminals)
     };
     print_to_stdout(&text)
+}
+
+/// All terminals of the caller.
+pub(super) async fn all(mut client: Terminals) -> Result<Vec<v1::Terminal>, CliError> {
+    let (mut terminals, mut request) = (Vec::new(), v1::ListTerminalsRequest::default());
+    loop {
+        let page = client.list_terminals(request.clone()).await?.into_inner();
+        terminals.extend(page.terminals);
+        if page.next_page_token.is_empty() {
+            return Ok(terminals);
+        }
+        request.page_token = page.next_page_token;
+    }
 }
 
 /// `provost stop`.
@@ -91,7 +96,8 @@ pub(super) async fn rm(arguments: RmArguments) -> Result<u8, CliError> {
     Ok(0)
 }
 
-fn table(terminals: &[v1::Terminal]) -> String {
+/// The terminals as a table.
+pub(super) fn table(terminals: &[v1::Terminal]) -> String {
     let mut rows = vec![["TERMINAL", "STATE", "TIME", "END", "COMMAND"].map(str::to_owned)];
     rows.extend(terminals.iter().map(|terminal| {
         let outcome = terminal.outcome.as_ref();

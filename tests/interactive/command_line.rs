@@ -238,6 +238,25 @@ async fn logs_are_text_and_recordings_are_played() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn top_shows_what_runs_until_it_is_interrupted() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let terminal = session.command("sleep").args(["1000"]).create().await;
+        let named = address(&gateway);
+        let mut window =
+            Window::open(session.workspace.as_path(), &["top", "--interval", "100ms", "--gateway", &named]);
+        window.shows(&terminal.id).await;
+        window.shows("1 sessions, 1 commands running").await;
+        terminal.kill(None).await;
+        terminal.wait().await;
+        window.shows("0 commands running, 1 ended").await;
+        window.types("\u{3}");
+        assert_eq!(window.ends().await.code(), Some(0));
+    })
+    .await;
+}
+
 /// The default policy, its limits preferred as `provost run` prefers them by itself. Outside of every workspace.
 fn policies() -> tempfile::TempDir {
     let directory = workspace();
