@@ -81,6 +81,7 @@ pub(super) async fn start(
         roots: vec![text(confinement.workspace.as_os_str())?],
         profile: confinement.profile.unwrap_or_default(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
+        extent: v1::WorkspaceExtent::Repository.into(),
         labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
         ..Default::default()
     });

@@ -227,7 +227,16 @@ impl AcpSessions {
             async move { client.sessions.clone().create_session(request).await }
         });
         let opened = opened.await.map_err(|status| errors::from_session_status(&status))?;
-        let opened = opened.into_inner().session.unwrap_or_default().id;
+        let opened = opened.into_inner().session.unwrap_or_default();
+        let not_taken = opened.repository.as_ref().map_or("", |repository| &repository.not_taken);
+        if !not_taken.is_empty() {
+            tracing::warn!(
+                session = session.id,
+                reason = not_taken,
+                "the workspace is the session's directory alone, without the repository around it"
+            );
+        }
+        let opened = opened.id;
         let missing = self.missing_variables(&opened).await;
         let id =
             if missing.is_empty() { opened } else { self.reopen_with_env(request, missing, opened).await };
@@ -294,6 +303,7 @@ impl AcpSessions {
             labels: labels.into_iter().collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
+            extent: v1::WorkspaceExtent::Repository.into(),
             ..Default::default()
         })
     }

@@ -72,10 +72,11 @@ pub(super) enum OutputFormat {
 #[derive(Debug, Args)]
 pub(super) struct WorkspaceArguments {
     /// Use this directory as the workspace, where the command may write; may be given several times, and the command starts
-    /// in the first; default: the current directory
+    /// in the first; default: the git repository around the current directory, else the current directory
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// Start the command in this directory; a relative path counts from the workspace; default: the workspace
+    /// Start the command in this directory; a relative path counts from the first --root, else from the current directory;
+    /// default: that directory
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<PathBuf>,
 }
@@ -102,8 +103,9 @@ impl WorkspaceArguments {
 #[derive(Debug, Args)]
 #[command(
     about = "Run one command in a sandbox and exit with its status",
-    long_about = "Runs one command in a sandbox, with the current directory (or --root) as its workspace, and prints \
-                  its stdout and stderr as they come. Ends when the command and everything that it started has ended. \
+    long_about = "Runs one command in a sandbox and prints its stdout and stderr as they come. The workspace, where \
+                  the command may write, is the git repository around the current directory, else the current \
+                  directory, or what --root names. Ends when the command and everything that it started has ended. \
                   Connects to a gateway if one answers; otherwise starts one inside itself for this command.",
     after_help = "Exit status:\n  \
                   the command's own; 128+n if signal n ended it; 124 at a time limit;\n  \
@@ -133,6 +135,9 @@ pub(super) struct RunArguments {
     pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(super) workspace: WorkspaceArguments,
+    /// Show the command this directory, which it cannot write to; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(super) ro: Vec<PathBuf>,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
     /// several times; no other variable is passed on
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
@@ -198,7 +203,7 @@ pub(super) struct AcpArguments {
     /// embedded gateway keeps no journal
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
-    /// Run the agent itself in a sandbox, with the current directory as its workspace; for agents that run commands
+    /// Run the agent itself in a sandbox, with the current directory and the git repository around it as its workspace; for agents that run commands
     /// without asking for a terminal
     #[arg(long)]
     pub(super) confine_agent: bool,

@@ -108,6 +108,17 @@ pub(super) struct ReceiptJson {
     cgroup: String,
     shortfalls: Vec<String>,
     survivors: Option<u32>,
+    roots: Vec<String>,
+    read_only_roots: Vec<String>,
+    repository: Option<RepositoryJson>,
+}
+
+/// The repository around the workspace's first directory.
+#[derive(Debug, Serialize)]
+struct RepositoryJson {
+    worktree: String,
+    git_directory: String,
+    not_taken: String,
 }
 
 impl From<&v1::Terminal> for TerminalJson {
@@ -244,6 +255,13 @@ impl From<&v1::Receipt> for ReceiptJson {
             cgroup: receipt.cgroup.clone(),
             shortfalls: receipt.shortfalls.clone(),
             survivors: receipt.survivors,
+            roots: receipt.roots.clone(),
+            read_only_roots: receipt.read_only_roots.clone(),
+            repository: receipt.repository.as_ref().map(|repository| RepositoryJson {
+                worktree: repository.worktree.clone(),
+                git_directory: repository.git_directory.clone(),
+                not_taken: repository.not_taken.clone(),
+            }),
         }
     }
 }

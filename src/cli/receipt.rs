@@ -5,7 +5,10 @@
 use std::{collections::HashMap, fmt::Write, time::Duration};
 
 use super::json;
-use crate::proto::v1::{self, outcome::End};
+use crate::{
+    printable,
+    proto::v1::{self, outcome::End},
+};
 
 /// The most lines about changes in a workspace; the rest is counted.
 const WORKSPACE_LINES_MAX: usize = 16;
@@ -55,12 +58,36 @@ pub(super) fn receipt_text(terminal: &v1::Terminal) -> String {
             reached => format!("{network}: reaches {}", reached.join(", ")),
         },
     );
+    page.line("workspace", &or(&workspace_roots(receipt), "unknown"));
+    for root in &receipt.read_only_roots {
+        page.line("read-only", &printable::line(root));
+    }
     page.line("cgroup", &receipt.cgroup);
     page.line("limits", &or(&limits(&receipt.limits), "none"));
     for shortfall in &receipt.shortfalls {
         page.line("shortfall", shortfall);
     }
     page.text
+}
+
+fn workspace_roots(receipt: &v1::Receipt) -> String {
+    let roots: Vec<String> = receipt.roots.iter().map(|root| printable::line(root).into_owned()).collect();
+    let taken = match &receipt.repository {
+        Some(repository) if !repository.worktree.is_empty() => " (the repository around the directory)",
+        Some(_) | None => "",
+    };
+    roots.join(", ") + taken
+}
+
+/// One line about a repository around the current directory that is not the workspace.
+pub(super) fn repository_notice(repository: &v1::Repository) -> Option<String> {
+    (!repository.not_taken.is_empty()).then(|| {
+        format!(
+            "notice: the workspace is the current directory alone, without the repository around it: {}; \
+             `--root` names another",
+            printable::line(&repository.not_taken)
+        )
+    })
 }
 
 /// One line about what the profile preferred and this host did not give; the receipt has the whole of it.

@@ -3,7 +3,7 @@
 //! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process
 //! is left.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
 use tonic::Streaming;
@@ -19,7 +19,7 @@ use super::{
     run_attached,
     run_control::{interrupt, is_end_of_reader, stop, unless_interrupted},
     run_ending::Ending,
-    run_request::{request, text, workspace_roots},
+    run_request::{real_paths, request, text, workspace_roots},
     signals::TerminationSignals,
     stdio::{self, Input, WriteOutcome},
 };
@@ -47,7 +47,12 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let extent = match arguments.workspace.roots() {
+        [] => v1::WorkspaceExtent::Repository,
+        _ => v1::WorkspaceExtent::Unspecified,
+    };
     let roots = workspace_roots(arguments.workspace.roots())?;
+    let read_only_roots = real_paths(&arguments.ro)?;
     let working_directory = arguments.workspace.working_directory(&roots[0]);
     let input = match (arguments.stdin, arguments.no_stdin) {
         (true, _) => Input::Forwarded,
@@ -61,10 +66,15 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
     let approval_mode = ApprovalMode::new(arguments.on_ask, input);
-    let roots = roots
-        .into_iter()
-        .map(|root| text(root.into_os_string(), "the workspace's path"))
-        .collect::<Result<Vec<_>, _>>()?;
+    let texts = |paths: Vec<PathBuf>, what| {
+        paths.into_iter().map(|path| text(path.into_os_string(), what)).collect::<Result<Vec<_>, _>>()
+    };
+    let workspace = v1::CreateSessionRequest {
+        roots: texts(roots, "the workspace's path")?,
+        read_only_roots: texts(read_only_roots, "the path of --ro")?,
+        extent: extent.into(),
+        ..Default::default()
+    };
     let request = v1::CreateTerminalRequest {
         on_ask: approval_mode.on_ask().into(),
         cwd: text(working_directory.into_os_string(), "the working directory's path")?,
@@ -94,7 +104,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         Some(connection) => connection,
         None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
-    let result = in_session(&connection, roots, request, (input, approval_mode), &mut signals).await;
+    let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
     let result = result.map_err(|failure| advise_on_approval(failure, &connection));
     connection.close().await;
     result
@@ -118,24 +128,26 @@ fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliE
 /// Opens a session for the workspace, runs the command in it, and closes it.
 async fn in_session(
     connection: &GatewayConnection,
-    roots: Vec<String>,
+    workspace: v1::CreateSessionRequest,
     mut create: v1::CreateTerminalRequest,
     (input, person): (Input, ApprovalMode),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut sessions = connection.client().sessions;
     let opening = sessions.create_session(v1::CreateSessionRequest {
-        roots,
         profile: create.profile.clone(),
         labels: create.labels.clone(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
-        ..Default::default()
+        ..workspace
     });
     let session = match unless_interrupted(signals, opening).await {
         Ok(session) => session?.into_inner().session.unwrap_or_default(),
         Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
     };
     create.session_id.clone_from(&session.id);
+    if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
+        stdio::print_notice(&line);
+    }
     let result = tokio::select! {
         driven = drive(connection, create, input, signals) => driven,
         never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},

@@ -10,13 +10,22 @@ use crate::proto::v1;
 
 /// The real paths of the workspace's directories; at least one.
 pub(super) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
-    let of = |root: std::io::Result<PathBuf>, name: String| {
-        root.map_err(|error| CliError::caused_by(format!("cannot use {name} as the workspace"), error))
-    };
     if given.is_empty() {
-        return Ok(vec![of(std::env::current_dir(), "the current directory".to_owned())?]);
+        let current = std::env::current_dir();
+        return Ok(vec![current.map_err(|error| unusable("the current directory", error))?]);
     }
-    given.iter().map(|root| of(root.canonicalize(), crate::printable::path(root))).collect()
+    real_paths(given)
+}
+
+/// The real paths of directories.
+pub(super) fn real_paths(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let real =
+        |path: &PathBuf| path.canonicalize().map_err(|error| unusable(&crate::printable::path(path), error));
+    given.iter().map(real).collect()
+}
+
+fn unusable(name: &str, error: std::io::Error) -> CliError {
+    CliError::caused_by(format!("cannot use {name} as the workspace"), error)
 }
 
 /// The request for the command. Its session, working directory and input are for the caller to say.

@@ -16,13 +16,14 @@ use crate::{
     proto::v1::{
         ApprovalDecision, Bypass, CheckPolicyRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar,
         Lifetime as LifetimeWord, Network, OnAsk as OnAskWord, OutputMode, OutputStream, Overflow,
-        PolicyFile, Pty, ResolveApprovalRequest, StdinMode, create_terminal_request::Command,
+        PolicyFile, Pty, ResolveApprovalRequest, StdinMode, WorkspaceExtent as WorkspaceExtentWord,
+        create_terminal_request::Command,
     },
-    session::{Lifetime, NewSession, Session},
+    session::{Lifetime, NewSession, Session, WorkspaceExtent},
     terminal::{Channel, NewRequest, OnAsk, ReaderKind, signal},
 };
 
-/// Roots of one session.
+/// Roots of one session, of each kind.
 const ROOTS_MAX: usize = 64;
 /// Labels of one session or terminal.
 const LABELS_MAX: usize = 64;
@@ -72,24 +73,20 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
     if request.roots.is_empty() {
         return Err(field_error("roots", "must name at least one directory"));
     }
-    if request.roots.len() > ROOTS_MAX {
-        return Err(field_error("roots", format!("must name at most {ROOTS_MAX} directories")));
-    }
-    let roots = request
-        .roots
-        .iter()
-        .enumerate()
-        .map(|(index, root)| {
-            AbsPath::parse(root).map_err(|error| field_error(format!("roots[{index}]"), error))
-        })
-        .collect::<Result<_, _>>()?;
+    let extent = match WorkspaceExtentWord::try_from(request.extent) {
+        Ok(WorkspaceExtentWord::Unspecified) => WorkspaceExtent::Named,
+        Ok(WorkspaceExtentWord::Repository) => WorkspaceExtent::Repository,
+        Err(_) => return Err(unknown_value("extent", request.extent)),
+    };
     let lifetime = match LifetimeWord::try_from(request.lifetime) {
         Ok(LifetimeWord::Unspecified | LifetimeWord::Explicit) => Lifetime::Explicit,
         Ok(LifetimeWord::OwnerProcess) => Lifetime::OwnerProcess,
         Err(_) => return Err(unknown_value("lifetime", request.lifetime)),
     };
     Ok(NewSession {
-        roots,
+        roots: directories("roots", &request.roots)?,
+        read_only_roots: directories("read_only_roots", &request.read_only_roots)?,
+        extent,
         cwd: directory("cwd", &request.cwd)?,
         env: env("env", request.env)?,
         labels: labels("labels", request.labels)?,
@@ -97,6 +94,17 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         lifetime,
         request_id: request_id("request_id", request.request_id)?,
     })
+}
+
+/// A session's directories.
+fn directories(field: &str, paths: &[String]) -> Result<Vec<AbsPath>, FieldError> {
+    if paths.len() > ROOTS_MAX {
+        return Err(field_error(field, format!("must name at most {ROOTS_MAX} directories")));
+    }
+    let parse = |(index, path): (usize, &String)| {
+        AbsPath::parse(path).map_err(|error| field_error(format!("{field}[{index}]"), error))
+    };
+    paths.iter().enumerate().map(parse).collect()
 }
 
 /// A terminal to be created in a session. `within` is the place of the request's fields in the message, for names

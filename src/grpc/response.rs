@@ -16,7 +16,9 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
     SessionWord {
         id: session.id.to_string(),
         owner: session.principal.to_string(),
-        roots: session.roots.iter().map(|root| root.to_string()).collect(),
+        roots: session.writable_roots().map(ToString::to_string).collect(),
+        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        repository: session.repository.to_report(),
         cwd: session.cwd.to_string(),
         env: session
             .env

@@ -9,7 +9,7 @@ use crate::{
     sandbox::roots::governing::Governing,
 };
 
-pub use crate::sandbox::roots::Root;
+pub use crate::sandbox::roots::{Root, RootRole};
 
 /// A sandbox to launch.
 #[derive(Debug)]

@@ -139,10 +139,12 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+    use crate::sandbox::spec::RootRole;
 
     fn root(path: &Path) -> Root {
         let path = path.canonicalize().unwrap();
-        Root { descriptor: fs::File::open(&path).unwrap().into(), path }
+        let descriptor = fs::File::open(&path).unwrap().into();
+        Root { descriptor, path, role: RootRole::Work }
     }
 
     #[test]

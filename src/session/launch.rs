@@ -81,7 +81,7 @@ impl Session {
         }
         let clone = |root: &Root| {
             let descriptor = root.descriptor.try_clone().map_err(StartError::Descriptors)?;
-            Ok(Root { path: root.path.clone(), descriptor })
+            Ok(Root { path: root.path.clone(), descriptor, role: root.role })
         };
         self.root_descriptors.iter().map(clone).collect()
     }

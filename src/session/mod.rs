@@ -7,19 +7,26 @@ mod directories;
 mod id;
 mod launch;
 mod launch_context;
+mod new_session;
 mod principal;
 mod registry;
+mod repository;
 mod sandboxes;
 #[expect(clippy::module_inception, reason = "the directory is about sessions, the file about one")]
 mod session;
 mod store;
+mod store_roots;
+mod workspace_extent;
+mod workspace_roots;
 
 pub use descriptors::{DescriptorQuota, DescriptorQuotaReached, DescriptorReservation as HeldDescriptors};
 pub use directories::EscapesRoot;
 pub use id::{SessionId, parse_ulid};
 pub use launch::SandboxOrigin;
 pub use launch_context::{FILESYSTEM_TIMEOUT, LaunchContext};
+pub use new_session::{NewSession, OpenError};
 pub use principal::{Peer, Principal};
-pub use registry::{NewSession, OpenError, Opened, RestoredSessions, Sessions};
+pub use registry::{Opened, RestoredSessions, Sessions};
 pub use session::{Closing, Lifetime, Session, SessionGuard};
 pub use store::{Persistence, RestoreError};
+pub use workspace_extent::{RepositoryOutcome, WorkspaceExtent};

@@ -10,83 +10,27 @@ use std::{
 };
 
 use super::{
-    descriptors::{DescriptorQuota, DescriptorQuotaReached},
+    descriptors::DescriptorQuota,
     id::SessionId,
     launch_context::FILESYSTEM_TIMEOUT,
+    new_session::{NewSession, OpenError},
     principal::{Peer, Principal},
     sandboxes::Sandboxes,
     session::{CloseBarrier, Lifetime, Session, rebase},
     store::{self, Persistence, RestoreError},
+    workspace_roots,
 };
 use crate::{
     failpoint,
-    policy::{AbsPath, Denial, PolicySet, check_session, environment::EnvEntry},
-    pool::{Pool, PoolError},
+    policy::{PolicySet, check_session},
+    pool::Pool,
     proto::state::SessionRecord,
-    sandbox::{
-        governing::{Governing, GoverningError},
-        roots::{self, RootError},
-        spec::Owner,
-    },
+    sandbox::{governing::Governing, spec::Owner},
 };
 
 /// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
 /// files, and its owner's process.
 const SESSION_DESCRIPTORS: u64 = 16;
-
-/// A session to be opened; every field checked for form.
-#[derive(Debug)]
-pub struct NewSession {
-    /// At least one.
-    pub roots: Vec<AbsPath>,
-    /// Absent: the first root.
-    pub cwd: Option<AbsPath>,
-    /// No name twice.
-    pub env: Vec<EnvEntry>,
-    /// As the caller gave them.
-    pub labels: BTreeMap<String, String>,
-    /// Absent: the policy's default.
-    pub profile: Option<String>,
-    /// When it ends by itself.
-    pub lifetime: Lifetime,
-    /// Makes a repeated request answer with the first session.
-    pub request_id: Option<String>,
-}
-
-/// Opening a session failed.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Policy refuses it.
-    #[error(transparent)]
-    Denied(#[from] Denial),
-    /// A root cannot be used: its place in the list, and the reason.
-    #[error("roots[{0}]")]
-    Root(usize, #[source] RootError),
-    /// A root's own name, without links, is no text.
-    #[error("roots[{0}] leads to a directory whose name is not text")]
-    RootName(usize),
-    /// The session is to end with its owner's process, and the kernel does not tell which one that is.
-    #[error("the calling process is not known, so the session cannot end with it")]
-    NoOwnerProcess,
-    /// The gateway is going down.
-    #[error("the gateway is draining")]
-    Draining,
-    /// What governs commands changed while the session was opened, and a root reaches it now.
-    #[error(transparent)]
-    Governing(GoverningError),
-    /// It cannot be stored, and would not outlive this gateway.
-    #[error("the session cannot be kept")]
-    StateUnwritable(#[source] std::io::Error),
-    /// Its roots could not be looked at in time.
-    #[error("the roots cannot be opened")]
-    Filesystem(#[from] PoolError),
-    /// The principal has as many sessions as it may.
-    #[error("{0} sessions are open, the most that one principal may have")]
-    TooMany(u32),
-    /// The principal's sessions and terminals hold as many of the gateway's descriptors as they may.
-    #[error(transparent)]
-    Descriptors(#[from] DescriptorQuotaReached),
-}
 
 /// What opening did.
 #[derive(Debug)]
@@ -314,28 +258,22 @@ fn prepare(
         return Err(OpenError::NoOwnerProcess);
     }
     let (owner, rights) = (Owner { uid: peer.principal.uid, gid: peer.gid }, peer.rights());
-    let mut roots = Vec::with_capacity(new.roots.len());
-    let mut root_descriptors = Vec::with_capacity(new.roots.len());
-    for (index, root) in new.roots.iter().enumerate() {
-        let opened =
-            roots::open(root.as_path(), &rights, governing).map_err(|error| OpenError::Root(index, error))?;
-        let name = opened.path.to_str().and_then(|name| AbsPath::parse(name).ok());
-        roots.push(name.ok_or(OpenError::RootName(index))?);
-        root_descriptors.push(opened);
-    }
+    let workspace = workspace_roots::open(&new, &rights, governing)?;
     let cwd = match &new.cwd {
-        Some(cwd) => rebase(cwd, &new.roots, &roots),
-        None => roots[0].clone(),
+        Some(cwd) => rebase(cwd, &workspace.named),
+        None => workspace.first,
     };
-    let profile = check_session(policy, new.profile.as_deref(), &roots, &cwd, &new.env)?;
+    let profile = check_session(policy, new.profile.as_deref(), &workspace.paths, &cwd, &new.env)?;
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,
         owner,
         rights,
-        roots: roots.into(),
-        named_roots: new.roots,
-        root_descriptors,
+        roots: workspace.paths.into(),
+        roles: workspace.open.iter().map(|root| root.role).collect(),
+        named_roots: workspace.named,
+        repository: workspace.repository,
+        root_descriptors: workspace.open,
         lost_roots: Vec::new(),
         cwd,
         env: new.env.into(),

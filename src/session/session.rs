@@ -11,13 +11,15 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{HeldDescriptors, Principal, SessionId, sandboxes::Sandboxes};
+use super::{
+    HeldDescriptors, Principal, SessionId, sandboxes::Sandboxes, workspace_extent::RepositoryOutcome,
+};
 use crate::{
     policy::{AbsPath, environment::EnvEntry},
     sandbox::{
         governing::{Governing, GoverningError},
         roots,
-        spec::{Owner, Root},
+        spec::{Owner, Root, RootRole},
     },
     sys::{process::ProcessIdentity, rights::Rights},
 };
@@ -42,10 +44,14 @@ pub struct Session {
     pub owner: Owner,
     /// By what the host permits it something: what is looked at for it is looked at with these.
     pub rights: Rights,
-    /// Where its commands may work.
+    /// What its commands see of the workspace; the first is where they work.
     pub roots: Arc<[AbsPath]>,
-    /// The same directories as the caller named them: links may have led to them.
-    pub(super) named_roots: Vec<AbsPath>,
+    /// What each of them is for.
+    pub(super) roles: Vec<RootRole>,
+    /// What the caller calls these directories, or directories in them: links may have led to them.
+    pub(super) named_roots: Vec<NamedRoot>,
+    /// What was found of a repository around the first directory that the caller named.
+    pub repository: RepositoryOutcome,
     /// The same directories, opened when the session was, or when this gateway found it.
     pub(super) root_descriptors: Vec<Root>,
     /// Those that were not there any more when this gateway found the session: no new sandbox can show them.
@@ -76,7 +82,21 @@ pub struct Session {
 impl Session {
     /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
     pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
-        rebase(directory, &self.named_roots, &self.roots)
+        rebase(directory, &self.named_roots)
+    }
+
+    /// The roots that commands may write to, as far as the profile lets them.
+    pub fn writable_roots(&self) -> impl Iterator<Item = &AbsPath> {
+        self.roots_where(|role| role != RootRole::ReadOnly)
+    }
+
+    /// The roots that commands may only read.
+    pub fn read_only_roots(&self) -> impl Iterator<Item = &AbsPath> {
+        self.roots_where(|role| role == RootRole::ReadOnly)
+    }
+
+    fn roots_where(&self, is_meant: impl Fn(RootRole) -> bool) -> impl Iterator<Item = &AbsPath> {
+        self.roots.iter().zip(&self.roles).filter(move |(_, role)| is_meant(**role)).map(|(root, _)| root)
     }
 
     /// Refuses roots that reach what governs commands.
@@ -176,11 +196,18 @@ impl Drop for SessionGuard {
     }
 }
 
-/// `directory` with the first of the `named` roots that holds it replaced by its real name.
-pub(super) fn rebase(directory: &AbsPath, named: &[AbsPath], real: &[AbsPath]) -> AbsPath {
-    if real.iter().any(|root| directory.is_within(root)) {
+/// A directory that the caller named, and its own name without links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedRoot {
+    pub(super) requested: AbsPath,
+    pub(super) real: AbsPath,
+}
+
+/// `directory` with the first of the `named` directories that holds it replaced by its real name.
+pub(super) fn rebase(directory: &AbsPath, named: &[NamedRoot]) -> AbsPath {
+    if named.iter().any(|one| directory.is_within(&one.real)) {
         return directory.clone();
     }
-    let moved = named.iter().zip(real).find_map(|(named, real)| directory.rebase(named, real));
+    let moved = named.iter().find_map(|one| directory.rebase(&one.requested, &one.real));
     moved.unwrap_or_else(|| directory.clone())
 }

@@ -23,6 +23,7 @@ use super::{
     principal::Principal,
     sandboxes::Sandboxes,
     session::{CloseBarrier, Lifetime, Session},
+    store_roots,
 };
 use crate::{
     policy::{
@@ -139,7 +140,7 @@ pub(super) fn read(
     let owner = Owner { uid: record.principal_uid, gid: record.owner_gid };
     let rights = Rights { uid: owner.uid, gid: owner.gid, groups: record.owner_groups.clone().into() };
     let same_boot = record.boot_id == process::boot_id().map_err(RestoreError::Host)?;
-    let (mut roots, mut named_roots, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
+    let (mut roots, mut roles, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
     for root in &record.roots {
         let path = AbsPath::parse(&root.path)?;
         match reopen_in_time(&path, root, &rights, governing, same_boot, hung)? {
@@ -147,7 +148,7 @@ pub(super) fn read(
             None => lost_roots.push(path.clone()),
         }
         roots.push(path);
-        named_roots.push(AbsPath::parse(&root.requested_path)?);
+        roles.push(store_roots::role(root));
     }
     if roots.is_empty() {
         return Err(RestoreError::Other);
@@ -160,8 +161,10 @@ pub(super) fn read(
         principal: Principal { uid: record.principal_uid },
         owner,
         rights,
+        named_roots: store_roots::named_roots(&record.named_roots, &record.roots)?,
+        repository: store_roots::repository(record.repository)?,
         roots: roots.into(),
-        named_roots,
+        roles,
         root_descriptors,
         lost_roots,
         cwd: AbsPath::parse(&record.cwd)?,
@@ -220,7 +223,7 @@ fn reopen(
     governing: &Governing,
     same_boot: bool,
 ) -> Result<Option<Root>, RestoreError> {
-    let opened = match roots::open(path.as_path(), rights, governing) {
+    let opened = match roots::open(path.as_path(), store_roots::role(root), rights, governing) {
         Ok(opened) => opened,
         Err(RootError::Governing(error)) => return Err(RestoreError::Governing(error)),
         Err(error) => {
@@ -246,10 +249,11 @@ fn device_and_inode(root: &Root) -> io::Result<(u64, u64)> {
 /// What is written of a session. Looks at its roots.
 pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
     let mut roots = Vec::with_capacity(session.root_descriptors.len());
-    for (root, named) in session.root_descriptors.iter().zip(&session.named_roots) {
+    for root in &session.root_descriptors {
         let (device, inode) = device_and_inode(root)?;
         let path = root.path.to_string_lossy().into_owned();
-        roots.push(RootRecord { path, requested_path: named.to_string(), device, inode });
+        let role = store_roots::role_record(root.role).into();
+        roots.push(RootRecord { requested_path: path.clone(), path, device, inode, role });
     }
     let variable =
         |entry: &EnvEntry| Variable { name: entry.name().to_owned(), value: entry.value().to_owned() };
@@ -278,6 +282,8 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,
+        repository: store_roots::repository_record(&session.repository),
+        named_roots: session.named_roots.iter().map(store_roots::named_record).collect(),
     })
 }
 

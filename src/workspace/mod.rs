@@ -34,6 +34,7 @@ use std::{
 
 use nix::sys::stat::fstat;
 
+pub use gitconfig::worktrees;
 pub use integrity_checker::{ChangeAction, DangerousChange};
 pub use queue::Completion;
 pub use watch_state::Observer;

@@ -12,6 +12,7 @@ mod fixture;
 mod inherited;
 mod manual;
 mod policies;
+mod repository;
 mod run;
 mod serving;
 mod terminals;

@@ -93,11 +93,11 @@ pub fn open_session(error: &OpenSessionError) -> Status {
 pub fn session_error(error: &OpenError) -> Status {
     match error {
         OpenError::Denied(denial) => denied(denial),
-        OpenError::Root(index, cause) => {
-            bad_field(FieldError { field: format!("roots[{index}]"), problem: error_chain(cause) })
+        OpenError::Root(field, cause) => {
+            bad_field(FieldError { field: field.clone(), problem: error_chain(cause) })
         }
-        OpenError::RootName(index) => {
-            bad_field(FieldError { field: format!("roots[{index}]"), problem: error.to_string() })
+        OpenError::RootName(field) => {
+            bad_field(FieldError { field: field.clone(), problem: error.to_string() })
         }
         OpenError::Governing(_) => {
             bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })

@@ -55,6 +55,9 @@ pub struct SessionOpened {
     pub principal: String,
     /// Its directories.
     pub roots: Vec<String>,
+    /// Its directories that commands can only read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_only_roots: Vec<String>,
     /// Its profile.
     pub profile: String,
     /// Its labels.

@@ -23,7 +23,7 @@ use nix::{
 
 use crate::{
     policy::profile::{Access, Filesystem},
-    sandbox::roots::Root,
+    sandbox::roots::{Root, RootRole},
 };
 
 /// A path in a root that becomes a mount point.
@@ -58,12 +58,12 @@ pub fn protected_mounts(
     files: &Filesystem,
     covered: Option<&Path>,
 ) -> Result<Vec<ProtectedMount>, ProtectError> {
-    if files.workspace == Access::Read {
+    if files.workspace == Access::Read || root.role == RootRole::ReadOnly {
         return Ok(Vec::new());
     }
     let mut found: BTreeMap<PathBuf, (OwnedFd, Access)> = BTreeMap::new();
-    let reserved = files.reserved.iter().map(|path| (path.as_path(), IfAbsent::Create));
-    let protected = files.protected.iter().map(PathBuf::as_path).chain(covered);
+    let reserved = files.reserved.iter().map(|path| (path_in(root.role, path), IfAbsent::Create));
+    let protected = files.protected.iter().map(|path| path_in(root.role, path)).chain(covered);
     let protected = protected.map(|path| (path, IfAbsent::Skip));
     for (path, absent) in reserved.chain(protected) {
         let error = |cause| ProtectError { path: root.path.join(path), cause };
@@ -80,6 +80,14 @@ pub fn protected_mounts(
     let place =
         |(path, (descriptor, access))| ProtectedMount { path: root.path.join(path), descriptor, access };
     Ok(found.into_iter().map(place).collect())
+}
+
+/// Where a path of a working directory lies in a root: a git directory is what a working directory calls `.git`.
+fn path_in(role: RootRole, path: &Path) -> &Path {
+    match role {
+        RootRole::GitDirectory => path.strip_prefix(".git").unwrap_or(path),
+        RootRole::Work | RootRole::ReadOnly => path,
+    }
 }
 
 /// What to do when the last directory of a path is missing.
@@ -162,7 +170,7 @@ mod tests {
 
     fn root(directory: &Path) -> Root {
         let descriptor = fs::File::open(directory).unwrap().into();
-        Root { path: directory.to_owned(), descriptor }
+        Root { path: directory.to_owned(), descriptor, role: RootRole::Work }
     }
 
     fn found(directory: &Path) -> Vec<(String, Access)> {
@@ -212,6 +220,17 @@ mod tests {
         fs::remove_file(directory.path().join(".git")).unwrap();
         fs::write(directory.path().join(".git"), "gitdir: elsewhere\n").unwrap();
         assert_eq!(found(directory.path()), []);
+    }
+
+    #[test]
+    fn a_git_directory_is_protected_as_a_working_directorys_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
+        let git = Root { role: RootRole::GitDirectory, ..root(directory.path()) };
+        let mounts = protected_mounts(&git, &files, None).unwrap();
+        assert!(
+            mounts.iter().any(|one| one.path == directory.path().join("hooks") && one.access == Access::Read)
+        );
     }
 
     #[test]

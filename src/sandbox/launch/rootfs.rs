@@ -15,7 +15,7 @@ use crate::{
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
         launch::protected::{self, ProtectError},
-        roots::Root,
+        roots::{Root, RootRole},
         spec::Owner,
     },
 };
@@ -330,7 +330,7 @@ impl RootfsPlanner<'_> {
         let whole = protected::ProtectedMount {
             path: root.path,
             descriptor: root.descriptor,
-            access: files.workspace,
+            access: if root.role == RootRole::ReadOnly { Access::Read } else { files.workspace },
         };
         for part in std::iter::once(whole).chain(protected) {
             let place = check_path(&part.path)?.to_owned();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     fn root(path: &str) -> Root {
-        Root { path: path.into(), descriptor: std::fs::File::open("/").unwrap().into() }
+        Root { path: path.into(), descriptor: std::fs::File::open("/").unwrap().into(), role: RootRole::Work }
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {

@@ -5,5 +5,5 @@ mod open;
 pub mod path_walk;
 mod root;
 
-pub use open::{RootError, open, visible};
-pub use root::Root;
+pub use open::{RootError, home_in, open, visible};
+pub use root::{Root, RootRole};

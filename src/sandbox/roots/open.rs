@@ -20,10 +20,9 @@ use nix::{
 };
 
 use crate::{
-    policy::profile::Access,
     sandbox::roots::{
         governing::{Governing, GoverningError, VisiblePath},
-        root::Root,
+        root::{Root, RootRole},
     },
     sys::rights::Rights,
 };
@@ -124,11 +123,12 @@ const SYSTEM: [&str; 17] = [
 ];
 
 /// Opens a root with the caller's file system rights at each step. The caller learns nothing about directories that
-/// it cannot enter itself.
+/// it cannot enter itself. A directory that is only read may belong to anybody: commands have no more rights in it than
+/// their caller.
 ///
 /// # Errors
 /// [`RootError`]: nothing was made, nothing is kept open.
-pub fn open(path: &Path, caller: &Rights, governing: &Governing) -> Result<Root, RootError> {
+pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing) -> Result<Root, RootError> {
     if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
         return Err(RootError::NotAbsolute { path: path.to_owned() });
     }
@@ -139,17 +139,23 @@ pub fn open(path: &Path, caller: &Rights, governing: &Governing) -> Result<Root,
         return Err(RootError::NotADirectory { path: real });
     }
     check_place(&real, &homes())?;
-    if caller.uid != 0 && stat.st_uid != caller.uid {
+    if role != RootRole::ReadOnly && caller.uid != 0 && stat.st_uid != caller.uid {
         return Err(RootError::Foreign { path: real, owner: stat.st_uid, caller: caller.uid });
     }
-    let root = Root { path: real, descriptor };
+    let root = Root { path: real, descriptor, role };
     governing.check(&[visible(&root)]).map_err(RootError::Governing)?;
     Ok(root)
 }
 
-/// A root as a visible directory. Write access is assumed: the profile is not known here.
+/// A root as a visible directory, with the most access that a profile can give: the profile is not known here.
 pub fn visible(root: &Root) -> VisiblePath<'_> {
-    VisiblePath { path: &root.path, descriptor: root.descriptor.as_fd(), access: Access::Write }
+    let access = root.role.max_access();
+    VisiblePath { path: &root.path, descriptor: root.descriptor.as_fd(), access }
+}
+
+/// The home of a user of the host that a directory is or holds.
+pub fn home_in(directory: &Path) -> Option<PathBuf> {
+    homes().into_iter().find(|home| home.starts_with(directory))
 }
 
 /// Resolves a path, and returns its real name and a descriptor. Magic links such as `/proc/PID/root` are not
@@ -253,7 +259,8 @@ mod tests {
     #[test]
     fn a_relative_path_a_file_and_an_absent_directory_are_told_apart() {
         let caller = Rights::own();
-        let open = |path: &str| open(Path::new(path), &caller, &Governing::default()).unwrap_err();
+        let open =
+            |path: &str| open(Path::new(path), RootRole::Work, &caller, &Governing::default()).unwrap_err();
         assert!(matches!(open("work"), RootError::NotAbsolute { .. }));
         assert!(matches!(open("/no/such/directory"), RootError::Find { .. }));
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -265,13 +272,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let me = nix::unistd::Uid::current().as_raw();
         let caller = Rights { uid: me + 77, gid: me + 77, groups: [].into() };
-        let open = || open(directory.path(), &caller, &Governing::default()).unwrap_err();
+        let open = |role| open(directory.path(), role, &caller, &Governing::default());
         if me != 0 {
-            assert!(matches!(open(), RootError::Rights { .. }));
+            assert!(matches!(open(RootRole::Work), Err(RootError::Rights { .. })));
             return;
         }
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
-        assert!(matches!(open(), RootError::Foreign { owner, .. } if owner == me));
+        assert!(matches!(open(RootRole::Work), Err(RootError::Foreign { owner, .. }) if owner == me));
+        assert!(open(RootRole::ReadOnly).is_ok(), "it can be read");
     }
 }

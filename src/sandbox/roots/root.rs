@@ -2,6 +2,29 @@
 
 use std::{os::fd::OwnedFd, path::PathBuf};
 
+use crate::policy::profile::Access;
+
+/// What a root is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootRole {
+    /// A directory to work in.
+    Work,
+    /// A directory that commands may read and never write.
+    ReadOnly,
+    /// The git directory of a working directory that is another root: written by git alone.
+    GitDirectory,
+}
+
+impl RootRole {
+    /// The most that a profile can let commands do in it.
+    pub fn max_access(self) -> Access {
+        match self {
+            Self::Work | Self::GitDirectory => Access::Write,
+            Self::ReadOnly => Access::Read,
+        }
+    }
+}
+
 /// A directory of the host that the sandbox shows at the same place.
 #[derive(Debug)]
 pub struct Root {
@@ -9,4 +32,6 @@ pub struct Root {
     pub path: PathBuf,
     /// Open with `O_PATH` since it was checked.
     pub descriptor: OwnedFd,
+    /// What it is for.
+    pub role: RootRole,
 }

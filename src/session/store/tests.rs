@@ -3,13 +3,14 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::sandbox::spec::RootRole;
 
 /// What would be written of a root, as it is now.
 fn record(path: &Path) -> RootRecord {
-    let opened = roots::open(path, &Rights::own(), &Governing::default()).unwrap();
+    let opened = roots::open(path, RootRole::Work, &Rights::own(), &Governing::default()).unwrap();
     let (device, inode) = device_and_inode(&opened).unwrap();
     let path = path.to_str().unwrap().to_owned();
-    RootRecord { requested_path: path.clone(), path, device, inode }
+    RootRecord { requested_path: path.clone(), path, device, inode, role: 0 }
 }
 
 fn is_reopened(root: &RootRecord, same_boot: bool) -> bool {

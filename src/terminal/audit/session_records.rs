@@ -15,7 +15,8 @@ pub fn session_opened(session: &Session) -> Record {
     Record::SessionOpened(SessionOpened {
         session: session.id.to_string(),
         principal: session.principal.to_string(),
-        roots: session.roots.iter().map(ToString::to_string).collect(),
+        roots: session.writable_roots().map(ToString::to_string).collect(),
+        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
         profile: session.profile.clone(),
         labels: session.labels.clone(),
     })

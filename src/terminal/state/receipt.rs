@@ -8,6 +8,7 @@ use crate::{
     policy::profile::Network,
     proto::v1::{self, PtyReceipt, Receipt},
     sandbox::gate::SandboxGate,
+    session::Session,
     terminal::{id::TerminalId, spec::TerminalSpec},
 };
 
@@ -18,6 +19,7 @@ const ABI_WITH_SCOPES: u32 = 6;
 pub(in crate::terminal) fn of(
     id: TerminalId,
     spec: &TerminalSpec,
+    session: &Session,
     live: &Live,
     survivors: Option<u32>,
 ) -> Receipt {
@@ -60,6 +62,9 @@ pub(in crate::terminal) fn of(
             SandboxGate::Linked(_) | SandboxGate::Lost => "verified".to_owned(),
         },
         pty: live.started.pty.map(|size| PtyReceipt { columns: size.columns, rows: size.rows }),
+        roots: session.writable_roots().map(ToString::to_string).collect(),
+        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        repository: session.repository.to_report(),
     }
 }
 

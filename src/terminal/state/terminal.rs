@@ -147,7 +147,7 @@ impl Terminal {
     /// What confines its command in fact. `None` for one that was never started.
     pub fn receipt(&self) -> Option<Receipt> {
         let survivors = self.stage.borrow().outcome().map(|outcome| outcome.survivors);
-        Some(receipt::of(self.id, &self.spec, self.live()?, survivors))
+        Some(receipt::of(self.id, &self.spec, &self.session, self.live()?, survivors))
     }
 
     /// Where it is in its life now.

@@ -234,7 +234,7 @@ pub(in crate::terminal) fn forget(session: &Session, workspaces: &Workspaces) {
 
 fn roots(session: &Session) -> Vec<WorkspaceRoot<'_>> {
     let owner = (session.owner.uid, session.owner.gid);
-    let open = session.open_roots().iter();
+    let open = session.open_roots().iter().filter(|root| root.role.max_access() == Access::Write);
     open.map(|root| WorkspaceRoot { path: &root.path, descriptor: &root.descriptor, owner }).collect()
 }
 

@@ -1,0 +1,112 @@
+//! Opens the directories of a new session: those that the caller names, and the repository around the first one where the
+//! caller asks for it.
+//!
+//! A repository that cannot be taken is no reason to refuse the session: it gets the named directory, and is told why.
+
+use std::path::Path;
+
+use nix::sys::stat::fstat;
+
+use super::{
+    new_session::{NewSession, OpenError},
+    repository::{self, FoundDirectory, NotTaken},
+    session::NamedRoot,
+    workspace_extent::{RepositoryOutcome, WorkspaceExtent},
+};
+use crate::{
+    policy::AbsPath,
+    sandbox::{
+        governing::Governing,
+        roots,
+        spec::{Root, RootRole},
+    },
+    sys::rights::Rights,
+};
+
+/// The open directories of a session.
+pub(super) struct WorkspaceRoots {
+    /// By their own names, without links.
+    pub(super) paths: Vec<AbsPath>,
+    /// The same.
+    pub(super) open: Vec<Root>,
+    /// What the caller calls them.
+    pub(super) named: Vec<NamedRoot>,
+    /// The first directory that the caller named.
+    pub(super) first: AbsPath,
+    pub(super) repository: RepositoryOutcome,
+}
+
+/// Opens all directories of a session.
+pub(super) fn open(
+    new: &NewSession,
+    rights: &Rights,
+    governing: &Governing,
+) -> Result<WorkspaceRoots, OpenError> {
+    let (mut open, mut named) = (Vec::new(), Vec::new());
+    let fields = [
+        ("roots", RootRole::Work, &new.roots),
+        ("read_only_roots", RootRole::ReadOnly, &new.read_only_roots),
+    ];
+    for (field, role, paths) in fields {
+        for (index, path) in paths.iter().enumerate() {
+            let field = || format!("{field}[{index}]");
+            let root = roots::open(path.as_path(), role, rights, governing)
+                .map_err(|error| OpenError::Root(field(), error))?;
+            let real = text(&root.path).ok_or_else(|| OpenError::RootName(field()))?;
+            named.push(NamedRoot { requested: path.clone(), real });
+            open.push(root);
+        }
+    }
+    let first = named[0].real.clone();
+    let repository = match new.extent {
+        WorkspaceExtent::Named => RepositoryOutcome::None,
+        WorkspaceExtent::Repository => match take(&open[0], rights, governing) {
+            Ok(None) => RepositoryOutcome::None,
+            Ok(Some(taken)) => replace_first(&mut open, taken),
+            Err(reason) => RepositoryOutcome::NotTaken(reason.to_string()),
+        },
+    };
+    let paths = open.iter().filter_map(|root| text(&root.path)).collect();
+    Ok(WorkspaceRoots { paths, open, named, first, repository })
+}
+
+/// The repository around a directory, opened as roots are.
+fn take(
+    start: &Root,
+    rights: &Rights,
+    governing: &Governing,
+) -> Result<Option<(Root, Option<Root>)>, NotTaken> {
+    let Some(found) = repository::enclosing(start, rights)? else { return Ok(None) };
+    let worktree = reopen(&found.worktree, RootRole::Work, rights, governing)?;
+    let git = found.git_directory.map(|git| reopen(&git, RootRole::GitDirectory, rights, governing));
+    Ok(Some((worktree, git.transpose()?)))
+}
+
+fn reopen(
+    found: &FoundDirectory,
+    role: RootRole,
+    rights: &Rights,
+    governing: &Governing,
+) -> Result<Root, NotTaken> {
+    let root = roots::open(&found.path, role, rights, governing)?;
+    let stat =
+        fstat(&root.descriptor).map_err(|cause| NotTaken::Unreadable { path: root.path.clone(), cause })?;
+    let is_same = repository::object(&stat) == found.object && root.path == found.path;
+    // A root's name is text.
+    if is_same && text(&root.path).is_some() { Ok(root) } else { Err(NotTaken::Replaced(found.path.clone())) }
+}
+
+/// The repository takes the place of the first root.
+fn replace_first(open: &mut Vec<Root>, (worktree, git): (Root, Option<Root>)) -> RepositoryOutcome {
+    let name = |root: &Root| text(&root.path);
+    let (Some(worktree_name), git_directory) = (name(&worktree), git.as_ref().and_then(name)) else {
+        return RepositoryOutcome::None;
+    };
+    open[0] = worktree;
+    open.splice(1..1, git);
+    RepositoryOutcome::Taken { worktree: worktree_name, git_directory }
+}
+
+fn text(path: &Path) -> Option<AbsPath> {
+    path.to_str().and_then(|path| AbsPath::parse(path).ok())
+}
