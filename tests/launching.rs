@@ -57,11 +57,15 @@ impl Place {
             id: id.into(),
             profile_name: "test".into(),
             profile: Arc::new(profile),
-            roots: vec![roots::open(self.work.path(), &Rights::own(), &Governing::default()).unwrap()],
+            roots: vec![
+                roots::open(self.work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default())
+                    .unwrap(),
+            ],
             network: Network::None,
             owner,
             principal_uid: owner.uid,
             groups: Arc::default(),
+            caller_home: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.
             assignment: Default::default(),

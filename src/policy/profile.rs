@@ -82,6 +82,8 @@ pub struct Profile {
     pub times: TimeRules,
     /// How much output is retained.
     pub output: OutputRule,
+    /// What git has of the caller's configuration.
+    pub git: GitRule,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
@@ -354,6 +356,21 @@ impl Default for OutputRule {
     }
 }
 
+/// What git has of the caller's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GitRule {
+    /// The name and the address of commits are the caller's (`user.name`, `user.email`). Nothing else of the caller's
+    /// configuration is shown.
+    pub identity: bool,
+}
+
+impl Default for GitRule {
+    fn default() -> Self {
+        Self { identity: true }
+    }
+}
+
 impl Default for Profile {
     fn default() -> Self {
         Self {
@@ -371,6 +388,7 @@ impl Default for Profile {
             secrets: Vec::new(),
             times: TimeRules::default(),
             output: OutputRule::default(),
+            git: GitRule::default(),
             shell: "/bin/sh".into(),
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)

@@ -30,6 +30,8 @@ pub struct SandboxSpec {
     pub principal_uid: u32,
     /// The owner's other groups.
     pub groups: Arc<[u32]>,
+    /// What it has of the caller's home.
+    pub caller_home: CallerHome,
     /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
     /// The session and profile that it serves.
@@ -38,6 +40,22 @@ pub struct SandboxSpec {
     pub die_with_gateway: bool,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
     pub fail_at: Option<String>,
+}
+
+/// What a sandbox has of its caller's home.
+#[derive(Debug, Clone, Default)]
+pub struct CallerHome {
+    /// The name and address of the commits that git makes.
+    pub git_identity: Option<GitIdentity>,
+}
+
+/// The name and address of git's commits. Texts without control characters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GitIdentity {
+    /// `user.name`; empty: none.
+    pub name: String,
+    /// `user.email`; empty: none.
+    pub email: String,
 }
 
 /// The session and profile that a sandbox serves, for a gateway that adopts it.

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use super::{launch_context::LaunchContext, sandboxes::sandbox_key, session::Session};
 use crate::{
-    policy::{ExecSpec, profile::Isolation},
+    policy::{
+        ExecSpec,
+        profile::{Isolation, Profile},
+    },
     sandbox::{
         handle::{Sandbox, StartError},
-        spec::{Root, SandboxAssignment, SandboxSpec, Sharing},
+        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, Sharing},
     },
 };
 
@@ -63,6 +66,7 @@ impl Session {
             owner: self.owner,
             principal_uid: self.principal.uid,
             groups: self.rights.groups.clone(),
+            caller_home: self.caller_home(exec_spec.profile()),
             governing: context.governing.clone(),
             assignment: SandboxAssignment {
                 session_id: self.id.to_string(),
@@ -73,6 +77,11 @@ impl Session {
             fail_at: fail_at(),
         };
         Sandbox::start(&context.host, &context.state, spec, &context.gates, &context.counters).await
+    }
+
+    /// What a profile lets a sandbox have of the caller's home.
+    fn caller_home(&self, profile: &Profile) -> CallerHome {
+        CallerHome { git_identity: self.git_identity.clone().filter(|_| profile.git.identity) }
     }
 
     fn clone_roots(&self) -> Result<Vec<Root>, StartError> {

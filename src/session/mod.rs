@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod caller_home;
 mod descriptors;
 mod directories;
+mod git_identity;
 mod id;
 mod launch;
 mod launch_context;
@@ -14,6 +16,7 @@ mod repository;
 mod sandboxes;
 #[expect(clippy::module_inception, reason = "the directory is about sessions, the file about one")]
 mod session;
+mod small_file;
 mod store;
 mod store_roots;
 mod workspace_extent;

@@ -10,7 +10,9 @@ use std::{
 };
 
 use super::{
+    caller_home,
     descriptors::DescriptorQuota,
+    git_identity,
     id::SessionId,
     launch_context::FILESYSTEM_TIMEOUT,
     new_session::{NewSession, OpenError},
@@ -264,6 +266,7 @@ fn prepare(
         None => workspace.first,
     };
     let profile = check_session(policy, new.profile.as_deref(), &workspace.paths, &cwd, &new.env)?;
+    let git_identity = caller_home::of(&rights).and_then(|home| git_identity::of(&home, &rights));
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,
@@ -280,6 +283,7 @@ fn prepare(
         labels: new.labels,
         profile: profile.to_string(),
         lifetime: new.lifetime,
+        git_identity,
         owner_process: match new.lifetime {
             Lifetime::Explicit => None,
             Lifetime::OwnerProcess => {

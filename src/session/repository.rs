@@ -5,7 +5,6 @@
 //! Decides nothing about roots: what is found is opened and checked as any root.
 
 use std::{
-    io::{self, Read as _},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStringExt,
@@ -16,9 +15,10 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
-    sys::stat::{FileStat, Mode, fstat, fstatat},
+    sys::stat::{FileStat, fstat, fstatat},
 };
 
+use super::small_file::{self, Links};
 use crate::{
     sandbox::{
         path_walk::ObjectId,
@@ -177,7 +177,7 @@ impl Search {
         let target = target.ok_or_else(|| NotTaken::NoPointer(path.to_owned()))?;
         let git = open_named(worktree, Path::new(target), path)?;
         self.check_owner(&git)?;
-        let common = self.common_directory(&git)?;
+        let common = self.repository_directory(&git)?;
         let main = common.as_ref().unwrap_or(&git);
         if !is_git_directory(main.descriptor.as_fd()) {
             return Err(NotTaken::NoPointer(path.to_owned()));
@@ -204,7 +204,7 @@ impl Search {
     }
 
     /// The directory of the repository that a linked worktree's own directory belongs to.
-    fn common_directory(&self, git: &Opened) -> Result<Option<Opened>, NotTaken> {
+    fn repository_directory(&self, git: &Opened) -> Result<Option<Opened>, NotTaken> {
         if !has(git.descriptor.as_fd(), "commondir") {
             return Ok(None);
         }
@@ -235,7 +235,7 @@ impl Search {
     }
 }
 
-/// A repository whose files are somebody's home keeps what is in that home.
+/// A repository whose files are a user's home keeps what is in that home.
 fn check_main_worktree(git: &Opened) -> Result<(), NotTaken> {
     let by_place = git.found.path.file_name().filter(|name| *name == ".git").and(git.found.path.parent());
     let configured = configured_worktrees(git).into_iter().map(|found| found.path);
@@ -249,7 +249,9 @@ fn check_main_worktree(git: &Opened) -> Result<(), NotTaken> {
 
 /// Where a repository's configuration says that its files are.
 fn configured_worktrees(git: &Opened) -> Vec<FoundDirectory> {
-    let text = read_small(git.descriptor.as_fd(), "config", CONFIG_MAX_BYTES).unwrap_or_default();
+    let text =
+        small_file::read(git.descriptor.as_fd(), Path::new("config"), Links::Refused, CONFIG_MAX_BYTES)
+            .unwrap_or_default();
     let named = workspace::worktrees(&text).into_iter();
     let opened =
         named.map(|path| open_at(Some(git.descriptor.as_fd()), Path::new(&path), ResolveFlag::empty()));
@@ -300,7 +302,8 @@ pub(super) fn object(stat: &FileStat) -> ObjectId {
 
 /// A file with one path in it.
 fn read_pointer(directory: &Opened, name: &str, path: &Path) -> Result<String, NotTaken> {
-    let text = read_small(directory.descriptor.as_fd(), name, POINTER_MAX_BYTES);
+    let text =
+        small_file::read(directory.descriptor.as_fd(), Path::new(name), Links::Refused, POINTER_MAX_BYTES);
     let text = text.map_err(|error| NotTaken::Unreadable {
         path: path.to_owned(),
         cause: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
@@ -308,27 +311,4 @@ fn read_pointer(directory: &Opened, name: &str, path: &Path) -> Result<String, N
     let text = std::ffi::OsString::from_vec(text).into_string();
     // A name that is no text cannot be a root either.
     text.map_err(|_| NotTaken::NoPointer(path.to_owned()))
-}
-
-/// A regular file of a directory, whole. Neither follows a link nor waits for a pipe.
-fn read_small(directory: BorrowedFd<'_>, name: &str, max: u64) -> io::Result<Vec<u8>> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)
-        .mode(Mode::empty())
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-    let is_regular = |stat: &FileStat| stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-    // Before it is opened: to open a device can do something by itself.
-    if !is_regular(&fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?) {
-        return Err(Errno::EINVAL.into());
-    }
-    let file = std::fs::File::from(openat2(directory, name, how)?);
-    if !is_regular(&fstat(&file)?) {
-        return Err(Errno::EINVAL.into());
-    }
-    let mut bytes = Vec::new();
-    file.take(max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > max {
-        return Err(Errno::EFBIG.into());
-    }
-    Ok(bytes)
 }

@@ -19,7 +19,7 @@ use crate::{
     sandbox::{
         governing::{Governing, GoverningError},
         roots,
-        spec::{Owner, Root, RootRole},
+        spec::{GitIdentity, Owner, Root, RootRole},
     },
     sys::{process::ProcessIdentity, rights::Rights},
 };
@@ -66,6 +66,8 @@ pub struct Session {
     pub profile: String,
     /// When it ends by itself.
     pub lifetime: Lifetime,
+    /// What git gave to the caller's commits when it was opened.
+    pub(super) git_identity: Option<GitIdentity>,
     /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
     pub(super) owner_process: Option<ProcessIdentity>,
     /// When it was opened.

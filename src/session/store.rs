@@ -30,11 +30,11 @@ use crate::{
         AbsPath, PathError,
         environment::{EnvEntry, EnvVarError},
     },
-    proto::state::{OwnerProcess, RootRecord, SessionRecord, Variable},
+    proto::state::{GitIdentityRecord, OwnerProcess, RootRecord, SessionRecord, Variable},
     sandbox::{
         governing::{Governing, GoverningError},
         roots::{self, RootError},
-        spec::{Owner, Root},
+        spec::{GitIdentity, Owner, Root},
     },
     statefile::{self, StatefileError, TEMP_SUFFIX},
     sys::{
@@ -172,6 +172,7 @@ pub(super) fn read(
         labels: record.labels.into_iter().collect(),
         profile: record.profile,
         lifetime,
+        git_identity: record.git_identity.map(|git| GitIdentity { name: git.name, email: git.email }),
         owner_process: record.owner_process.filter(|process| process.pid > 0).map(|process| {
             ProcessIdentity { pid: process.pid, start_ticks: process.start_ticks, boot_id: process.boot_id }
         }),
@@ -282,6 +283,10 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,
+        git_identity: session
+            .git_identity
+            .as_ref()
+            .map(|git| GitIdentityRecord { name: git.name.clone(), email: git.email.clone() }),
         repository: store_roots::repository_record(&session.repository),
         named_roots: session.named_roots.iter().map(store_roots::named_record).collect(),
     })

@@ -62,6 +62,12 @@ pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
     entries.filter(|entry| entry.name() == "core.worktree").map(|entry| entry.value).collect()
 }
 
+/// The last value of an entry with this name, in small letters.
+pub fn last_value(text: &[u8], name: &str) -> Option<String> {
+    let entries = ConfigParser::new(text).entries().into_iter();
+    entries.filter(|entry| entry.name() == name).map(|entry| entry.value).last()
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GitConfigRules {

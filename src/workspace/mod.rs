@@ -34,7 +34,7 @@ use std::{
 
 use nix::sys::stat::fstat;
 
-pub use gitconfig::worktrees;
+pub use gitconfig::{last_value, worktrees};
 pub use integrity_checker::{ChangeAction, DangerousChange};
 pub use queue::Completion;
 pub use watch_state::Observer;

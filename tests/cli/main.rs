@@ -9,6 +9,7 @@ mod process_state;
 mod environment;
 mod escapes;
 mod fixture;
+mod git;
 mod inherited;
 mod manual;
 mod policies;

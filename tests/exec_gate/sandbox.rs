@@ -69,7 +69,8 @@ impl Sandbox {
         let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost").into());
         let host = Host::detect().with_launcher(program.into());
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
-        let root = roots::open(work.path(), &Rights::own(), &Governing::default()).unwrap();
+        let root =
+            roots::open(work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap();
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let spec = SandboxSpec {
             id: format!("sbx_gate_{}_{number}", std::process::id()),
@@ -80,6 +81,7 @@ impl Sandbox {
             principal_uid: owner.uid,
             owner,
             groups: Arc::default(),
+            caller_home: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: true,

@@ -64,7 +64,10 @@ fn a_root_inside_another_is_shown_and_written_in_both() {
     let inner = place.work.path().join("a/b");
     fs::create_dir_all(&inner).unwrap();
     let mut spec = place.spec("sbx_nested");
-    spec.roots.insert(0, roots::open(&inner, &Rights::own(), &Governing::default()).unwrap());
+    spec.roots.insert(
+        0,
+        roots::open(&inner, roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap(),
+    );
     let up = place.launch(spec).unwrap();
     let (outer, inner) = (place.work.path().display(), inner.display());
     let ran = up.sh(&format!("set -e; echo 1 > {outer}/o; echo 2 > {inner}/i; cat {outer}/o {outer}/a/b/i"));
@@ -93,7 +96,8 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
     assert!(mounted.success(), "root can mount");
     let _mounted = Mounted(root.clone());
     let mut spec = place.spec("sbx_ramfs");
-    spec.roots = vec![roots::open(&root, &Rights::own(), &Governing::default()).unwrap()];
+    spec.roots =
+        vec![roots::open(&root, roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap()];
     match place.launch(spec).map(|_| ()) {
         Err(LaunchError::NoIdMapping { path, filesystem }) => {
             assert_eq!((path, filesystem.as_str()), (root, "ramfs"));

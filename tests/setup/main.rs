@@ -69,7 +69,9 @@ impl Place {
 
     fn spec(&self, id: &str) -> SandboxSpec {
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
-        let root = roots::open(self.work.path(), &Rights::own(), &Governing::default()).unwrap();
+        let root =
+            roots::open(self.work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default())
+                .unwrap();
         let mut profile = Profile::default();
         profile.limits.demand = Requirement::Prefer;
         SandboxSpec {
@@ -81,6 +83,7 @@ impl Place {
             owner,
             principal_uid: owner.uid,
             groups: Arc::default(),
+            caller_home: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: false,

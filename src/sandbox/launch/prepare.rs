@@ -110,7 +110,8 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();
-    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, covered)?;
+    let mut view =
+        rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &spec.caller_home, covered)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);

@@ -16,7 +16,7 @@ use crate::{
     sandbox::{
         launch::protected::{self, ProtectError},
         roots::{Root, RootRole},
-        spec::Owner,
+        spec::{CallerHome, GitIdentity, Owner},
     },
 };
 
@@ -92,6 +92,7 @@ pub fn plan(
     network: Network,
     ids: &Identity,
     owner: Owner,
+    caller_home: &CallerHome,
     covered: Option<&Path>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
@@ -125,6 +126,8 @@ pub fn plan(
     plan.add_tmpfs("/dev/shm", 0o1777, files.tmp_bytes, files.tmp_inodes);
     if !roots.iter().any(|root| root.path == Path::new(&ids.home)) {
         plan.add_tmpfs(&ids.home, 0o700, files.tmp_bytes, files.tmp_inodes);
+        // In the private home alone: elsewhere it would be written on the host.
+        plan.add(git_configuration(&ids.home, caller_home.git_identity.as_ref()));
     }
     for path in &files.read_only {
         plan.add_profile_path(path, Access::Read)?;
@@ -144,6 +147,27 @@ pub fn plan(
         sources.extend(entry.source);
     }
     Ok(Rootfs { mounts, sources })
+}
+
+/// Git's own configuration in the private home, which commands may change.
+fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> Mount {
+    let quote = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    let GitIdentity { name, email } = identity.cloned().unwrap_or_default();
+    let lines: String = [("name", name), ("email", email)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| format!("\t{key} = \"{}\"\n", quote(&value)))
+        .collect();
+    let user = if lines.is_empty() { String::new() } else { format!("[user]\n{lines}") };
+    // Any owner's repository: git's own check keeps others' configuration from running, and here it is confined.
+    let content = format!("{user}[safe]\n\tdirectory = *\n");
+    Mount {
+        kind: Kind::File.into(),
+        target: format!("{home}/.gitconfig"),
+        content: content.into_bytes().into(),
+        mode: 0o644,
+        ..Mount::default()
+    }
 }
 
 fn group_line(group: &MappedGroup, user: &str) -> String {
@@ -375,8 +399,16 @@ mod tests {
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {
-        let view =
-            plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }, None).unwrap();
+        let view = plan(
+            &Profile::default(),
+            roots,
+            Network::None,
+            &ids(),
+            Owner { uid: 7, gid: 7 },
+            &CallerHome::default(),
+            None,
+        )
+        .unwrap();
         view.mounts.into_iter().map(|mount| mount.target).collect()
     }
 
@@ -407,7 +439,8 @@ mod tests {
     #[test]
     fn an_absent_extra_a_root_id_and_a_garbled_name_are_refused() {
         let try_with = |profile: &Profile, ids: &Identity| {
-            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, None).unwrap_err()
+            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, &CallerHome::default(), None)
+                .unwrap_err()
         };
         let mut profile = Profile::default();
         let garbled = Identity { command_user_name: "a:b\n".into(), ..ids() };

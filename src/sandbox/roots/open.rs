@@ -71,7 +71,9 @@ pub enum RootError {
         path: PathBuf,
     },
     /// It is, contains, or lies in a system directory.
-    #[error("root {path:?} is, holds or lies in the system's directory {system:?}")]
+    #[error(
+        "root {path:?} is, holds or lies in the system's directory {system:?}: work in a directory of your own elsewhere"
+    )]
     System {
         /// Without links.
         path: PathBuf,
@@ -79,7 +81,7 @@ pub enum RootError {
         system: PathBuf,
     },
     /// It is or holds the home of a user.
-    #[error("root {path:?} is or holds the whole home {home:?}")]
+    #[error("root {path:?} is or holds the whole home {home:?}: work in a directory in it")]
     Home {
         /// Without links.
         path: PathBuf,
@@ -89,8 +91,17 @@ pub enum RootError {
     /// It reaches what governs its commands.
     #[error(transparent)]
     Governing(GoverningError),
+    /// All users work in it.
+    #[error("root {path:?} is shared by all users: make a directory in it and work there")]
+    Shared {
+        /// Without links.
+        path: PathBuf,
+    },
     /// It belongs to another user.
-    #[error("root {path:?} belongs to uid {owner}, not to the caller's {caller}")]
+    #[error(
+        "root {path:?} belongs to uid {owner}, not to the caller's {caller}: work in a directory of your own; --ro shows this \
+         one to be read"
+    )]
     Foreign {
         /// Without links.
         path: PathBuf,
@@ -139,6 +150,10 @@ pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing)
         return Err(RootError::NotADirectory { path: real });
     }
     check_place(&real, &homes())?;
+    let shared = libc::S_ISVTX | libc::S_IWOTH;
+    if role != RootRole::ReadOnly && stat.st_mode & shared == shared {
+        return Err(RootError::Shared { path: real });
+    }
     if role != RootRole::ReadOnly && caller.uid != 0 && stat.st_uid != caller.uid {
         return Err(RootError::Foreign { path: real, owner: stat.st_uid, caller: caller.uid });
     }

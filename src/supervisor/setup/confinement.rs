@@ -11,7 +11,7 @@ use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 use super::{descriptors::has_gate, stage::StageError};
 use crate::{
     cgroup::CgroupDirectory,
-    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
+    proto::supervisor::{Identity, LandlockPlan, Mount, SandboxPlan, Stage, mount::Kind},
     sys::{
         credentials,
         landlock::{self, FileRights, Ruleset, TcpRights},
@@ -75,6 +75,8 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
             Kind::Bind | Kind::Tmpfs => everything,
             Kind::Proc => look.and(FileRights::READ_FILE),
             Kind::Dev => devices,
+            // Covered by the rule of the temporary file system, which may be closed to this process.
+            Kind::File if is_in_tmpfs(plan, &mount.target) => continue,
             Kind::File => FileRights::READ_FILE,
             // Covered by the rule of the root, or of the link's target.
             Kind::Unspecified | Kind::Symlink | Kind::Directory => continue,
@@ -101,6 +103,13 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
     allow_ports(&rules, rights).map_err(failed)?;
     rules.enforce().map_err(failed)?;
     Ok(abi)
+}
+
+fn is_in_tmpfs(plan: &SandboxPlan, target: &str) -> bool {
+    let holds = |mount: &Mount| {
+        mount.kind() == Kind::Tmpfs && std::path::Path::new(target).starts_with(&mount.target)
+    };
+    plan.mounts.iter().any(holds)
 }
 
 /// Allows to execute what is listed, and the dynamic loaders.
