@@ -34,6 +34,7 @@ mod json;
 mod log_writer;
 mod logs;
 mod manual;
+mod missing_program;
 mod policy;
 mod policy_status;
 mod raw_terminal;

@@ -14,7 +14,7 @@ use super::{
     attached::{self, Restarts},
     connection::{GatewayConnection, Terminals},
     error::{self, CliError},
-    exit_status, receipt,
+    exit_status, missing_program, receipt,
     report::{RunEnd, RunReport},
     run_attached,
     run_control::{interrupt, is_end_of_reader, stop, unless_interrupted},
@@ -63,6 +63,8 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         true => Some(attached::own_window().ok_or_else(attached::no_terminal)?),
         false => None,
     };
+    let program =
+        arguments.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
     let approval_mode = ApprovalMode::new(arguments.on_ask, input);
@@ -105,7 +107,9 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
     let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
-    let result = result.map_err(|failure| advise_on_approval(failure, &connection));
+    let result = result
+        .map_err(|failure| advise_on_approval(failure, &connection))
+        .map_err(|failure| missing_program::advise(failure, &program));
     connection.close().await;
     result
 }

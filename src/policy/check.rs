@@ -4,7 +4,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{environment::EnvEntry, profile::Profile, variables};
+use super::{environment::EnvEntry, profile::Profile, toolchain, variables};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
@@ -47,10 +47,21 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Invalid
     check_limits(profile)?;
     check_environment(profile)?;
     check_times(profile)?;
+    check_toolchains(profile)?;
     if profile.output.default_bytes > profile.output.ceiling_bytes {
         return invalid("default_bytes", "must not be above ceiling_bytes");
     }
     Ok(())
+}
+
+fn check_toolchains(profile: &Profile) -> Result<(), InvalidValue> {
+    let known: Vec<&str> = toolchain::all().iter().map(|one| one.name.as_str()).collect();
+    match profile.toolchains.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            invalid("toolchains", format!("{name:?} is no toolchain; there are {}", known.join(", ")))
+        }
+    }
 }
 
 fn check_paths(profile: &Profile) -> Result<(), InvalidValue> {

@@ -4,6 +4,8 @@
 //! [`Evaluation::decide`] turns that into a permit or a denial, and nothing else does. Both depend on the request, the
 //! policy and the files that the caller resolves names to, and on nothing else: no clock, no file system.
 
+use std::sync::Arc;
+
 use super::{
     apply_rules::{apply_rules, dialect},
     approval::{ApprovalGrant, ApprovalQuestion},
@@ -30,6 +32,11 @@ use super::{
 pub trait ProfileResolvers {
     /// The resolver for a command under this profile.
     fn for_profile<'a>(&'a self, profile: &'a Profile) -> Box<dyn ProgramResolver + 'a>;
+
+    /// The profile as it is for this caller: with those toolchains of the caller's home that it names.
+    fn adapt(&self, profile: &Arc<Profile>) -> Arc<Profile> {
+        profile.clone()
+    }
 }
 
 /// Everything that was found out about a request. [`Self::decide`] turns it into a permit or a denial.
@@ -90,6 +97,8 @@ impl PolicySet {
         let requested = self
             .profile(request.profile.as_deref())
             .ok_or_else(|| Denial::UnknownProfile(request.profile.clone().unwrap_or_default()))?;
+        let adapted = resolvers.adapt(requested.1);
+        let requested = (requested.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(requested.1));
         let verdict = self.verdict_under(requested, request, &programs)?;
         if !selects_other_profile(&verdict, requested.0) {
@@ -100,6 +109,8 @@ impl PolicySet {
         // are asked again.
         let name = verdict.effects.profile.unwrap_or_default();
         let selected = self.profile(Some(&name)).ok_or(Denial::UnknownProfile(name))?;
+        let adapted = resolvers.adapt(selected.1);
+        let selected = (selected.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(selected.1));
         let verdict = self.verdict_under(selected, request, &programs)?;
         if selects_other_profile(&verdict, selected.0) {
@@ -112,7 +123,7 @@ impl PolicySet {
     /// Checks what the caller brings, and asks the rules, under one profile.
     fn verdict_under(
         &self,
-        (name, profile): (&ProfileName, &std::sync::Arc<Profile>),
+        (name, profile): (&ProfileName, &Arc<Profile>),
         request: &Request,
         programs: &dyn ProgramResolver,
     ) -> Result<RuleVerdict, Denial> {

@@ -34,6 +34,7 @@ pub mod schema;
 mod secret;
 mod set;
 pub mod suite;
+pub mod toolchain;
 pub mod variables;
 pub mod workspace_files;
 

@@ -84,6 +84,10 @@ pub struct Profile {
     pub output: OutputRule,
     /// What git has of the caller's configuration.
     pub git: GitRule,
+    /// Toolchains of the caller's home that are shown, to be read: "rust", "node", "python", "go", "java", "asdf", "mise"
+    /// (`policies/data/toolchains.toml`). Their programs join `path`: after the host's, or before them where the caller is the
+    /// gateway's own user.
+    pub toolchains: Vec<String>,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
@@ -389,6 +393,7 @@ impl Default for Profile {
             times: TimeRules::default(),
             output: OutputRule::default(),
             git: GitRule::default(),
+            toolchains: Vec::new(),
             shell: "/bin/sh".into(),
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)

@@ -11,7 +11,7 @@ use std::{
     io::Read,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,7 @@ use crate::{
         ProfileResolvers,
         command::program::{FileId, Interpreter, PathStability, ProgramResolver, Resolved},
         profile::{Access, Profile},
+        toolchain::{self, FoundToolchain, ToolchainOrder},
     },
     sys::rights::Rights,
 };
@@ -47,6 +48,8 @@ pub struct ProgramCache {
 #[derive(Debug)]
 pub struct SessionResolver<'a> {
     roots: Vec<PathBuf>,
+    toolchains: &'a [FoundToolchain],
+    order: ToolchainOrder,
     rights: Rights,
     cache: &'a ProgramCache,
 }
@@ -54,7 +57,13 @@ pub struct SessionResolver<'a> {
 impl<'a> SessionResolver<'a> {
     /// Resolves below the session's roots, with its principal's rights.
     pub fn new(roots: Vec<PathBuf>, rights: Rights, cache: &'a ProgramCache) -> Self {
-        Self { roots, rights, cache }
+        Self { roots, toolchains: &[], order: ToolchainOrder::default(), rights, cache }
+    }
+
+    /// Resolves also in the toolchains of the principal's home.
+    #[must_use]
+    pub fn with_toolchains(self, toolchains: &'a [FoundToolchain], order: ToolchainOrder) -> Self {
+        Self { toolchains, order, ..self }
     }
 
     /// Resolves with the rights of this process.
@@ -65,7 +74,13 @@ impl<'a> SessionResolver<'a> {
 
 impl ProfileResolvers for SessionResolver<'_> {
     fn for_profile<'a>(&'a self, profile: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
-        Box::new(ProfileResolver::new(profile, self.roots.iter().cloned(), &self.rights, self.cache))
+        let shown: Vec<PathBuf> =
+            toolchain::named_by(profile, self.toolchains).flat_map(|one| one.shown.clone()).collect();
+        Box::new(ProfileResolver::new(profile, self.roots.iter().cloned(), shown, &self.rights, self.cache))
+    }
+
+    fn adapt(&self, profile: &Arc<Profile>) -> Arc<Profile> {
+        toolchain::adapt(profile, self.toolchains, self.order)
     }
 }
 
@@ -90,20 +105,21 @@ struct VisibleDirectory {
 }
 
 impl<'a> ProfileResolver<'a> {
-    /// Resolves under this profile and below the session's roots.
+    /// Resolves under this profile and below the session's roots. `shown` is what a sandbox shows in addition, to be read.
     pub fn new(
         profile: &'a Profile,
         roots: impl IntoIterator<Item = PathBuf>,
+        shown: Vec<PathBuf>,
         rights: &'a Rights,
         cache: &'a ProgramCache,
     ) -> Self {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         let files = &profile.filesystem;
-        (&profile.path, &files.system, &files.read_only, &files.writable).hash(&mut hasher);
+        (&profile.path, &files.system, &files.read_only, &files.writable, &shown).hash(&mut hasher);
         // The sandbox shows a profile's extra directories at their real paths.
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let read_only = files.system.iter().cloned().chain(files.read_only.iter().map(real));
+        let read_only = files.system.iter().cloned().chain(files.read_only.iter().map(real)).chain(shown);
         let read_only = read_only.map(|path| VisibleDirectory { path, access: Access::Read });
         let writable =
             files.writable.iter().map(real).map(|path| VisibleDirectory { path, access: Access::Write });

@@ -56,7 +56,7 @@ impl Session {
         exec_spec: &ExecSpec,
         sharing: Sharing,
     ) -> Result<Arc<Sandbox>, StartError> {
-        let roots = self.clone_roots()?;
+        let roots = self.clone_roots(exec_spec.profile())?;
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
             profile_name: exec_spec.profile_name().to_string(),
@@ -84,7 +84,7 @@ impl Session {
         CallerHome { git_identity: self.git_identity.clone().filter(|_| profile.git.identity) }
     }
 
-    fn clone_roots(&self) -> Result<Vec<Root>, StartError> {
+    fn clone_roots(&self, profile: &Profile) -> Result<Vec<Root>, StartError> {
         if let Some(lost) = self.lost_roots.first() {
             return Err(StartError::RootGone(lost.as_path().to_owned()));
         }
@@ -92,7 +92,8 @@ impl Session {
             let descriptor = root.descriptor.try_clone().map_err(StartError::Descriptors)?;
             Ok(Root { path: root.path.clone(), descriptor, role: root.role })
         };
-        self.root_descriptors.iter().map(clone).collect()
+        let toolchains = self.known_toolchains().into_iter().flat_map(|one| one.of_profile(profile));
+        self.root_descriptors.iter().chain(toolchains).map(clone).collect()
     }
 }
 

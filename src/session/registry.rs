@@ -292,6 +292,7 @@ fn prepare(
         },
         created_at: SystemTime::now(),
         request_id: new.request_id,
+        toolchains: OnceLock::new(),
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),

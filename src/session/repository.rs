@@ -6,7 +6,7 @@
 
 use std::{
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd},
         unix::ffi::OsStringExt,
     },
     path::{Path, PathBuf},
@@ -14,14 +14,16 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::AtFlags,
     sys::stat::{FileStat, fstat, fstatat},
 };
 
-use super::small_file::{self, Links};
+use super::{
+    real_path::{self, FoundPath, Kind, Opened},
+    small_file::{self, Links},
+};
 use crate::{
     sandbox::{
-        path_walk::ObjectId,
         roots::{RootError, home_in},
         spec::Root,
     },
@@ -34,22 +36,13 @@ const POINTER_MAX_BYTES: u64 = 8 << 10;
 /// The most bytes that are read of a repository's configuration.
 const CONFIG_MAX_BYTES: u64 = 1 << 20;
 
-/// A directory, and which one it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FoundDirectory {
-    /// Absolute, without links.
-    pub(super) path: PathBuf,
-    /// Another directory at the same path is not this one.
-    pub(super) object: ObjectId,
-}
-
 /// A repository around a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EnclosingRepository {
     /// The directory of its files.
-    pub(super) worktree: FoundDirectory,
+    pub(super) worktree: FoundPath,
     /// Its git directory, unless that lies in `worktree`.
-    pub(super) git_directory: Option<FoundDirectory>,
+    pub(super) git_directory: Option<FoundPath>,
 }
 
 /// Why a repository is not taken for a workspace.
@@ -114,16 +107,10 @@ struct Search {
     owner: u32,
 }
 
-/// An open directory.
-struct Opened {
-    descriptor: OwnedFd,
-    found: FoundDirectory,
-}
-
 impl Search {
     fn upwards(&self, start: &Root) -> Result<Option<EnclosingRepository>, NotTaken> {
         for path in start.path.ancestors() {
-            let Ok(directory) = open_at(None, path, ResolveFlag::RESOLVE_NO_SYMLINKS) else {
+            let Ok(directory) = real_path::open(None, path, Kind::Directory) else {
                 return Ok(None);
             };
             if directory.found.object.0 != self.device {
@@ -170,7 +157,7 @@ impl Search {
         worktree: &Opened,
         path: &Path,
         entry: &FileStat,
-    ) -> Result<Option<FoundDirectory>, NotTaken> {
+    ) -> Result<Option<FoundPath>, NotTaken> {
         self.check_owner_id(path, entry.st_uid)?;
         let text = read_pointer(worktree, ".git", path)?;
         let target = text.strip_prefix("gitdir:").map(str::trim).filter(|target| !target.is_empty());
@@ -218,7 +205,7 @@ impl Search {
         let Ok(text) = read_pointer(git, "gitdir", &git.found.path) else { return false };
         let named = Path::new(text.trim());
         let (Some(directory), Some(name)) = (named.parent(), named.file_name()) else { return false };
-        let directory = open_at(Some(git.descriptor.as_fd()), directory, ResolveFlag::empty());
+        let directory = real_path::open(Some(git.descriptor.as_fd()), directory, Kind::Directory);
         name == ".git" && directory.is_ok_and(|directory| directory.found == worktree.found)
     }
 
@@ -248,13 +235,13 @@ fn check_main_worktree(git: &Opened) -> Result<(), NotTaken> {
 }
 
 /// Where a repository's configuration says that its files are.
-fn configured_worktrees(git: &Opened) -> Vec<FoundDirectory> {
+fn configured_worktrees(git: &Opened) -> Vec<FoundPath> {
     let text =
         small_file::read(git.descriptor.as_fd(), Path::new("config"), Links::Refused, CONFIG_MAX_BYTES)
             .unwrap_or_default();
     let named = workspace::worktrees(&text).into_iter();
     let opened =
-        named.map(|path| open_at(Some(git.descriptor.as_fd()), Path::new(&path), ResolveFlag::empty()));
+        named.map(|path| real_path::open(Some(git.descriptor.as_fd()), Path::new(&path), Kind::Directory));
     opened.flatten().map(|opened| opened.found).collect()
 }
 
@@ -273,31 +260,8 @@ fn has(directory: BorrowedFd<'_>, name: &str) -> bool {
 
 /// The directory that a file of another one names. Links on the way are followed, as git does.
 fn open_named(base: &Opened, path: &Path, named_by: &Path) -> Result<Opened, NotTaken> {
-    open_at(Some(base.descriptor.as_fd()), path, ResolveFlag::empty())
+    real_path::open(Some(base.descriptor.as_fd()), path, Kind::Directory)
         .map_err(|cause| NotTaken::Unreadable { path: named_by.to_owned(), cause })
-}
-
-fn open_at(base: Option<BorrowedFd<'_>>, path: &Path, resolve: ResolveFlag) -> Result<Opened, Errno> {
-    let how = |resolve| {
-        OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
-            .resolve(resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS)
-    };
-    let descriptor = openat2(base.unwrap_or(AT_FDCWD), path, how(resolve))?;
-    let real = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
-    let real = real.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
-    let named = openat2(AT_FDCWD, &real, how(ResolveFlag::RESOLVE_NO_SYMLINKS))?;
-    let (object, again) = (object(&fstat(&descriptor)?), object(&fstat(&named)?));
-    // A removed directory has no name, and another one may have taken its old one.
-    if object != again {
-        return Err(Errno::ESTALE);
-    }
-    Ok(Opened { descriptor, found: FoundDirectory { path: real, object } })
-}
-
-/// Which file or directory it is.
-pub(super) fn object(stat: &FileStat) -> ObjectId {
-    (stat.st_dev, stat.st_ino)
 }
 
 /// A file with one path in it.

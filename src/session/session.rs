@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldDescriptors, Principal, SessionId, sandboxes::Sandboxes, workspace_extent::RepositoryOutcome,
+    HeldDescriptors, Principal, SessionId, Toolchains, sandboxes::Sandboxes, toolchains,
+    workspace_extent::RepositoryOutcome,
 };
 use crate::{
     policy::{AbsPath, environment::EnvEntry},
@@ -74,6 +75,8 @@ pub struct Session {
     pub created_at: SystemTime,
     /// The request that opened it, where the caller gave an id.
     pub(super) request_id: Option<String>,
+    /// The toolchains of its caller's home, once they were looked for.
+    pub(super) toolchains: OnceLock<Toolchains>,
     /// Its sandboxes.
     pub sandboxes: Sandboxes,
     /// What it holds of the gateway's descriptors.
@@ -99,6 +102,16 @@ impl Session {
 
     fn roots_where(&self, is_meant: impl Fn(RootRole) -> bool) -> impl Iterator<Item = &AbsPath> {
         self.roots.iter().zip(&self.roles).filter(move |(_, role)| is_meant(**role)).map(|(root, _)| root)
+    }
+
+    /// The toolchains of its caller's home. The first call looks for them, on file systems that the caller chooses.
+    pub fn toolchains(&self, governing: &Governing) -> &Toolchains {
+        self.toolchains.get_or_init(|| toolchains::find(&self.rights, &self.root_descriptors, governing))
+    }
+
+    /// The toolchains, where they were looked for.
+    pub fn known_toolchains(&self) -> Option<&Toolchains> {
+        self.toolchains.get()
     }
 
     /// Refuses roots that reach what governs commands.

@@ -178,6 +178,7 @@ pub(super) fn read(
         }),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
+        toolchains: OnceLock::new(),
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),

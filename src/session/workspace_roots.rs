@@ -9,7 +9,8 @@ use nix::sys::stat::fstat;
 
 use super::{
     new_session::{NewSession, OpenError},
-    repository::{self, FoundDirectory, NotTaken},
+    real_path::{self, FoundPath},
+    repository::{self, NotTaken},
     session::NamedRoot,
     workspace_extent::{RepositoryOutcome, WorkspaceExtent},
 };
@@ -83,7 +84,7 @@ fn take(
 }
 
 fn reopen(
-    found: &FoundDirectory,
+    found: &FoundPath,
     role: RootRole,
     rights: &Rights,
     governing: &Governing,
@@ -91,7 +92,7 @@ fn reopen(
     let root = roots::open(&found.path, role, rights, governing)?;
     let stat =
         fstat(&root.descriptor).map_err(|cause| NotTaken::Unreadable { path: root.path.clone(), cause })?;
-    let is_same = repository::object(&stat) == found.object && root.path == found.path;
+    let is_same = real_path::object(&stat) == found.object && root.path == found.path;
     // A root's name is text.
     if is_same && text(&root.path).is_some() { Ok(root) } else { Err(NotTaken::Replaced(found.path.clone())) }
 }

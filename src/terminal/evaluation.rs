@@ -7,11 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     policy::{
-        ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request, explain::Explanation,
+        ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request,
+        explain::Explanation, toolchain::ToolchainOrder,
     },
     pool::PoolError,
     resolve::{ProgramCache, SessionResolver},
-    session::{EscapesRoot, FILESYSTEM_TIMEOUT, LaunchContext, Session},
+    sandbox::governing::Governing,
+    session::{EscapesRoot, FILESYSTEM_TIMEOUT, LaunchContext, Session, Toolchains},
     sys::allocator,
 };
 
@@ -24,7 +26,16 @@ const INLINE_MAX_BYTES: usize = 4 << 10;
 /// Whether an evaluation is quick and looks at no file system that the caller has chosen: a short command whose words
 /// name no path except that of a host's program, in one of the session's roots itself. All others are evaluated on a
 /// thread of the pool.
-fn can_evaluate_inline(session: &Session, request: &Request) -> bool {
+fn can_evaluate_inline(policy: &PolicySet, session: &Session, request: &Request) -> bool {
+    if names_toolchains(policy) {
+        // Another user's home is another user's file system.
+        let is_known = |toolchains: &Toolchains| {
+            toolchains.found.is_empty() || toolchains.order == ToolchainOrder::HomeFirst
+        };
+        if !session.known_toolchains().is_some_and(is_known) {
+            return false;
+        }
+    }
     let plain = |word: &String| !word.contains('/');
     let is_plain = match &request.command {
         CommandSpec::ShellLine(line) => plain(line),
@@ -34,6 +45,11 @@ fn can_evaluate_inline(session: &Session, request: &Request) -> bool {
         }
     };
     is_plain && command_bytes(request) <= INLINE_MAX_BYTES && session.roots.contains(&request.cwd)
+}
+
+/// Whether a profile shows anything of a caller's home.
+fn names_toolchains(policy: &PolicySet) -> bool {
+    policy.profiles().any(|(_, profile)| !profile.toolchains.is_empty())
 }
 
 /// Larger requests are evaluated one at a time for each user.
@@ -79,14 +95,15 @@ pub(super) async fn decide(
     launch_context: &LaunchContext,
     approval: Option<ApprovalGrant>,
 ) -> Result<Decided, PoolError> {
-    let is_inline = can_evaluate_inline(session, request);
+    let is_inline = can_evaluate_inline(policy, session, request);
     let is_large = is_large(request);
     let (policy, session, program_cache) = (policy.clone(), session.clone(), program_cache.clone());
-    let uid = session.principal.uid;
+    let (uid, governing) = (session.principal.uid, launch_context.governing.clone());
     let mut resolved = request.clone();
     let work = move || {
         let evaluation = match resolve_cwd(&session, &mut resolved) {
-            Ok(()) => policy.evaluate(&resolved, &resolvers(&session, &resolved, &program_cache)),
+            Ok(()) => policy
+                .evaluate(&resolved, &resolvers(&policy, &session, &governing, &resolved, &program_cache)),
             Err(denial) => policy.deny(denial),
         };
         let trace = evaluation.trace();
@@ -113,12 +130,13 @@ pub(super) async fn decide(
 pub(super) fn explain(
     policy: &PolicySet,
     session: &Session,
+    governing: &Governing,
     request: &Request,
     program_cache: &ProgramCache,
 ) -> Explanation {
     let mut request = request.clone();
     let evaluation = match resolve_cwd(session, &mut request) {
-        Ok(()) => policy.evaluate(&request, &resolvers(session, &request, program_cache)),
+        Ok(()) => policy.evaluate(&request, &resolvers(policy, session, governing, &request, program_cache)),
         Err(denial) => policy.deny(denial),
     };
     Explanation::new(&evaluation)
@@ -137,10 +155,17 @@ fn resolve_cwd(session: &Session, request: &mut Request) -> Result<(), Denial> {
 }
 
 fn resolvers<'a>(
-    session: &Session,
+    policy: &PolicySet,
+    session: &'a Session,
+    governing: &Governing,
     request: &Request,
     program_cache: &'a ProgramCache,
 ) -> SessionResolver<'a> {
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
-    SessionResolver::new(roots, session.rights.clone(), program_cache)
+    let resolver = SessionResolver::new(roots, session.rights.clone(), program_cache);
+    if !names_toolchains(policy) {
+        return resolver;
+    }
+    let toolchains = session.toolchains(governing);
+    resolver.with_toolchains(&toolchains.found, toolchains.order)
 }

@@ -108,8 +108,8 @@ impl Terminals {
     /// # Errors
     /// When the file systems of the caller do not answer.
     pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
-        let pool = &self.context.launch_context().pool;
-        explain::explain(self.context.policy(), self.context.program_cache(), pool, new).await
+        let launch_context = self.context.launch_context();
+        explain::explain(self.context.policy(), self.context.program_cache(), launch_context, new).await
     }
 
     /// A run of a terminal that was just created for it.

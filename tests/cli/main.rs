@@ -17,3 +17,4 @@ mod repository;
 mod run;
 mod serving;
 mod terminals;
+mod toolchains;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::new_request::NewRequest;
 use crate::{
     policy::{ActivePolicy, explain::Explanation},
-    pool::{Pool, PoolError},
+    pool::PoolError,
     resolve::ProgramCache,
-    session::FILESYSTEM_TIMEOUT,
+    session::{FILESYSTEM_TIMEOUT, LaunchContext},
     terminal::evaluation,
 };
 
@@ -18,11 +18,12 @@ use crate::{
 pub async fn explain(
     policy: &ActivePolicy,
     program_cache: &Arc<ProgramCache>,
-    pool: &Pool,
+    launch_context: &LaunchContext,
     new: &NewRequest,
 ) -> Result<Explanation, PoolError> {
     let (policy, program_cache) = (policy.current(), program_cache.clone());
     let (session, request) = (new.session.clone(), new.request.clone());
-    let explain = move || evaluation::explain(&policy, &session, &request, &program_cache);
-    pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
+    let governing = launch_context.governing.clone();
+    let explain = move || evaluation::explain(&policy, &session, &governing, &request, &program_cache);
+    launch_context.pool.run(new.session.principal.uid, FILESYSTEM_TIMEOUT, explain).await
 }

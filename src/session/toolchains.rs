@@ -1,0 +1,173 @@
+//! Finds the toolchains in a caller's home that profiles may show.
+//!
+//! By reading as data, with the caller's rights: no program of the home is run to ask it. What is found is held open, and
+//! shown by descriptor. What a command of the session could change is left out, and so is what belongs to another user.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use nix::{fcntl::AT_FDCWD, sys::stat::fstat, unistd::geteuid};
+
+use super::{
+    caller_home,
+    real_path::{self, Kind},
+    small_file::{self, Links},
+};
+use crate::{
+    policy::{
+        profile::Profile,
+        toolchain::{self, FoundToolchain, ToolchainOrder, ToolchainPart, ToolchainVersions},
+    },
+    sandbox::{
+        governing::Governing,
+        roots,
+        spec::{Root, RootRole},
+    },
+    sys::rights::Rights,
+};
+
+/// Versions of one tool that are looked at.
+const VERSIONS_MAX: usize = 256;
+/// The most bytes of a file that names a version.
+const CHOSEN_MAX_BYTES: u64 = 256;
+
+/// The toolchains of a session's caller.
+#[derive(Debug, Default)]
+pub struct Toolchains {
+    /// What was found.
+    pub found: Vec<FoundToolchain>,
+    /// Whether their programs come before the host's.
+    pub order: ToolchainOrder,
+    /// The directories and files of each, in the same order as `found`.
+    pub(super) open: Vec<Vec<Root>>,
+}
+
+impl Toolchains {
+    /// What a profile shows of them.
+    pub(super) fn of_profile(&self, profile: &Profile) -> impl Iterator<Item = &Root> {
+        let named = self.found.iter().zip(&self.open);
+        named.filter(|(found, _)| profile.toolchains.contains(&found.name)).flat_map(|(_, open)| open)
+    }
+}
+
+/// Looks for all toolchains. `roots` is what commands of the session may change.
+pub(super) fn find(rights: &Rights, roots: &[Root], governing: &Governing) -> Toolchains {
+    let Some(home) = caller_home::of(rights) else { return Toolchains::default() };
+    let open_home = || real_path::open(None, &home, Kind::Directory);
+    let Ok(Ok(home)) = rights.run_with(open_home) else { return Toolchains::default() };
+    let home = home.found.path;
+    let order = match rights.uid == geteuid().as_raw() {
+        true => ToolchainOrder::HomeFirst,
+        false => ToolchainOrder::HostFirst,
+    };
+    let search = Search { home: &home, owner: rights.uid, roots };
+    let look = || toolchain::all().iter().filter_map(|one| search.toolchain(&one.name, &one.part)).collect();
+    let all: Vec<(FoundToolchain, Vec<Root>)> = rights.run_with(look).unwrap_or_default();
+    let is_free =
+        |open: &Vec<Root>| governing.check(&open.iter().map(roots::visible).collect::<Vec<_>>()).is_ok();
+    let (found, open) = all.into_iter().filter(|(_, open)| is_free(open)).unzip();
+    Toolchains { found, order, open }
+}
+
+struct Search<'a> {
+    home: &'a Path,
+    owner: u32,
+    roots: &'a [Root],
+}
+
+impl Search<'_> {
+    fn toolchain(&self, name: &str, parts: &[ToolchainPart]) -> Option<(FoundToolchain, Vec<Root>)> {
+        let mut found = FoundToolchain { name: name.to_owned(), ..FoundToolchain::default() };
+        let mut open = Vec::new();
+        for part in parts {
+            self.add_part(part, &mut found, &mut open);
+        }
+        found.shown = open.iter().map(|root| root.path.clone()).collect();
+        (!open.is_empty()).then_some((found, open))
+    }
+
+    fn add_part(&self, part: &ToolchainPart, found: &mut FoundToolchain, open: &mut Vec<Root>) {
+        // The home's own paths, and where they really are.
+        let mut places: Vec<(&Path, PathBuf)> = Vec::new();
+        for (index, shown) in part.show.iter().enumerate() {
+            match self.open_shown(shown) {
+                Some(root) => {
+                    places.push((shown, root.path.clone()));
+                    open.push(root);
+                }
+                None if index == 0 => return,
+                None => {}
+            }
+        }
+        let real = |path: &Path| {
+            let moved =
+                places.iter().find_map(|(shown, real)| Some(real.join(path.strip_prefix(shown).ok()?)));
+            moved.unwrap_or_else(|| self.home.join(path))
+        };
+        found.path.extend(part.path.iter().map(|path| real(path)));
+        found.path.extend(part.versions.as_ref().and_then(|versions| self.version(versions, &real)));
+        let values =
+            part.set.iter().map(|(name, path)| (name.clone(), real(path).to_string_lossy().into_owned()));
+        found.set.extend(values);
+    }
+
+    /// What is shown, if it is the caller's or root's alone and no command of the session can change it.
+    fn open_shown(&self, shown: &Path) -> Option<Root> {
+        let opened = real_path::open(None, &self.home.join(shown), Kind::Any).ok()?;
+        let stat = fstat(&opened.descriptor).ok()?;
+        let (path, descriptor): (PathBuf, OwnedFd) = (opened.found.path, opened.descriptor);
+        let is_own = stat.st_uid == self.owner || stat.st_uid == 0;
+        let is_closed = stat.st_mode & libc::S_IWOTH == 0;
+        let is_kind = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFREG);
+        let overlaps = |root: &Root| {
+            root.role != RootRole::ReadOnly && (root.path.starts_with(&path) || path.starts_with(&root.path))
+        };
+        let is_home = self.home.starts_with(&path) || roots::home_in(&path).is_some();
+        let is_apart = !self.roots.iter().any(overlaps) && !is_home;
+        let is_text = path.to_str().is_some();
+        (is_own && is_closed && is_kind && is_apart && is_text).then_some(Root {
+            path,
+            descriptor,
+            role: RootRole::ReadOnly,
+        })
+    }
+
+    /// The programs of one version: of the chosen one, else of the newest.
+    fn version(&self, versions: &ToolchainVersions, real: &impl Fn(&Path) -> PathBuf) -> Option<PathBuf> {
+        let directory = real(&versions.directory);
+        let opened = real_path::open(None, &directory, Kind::Directory).ok()?;
+        let names = real_path::names(opened.descriptor.as_fd(), VERSIONS_MAX).ok()?;
+        let chosen = versions.chosen.as_ref().and_then(|file| {
+            let text =
+                small_file::read(AT_FDCWD, &self.home.join(file), Links::Followed, CHOSEN_MAX_BYTES).ok()?;
+            Some(numbers(std::str::from_utf8(&text).ok()?.trim()))
+        });
+        let chosen = chosen.unwrap_or_default();
+        let numbered = names.into_iter().map(|name| (numbers(&name), name));
+        let (_, newest) = numbered.filter(|(version, _)| version.starts_with(&chosen)).max()?;
+        Some(directory.join(newest).join(&versions.below))
+    }
+}
+
+/// The numbers of a version: of "v22.1.0" and "go1.22" what follows the letters. None for a name without one.
+fn numbers(version: &str) -> Vec<u64> {
+    let digits = version.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let digits: &str = digits.split(|c: char| !c.is_ascii_digit() && c != '.').next().unwrap_or_default();
+    digits.split('.').map_while(|part| part.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers;
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert_eq!(numbers("v22.1.0"), [22, 1, 0]);
+        assert_eq!(numbers("go1.22"), [1, 22]);
+        assert_eq!(numbers("cpython-3.12.4-linux-x86_64-gnu"), [3, 12, 4]);
+        assert!(numbers("lts/*").is_empty());
+        assert!(numbers("v9.1") < numbers("v10.0"));
+    }
+}

@@ -1,0 +1,170 @@
+//! Toolchains of a home: shown where a profile names them, without anything else of the home.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use crate::fixture::{Place, code, shown, stderr, stdout};
+
+/// A home of its own with something that no command may see.
+fn home(place: &Place) -> PathBuf {
+    let home = place.path().canonicalize().expect("it is there").join("home");
+    fs::create_dir_all(home.join(".cargo/bin")).expect("directories can be made");
+    fs::write(home.join(".cargo/credentials.toml"), "token = \"hidden\"\n").expect("a file can be written");
+    home
+}
+
+/// A program of that text.
+fn program(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("it has one")).expect("directories can be made");
+    fs::write(path, text).expect("a file can be written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our own file");
+}
+
+/// Runs a command for a caller with this home, under a profile that names these toolchains.
+fn run(place: &Place, home: &Path, toolchains: &str, options: &[&str], words: &[&str]) -> Output {
+    let profile = format!("[profile.tools]\nextends = \"workspace\"\ntoolchains = [{toolchains}]\n");
+    fs::write(place.policies().join("tools.toml"), profile).expect("a file can be written");
+    let options = [&["--profile", "tools"], options].concat();
+    place.run(&options, words).env("HOME", home).output().expect("provost starts")
+}
+
+/// The home of the user that runs the tests, if it has this.
+fn own(name: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os("HOME")?).join(name);
+    path.exists().then_some(path)
+}
+
+#[test]
+fn rustup_and_cargo_of_a_home_build_and_the_credentials_beside_them_are_hidden() {
+    let (Some(rustup), Some(toolchains)) = (own(".cargo/bin/rustup"), own(".rustup")) else {
+        println!("SKIPPED: this user has no rustup");
+        return;
+    };
+    let place = Place::new();
+    let home = home(&place);
+    fs::copy(rustup, home.join(".cargo/bin/rustup")).expect("it can be copied");
+    for name in ["cargo", "rustc"] {
+        symlink("rustup", home.join(".cargo/bin").join(name)).expect("a link can be made");
+    }
+    symlink(toolchains, home.join(".rustup")).expect("a link can be made");
+    let secret = home.join(".cargo/credentials.toml");
+    let script = format!(
+        "cargo init -q --vcs none --name hello . && cargo run -q --offline; cat {}; touch {}/.cargo/bin/new",
+        secret.display(),
+        home.display()
+    );
+    let done = run(&place, &home, "\"rust\"", &[], &["sh", "-c", &script]);
+    assert_eq!(stdout(&done), "Hello, world!\n", "{}", shown(&done));
+    assert!(!home.join(".cargo/bin/new").exists(), "{}", shown(&done));
+    let plain = place.run(&[], &["cargo", "--version"]).env("HOME", &home).output().expect("provost starts");
+    assert_ne!(code(&plain), 0, "no profile names it: {}", shown(&plain));
+}
+
+#[test]
+fn the_version_of_node_that_nvm_has_chosen_comes_first() {
+    let node = Path::new("/usr/bin/node");
+    if !node.exists() {
+        println!("SKIPPED: there is no /usr/bin/node");
+        return;
+    }
+    let place = Place::new();
+    let home = home(&place);
+    for version in ["v9.2.0", "v22.9.0", "v22.10.1", "v23.0.0"] {
+        let bin = home.join(".nvm/versions/node").join(version).join("bin");
+        fs::create_dir_all(&bin).expect("directories can be made");
+        fs::copy(node, bin.join("node")).expect("it can be copied");
+    }
+    fs::create_dir_all(home.join(".nvm/alias")).expect("a directory can be made");
+    let print = ["node", "-p", "process.execPath"];
+    for (chosen, expected) in [("22\n", "v22.10.1"), ("v9.2.0", "v9.2.0"), ("lts/*", "v23.0.0"), ("77", "")] {
+        fs::write(home.join(".nvm/alias/default"), chosen).expect("a file can be written");
+        let done = run(&place, &home, "\"node\"", &[], &print);
+        let path = home.join(".nvm/versions/node").join(expected).join("bin/node");
+        let expected = if expected.is_empty() { node } else { &path };
+        assert_eq!(stdout(&done).trim(), expected.to_str().expect("text"), "{chosen}: {}", shown(&done));
+    }
+}
+
+#[test]
+fn pyenvs_python_runs_and_makes_virtual_environments() {
+    let Some(pyenv) = own(".pyenv") else {
+        println!("SKIPPED: this user has no pyenv");
+        return;
+    };
+    let place = Place::new();
+    let home = home(&place);
+    symlink(&pyenv, home.join(".pyenv")).expect("a link can be made");
+    let script = "python3 -c 'import sys; print(sys.prefix)'; python3 -m venv --without-pip env && \
+                  env/bin/python -c 'print(6 * 7)'";
+    let outside =
+        Command::new(pyenv.join("shims/python3")).args(["-c", "import sys; print(sys.prefix)"]).output();
+    let done = run(&place, &home, "\"python\"", &[], &["sh", "-c", script]);
+    assert_eq!(stdout(&done), stdout(&outside.expect("it starts")) + "42\n", "{}", shown(&done));
+}
+
+#[test]
+fn a_toolchain_is_no_way_to_what_is_hidden_or_changeable() {
+    let place = Place::new();
+    let home = home(&place);
+    let path = |options: &[&str]| {
+        let done =
+            run(&place, &home, "\"python\", \"node\", \"go\"", options, &["sh", "-c", "echo $PATH; ls -a /"]);
+        assert_eq!(code(&done), 0, "{}", shown(&done));
+        assert!(!stdout(&done).contains(&*home.join("").to_string_lossy()), "{}", shown(&done));
+    };
+    // The whole home under the name of a toolchain.
+    symlink(".", home.join(".pyenv")).expect("a link can be made");
+    path(&[]);
+    // A directory in which any user can put programs.
+    fs::remove_file(home.join(".pyenv")).expect("our own link");
+    program(&home.join("go/bin/git"), "#!/bin/sh\necho planted\n");
+    fs::set_permissions(home.join("go/bin"), fs::Permissions::from_mode(0o777)).expect("our own directory");
+    path(&[]);
+    // A directory in which the session's own commands can.
+    fs::set_permissions(home.join("go/bin"), fs::Permissions::from_mode(0o755)).expect("our own directory");
+    let go = home.join("go");
+    let done = run(&place, &home, "\"go\"", &[], &["git", "--version"]);
+    assert_eq!(stdout(&done), "planted\n", "else it comes first, as in the caller's shell: {}", shown(&done));
+    let done = run(&place, &home, "\"go\"", &["--root", go.to_str().expect("text")], &["git", "--version"]);
+    assert!(stdout(&done).starts_with("git version"), "{}", shown(&done));
+}
+
+#[test]
+fn a_program_that_is_not_shown_is_named_with_its_place_and_the_line_that_would_show_it() {
+    let place = Place::new();
+    let home = home(&place);
+    program(&home.join(".cargo/bin/some-tool"), "#!/bin/sh\n");
+    program(&home.join("bin/other-tool"), "#!/bin/sh\n");
+    let search = format!("{0}/.cargo/bin:{0}/bin:/usr/bin:/bin", home.display());
+    let said = |words: &[&str]| {
+        let mut run = place.run(&[], words);
+        let done = run.env("HOME", &home).env("PATH", &search).output().expect("provost starts");
+        assert_eq!(code(&done), 127, "{}", shown(&done));
+        stderr(&done)
+    };
+    let text = said(&["some-tool"]);
+    let place_of_it = home.join(".cargo/bin/some-tool");
+    assert!(
+        text.contains(place_of_it.to_str().expect("text")) && text.contains("toolchains = [\"rust\"]"),
+        "{text}"
+    );
+    let other = home.join("bin/other-tool");
+    for name in ["other-tool", other.to_str().expect("text")] {
+        let text = said(&[name]);
+        assert!(text.contains("read_only") && text.contains(other.to_str().expect("text")), "{text}");
+    }
+    let text = said(&["no-such-tool-anywhere"]);
+    assert!(!text.contains("on this host, which"), "{text}");
+}
+
+#[test]
+fn a_toolchain_that_nobody_knows_is_refused_when_the_policy_is_loaded() {
+    let place = Place::new();
+    let done = run(&place, &home(&place), "\"cobol\"", &[], &["true"]);
+    assert_eq!(code(&done), 125, "{}", shown(&done));
+    assert!(stderr(&done).contains("\"cobol\" is no toolchain"), "{}", shown(&done));
+}
