@@ -82,6 +82,31 @@ fn the_default_policy_lets_anything_run() {
 }
 
 #[test]
+fn each_preset_is_a_whole_policy_and_says_what_its_cases_expect() {
+    let mut names: Vec<_> = fs::read_dir(at("policies/presets"))
+        .expect("the presets are there")
+        .map(|entry| entry.expect("it can be read").file_name().into_string().expect("text"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["go.toml", "java.toml", "node.toml", "python.toml", "review.toml", "rust.toml"]);
+    for name in names {
+        let text = read(&format!("policies/presets/{name}"));
+        let policy = PolicySet::parse(&name, &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(policy.warnings(), [], "{name}");
+        let cases = read(&format!("policies/tests/presets/{name}"));
+        let suite = Suite::parse(&name, &cases).unwrap_or_else(|error| panic!("{error}"));
+        assert!(suite.cases.len() >= 3, "{name}");
+        let failed = suite.run(&policy, &cases);
+        let said: Vec<_> =
+            failed.iter().map(|f| format!("{}: {:?}: {}", f.line, f.command, f.problem)).collect();
+        assert!(failed.is_empty(), "{name}: {}", said.join("\n"));
+        let (profile_name, profile) = policy.profile(None).expect("it has a default");
+        assert_eq!(format!("{profile_name}.toml"), name);
+        assert_eq!(profile.toolchains.is_empty(), name == "review.toml", "{name}");
+    }
+}
+
+#[test]
 fn no_rule_that_is_shipped_is_got_round_by_an_option_that_nobody_knows() {
     assert_eq!(examples().warnings(), []);
     assert_eq!(PolicySet::compiled_in().warnings(), []);
