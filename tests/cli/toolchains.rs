@@ -39,7 +39,7 @@ fn own(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn rustup_and_cargo_of_a_home_build_and_the_credentials_beside_them_are_hidden() {
+fn rustup_and_cargo_of_a_home_build_and_the_credentials_next_to_them_are_hidden() {
     let (Some(rustup), Some(toolchains)) = (own(".cargo/bin/rustup"), own(".rustup")) else {
         println!("SKIPPED: this user has no rustup");
         return;
