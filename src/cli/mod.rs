@@ -36,6 +36,7 @@ mod logs;
 mod manual;
 mod missing_program;
 mod policy;
+mod policy_connect;
 mod policy_status;
 mod raw_terminal;
 mod reap;

@@ -17,6 +17,7 @@ use super::{
     argument_values::parse_assignment,
     arguments::{OutputArguments, OutputFormat, WorkspaceArguments},
     error::CliError,
+    policy_connect::{self, Caller},
     policy_status::{self, ReloadArguments, StatusArguments},
     stdio,
 };
@@ -90,7 +91,8 @@ pub(super) struct TestArguments {
                         Exit status: 0 allowed, 3 asks for approval, 1 denied\n\n\
                         Examples:\n  provost policy explain -- git push --force\n  \
                         provost policy explain --exec -- cc -c x.c\n  \
-                        provost policy explain -o json -- 'cd x && make install'")]
+                        provost policy explain -o json -- 'cd x && make install'\n  \
+                        provost policy explain --connect registry.npmjs.org:443")]
 pub(super) struct ExplainArguments {
     /// The policy. Without it: the one that is compiled in
     #[arg(long, value_name = "DIR")]
@@ -118,8 +120,14 @@ pub(super) struct ExplainArguments {
     #[command(flatten)]
     output: OutputArguments,
     /// The command and its arguments, or one shell line
-    #[arg(last = true, required = true, value_name = "COMMAND [ARG]...")]
+    #[arg(last = true, required_unless_present = "connect", value_name = "COMMAND [ARG]...")]
     command: Vec<String>,
+    /// Say what would happen to a connection of a command with the network "proxy", instead of a command
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["command", "exec", "env"])]
+    connect: Option<String>,
+    /// With --connect: an address that the name leads to; may be given many times
+    #[arg(long, value_name = "ADDRESS", requires = "connect")]
+    address: Vec<std::net::IpAddr>,
 }
 
 /// Does what is asked; answers with the exit status.
@@ -164,7 +172,14 @@ fn check(arguments: &CheckArguments) -> Result<u8, CliError> {
     match policy_directory::read(&arguments.directory) {
         Ok(policy) => {
             let (profiles, rules) = (policy.profiles().count(), policy.rules().len());
-            print(&format!("valid: {profiles} profiles, {rules} rules; {}", policy.digest()))?;
+            let about_connections = match policy.connect_rules().len() {
+                0 => String::new(),
+                count => format!(", {count} rules about connections"),
+            };
+            print(&format!(
+                "valid: {profiles} profiles, {rules} rules{about_connections}; {}",
+                policy.digest()
+            ))?;
             for RuleWarning { rule, location, problem } in policy.warnings() {
                 let place = location.map_or_else(String::new, |at| format!("{}:{}: ", at.file, at.line));
                 stdio::print_notice(&printable::line(&format!("{place}rule {rule:?} {problem}")));
@@ -231,6 +246,15 @@ fn test(arguments: &TestArguments) -> Result<u8, CliError> {
 
 fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let policy = load(arguments.policies.as_deref())?;
+    if let Some(destination) = &arguments.connect {
+        let principal = arguments.principal.clone().unwrap_or_else(own_principal);
+        let caller = Caller { principal: &principal, profile: arguments.profile.as_deref() };
+        let format = arguments.output.output;
+        let (shown, status) =
+            policy_connect::explain(&policy, caller, destination, &arguments.address, format)?;
+        print(&shown)?;
+        return Ok(status);
+    }
     let request = request(&arguments)?;
     let remembered = ProgramCache::default();
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
@@ -315,9 +339,8 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
         [command, args @ ..] => CommandSpec::Argv { command: command.clone(), args: args.to_vec() },
         [] => return Err(CliError::message_only("a command is needed".to_owned())),
     };
-    let principal = || format!("uid:{}", nix::unistd::geteuid());
     Ok(Request {
-        principal: arguments.principal.clone().unwrap_or_else(principal),
+        principal: arguments.principal.clone().unwrap_or_else(own_principal),
         labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
         roots: Arc::from(roots),
         session_env: Arc::from([]),
@@ -334,6 +357,10 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
         idle_limit: None,
         kill_grace: None,
     })
+}
+
+fn own_principal() -> String {
+    format!("uid:{}", nix::unistd::geteuid())
 }
 
 fn absolute(path: &Path, option: &str) -> Result<AbsPath, CliError> {

@@ -2,6 +2,8 @@
 //!
 //! One mistake refuses the whole policy and is reported with its line. This file reads no files.
 
+mod connect_rules;
+
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use serde::Deserialize;
@@ -14,6 +16,7 @@ use super::{
         examples,
         rule::{ClaimedField, Rule, RuleError, RuleMode, RuleSource},
     },
+    connect::ConnectSource,
     digest::Digest,
     file_error::PolicyFileError,
     profile::{Profile, ProfileName},
@@ -45,6 +48,8 @@ struct PolicyFile {
     profile: BTreeMap<String, Spanned<Profile>>,
     #[serde(default)]
     rule: Vec<Spanned<RuleSource>>,
+    #[serde(default)]
+    connect: Vec<Spanned<ConnectSource>>,
 }
 
 struct ParsedFile<'a> {
@@ -89,7 +94,8 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
     let secrets = load_secrets(&files)?;
     let profiles = load_profiles(&files, &secrets)?;
     let default = choose_default(&files, &profiles)?;
-    let (rules, origins) = load_rules(&files, &profiles, &secrets)?;
+    let (rules, mut origins) = load_rules(&files, &profiles, &secrets)?;
+    let connect_rules = connect_rules::load(&files, &profiles, &mut origins)?;
     Ok(PolicySet {
         generation: 1,
         default,
@@ -98,6 +104,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         ),
         profiles,
         rules: rules.into(),
+        connect_rules: connect_rules.into(),
         rule_locations: Arc::new(origins),
         warnings: files
             .iter()

@@ -13,6 +13,7 @@ mod build_spec;
 mod caller_checks;
 mod check;
 pub mod command;
+pub mod connect;
 mod denial;
 mod digest;
 pub mod duration;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 
 use super::{
     command::rule::{RuleMode, RuleSource},
+    connect::ConnectSource,
     profile::Profile,
     secret::SecretSource,
 };
@@ -29,6 +30,9 @@ struct PolicyFileSchema {
     /// What may run. Their order means nothing: deny beats ask beats allow, and what none matches is denied.
     #[schemars(default)]
     rule: Vec<RuleSource>,
+    /// What sandboxes with the network `proxy` may reach. Deny beats allow, and what none matches is denied.
+    #[schemars(default)]
+    connect: Vec<ConnectSource>,
 }
 
 /// The JSON schema of a policy file.

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{
     command::rule::Rule,
+    connect::ConnectRule,
     digest::Digest,
     profile::{Profile, ProfileName, Requirement},
     secret::SecretSource,
@@ -19,6 +20,7 @@ pub struct PolicySet {
     pub(super) profiles: BTreeMap<ProfileName, Arc<Profile>>,
     pub(super) confinements: Arc<BTreeMap<ProfileName, u64>>,
     pub(super) rules: Arc<[Rule]>,
+    pub(super) connect_rules: Arc<[ConnectRule]>,
     pub(super) rule_locations: Arc<BTreeMap<String, RuleLocation>>,
     /// Rules that do not catch what they seem to, each with what it misses.
     pub(super) warnings: Arc<[(String, String)]>,
@@ -114,6 +116,11 @@ impl PolicySet {
     /// All rules.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// All rules about connections.
+    pub fn connect_rules(&self) -> &[ConnectRule] {
+        &self.connect_rules
     }
 
     /// Where a rule stands.

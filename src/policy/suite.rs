@@ -3,6 +3,8 @@
 //! Cases are evaluated without a host: every bare name is a program of its own in `/usr/bin`, and links are those that the
 //! suite lists. Reads no file and prints nothing.
 
+mod connect_case;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -50,6 +52,12 @@ pub struct SuiteCase {
     /// Or an argument vector.
     #[serde(default)]
     pub command: Option<Vec<String>>,
+    /// Or a destination, as `"example.org:443"`, which a command of a sandbox with the network `proxy` connects to.
+    #[serde(default)]
+    pub connect: Option<String>,
+    /// With `connect`: an address that the name leads to. Absent: what is decided about the name.
+    #[serde(default)]
+    pub address: Option<std::net::IpAddr>,
     /// `"tree"`: `command` is what a process of a running terminal executes. Otherwise it is a request.
     #[serde(default)]
     pub at: RuleAt,
@@ -103,7 +111,11 @@ impl Suite {
             PolicyFileError::at(file, text, error.span().unwrap_or(0..0), error.message())
         })?;
         let problem = |case: &SuiteCase| match (case.line.is_some(), case.command.is_some(), case.at) {
-            (true, true, _) | (false, false, _) => Some("a case has either a line or a command"),
+            _ if case.connect.is_some() => connect_case::problem(case),
+            _ if case.address.is_some() => Some("only a case with `connect` has an address"),
+            (true, true, _) | (false, false, _) => {
+                Some("a case has either a line or a command, or `connect`")
+            }
             (true, false, RuleAt::Tree) => {
                 Some("a case with at = \"tree\" has a command: processes execute no lines")
             }
@@ -124,6 +136,7 @@ impl Suite {
         let line = text.get(..case.span().start).unwrap_or("").matches('\n').count() + 1;
         let case = case.get_ref();
         let command = match (&case.line, &case.command) {
+            _ if case.connect.is_some() => case.connect.clone().unwrap_or_default(),
             (Some(line), _) => line.clone(),
             (None, Some(words)) => words.join(" "),
             (None, None) => String::new(),
@@ -148,6 +161,10 @@ impl Suite {
         let profile = own.profile.as_deref().or(other.profile.as_deref());
         let (name, profile) =
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
+        if let Some(connect) = &case.connect {
+            let principal = own.principal.as_deref().or(other.principal.as_deref()).unwrap_or_default();
+            return connect_case::evaluate(policy, (principal, name), connect, case.address);
+        }
         let mut profile = Profile::clone(profile);
         profile.gate.enabled = own.gate.or(other.gate).unwrap_or(profile.gate.enabled);
         let passed: BTreeMap<&String, &String> = other.env.iter().chain(&own.env).collect();

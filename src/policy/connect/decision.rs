@@ -1,0 +1,253 @@
+//! Decides about one connection: first about the name, then about each address that it leads to.
+
+use std::net::IpAddr;
+
+use super::{
+    super::{
+        command::rule::{Decision, RuleMode},
+        set::PolicySet,
+    },
+    rule::ConnectRule,
+    source::Tunnel,
+};
+use crate::network::{
+    address::{self, Scope},
+    destination::{Destination, Host},
+};
+
+/// The name under which an address is refused that is not public and that no rule names.
+pub const ADDRESS_RULE: &str = "network.address";
+
+/// The name under which a text is refused that names no host.
+pub const NAME_RULE: &str = "network.name";
+
+/// A connection that a command wants.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectRequest<'a> {
+    /// Who runs the command.
+    pub principal: &'a str,
+    /// Its profile.
+    pub profile: &'a str,
+    /// Where to.
+    pub destination: &'a Destination,
+}
+
+/// An address that is to be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DialTarget {
+    /// The address.
+    pub address: IpAddr,
+    /// It is one of the host's own: what listens there is on the host.
+    pub is_hosts_own: bool,
+}
+
+/// A decision, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectDecision {
+    /// Allow or deny.
+    pub decision: Decision,
+    /// Why.
+    pub reason: ConnectReason,
+    /// What may be spoken in the connection; of an allowed one.
+    pub tunnel: Tunnel,
+    /// Rules that only watch, and that would have denied or allowed.
+    pub observed: Vec<String>,
+}
+
+/// Why a connection is allowed or denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectReason {
+    /// A rule says so, with its own words.
+    Rule(String, Option<String>),
+    /// No rule allows it.
+    Default,
+    /// Its address is not public, and no rule names it.
+    NotPublic(IpAddr, Scope),
+}
+
+impl ConnectReason {
+    /// The name of the rule: of a policy file, `default`, or [`ADDRESS_RULE`].
+    pub fn rule(&self) -> &str {
+        match self {
+            Self::Rule(id, _) => id,
+            Self::Default => "default",
+            Self::NotPublic(..) => ADDRESS_RULE,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Rule(_, Some(reason)) => reason.clone(),
+            Self::Rule(id, None) => format!("rule {id:?} decides"),
+            Self::Default => "no rule allows it".to_owned(),
+            Self::NotPublic(address, scope) => {
+                format!("{address} is a {} address, and no rule names it under `address`", scope.name())
+            }
+        }
+    }
+}
+
+impl PolicySet {
+    /// Decides whether a name may be resolved. An address needs no resolving, and is allowed here.
+    pub fn connect_name(&self, request: &ConnectRequest<'_>) -> ConnectDecision {
+        let host = &request.destination.host;
+        let rules = Applying::new(self, request);
+        if let Host::Address(_) = host {
+            return rules.decide(Decision::Allow, ConnectReason::Default, Tunnel::Any);
+        }
+        let denies =
+            |rule: &&ConnectRule| !rule.has_addresses() && (!rule.has_hosts() || rule.names_host(host));
+        if let Some(rule) = rules.enforced(Decision::Deny).find(denies) {
+            return rules.decide_by(rule, Tunnel::Checked);
+        }
+        match rules.enforced(Decision::Allow).find(|rule| rule.names_host(host)) {
+            Some(rule) => rules.decide_by(rule, rule.tunnel),
+            None => rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked),
+        }
+    }
+
+    /// Decides whether an address may be dialled: the one that was asked for, or one that its name leads to.
+    pub fn connect_address(&self, request: &ConnectRequest<'_>, target: DialTarget) -> ConnectDecision {
+        let host = &request.destination.host;
+        let rules = Applying::new(self, request);
+        let denies = |rule: &&ConnectRule| {
+            (!rule.has_hosts() || rule.names_host(host))
+                && (!rule.has_addresses() || rule.covers(target.address))
+        };
+        if let Some(rule) = rules.enforced(Decision::Deny).find(denies) {
+            return rules.decide_by(rule, Tunnel::Checked);
+        }
+        let allows = |rule: &&ConnectRule| match host {
+            Host::Name(_) => rule.names_host(host) && (!rule.has_addresses() || rule.covers(target.address)),
+            Host::Address(_) => !rule.has_hosts() && rule.covers(target.address),
+        };
+        let allowing: Vec<&ConnectRule> = rules.enforced(Decision::Allow).filter(allows).collect();
+        // The one that is the widest says what may be spoken.
+        let Some(rule) = allowing.iter().max_by_key(|rule| rule.tunnel) else {
+            return rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked);
+        };
+        let scope = address::scope(target.address);
+        if scope != Scope::Public || target.is_hosts_own {
+            let names = |rule: &&ConnectRule| {
+                rule.covers(target.address) && (!rule.has_hosts() || rule.names_host(host))
+            };
+            if rules.enforced(Decision::Allow).find(names).is_none() {
+                let scope = if target.is_hosts_own { Scope::Loopback } else { scope };
+                let reason = ConnectReason::NotPublic(target.address, scope);
+                return rules.decide(Decision::Deny, reason, Tunnel::Checked);
+            }
+        }
+        let tunnel = match host {
+            Host::Name(_) => rule.tunnel,
+            // Whatever is spoken there, the rule is about the address alone.
+            Host::Address(_) => Tunnel::Any,
+        };
+        rules.decide_by(rule, tunnel)
+    }
+}
+
+/// The rules that count for one request.
+struct Applying<'a> {
+    rules: Vec<&'a ConnectRule>,
+    observed: Vec<String>,
+}
+
+impl<'a> Applying<'a> {
+    fn new(policy: &'a PolicySet, request: &ConnectRequest<'_>) -> Self {
+        let host = &request.destination.host;
+        let (observing, rules): (Vec<_>, Vec<_>) = policy
+            .connect_rules()
+            .iter()
+            .filter(|rule| rule.applies(request))
+            .partition(|rule| rule.mode == RuleMode::Observe);
+        let is_about = |rule: &&ConnectRule| match host {
+            Host::Name(_) => rule.names_host(host),
+            Host::Address(address) => !rule.has_hosts() && rule.covers(*address),
+        };
+        Self { rules, observed: observing.into_iter().filter(is_about).map(|rule| rule.id.clone()).collect() }
+    }
+
+    fn enforced(&self, decision: Decision) -> impl Iterator<Item = &'a ConnectRule> {
+        self.rules.iter().copied().filter(move |rule| rule.decision == decision)
+    }
+
+    fn decide_by(&self, rule: &ConnectRule, tunnel: Tunnel) -> ConnectDecision {
+        self.decide(rule.decision, ConnectReason::Rule(rule.id.clone(), rule.reason.clone()), tunnel)
+    }
+
+    fn decide(&self, decision: Decision, reason: ConnectReason, tunnel: Tunnel) -> ConnectDecision {
+        ConnectDecision { decision, reason, tunnel, observed: self.observed.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = "default_profile='a'\n[profile.a]\n[profile.b]\n\
+        [[connect]]\nid='registries'\ndecision='allow'\nhost=['registry.example.org','*.files.example.org']\nport=[443]\n\
+        matches=['registry.example.org:443','a.files.example.org:443']\nrejects=['registry.example.org:80','10.0.0.1:443']\n\
+        [[connect]]\nid='no-secrets'\ndecision='deny'\nhost=['secret.files.example.org']\nreason='not from here'\n\
+        [[connect]]\nid='intranet'\ndecision='allow'\nhost=['git.corp.example']\naddress=['10.1.0.0/16']\nport=[22,443]\ntunnel='any'\n\
+        [[connect]]\nid='database'\ndecision='allow'\naddress=['10.2.0.5']\nport=[5432]\nwhen={profile=['a']}\n\
+        [[connect]]\nid='no-lab'\ndecision='deny'\naddress=['10.1.66.0/24']\n\
+        [[connect]]\nid='watched'\ndecision='allow'\nhost=['new.example.org']\nport=[443]\nmode='observe'\n";
+
+    fn decide(destination: &str, address: Option<&str>, profile: &str) -> (Decision, String) {
+        let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
+        let destination = Destination::parse(destination).unwrap();
+        let request = ConnectRequest { principal: "uid:1", profile, destination: &destination };
+        let decision = match address {
+            None => policy.connect_name(&request),
+            Some(address) => {
+                let target = DialTarget { address: address.parse().unwrap(), is_hosts_own: false };
+                policy.connect_address(&request, target)
+            }
+        };
+        (decision.decision, decision.reason.rule().to_owned())
+    }
+
+    #[test]
+    fn names_and_their_addresses_are_judged_by_the_same_rules() {
+        use Decision::{Allow, Deny};
+        for (destination, address, decision, rule) in [
+            ("registry.example.org:443", None, Allow, "registries"),
+            ("REGISTRY.example.org.:443", None, Allow, "registries"),
+            ("registry.example.org:80", None, Deny, "default"),
+            ("files.example.org:443", None, Deny, "default"),
+            ("secret.files.example.org:443", None, Deny, "no-secrets"),
+            ("registry.example.org:443", Some("93.184.216.34"), Allow, "registries"),
+            ("registry.example.org:443", Some("127.0.0.1"), Deny, "network.address"),
+            ("registry.example.org:443", Some("169.254.169.254"), Deny, "network.address"),
+            ("registry.example.org:443", Some("::ffff:10.1.0.1"), Deny, "network.address"),
+            ("registry.example.org:443", Some("10.1.66.1"), Deny, "no-lab"),
+            ("git.corp.example:22", Some("10.1.2.3"), Allow, "intranet"),
+            ("git.corp.example:22", Some("64:ff9b::a01:203"), Allow, "intranet"),
+            ("git.corp.example:22", Some("10.3.0.1"), Deny, "default"),
+            ("git.corp.example:22", Some("93.184.216.34"), Deny, "default"),
+            ("git.corp.example:22", Some("10.1.66.9"), Deny, "no-lab"),
+            ("10.2.0.5:5432", Some("10.2.0.5"), Allow, "database"),
+            ("10.2.0.6:5432", Some("10.2.0.6"), Deny, "default"),
+            ("10.1.2.3:22", Some("10.1.2.3"), Deny, "default"),
+            ("93.184.216.34:443", Some("93.184.216.34"), Deny, "default"),
+            ("new.example.org:443", None, Deny, "default"),
+        ] {
+            let expected = (decision, rule.to_owned());
+            assert_eq!(decide(destination, address, "a"), expected, "{destination} {address:?}");
+        }
+        assert_eq!(decide("10.2.0.5:5432", Some("10.2.0.5"), "b"), (Deny, "default".to_owned()));
+    }
+
+    #[test]
+    fn the_hosts_own_address_is_as_its_loopback_and_what_watches_is_named() {
+        let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
+        let destination = Destination::parse("registry.example.org:443").unwrap();
+        let request = ConnectRequest { principal: "uid:1", profile: "a", destination: &destination };
+        let own = DialTarget { address: "93.184.216.34".parse().unwrap(), is_hosts_own: true };
+        assert_eq!(policy.connect_address(&request, own).reason.rule(), ADDRESS_RULE);
+        let destination = Destination::parse("new.example.org:443").unwrap();
+        let request = ConnectRequest { destination: &destination, ..request };
+        assert_eq!(policy.connect_name(&request).observed, ["watched"]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Rules about connections as policy files write them: types only.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::command::rule::{Decision, RuleMode};
+
+/// A rule about connections as a policy file writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectSource {
+    /// Unique among all rules of all files.
+    pub id: String,
+    /// What it decides: `allow` or `deny`.
+    pub decision: Decision,
+    /// Names: `"registry.example.org"`, `"*.example.org"` for all below it, `"*"` for all. Absent: the rule is about addresses.
+    #[serde(default)]
+    pub host: Vec<String>,
+    /// Addresses and networks, as `"10.1.0.0/16"`. With `host`: the name must lead there. An address that is not public is
+    /// reached by a rule that names it here, and by no other.
+    #[serde(default)]
+    pub address: Vec<String>,
+    /// TCP ports. A rule that allows names them; in one that denies, none means all.
+    #[serde(default)]
+    pub port: Vec<u16>,
+    /// What may be spoken in a connection to a name.
+    #[serde(default)]
+    pub tunnel: Tunnel,
+    /// Only under these conditions.
+    #[serde(default)]
+    pub when: ConnectWhen,
+    /// Given to the caller, word for word.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Destinations, as `"registry.example.org:443"`, that it must match.
+    #[serde(default)]
+    pub matches: Vec<String>,
+    /// Destinations that it must not match.
+    #[serde(default)]
+    pub rejects: Vec<String>,
+    /// Whether it decides or only watches.
+    #[serde(default)]
+    pub mode: Option<RuleMode>,
+}
+
+/// What may be spoken in a connection that was allowed by name.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Tunnel {
+    /// TLS whose first message names the same host, or HTTP requests, each judged by itself.
+    #[default]
+    Checked,
+    /// Anything: the proxy does not look into it.
+    Any,
+}
+
+/// Conditions; all that are given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConnectWhen {
+    /// One of these principals, as `"uid:1000"`.
+    pub principal: Vec<String>,
+    /// A command under one of these profiles.
+    pub profile: Vec<String>,
+}
