@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod grpc;
 pub mod journal;
 pub mod masking;
+pub mod net;
 pub mod network;
 pub mod output;
 pub mod policy;

@@ -5,12 +5,13 @@
 
 use std::process::ExitCode;
 
-use provost::{cli, subreaper, supervisor};
+use provost::{cli, net, subreaper, supervisor};
 
 fn main() -> ExitCode {
     match std::env::args_os().next() {
         Some(name) if name == supervisor::PROCESS_NAME => supervisor::main(),
         Some(name) if name == subreaper::PROCESS_NAME => subreaper::main(),
+        Some(name) if name == net::PROCESS_NAME => net::main(),
         Some(_) | None => cli::main(),
     }
 }

@@ -20,6 +20,11 @@ pub mod gate {
     tonic::include_proto!("provost.gate.v1");
 }
 
+/// `provost.net.v1`: between the gateway and the net processes of its sandboxes.
+pub mod net {
+    tonic::include_proto!("provost.net.v1");
+}
+
 /// `provost.state.v1`: what a gateway leaves to the one after it.
 pub mod state {
     tonic::include_proto!("provost.state.v1");

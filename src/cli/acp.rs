@@ -77,6 +77,7 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
         None => v1::Network::Unspecified,
         Some(NetworkChoice::None) => v1::Network::None,
         Some(NetworkChoice::Host) => v1::Network::Host,
+        Some(NetworkChoice::Proxy) => v1::Network::Proxy,
     };
     let mut env = Vec::new();
     for variable in &arguments.env {

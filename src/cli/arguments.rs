@@ -227,6 +227,8 @@ pub(super) struct AcpArguments {
 pub(super) enum NetworkChoice {
     /// A loopback interface of its own and nothing else
     None,
+    /// A network of its own, with proxies that carry what the policy's rules about connections allow
+    Proxy,
     /// The host's network, with the host's loopback and metadata addresses
     Host,
 }

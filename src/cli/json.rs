@@ -271,6 +271,7 @@ pub(super) fn network(network: v1::Network) -> &'static str {
     match network {
         v1::Network::Unspecified => "unknown",
         v1::Network::None => "none",
+        v1::Network::Proxy => "proxy",
         v1::Network::Host => "host",
     }
 }

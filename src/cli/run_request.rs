@@ -51,6 +51,7 @@ pub(super) fn request(arguments: RunArguments) -> Result<v1::CreateTerminalReque
             None => v1::Network::Unspecified,
             Some(NetworkChoice::None) => v1::Network::None,
             Some(NetworkChoice::Host) => v1::Network::Host,
+            Some(NetworkChoice::Proxy) => v1::Network::Proxy,
         }
         .into(),
         output_mode: v1::OutputMode::Split.into(),

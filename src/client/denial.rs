@@ -2,7 +2,7 @@
 
 use crate::{
     printable,
-    proto::v1::{ExecDenial, ExecDenialCause, Outcome},
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome},
 };
 
 /// The longest command in such a line, in bytes.
@@ -16,7 +16,28 @@ pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
         let line = alike.first().map(denial_line)?;
         Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
     };
-    outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest)
+    outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest).chain(connect_denial_lines(outcome))
+}
+
+/// The lines about all refused connections of a command: one for each destination.
+fn connect_denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
+    let omitted = outcome.connect_denials_omitted;
+    let rest = (omitted > 0).then(|| format!("denied: {omitted} more connections, in the journal"));
+    let is_alike = |one: &ConnectDenial, next: &ConnectDenial| {
+        (&one.host, one.port, &one.rule) == (&next.host, next.port, &next.rule)
+    };
+    let times = |alike: &[ConnectDenial]| {
+        let line = alike.first().map(connect_denial_line)?;
+        Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
+    };
+    outcome.connect_denials.chunk_by(is_alike).filter_map(times).chain(rest)
+}
+
+/// `denied: connection to HOST:PORT: reason (rule "x")`.
+pub fn connect_denial_line(denial: &ConnectDenial) -> String {
+    let host = printable::line(&denial.host);
+    let reason = printable::line(denial.reason.trim());
+    format!("denied: connection to {host}:{}: {reason} (rule {:?})", denial.port, denial.rule)
 }
 
 /// Whether two in a row are shown as one: a shell that looks for a name tries each directory of its path.

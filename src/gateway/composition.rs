@@ -15,7 +15,7 @@ use crate::{
     approval::ApprovalStore,
     policy::ActivePolicy,
     pool::Pool,
-    sandbox::{gate_link::Gates, host::Host, host_ids},
+    sandbox::{gate_link::Gates, host::Host, host_ids, net_link::Nets},
     session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
     terminal::{self, Terminals},
 };
@@ -65,6 +65,7 @@ impl Gateway {
         let (own_uid, descriptors_max) = (nix::unistd::geteuid().as_raw(), admission::descriptors_max());
         let descriptors = DescriptorQuota::new(own_uid, descriptors_max);
         let gates = Gates::new(policy.clone());
+        let nets = Nets::new(config.names.clone());
         let site = LaunchContext {
             host: Arc::new(host),
             pool: pool.clone(),
@@ -74,6 +75,7 @@ impl Gateway {
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
             gates: gates.clone(),
+            nets,
             counters: Arc::default(),
         };
         // While the rest of the gateway is being opened.

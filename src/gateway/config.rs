@@ -22,7 +22,7 @@ use super::{
 use crate::{
     approval::ApprovalConfig,
     policy::{PolicyFileError, PolicySet, duration},
-    sandbox::host_ids,
+    sandbox::{host_ids, net_link::NameFiles},
     sys::text_file,
     terminal::Quotas,
 };
@@ -75,6 +75,8 @@ pub struct Config {
     pub journal: Option<JournalConfig>,
     /// Where metrics are served; absent: nowhere.
     pub metrics: Option<MetricsAddress>,
+    /// By what the proxies of sandboxes find the addresses of names.
+    pub names: NameFiles,
 }
 
 /// Whether sandboxes outlive a gateway that was killed.
@@ -157,6 +159,7 @@ impl Default for Config {
             die_with_gateway: DieWithGateway::No,
             journal: Some(JournalConfig::default()),
             metrics: None,
+            names: NameFiles::default(),
         }
     }
 }
@@ -192,6 +195,7 @@ impl Config {
             die_with_gateway: default.die_with_gateway,
             journal: parsed.journal.0,
             metrics: parsed.metrics.0,
+            names: parsed.names.into_files(),
         })
     }
 
@@ -301,6 +305,26 @@ struct ConfigFile {
     journal: JournalSection,
     #[serde(default)]
     metrics: MetricsSection,
+    #[serde(default)]
+    names: NamesSection,
+}
+
+/// As the file writes it.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct NamesSection {
+    hosts: Option<PathBuf>,
+    resolv_conf: Option<PathBuf>,
+}
+
+impl NamesSection {
+    fn into_files(self) -> NameFiles {
+        let default = NameFiles::default();
+        NameFiles {
+            hosts: self.hosts.unwrap_or(default.hosts),
+            resolv_conf: self.resolv_conf.unwrap_or(default.resolv_conf),
+        }
+    }
 }
 
 #[cfg(test)]

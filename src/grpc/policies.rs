@@ -243,6 +243,7 @@ fn network(name: &str) -> Network {
     match name {
         "none" => Network::None,
         "host" => Network::Host,
+        "proxy" => Network::Proxy,
         _ => Network::Unspecified,
     }
 }

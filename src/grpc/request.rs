@@ -120,6 +120,7 @@ pub fn new_terminal(
         Ok(Network::Unspecified) => None,
         Ok(Network::None) => Some(profile::Network::None),
         Ok(Network::Host) => Some(profile::Network::Host),
+        Ok(Network::Proxy) => Some(profile::Network::Proxy),
         Err(_) => return Err(unknown_value(at("network"), request.network)),
     };
     let pty = request.pty.as_ref().map(|pty| pty_size(&at("pty."), pty.columns, pty.rows)).transpose()?;

@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn the_addresses_behind_an_alias_are_read() {
-        let bytes = response(0, &[(5, &[1, b'x', 0]), (1, &[10, 0, 0, 1]), (28, &[0; 16]), (1, &[1, 2, 3, 4])]);
+        let bytes =
+            response(0, &[(5, &[1, b'x', 0]), (1, &[10, 0, 0, 1]), (28, &[0; 16]), (1, &[1, 2, 3, 4])]);
         let expected = ["10.0.0.1", "1.2.3.4"].map(|text| text.parse().unwrap());
         assert_eq!(answer(&asked(), &bytes, RecordType::A), Ok(Answer::Addresses(expected.to_vec())));
         assert_eq!(answer(&asked(), &response(3, &[]), RecordType::A), Ok(Answer::NoSuchName));

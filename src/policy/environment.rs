@@ -185,6 +185,24 @@ pub fn merge_variables(
 const WITHOUT_NETWORK: [(&str, &str); 3] =
     [("npm_config_fetch_retries", "0"), ("PIP_RETRIES", "0"), ("CARGO_NET_RETRY", "0")];
 
+/// The address of the HTTP proxy in a sandbox.
+pub const PROXY_ADDRESS: &str = "http://127.0.0.1:3128";
+
+/// Variables of commands with the network `proxy`, unless they are set: how tools learn of the proxy. All are sent to the HTTP proxy,
+/// because several tools fail when a variable names a SOCKS proxy and a part of theirs is not installed.
+const WITH_PROXY: [(&str, &str); 9] = [
+    ("HTTP_PROXY", PROXY_ADDRESS),
+    ("HTTPS_PROXY", PROXY_ADDRESS),
+    ("ALL_PROXY", PROXY_ADDRESS),
+    ("http_proxy", PROXY_ADDRESS),
+    ("https_proxy", PROXY_ADDRESS),
+    ("all_proxy", PROXY_ADDRESS),
+    ("NO_PROXY", "localhost,127.0.0.1,::1"),
+    ("no_proxy", "localhost,127.0.0.1,::1"),
+    // Node's own fetch looks at the others only then.
+    ("NODE_USE_ENV_PROXY", "1"),
+];
+
 /// As [`merge_variables`], each as `NAME=value`.
 pub fn merge_to_list(
     profile: &Profile,
@@ -193,10 +211,13 @@ pub fn merge_to_list(
     caller: &[EnvEntry],
 ) -> Vec<bytes::Bytes> {
     let mut merged = merge_variables(profile, session, caller);
-    if network == Network::None {
-        for (name, value) in WITHOUT_NETWORK {
-            merged.entry(name.to_owned()).or_insert_with(|| value.to_owned());
-        }
+    let implied: &[(&str, &str)] = match network {
+        Network::None => &WITHOUT_NETWORK,
+        Network::Proxy => &WITH_PROXY,
+        Network::Host => &[],
+    };
+    for (name, value) in implied {
+        merged.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
     }
     merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
 }

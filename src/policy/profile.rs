@@ -226,6 +226,8 @@ pub enum Network {
     None,
     /// The host's.
     Host,
+    /// A network of its own, with proxies on its loopback that carry what rules about connections allow.
+    Proxy,
 }
 
 impl Network {
@@ -234,12 +236,13 @@ impl Network {
         match self {
             Self::None => "none",
             Self::Host => "host",
+            Self::Proxy => "proxy",
         }
     }
 
     /// The network with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::Host].into_iter().find(|one| one.name() == name)
+        [Self::None, Self::Host, Self::Proxy].into_iter().find(|one| one.name() == name)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Each directory imports only from those that stand before it here:
 //! `counters`, `unix_socket`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes
 //! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link` (the connections to
-//! the gates); `control` (a sandbox that runs); `restore` (sandboxes of an earlier gateway).
+//! the gates) and `net_link` (the net processes); `control` (a sandbox that runs); `restore` (sandboxes of an earlier gateway).
 
 pub mod cgroup;
 pub mod control;
@@ -11,6 +11,7 @@ pub mod counters;
 pub mod gate_link;
 pub mod host;
 pub mod launch;
+pub mod net_link;
 pub mod probe;
 pub mod restore;
 pub mod roots;
@@ -19,7 +20,7 @@ pub mod seccomp;
 pub mod spec;
 mod unix_socket;
 
-pub use control::{gate, handle, listener, requests, spawn_error, spawn_request};
+pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, spawn_request};
 pub use host::host_ids;
 pub use restore::{adopt, stale};
 pub use roots::{governing, path_walk};

@@ -9,6 +9,7 @@ use crate::{
         profile::{Isolation, Profile},
     },
     sandbox::{
+        SandboxLinks,
         handle::{Sandbox, StartError},
         spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, Sharing},
     },
@@ -76,7 +77,8 @@ impl Session {
             die_with_gateway: context.die_with_gateway,
             fail_at: fail_at(),
         };
-        Sandbox::start(&context.host, &context.state, spec, &context.gates, &context.counters).await
+        let links = SandboxLinks { gates: &context.gates, nets: &context.nets };
+        Sandbox::start(&context.host, &context.state, spec, links, &context.counters).await
     }
 
     /// What a profile lets a sandbox have of the caller's home.

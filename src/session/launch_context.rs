@@ -5,7 +5,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use super::descriptors::DescriptorQuota;
 use crate::{
     pool::Pool,
-    sandbox::{counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host},
+    sandbox::{
+        counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host, net_link::Nets,
+    },
 };
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
@@ -30,6 +32,8 @@ pub struct LaunchContext {
     pub die_with_gateway: bool,
     /// The gates of all sandboxes.
     pub gates: Arc<Gates>,
+    /// The net processes of all sandboxes.
+    pub nets: Arc<Nets>,
     /// What has become of the sandboxes.
     pub counters: Arc<SandboxCounters>,
 }

@@ -1,6 +1,6 @@
 //! What set-up hands to the event loop.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use crate::{
     cgroup,
@@ -25,6 +25,8 @@ pub struct Ready {
     pub oom_score: OwnOomScore,
     /// The gate, if the sandbox has one.
     pub gate: Option<SupervisedGate>,
+    /// The listeners of the proxies: of HTTP, then of SOCKS5. Empty: there are none.
+    pub proxy_listeners: Vec<Arc<OwnedFd>>,
     /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
     /// The stage at which a fault is injected, in builds with failpoints.

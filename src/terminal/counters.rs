@@ -41,6 +41,14 @@ pub struct TerminalCounters {
     pub execs_denied: Counter,
     /// Execs within commands that a person was to be asked about.
     pub execs_asked: Counter,
+    /// Connections of sandboxes with the network `proxy` that were allowed.
+    pub connections_allowed: Counter,
+    /// Those that were refused.
+    pub connections_denied: Counter,
+    /// Bytes from commands, of connections that have ended.
+    pub connection_bytes_sent: Counter,
+    /// Bytes to commands, likewise.
+    pub connection_bytes_received: Counter,
     /// Ended, by what set the end in motion.
     pub ended: CounterVec<ExitCause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.

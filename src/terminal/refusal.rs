@@ -141,6 +141,7 @@ impl From<&StartError> for Reason {
             | StartError::Connect(_)
             | StartError::TimedOut
             | StartError::RootGone(_)
+            | StartError::Net(_)
             | StartError::Gate(_) => Self::ConfinementUnavailable,
             StartError::Descriptors(_) => Self::LimitReached,
         }

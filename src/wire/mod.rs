@@ -6,6 +6,7 @@
 
 pub mod gate;
 pub mod launch;
+pub mod net;
 pub mod versions;
 
 use prost::Message;

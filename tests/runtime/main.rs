@@ -72,6 +72,7 @@ fn supervise(arguments: &[String]) -> ! {
         CgroupDirectory { descriptor, hierarchy, controllers }
     };
     runtime::run(Ready {
+        proxy_listeners: Vec::new(),
         sandbox_id: "sbx_test".into(),
         listener: OwnedFd::from(UnixListener::bind(&arguments[0]).unwrap()),
         directories: arguments[2..].iter().map(directory).collect(),

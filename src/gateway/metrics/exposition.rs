@@ -164,6 +164,16 @@ impl GatewayCollector {
         ];
         let about = "Execs within commands, by what policy said of them";
         page.counters("execs", about, "decision", execs)?;
+        let connections =
+            [("allow", counters.connections_allowed.read()), ("deny", counters.connections_denied.read())];
+        let about = "Connections through the proxies of sandboxes, by what policy said of them";
+        page.counters("proxied_connections", about, "decision", connections)?;
+        let bytes = [
+            ("from_command", counters.connection_bytes_sent.read()),
+            ("to_command", counters.connection_bytes_received.read()),
+        ];
+        let about = "Bytes of such connections that have ended";
+        page.counters("proxied_bytes", about, "direction", bytes)?;
         let about = "Commands of which something had to be killed: it did not end by TERM in its grace";
         page.counter("terminals_force_killed", about, counters.force_killed.read())?;
         let about = "Processes, other than main ones, that had to be killed";

@@ -116,6 +116,7 @@ fn sandbox(error: &StartError) -> Status {
         | StartError::Descriptors(_) => "launch".to_owned(),
         StartError::Connect(_) | StartError::TimedOut => "connect".to_owned(),
         StartError::Gate(_) => "gate".to_owned(),
+        StartError::Net(_) => "net".to_owned(),
         StartError::RootGone(path) => {
             metadata.push(("path", printable::path(path)));
             "root".to_owned()

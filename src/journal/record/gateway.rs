@@ -185,4 +185,55 @@ pub struct ConnectionRecord {
     pub verdict: RecordedVerdict,
     /// The rule that decided.
     pub rule: Option<String>,
+    /// The sandbox.
+    #[serde(default)]
+    pub sandbox: String,
+    /// The rule's own reason, or what is wrong; of a refusal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The address that was decided on; absent: the name was, and it was not resolved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// `connect`, `http` or `socks`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    /// The connection, of one that was allowed: [`ConnectionEndedRecord`] names it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// Rules that only watch, and that are about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<String>,
+}
+
+/// [`Record::ConnectionEnded`](super::Record::ConnectionEnded).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionEndedRecord {
+    /// The session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The sandbox.
+    pub sandbox: String,
+    /// The terminal, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<String>,
+    /// As [`ConnectionRecord::connection`]; absent: its name had no address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<String>,
+    /// The name that was asked for, or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The address that answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Bytes from the command.
+    pub sent_bytes: u64,
+    /// Bytes to the command.
+    pub received_bytes: u64,
+    /// How long it lasted.
+    pub duration_ms: u64,
+    /// Why there was no connection; empty: there was one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failure: String,
 }

@@ -84,6 +84,8 @@ pub enum Record {
     Shortfall(ShortfallRecord),
     /// A connection through the proxy was judged.
     Connection(ConnectionRecord),
+    /// A connection that was allowed has ended, or could not be made.
+    ConnectionEnded(ConnectionEndedRecord),
     /// The journal itself: first record of a file.
     FileOpened(FileOpened),
     /// The journal itself: last record of a file that was rotated.
@@ -186,6 +188,10 @@ impl Record {
                 terminal: None,
             },
             Self::Connection(it) => RecordSubject {
+                terminal: it.terminal.as_deref(),
+                ..RecordSubject::session(&it.principal, &it.session)
+            },
+            Self::ConnectionEnded(it) => RecordSubject {
                 terminal: it.terminal.as_deref(),
                 ..RecordSubject::session(&it.principal, &it.session)
             },

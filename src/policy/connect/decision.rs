@@ -7,12 +7,13 @@ use super::{
         command::rule::{Decision, RuleMode},
         set::PolicySet,
     },
+    request::{ConnectRequest, DialTarget},
     rule::ConnectRule,
     source::Tunnel,
 };
 use crate::network::{
     address::{self, Scope},
-    destination::{Destination, Host},
+    destination::Host,
 };
 
 /// The name under which an address is refused that is not public and that no rule names.
@@ -20,26 +21,6 @@ pub const ADDRESS_RULE: &str = "network.address";
 
 /// The name under which a text is refused that names no host.
 pub const NAME_RULE: &str = "network.name";
-
-/// A connection that a command wants.
-#[derive(Debug, Clone, Copy)]
-pub struct ConnectRequest<'a> {
-    /// Who runs the command.
-    pub principal: &'a str,
-    /// Its profile.
-    pub profile: &'a str,
-    /// Where to.
-    pub destination: &'a Destination,
-}
-
-/// An address that is to be dialled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DialTarget {
-    /// The address.
-    pub address: IpAddr,
-    /// It is one of the host's own: what listens there is on the host.
-    pub is_hosts_own: bool,
-}
 
 /// A decision, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,6 +165,7 @@ impl<'a> Applying<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::destination::Destination;
 
     const RULES: &str = "default_profile='a'\n[profile.a]\n[profile.b]\n\
         [[connect]]\nid='registries'\ndecision='allow'\nhost=['registry.example.org','*.files.example.org']\nport=[443]\n\

@@ -4,9 +4,11 @@
 //! and each address that it has is judged before it is dialled. An address that is not public needs a rule that names it.
 
 mod decision;
+mod request;
 mod rule;
 mod source;
 
-pub use decision::{ADDRESS_RULE, ConnectDecision, ConnectReason, ConnectRequest, DialTarget, NAME_RULE};
+pub use decision::{ADDRESS_RULE, ConnectDecision, ConnectReason, NAME_RULE};
+pub use request::{ConnectRequest, DialTarget};
 pub use rule::{ConnectRule, ConnectRuleError};
 pub use source::{ConnectSource, ConnectWhen, Tunnel};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     super::command::rule::{Decision, RuleMode},
-    decision::ConnectRequest,
+    request::ConnectRequest,
     source::{ConnectSource, ConnectWhen, Tunnel},
 };
 use crate::network::{

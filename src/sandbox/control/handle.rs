@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     failpoint,
+    policy::profile::Network,
     proto::supervisor::{EffectiveConfinement, Identity, Shutdown, to_supervisor::Request},
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
@@ -31,12 +32,14 @@ use crate::{
             cleanup::{Cleanup, KillOutcome},
             connection::{ControlConnectError, ControlConnection, SupervisorEvent},
             gate::{SandboxGate, link_gate},
+            links::SandboxLinks,
             listener::{CommandEnd, Listener},
         },
         counters::SandboxCounters,
         gate_link::{GateError, GateOwner, Gates},
         host::Host,
         launch::{self, LaunchError, LaunchedSandbox},
+        net_link::{NetError, NetOwner},
         sandbox_state::SandboxState,
         spec::{SandboxSpec, Shortfall},
     },
@@ -63,6 +66,9 @@ pub enum StartError {
     /// The gateway has no descriptors left for it.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
+    /// It was launched, and nothing carries its connections.
+    #[error(transparent)]
+    Net(#[from] NetError),
     /// It was launched, and its gate does not answer.
     #[error(transparent)]
     Gate(#[from] GateError),
@@ -119,10 +125,10 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
-        gates: &Arc<Gates>,
+        links: SandboxLinks<'_>,
         counters: &Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
-        let started = Self::launch(host, state, spec, gates, counters.clone()).await;
+        let started = Self::launch(host, state, spec, links, counters.clone()).await;
         if started.is_err() {
             counters.failed.inc();
         }
@@ -133,7 +139,7 @@ impl Sandbox {
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,
-        gates: &Arc<Gates>,
+        links: SandboxLinks<'_>,
         counters: Arc<SandboxCounters>,
     ) -> Result<Arc<Self>, StartError> {
         let owner = GateOwner {
@@ -141,13 +147,15 @@ impl Sandbox {
             session_id: spec.assignment.session_id.clone(),
             uid: spec.principal_uid,
         };
+        let net_owner = (spec.network == Network::Proxy).then(|| NetOwner::of(&spec));
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
-        let sandbox = Self::from_launched(launched, gates, owner, counters).await?;
+        let sandbox = Self::from_launched(launched, links.gates, owner, counters).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
         let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
+                sandbox.start_net(host, links.nets, net_owner).await?;
                 kill_on_drop.0 = None;
                 failpoint::reach("sandbox.greeted");
                 let effective_confinement = answer.effective_confinement.unwrap_or_default();
@@ -401,7 +409,7 @@ impl Sandbox {
         self.effective_confinement.get()
     }
 
-    async fn wait_until(&self, life: SandboxLife) {
+    pub(super) async fn wait_until(&self, life: SandboxLife) {
         let mut watched = self.life.subscribe();
         // The sender is a field of `self`, so it cannot be dropped.
         let _ = watched.wait_for(|now| *now as u8 >= life as u8).await;
@@ -428,7 +436,7 @@ impl Sandbox {
         self.lock_terminals().remove(terminal_id);
     }
 
-    fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
+    pub(super) fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
     }
 }

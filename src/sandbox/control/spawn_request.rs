@@ -11,7 +11,8 @@ use crate::{
     policy::{
         self, ExecSpec, OverflowMode, StdinSource, StreamMode,
         command::program::{FileId, PathStability, Resolved},
-        profile::{LimitRules, Requirement},
+        environment::PROXY_ADDRESS,
+        profile::{LimitRules, Network, Requirement},
     },
     proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, PtySize, Rlimit, Spawn},
 };
@@ -43,11 +44,11 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn
     };
     let times = &order.profile().times;
     Spawn {
+        env: env(&order, &terminal_id).chain(secrets).collect(),
         terminal_id,
         judged: judged(&order),
         program: order.program().to_owned(),
         argv: argv(&order),
-        env: order.env().iter().cloned().chain(secrets).collect(),
         cwd: order.cwd().as_str().to_owned(),
         path: order.search_path().iter().map(|directory| text(directory)).collect(),
         limits: Some(limits(&order.profile().limits)),
@@ -67,6 +68,19 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn
 /// A size, as the protocol has it.
 pub(super) fn pty_size(size: policy::PtySize) -> PtySize {
     PtySize { columns: size.columns().into(), rows: size.rows().into() }
+}
+
+/// The environment, in which the proxy's address says which terminal uses it: only for the records, since a command can say another.
+fn env<'a>(order: &'a ExecSpec, terminal_id: &'a str) -> impl Iterator<Item = Bytes> + 'a {
+    let (scheme, host) = PROXY_ADDRESS.split_once("//").unwrap_or_default();
+    order.env().iter().map(move |entry| match order.network() {
+        Network::Proxy if entry.ends_with(format!("={PROXY_ADDRESS}").as_bytes()) => {
+            let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
+            let value = format!("={scheme}//{terminal_id}:x@{host}");
+            Bytes::from([name, value.as_bytes()].concat())
+        }
+        Network::None | Network::Host | Network::Proxy => entry.clone(),
+    })
 }
 
 /// The only files that may be executed. The program is not searched for again: its path is the one at which policy

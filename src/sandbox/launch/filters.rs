@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use crate::{
-    policy::profile::{Profile, Requirement},
+    network::{HTTP_PROXY_PORT, SOCKS_PORT},
+    policy::profile::{Network, Profile, Requirement},
     proto::supervisor::{ExecutablePaths, GatePlan, LandlockPlan, SeccompPlan, TcpPorts},
     sandbox::{
         host::Host,
@@ -66,6 +67,7 @@ pub(super) fn plan_seccomp(
 pub(super) fn plan_landlock(
     host: &Host,
     profile: &Profile,
+    network: Network,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<LandlockPlan, LaunchError> {
     let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
@@ -92,6 +94,10 @@ pub(super) fn plan_landlock(
         record_missing("landlock-tcp", reason, profile.landlock.demand, shortfalls)?;
     } else {
         (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
+        // The list is about where to; the proxies are the way there.
+        if let (Network::Proxy, Some(connect)) = (network, &mut plan.tcp_connect) {
+            connect.ports.extend([HTTP_PROXY_PORT, SOCKS_PORT].map(u32::from));
+        }
     }
     Ok(plan)
 }

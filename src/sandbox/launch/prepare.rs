@@ -22,7 +22,7 @@ use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
     policy::profile::{CgroupLimits, IdentityRule, Network, Profile},
-    proto::supervisor::{GatePlan, Identity, MappedGroup, Mount, SandboxPlan, mount::Kind},
+    proto::supervisor::{GatePlan, Identity, MappedGroup, Mount, ProxyPlan, SandboxPlan, mount::Kind},
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{
@@ -99,7 +99,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let mut shortfalls = Vec::new();
     let gate = plan_gate(profile, &mut shortfalls)?;
     let seccomp = plan_seccomp(profile, &gate, &mut shortfalls)?;
-    let landlock = plan_landlock(host, profile, &mut shortfalls)?;
+    let landlock = plan_landlock(host, profile, spec.network, &mut shortfalls)?;
     let groups = match host.is_privileged() {
         true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
         // Without a mapping the caller's groups apply as they are.
@@ -129,7 +129,11 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         hostname: "sandbox".into(),
         sandbox_id: spec.id,
         identity: Some(identity.clone()),
-        own_network: spec.network == Network::None,
+        own_network: match spec.network {
+            Network::None | Network::Proxy => true,
+            Network::Host => false,
+        },
+        proxy: Some(ProxyPlan { enabled: spec.network == Network::Proxy }),
         mounts: view.mounts,
         cgroups,
         seccomp: Some(seccomp),

@@ -103,7 +103,7 @@ pub fn plan(
     plan.add_accounts();
     match network {
         Network::Host => plan.add_resolv_conf(),
-        Network::None => plan.add_file("/etc/nsswitch.conf", &names_without_network()),
+        Network::None | Network::Proxy => plan.add_file("/etc/nsswitch.conf", &names_without_network()),
     }
     plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
     plan.add(Mount { kind: Kind::Dev.into(), target: "/dev".into(), ..Mount::default() });

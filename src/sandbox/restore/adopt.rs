@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    policy::PtySize,
+    policy::{PtySize, profile::Network},
     proto::supervisor::{
         EffectiveConfinement, Exit, FromSupervisor, HeldTerminal, HelloResponse, ListTerminals, Started,
         ToSupervisor, from_supervisor::Message, to_supervisor::Request,
@@ -31,11 +31,13 @@ use crate::{
             connection::{self, ControlConnectError, ControlConnection, ControlError},
             gate::SandboxGate,
             handle::{AnsweredSandbox, Sandbox},
+            links::SandboxLinks,
             listener::Listener,
         },
         counters::SandboxCounters,
         gate_link::{GateHello, GateOwner, Gates},
         host::Host,
+        net_link::NetOwner,
         restore::stale,
         sandbox_state::{self, SandboxState, SandboxStateError},
     },
@@ -213,10 +215,10 @@ impl AdoptableSandbox {
     /// listeners, by terminal id, get the events since the terminals were listed.
     pub fn take_over(
         self,
-        host: &Host,
+        host: &Arc<Host>,
         uid: u32,
         listeners: HashMap<String, Arc<dyn Listener>>,
-        gates: &Arc<Gates>,
+        SandboxLinks { gates, nets }: SandboxLinks<'_>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
         let Self { state, directory, effective_confinement, supervisor, client, gate, .. } = self;
@@ -225,13 +227,18 @@ impl AdoptableSandbox {
         let gate = take_over_gate(gate, gates, owner, &listeners);
         let ptys = host.ptys().restore(uid, state.ptys);
         let cleanup = Cleanup::new(state.cgroup.clone(), Some(directory)).with_ptys(ptys);
-        Sandbox::from_adopted(
+        let net_owner = (state.network == Network::Proxy).then(|| NetOwner::of_adopted(&state, uid));
+        let sandbox = Sandbox::from_adopted(
             state,
             cleanup,
             AnsweredSandbox { effective_confinement, supervisor, control: client.into_control(), gate },
             listeners,
             counters,
-        )
+        );
+        if let Some(owner) = net_owner {
+            sandbox.resume_net(host, nets, owner);
+        }
+        sandbox
     }
 }
 

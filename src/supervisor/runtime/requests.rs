@@ -15,8 +15,8 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, Release, SendSignal, Stop, StopCause,
-        TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, ProxyListeners, Release, SendSignal,
+        Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -74,6 +74,10 @@ impl Runtime {
             }
             Request::Shutdown(shutdown) => {
                 self.begin_shutdown(Duration::from_millis(shutdown.grace_ms), Some((key, sequence)));
+            }
+            Request::GetProxyListeners(_) => {
+                let listeners = self.proxy_listeners.clone();
+                self.answer(key, sequence, Message::ProxyListeners(ProxyListeners {}), listeners);
             }
             Request::ListTerminals(list) => {
                 if list.from == 0 {

@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    os::unix::net::UnixListener,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -69,6 +70,7 @@ pub(super) struct Runtime {
     pub(super) clone_into_cgroup: CloneIntoCgroup,
     pub(super) spawner: Spawner,
     pub(super) oom_score: OomScore,
+    pub(super) proxy_listeners: Vec<Arc<OwnedFd>>,
     pub(super) gate: GateLink,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
@@ -124,6 +126,7 @@ impl Runtime {
             clone_into_cgroup: CloneIntoCgroup::Yes,
             spawner,
             oom_score: OomScore::new(ready.oom_score),
+            proxy_listeners: ready.proxy_listeners,
             gate,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.

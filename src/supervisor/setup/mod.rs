@@ -14,6 +14,7 @@ mod identity;
 mod masked_proc;
 mod new_root;
 mod pivot_root;
+mod proxy_listeners;
 mod stage;
 pub mod user_limits;
 
@@ -119,6 +120,7 @@ fn set_up(
     if plan.own_network {
         loopback::bring_up().map_err(StageError::of(Stage::Loopback))?;
     }
+    let proxy_listeners = proxy_listeners::open(plan)?;
 
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
@@ -143,6 +145,7 @@ fn set_up(
         .chain([score.descriptor().as_fd()])
         .chain([report.as_fd()])
         .chain(gate.iter().flat_map(GateHandover::descriptors).map(AsFd::as_fd))
+        .chain(proxy_listeners.iter().map(|listener| listener.as_fd()))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
     fail(Stage::Landlock)?;
@@ -169,6 +172,7 @@ fn set_up(
         effective_confinement,
         oom_score: score,
         gate,
+        proxy_listeners,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

@@ -260,6 +260,21 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
             let bytes = it.execs.iter().map(|one| exec_bytes(&one.exec)).sum();
             Some((&it.principal, RepeatKind::of("execs_allowed", &it.session), bytes))
         }
+        Record::Connection(it) => {
+            let bytes = RECORD_OVERHEAD_BYTES + (it.host.len() + it.reason.len()) as u64;
+            let kind = match it.verdict {
+                RecordedVerdict::Allow => RepeatKind::of("connection", &it.session),
+                RecordedVerdict::Deny | RecordedVerdict::Ask => {
+                    let session = Some(it.session.clone());
+                    RepeatKind { session, rule: it.rule.clone(), ..RepeatKind::default() }
+                }
+            };
+            Some((&it.principal, kind, bytes))
+        }
+        Record::ConnectionEnded(it) => {
+            let bytes = RECORD_OVERHEAD_BYTES + (it.host.len() + it.failure.len()) as u64;
+            Some((&it.principal, RepeatKind::of("connection_ended", &it.session), bytes))
+        }
         Record::Signal(it) => {
             Some((&it.principal, RepeatKind::of("signal", &it.session), RECORD_OVERHEAD_BYTES))
         }

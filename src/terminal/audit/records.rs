@@ -214,6 +214,7 @@ pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
         StartError::Connect(_) | StartError::TimedOut => ("connect".to_owned(), None),
         StartError::RootGone(_) => ("root".to_owned(), None),
         StartError::Gate(_) => ("gate".to_owned(), None),
+        StartError::Net(_) => ("net".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),
     };
     spawn_failed(subject, error.into(), stage, errno, error)
@@ -336,5 +337,6 @@ fn network_name(network: Network) -> &'static str {
         Network::Unspecified => "",
         Network::None => "none",
         Network::Host => "host",
+        Network::Proxy => "proxy",
     }
 }

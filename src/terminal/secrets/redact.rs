@@ -24,6 +24,11 @@ pub fn redact_secrets(record: &mut Record, masker: &Masker) {
             mask_text(&mut denied.reason, masker);
         }
         Record::ExecAsked(asked) => mask_exec(&mut asked.exec, masker),
+        Record::Connection(connection) => {
+            mask_text(&mut connection.host, masker);
+            mask_text(&mut connection.reason, masker);
+        }
+        Record::ConnectionEnded(ended) => mask_text(&mut ended.host, masker),
         Record::ExecsAllowed(allowed) => {
             allowed.execs.iter_mut().for_each(|one| mask_exec(&mut one.exec, masker));
         }
@@ -54,6 +59,10 @@ pub fn redact_all(record: &mut Record) {
             denied.reason = REDACTED.to_owned();
         }
         Record::ExecAsked(asked) => redact_exec(&mut asked.exec),
+        Record::Connection(connection) => {
+            (connection.host, connection.reason) = (REDACTED.to_owned(), REDACTED.to_owned());
+        }
+        Record::ConnectionEnded(ended) => ended.host = REDACTED.to_owned(),
         Record::ExecsAllowed(allowed) => {
             allowed.execs.iter_mut().for_each(|one| redact_exec(&mut one.exec));
         }

@@ -1,7 +1,9 @@
 //! The state of terminals: one terminal, the registry of all, and what is kept of each for the next gateway.
 
 pub mod claim;
+pub(in crate::terminal) mod connect_denials;
 pub mod deadlines;
+pub(in crate::terminal) mod denials;
 pub mod end_claims;
 pub(in crate::terminal) mod exec_denials;
 pub mod lease;

@@ -72,6 +72,7 @@ fn network(name: &str) -> v1::Network {
     match name {
         name if name == Network::None.name() => v1::Network::None,
         name if name == Network::Host.name() => v1::Network::Host,
+        name if name == Network::Proxy.name() => v1::Network::Proxy,
         _ => v1::Network::Unspecified,
     }
 }

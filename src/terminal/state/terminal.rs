@@ -11,6 +11,7 @@ use std::{
 use tokio::sync::{Notify, broadcast, watch};
 
 use super::{
+    denials::Denials,
     end_claims::EndClaims,
     exec_denials::ExecDenials,
     lease::{Exited, Running},
@@ -75,7 +76,7 @@ pub struct Terminal {
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
     pub(in crate::terminal) workspace: OnceLock<Arc<WatchedWorkspaces>>,
-    pub(in crate::terminal) exec_denials: ExecDenials,
+    pub(in crate::terminal) denials: Denials,
     changes: broadcast::Sender<Arc<Terminal>>,
     weak_self: Weak<Terminal>,
 }
@@ -129,7 +130,7 @@ impl Terminal {
             recorder: new.recorder,
             counters: new.counters,
             workspace: OnceLock::new(),
-            exec_denials: new.exec_denials,
+            denials: Denials::new(new.exec_denials),
             changes: new.changes,
         })
     }
@@ -302,7 +303,7 @@ impl Terminal {
         recording: Recording,
     ) {
         self.counters.adopted.inc();
-        self.exec_denials.report(&mut outcome);
+        self.denials.report(&mut outcome);
         let exited = Exited::without_sandbox(outcome);
         let outcome = exited.outcome().clone();
         *self.lock_slot() = Slot::Exited(exited);
@@ -357,7 +358,7 @@ impl Terminal {
                 outcome::lost(started, self.end_claims.cause(), survivors, SystemTime::now())
             }
         };
-        self.exec_denials.report(&mut outcome);
+        self.denials.report(&mut outcome);
         if let Some(shortfall) = self.workspace.get().and_then(|watched| watched.report_changes(&mut outcome))
         {
             let sandbox_id = self.live().map(|live| live.sandbox.id().to_owned());

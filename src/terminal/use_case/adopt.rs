@@ -14,6 +14,7 @@ use super::{context::TerminalContext, release::release};
 use crate::{
     proto::supervisor::{Exit, StopCause},
     sandbox::{
+        SandboxLinks,
         adopt::AdoptableSandbox,
         listener::{CommandEnd, Listener},
         spec::Sharing,
@@ -124,8 +125,9 @@ impl TerminalContext {
             }
             self.registry().insert_existing(terminal);
         }
-        let (uid, gates) = (session.principal.uid, &site.gates);
-        let sandbox = found.take_over(&site.host, uid, listeners, gates, &site.counters);
+        let links = SandboxLinks { gates: &site.gates, nets: &site.nets };
+        let uid = session.principal.uid;
+        let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
         let count = restored.len();
         for (terminal, held, masker) in restored {
             if let Some(size) = held.pty {

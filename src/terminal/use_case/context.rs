@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{exec_questions::ExecQuestions, gate_reports::GateReports};
+use super::{connections::Connections, exec_questions::ExecQuestions, gate_reports::GateReports};
 use crate::{
     approval::ApprovalStore,
     policy::ActivePolicy,
@@ -61,6 +61,12 @@ impl TerminalContext {
         };
         let known_secrets = Arc::<KnownSecrets>::default();
         let (registry, counters) = (Arc::<Registry>::default(), Arc::<TerminalCounters>::default());
+        launch_context.nets.set_observer(Arc::new(Connections {
+            registry: registry.clone(),
+            recorder: recorder.clone(),
+            policy: policy.clone(),
+            counters: counters.clone(),
+        }));
         launch_context.gates.set_observer(Arc::new(GateReports {
             registry: registry.clone(),
             recorder: recorder.clone(),

@@ -115,7 +115,7 @@ impl GateReports {
         if let (Some(terminal), Record::ExecDenied(record)) = (terminal, &record) {
             // Before it is in the journal: its command may end while the journal cannot be written.
             let denial = exec_records::denial(record, denied.cause());
-            if let Some(entry) = terminal.exec_denials.count(record.report, denial) {
+            if let Some(entry) = terminal.denials.execs.count(record.report, denial) {
                 terminal.terminal_log().add_denial(terminal.id, entry);
             }
         }

@@ -3,6 +3,7 @@
 pub mod adopt;
 pub mod approve;
 pub mod close_session;
+mod connections;
 pub mod context;
 pub mod control;
 pub mod create;

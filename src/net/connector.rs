@@ -1,0 +1,149 @@
+//! From an attempt to an open connection: asks about the host, finds its addresses, asks about those, dials one that was allowed.
+//!
+//! The address that is dialled is one of the very addresses that were asked about: a name that changes in between changes nothing.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+};
+
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{
+    limits::{DIAL_TIMEOUT, MAX_DIALS},
+    link::GatewayLink,
+    outcome::{Allowed, EndReport, Refusal, Upstream},
+    resolver::{ResolveError, Resolver},
+};
+use crate::{
+    network::destination::{Destination, Host},
+    proto::net::{
+        AboutAddresses, AboutHost, Address, Attempt, Denied, Dial, Disagreement, Protocol, question::About,
+        verdict::Verdict,
+    },
+    wire::net::MAX_HOST_BYTES,
+};
+
+/// The rule's name of a refusal that no rule made.
+const UNAVAILABLE: &str = "network.gateway";
+
+/// What every connection needs.
+#[derive(Debug)]
+pub(super) struct Connector {
+    link: Arc<GatewayLink>,
+    resolver: Resolver,
+}
+
+/// An attempt, as a program makes it.
+pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, terminal_id: &str) -> Attempt {
+    let host = host.get(..host.len().min(MAX_HOST_BYTES)).unwrap_or_default();
+    let mut host = String::from_utf8_lossy(host).into_owned();
+    // What stands for other bytes is longer than they were.
+    while host.len() > MAX_HOST_BYTES {
+        host.pop();
+    }
+    Attempt { host, port: port.into(), protocol: protocol.into(), terminal_id: terminal_id.to_owned() }
+}
+
+impl Connector {
+    pub(super) fn new(link: Arc<GatewayLink>, resolver: Resolver) -> Self {
+        Self { link, resolver }
+    }
+
+    /// Makes a connection, or says why there is none.
+    pub(super) async fn connect(&self, attempt: Attempt) -> Result<Upstream, Refusal> {
+        let (addresses, destination) = match self.ask(&attempt, About::Host(AboutHost {})).await? {
+            Verdict::Dial(dial) => return self.dial(attempt, dial).await,
+            Verdict::Denied(denied) => return Err(refusal(denied)),
+            Verdict::Resolve(_) => self.addresses(&attempt).await?,
+        };
+        let asked = addresses.iter().map(|address| Address {
+            address: address.to_string(),
+            is_hosts_own: is_hosts_own(*address, destination.port),
+        });
+        let about = About::Addresses(AboutAddresses { addresses: asked.collect() });
+        match self.ask(&attempt, about).await? {
+            Verdict::Dial(dial) => self.dial(attempt, dial).await,
+            Verdict::Denied(denied) => Err(refusal(denied)),
+            Verdict::Resolve(_) => Err(unavailable()),
+        }
+    }
+
+    /// Reports that a program speaks of another host than was allowed. Resolves when the journal has it.
+    pub(super) async fn disagree(&self, allowed: &Allowed, found: String) -> Refusal {
+        let disagreement = Disagreement { found, connection_id: allowed.connection_id.clone() };
+        match self.ask(&allowed.attempt, About::Disagreement(disagreement)).await {
+            Ok(Verdict::Denied(denied)) => refusal(denied),
+            Ok(Verdict::Resolve(_) | Verdict::Dial(_)) => unavailable(),
+            Err(refusal) => refusal,
+        }
+    }
+
+    async fn ask(&self, attempt: &Attempt, about: About) -> Result<Verdict, Refusal> {
+        self.link.ask(attempt, about).await.map_err(|_| unavailable())
+    }
+
+    async fn addresses(&self, attempt: &Attempt) -> Result<(Vec<IpAddr>, Destination), Refusal> {
+        let host = Host::parse(&attempt.host).map_err(|_| unavailable())?;
+        let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
+        let addresses = match &host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => match self.resolver.resolve(name).await {
+                Ok(addresses) if !addresses.is_empty() => addresses,
+                Ok(_) => return Err(self.unresolved(attempt, ResolveError::NoSuchName)),
+                Err(error) => return Err(self.unresolved(attempt, error)),
+            },
+        };
+        Ok((addresses, Destination { host, port }))
+    }
+
+    /// A name that was allowed has no address, and that is reported.
+    fn unresolved(&self, attempt: &Attempt, error: ResolveError) -> Refusal {
+        let allowed = Allowed { attempt: attempt.clone(), connection_id: String::new(), any_protocol: false };
+        EndReport::new(self.link.clone(), &allowed).failed(&error.to_string());
+        Refusal::Failed(error.to_string())
+    }
+
+    async fn dial(&self, attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
+        let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
+        let Dial { addresses, connection_id, any_protocol } = dial;
+        let allowed = Allowed { attempt, connection_id, any_protocol };
+        let mut report = EndReport::new(self.link.clone(), &allowed);
+        let mut failure = "it has no address".to_owned();
+        for address in addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()).take(MAX_DIALS) {
+            match timeout(DIAL_TIMEOUT, TcpStream::connect(SocketAddr::new(address, port))).await {
+                Ok(Ok(stream)) => {
+                    // Small messages must not wait for each other.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(Upstream::new(stream, address, allowed, report));
+                }
+                Ok(Err(error)) => failure = format!("{address}: {error}"),
+                Err(_) => failure = format!("{address}: no answer within {} s", DIAL_TIMEOUT.as_secs()),
+            }
+        }
+        report.failed(&failure);
+        Err(Refusal::Failed(failure))
+    }
+}
+
+fn refusal(Denied { rule, reason }: Denied) -> Refusal {
+    Refusal::Denied { rule, reason }
+}
+
+fn unavailable() -> Refusal {
+    Refusal::Denied { rule: UNAVAILABLE.to_owned(), reason: "the gateway does not answer".to_owned() }
+}
+
+/// Whether what is sent to an address stays on this host: then the kernel chooses that address as the sender's, too. Sends nothing.
+fn is_hosts_own(address: IpAddr, port: u16) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let chosen = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, port))?;
+        socket.local_addr()
+    });
+    // What cannot be reached is no own address.
+    chosen.is_ok_and(|chosen| chosen.ip() == address)
+}

@@ -1,0 +1,159 @@
+//! Accepts the connections of the sandbox's programs, within bounds, and serves each in a task of its own.
+
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+
+use base64::Engine as _;
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header::PROXY_AUTHORIZATION};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::sleep,
+};
+
+use super::{
+    confine::Confined,
+    connector::{Connector, attempt},
+    http::{self, Body, Tunnel},
+    limits::ACCEPTS_PER_S,
+    link::GatewayLink,
+    resolver::Resolver,
+    socks, tunnel,
+};
+use crate::{
+    network::destination::Destination,
+    proto::net::{Protocol, Ready},
+    wire::net::MAX_CONNECTIONS,
+};
+
+/// How long a listener that fails, for want of descriptors, is left alone.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+/// The longest claim about a terminal.
+const MAX_TERMINAL_BYTES: usize = 64;
+
+/// Which proxy a listener is of.
+#[derive(Debug, Clone, Copy)]
+enum Proxy {
+    Http,
+    Socks,
+}
+
+/// Serves until the gateway closes the socket.
+///
+/// # Errors
+/// When the descriptors that the gateway sent cannot be used.
+pub(super) async fn serve(confined: Confined) -> io::Result<()> {
+    let Confined { socket, http, socks, setup, landlock_abi } = confined;
+    let listeners = [(http, Proxy::Http), (socks, Proxy::Socks)];
+    let (link, verdicts) = GatewayLink::start(socket, Ready { landlock_abi })?;
+    let connector = Arc::new(Connector::new(link, Resolver::new(&setup)));
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    for (listener, proxy) in listeners {
+        let listener = TcpListener::from_std(listener)?;
+        tokio::spawn(accept(listener, proxy, connector.clone(), places.clone()));
+    }
+    verdicts.receive().await;
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, proxy: Proxy, connector: Arc<Connector>, places: Arc<Semaphore>) {
+    let pause = Duration::from_secs(1) / ACCEPTS_PER_S;
+    let mut next = tokio::time::Instant::now();
+    loop {
+        // Closed never.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok((program, _)) = listener.accept().await else {
+            sleep(ACCEPT_BACKOFF).await;
+            continue;
+        };
+        let connector = connector.clone();
+        tokio::spawn(async move {
+            let _ = program.set_nodelay(true);
+            match proxy {
+                Proxy::Http => serve_http(connector, program).await,
+                Proxy::Socks => socks::serve(&connector, program).await,
+            }
+            drop(place);
+        });
+        // A second's worth may come at once.
+        let now = tokio::time::Instant::now();
+        next = next.max(now) + pause;
+        if next > now + Duration::from_secs(1) {
+            tokio::time::sleep_until(next - Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Serves a program that speaks to the HTTP proxy. A tunnel is part of its connection.
+async fn serve_http(connector: Arc<Connector>, program: TcpStream) {
+    let (handover, mut tunnels) = tokio::sync::mpsc::channel(1);
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        let (connector, handover) = (connector.clone(), handover.clone());
+        async move { Ok::<_, Infallible>(respond(&connector, request, handover).await) }
+    });
+    let served = http::server().serve_connection(TokioIo::new(program), service).with_upgrades().await;
+    drop(handover);
+    if served.is_ok()
+        && let Some(tunnel) = tunnels.recv().await
+    {
+        let OpenTunnel { upgrade, upstream, tunnel } = tunnel;
+        if let Ok(stream) = upgrade.await {
+            tunnel::carry(&connector, TokioIo::new(stream), upstream, tunnel).await;
+        }
+    }
+}
+
+/// A tunnel that was answered with 200.
+struct OpenTunnel {
+    upgrade: hyper::upgrade::OnUpgrade,
+    upstream: super::outcome::Upstream,
+    tunnel: Tunnel,
+}
+
+async fn respond(
+    connector: &Arc<Connector>,
+    mut request: Request<Incoming>,
+    handover: tokio::sync::mpsc::Sender<OpenTunnel>,
+) -> Response<Body> {
+    let terminal_id = claimed_terminal(&request);
+    if request.method() != Method::CONNECT {
+        let target = http::target_of_proxied(&request);
+        return http::forward(connector, request, target, Protocol::Http, &terminal_id).await;
+    }
+    let text = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+    let destination = match Destination::parse(&text) {
+        Ok(destination) => destination,
+        // The gateway writes it down.
+        Err(error) => {
+            let (host, port) = text.rsplit_once(':').unwrap_or((&text, "0"));
+            let wanted = attempt(host.as_bytes(), port.parse().unwrap_or(0), Protocol::Connect, &terminal_id);
+            let _ = connector.connect(wanted).await;
+            return http::told(StatusCode::BAD_REQUEST, "network.name", &error.to_string());
+        }
+    };
+    let host = destination.host.to_string();
+    let wanted = attempt(host.as_bytes(), destination.port, Protocol::Connect, &terminal_id);
+    match connector.connect(wanted).await {
+        Err(refusal) => http::refused(&destination, &refusal),
+        Ok(upstream) => {
+            let tunnel = Tunnel { destination, protocol: Protocol::Connect, terminal_id };
+            let open = OpenTunnel { upgrade: hyper::upgrade::on(&mut request), upstream, tunnel };
+            // There is one place, and one CONNECT ends the requests of a connection.
+            match handover.try_send(open) {
+                Ok(()) => Response::new(http::empty()),
+                Err(_) => http::told(StatusCode::BAD_REQUEST, "network.request", "one CONNECT at a time"),
+            }
+        }
+    }
+}
+
+/// The user of the proxy's address, which the gateway has set for the command.
+fn claimed_terminal(request: &Request<Incoming>) -> String {
+    let encoded = request.headers().get(PROXY_AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let decoded = encoded
+        .and_then(|value| value.strip_prefix("Basic "))
+        .and_then(|value| base64::engine::general_purpose::STANDARD.decode(value).ok())
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    let user = decoded.as_deref().and_then(|login| login.split(':').next()).unwrap_or_default();
+    if user.len() <= MAX_TERMINAL_BYTES { user.to_owned() } else { String::new() }
+}

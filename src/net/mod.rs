@@ -1,0 +1,42 @@
+//! The net process of a sandbox with the network `proxy`: it takes the connections of the sandbox's programs and carries those
+//! that the gateway allows.
+//!
+//! It alone has the host's network. It decides nothing: it asks the gateway about every name, every address and every HTTP request,
+//! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
+//! the gateway's socket.
+//!
+//! Files in order of import: `limits`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `listen`,
+//! `confine`.
+
+mod confine;
+mod connector;
+mod http;
+mod idle;
+mod limits;
+mod link;
+mod listen;
+mod outcome;
+mod prefixed;
+mod resolver;
+mod socks;
+mod tunnel;
+
+use std::process::exit;
+
+pub use crate::wire::net::PROCESS_NAME;
+
+/// Exit codes: the set-up failed; the gateway has closed the socket.
+const EXIT_SETUP_FAILED: i32 = 90;
+const EXIT_GATEWAY_GONE: i32 = 0;
+
+/// Serves one sandbox until its gateway closes the socket.
+pub fn main() -> ! {
+    let Ok(confined) = confine::confine() else { exit(EXIT_SETUP_FAILED) };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        exit(EXIT_SETUP_FAILED)
+    };
+    match runtime.block_on(listen::serve(confined)) {
+        Ok(()) => exit(EXIT_GATEWAY_GONE),
+        Err(_) => exit(EXIT_SETUP_FAILED),
+    }
+}

@@ -1,0 +1,14 @@
+//! What the sandboxes of a gateway are connected with.
+
+use std::sync::Arc;
+
+use crate::sandbox::{gate_link::Gates, net_link::Nets};
+
+/// What the sandboxes of a gateway are connected with.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxLinks<'a> {
+    /// The gates.
+    pub gates: &'a Arc<Gates>,
+    /// The net processes.
+    pub nets: &'a Arc<Nets>,
+}

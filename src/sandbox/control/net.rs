@@ -1,0 +1,109 @@
+//! Keeps a net process for a sandbox with the network `proxy`, as long as the sandbox lives.
+
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use super::handle::{Sandbox, SandboxLife};
+use crate::{
+    proto::supervisor::{GetProxyListeners, from_supervisor::Message, to_supervisor::Request},
+    sandbox::{
+        host::Host,
+        net_link::{NetError, NetOwner, NetProcess, Nets},
+    },
+};
+
+/// Between the end of a net process and the start of the next.
+const RESTART_DELAY: Duration = Duration::from_millis(500);
+
+/// How long a supervisor may take for the listeners.
+const LISTENERS_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Sandbox {
+    /// Starts the net process, where there is to be one. It is started again when it ends before the sandbox.
+    pub(crate) async fn start_net(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        nets: &Arc<Nets>,
+        owner: Option<NetOwner>,
+    ) -> Result<(), NetError> {
+        let Some(owner) = owner else { return Ok(()) };
+        let process = self.launch_net(host, nets).await?;
+        self.keep_net(host, nets, owner, Some(process));
+        Ok(())
+    }
+
+    /// As [`Sandbox::start_net`], without waiting: for a sandbox whose commands run already.
+    pub(crate) fn resume_net(self: &Arc<Self>, host: &Arc<Host>, nets: &Arc<Nets>, owner: NetOwner) {
+        self.keep_net(host, nets, owner, None);
+    }
+
+    fn keep_net(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        nets: &Arc<Nets>,
+        owner: NetOwner,
+        first: Option<NetProcess>,
+    ) {
+        let (sandbox, host, nets, owner) = (self.clone(), host.clone(), nets.clone(), Arc::new(owner));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = sandbox.serve_net(&host, &nets, &owner, first) => {}
+                () = sandbox.wait_until(SandboxLife::Ended) => {}
+            }
+        });
+    }
+
+    async fn serve_net(
+        &self,
+        host: &Arc<Host>,
+        nets: &Arc<Nets>,
+        owner: &Arc<NetOwner>,
+        mut next: Option<NetProcess>,
+    ) {
+        let terminal_of = |claimed: &str| self.terminal_of(claimed);
+        loop {
+            let started = match next.take() {
+                Some(process) => Ok(process),
+                None => self.launch_net(host, nets).await,
+            };
+            let served = match started {
+                Ok(process) => process.serve(nets, owner, &terminal_of).await,
+                Err(error) => Err(error),
+            };
+            match served {
+                Ok(()) => {
+                    tracing::warn!(sandbox.id = %self.id(), "the net process has ended: another one is started")
+                }
+                Err(error) => {
+                    tracing::error!(sandbox.id = %self.id(), %error, "no net process: nothing is carried");
+                }
+            }
+            tokio::time::sleep(RESTART_DELAY).await;
+        }
+    }
+
+    /// The terminal that a program says it belongs to, if it is one that runs here, else the only one that does.
+    fn terminal_of(&self, claimed: &str) -> Option<String> {
+        let terminals = self.lock_terminals();
+        if terminals.contains_key(claimed) {
+            return Some(claimed.to_owned());
+        }
+        let mut running = terminals.keys();
+        running.next().filter(|_| running.next().is_none()).cloned()
+    }
+
+    async fn launch_net(&self, host: &Arc<Host>, nets: &Arc<Nets>) -> Result<NetProcess, NetError> {
+        let request = self.control().request(Request::GetProxyListeners(GetProxyListeners {}));
+        let answer = tokio::time::timeout(LISTENERS_TIMEOUT, request).await;
+        let listeners: Vec<OwnedFd> = match answer {
+            Ok(Ok(answer)) if matches!(answer.message, Message::ProxyListeners(_)) => answer.descriptors,
+            Ok(Ok(_) | Err(_)) | Err(_) => return Err(NetError::Listeners),
+        };
+        let (host, nets) = (host.clone(), nets.clone());
+        let start = move || NetProcess::start(&host, &nets, &listeners);
+        let process = tokio::task::spawn_blocking(start)
+            .await
+            .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
+        tracing::info!(sandbox.id = %self.id(), pid = process.pid(), "net process up");
+        Ok(process)
+    }
+}

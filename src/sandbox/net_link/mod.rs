@@ -1,0 +1,11 @@
+//! The net processes of sandboxes with the network `proxy`: starting them, and answering their questions.
+//!
+//! A net process is this gateway's: it ends with its socket, and the next gateway starts another one on the same listeners, which the
+//! supervisor holds. A connection that comes meanwhile waits.
+
+mod nets;
+mod process;
+mod serving;
+
+pub use nets::{ConnectionObserver, NameFiles, NetOwner, Nets};
+pub(crate) use process::{NetError, NetProcess};

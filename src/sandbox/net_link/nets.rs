@@ -1,0 +1,139 @@
+//! What all net processes of a gateway share: the observer that decides, and the files by which names are found.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use futures_util::future::BoxFuture;
+
+use crate::{
+    proto::net::{Ended, HostEntry, Question, verdict::Verdict},
+    sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
+};
+
+/// The most of a file of names that is read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The most entries of a table of hosts.
+const MAX_HOSTS: usize = 10_000;
+
+/// Whose connections a net process carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetOwner {
+    /// The sandbox.
+    pub sandbox_id: String,
+    /// Its session.
+    pub session_id: String,
+    /// The user id of the session's principal.
+    pub uid: u32,
+    /// The profile of its terminals.
+    pub profile: String,
+}
+
+impl NetOwner {
+    /// Of a sandbox that is to be launched.
+    pub(crate) fn of(spec: &SandboxSpec) -> Self {
+        Self {
+            sandbox_id: spec.id.clone(),
+            session_id: spec.assignment.session_id.clone(),
+            uid: spec.principal_uid,
+            profile: spec.profile_name.clone(),
+        }
+    }
+
+    /// Of a sandbox that another gateway has launched for this user.
+    pub(crate) fn of_adopted(state: &SandboxState, uid: u32) -> Self {
+        Self {
+            sandbox_id: state.id.clone(),
+            session_id: state.assignment.session_id.clone(),
+            uid,
+            profile: state.profile.to_string(),
+        }
+    }
+}
+
+/// Decides about connections, and writes them down.
+pub trait ConnectionObserver: Send + Sync + fmt::Debug {
+    /// Answers a question. `terminal`: the one that the program belongs to, as far as that is known.
+    fn judge<'a>(
+        &'a self,
+        owner: &'a NetOwner,
+        question: Question,
+        terminal: Option<String>,
+    ) -> BoxFuture<'a, Verdict>;
+
+    /// A connection that was allowed has ended. Must not wait.
+    fn ended(&self, owner: &NetOwner, ended: Ended, terminal: Option<String>);
+}
+
+/// The files by which names are found, as the host's own programs do: hosts(5) and resolv.conf(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameFiles {
+    /// Names that no server is asked for.
+    pub hosts: PathBuf,
+    /// The servers.
+    pub resolv_conf: PathBuf,
+}
+
+impl Default for NameFiles {
+    fn default() -> Self {
+        Self { hosts: "/etc/hosts".into(), resolv_conf: "/etc/resolv.conf".into() }
+    }
+}
+
+/// The net processes of a gateway.
+#[derive(Debug)]
+pub struct Nets {
+    files: NameFiles,
+    observer: OnceLock<Arc<dyn ConnectionObserver>>,
+}
+
+impl Nets {
+    /// None yet.
+    pub fn new(files: NameFiles) -> Arc<Self> {
+        Arc::new(Self { files, observer: OnceLock::new() })
+    }
+
+    /// Sets the observer, before any sandbox is started.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn set_observer(&self, observer: Arc<dyn ConnectionObserver>) {
+        self.observer
+            .set(observer)
+            .expect("the observer of connections is set once, by the terminals' context");
+    }
+
+    pub(super) fn observer(&self) -> Option<Arc<dyn ConnectionObserver>> {
+        self.observer.get().cloned()
+    }
+
+    /// The table of hosts, as it is now. A file that cannot be read has no entries.
+    pub(super) fn hosts(&self) -> Vec<HostEntry> {
+        let text = read(&self.files.hosts);
+        let entries = text.lines().flat_map(|line| {
+            let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+            let address = words.next().unwrap_or_default().to_owned();
+            words.map(move |name| HostEntry { name: name.to_owned(), address: address.clone() })
+        });
+        entries.take(MAX_HOSTS).collect()
+    }
+
+    /// The servers of names, as they are now.
+    pub(super) fn nameservers(&self) -> Vec<String> {
+        let text = read(&self.files.resolv_conf);
+        let server = |line: &str| {
+            let mut words = line.split_whitespace();
+            (words.next() == Some("nameserver")).then(|| words.next().map(str::to_owned)).flatten()
+        };
+        text.lines().filter_map(server).collect()
+    }
+}
+
+fn read(path: &Path) -> String {
+    crate::sys::text_file::read_text(path, MAX_FILE_BYTES).unwrap_or_else(|error| {
+        tracing::warn!(path = %crate::printable::path(path), %error, "a file of names cannot be read");
+        String::new()
+    })
+}

@@ -1,0 +1,254 @@
+//! Decides about the connections of sandboxes with the network `proxy`, by the policy in force at that moment.
+//!
+//! A refusal is in the journal before it is answered, and so is a connection before it is dialled. What cannot be written down is
+//! refused.
+
+use std::{net::IpAddr, sync::Arc, time::SystemTime};
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+use ulid::Ulid;
+
+use crate::{
+    journal::{ConnectionEndedRecord, ConnectionRecord, Record, RecordedVerdict},
+    network::destination::{Destination, Host},
+    policy::{
+        ActivePolicy, PolicySet,
+        command::rule::Decision,
+        connect::{ConnectDecision, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
+    },
+    printable,
+    proto::{
+        net::{
+            Attempt, Denied, Dial, Disagreement, Ended, Protocol, Question, Resolve, question::About,
+            verdict::Verdict,
+        },
+        v1::ConnectDenial,
+    },
+    sandbox::net_link::{ConnectionObserver, NetOwner},
+    session::Principal,
+    terminal::{
+        audit::recorder::Recorder,
+        counters::TerminalCounters,
+        id::TerminalId,
+        state::{registry::Registry, terminal::Terminal},
+    },
+};
+
+/// The names of refusals that no rule of a file makes.
+const AGREEMENT_RULE: &str = "network.agreement";
+const JOURNAL_RULE: &str = "network.journal";
+/// The most of a text that a program or its proxy wrote.
+const TEXT_MAX_BYTES: usize = 320;
+const REASON_MAX_BYTES: usize = 1_024;
+/// The most addresses of a name that are looked at.
+const ADDRESSES_MAX: usize = 64;
+
+/// Decides about the connections of all sandboxes of a gateway.
+#[derive(Debug)]
+pub(in crate::terminal) struct Connections {
+    pub(in crate::terminal) registry: Arc<Registry>,
+    pub(in crate::terminal) recorder: Recorder,
+    pub(in crate::terminal) policy: Arc<ActivePolicy>,
+    pub(in crate::terminal) counters: Arc<TerminalCounters>,
+}
+
+impl ConnectionObserver for Connections {
+    fn judge<'a>(
+        &'a self,
+        owner: &'a NetOwner,
+        question: Question,
+        terminal: Option<String>,
+    ) -> BoxFuture<'a, Verdict> {
+        async move {
+            let attempt = question.attempt.unwrap_or_default();
+            let terminal = self.terminal(owner, terminal.as_deref());
+            let wanted = Wanted { owner, attempt: &attempt, terminal: terminal.as_deref() };
+            self.decide(wanted, question.about).await
+        }
+        .boxed()
+    }
+
+    fn ended(&self, owner: &NetOwner, ended: Ended, terminal: Option<String>) {
+        let attempt = ended.attempt.unwrap_or_default();
+        self.counters.connection_bytes_sent.add(ended.sent_bytes);
+        self.counters.connection_bytes_received.add(ended.received_bytes);
+        let record = Record::ConnectionEnded(ConnectionEndedRecord {
+            session: owner.session_id.clone(),
+            principal: principal(owner),
+            sandbox: owner.sandbox_id.clone(),
+            terminal,
+            connection: Ulid::from_string(&ended.connection_id).ok().map(|id| id.to_string()),
+            host: bounded(&attempt.host),
+            port: port(&attempt),
+            address: ended.address.parse::<IpAddr>().ok().map(|address| address.to_string()),
+            sent_bytes: ended.sent_bytes,
+            received_bytes: ended.received_bytes,
+            duration_ms: ended.duration_ms,
+            failure: bounded(&ended.failure),
+        });
+        self.recorder.record_or_count(&record);
+    }
+}
+
+/// An attempt, and whose it is.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    owner: &'a NetOwner,
+    attempt: &'a Attempt,
+    terminal: Option<&'a Terminal>,
+}
+
+impl Connections {
+    async fn decide(&self, wanted: Wanted<'_>, about: Option<About>) -> Verdict {
+        let parsed = Host::parse(&wanted.attempt.host);
+        let (host, port) = match (parsed, port(wanted.attempt)) {
+            (Ok(host), port @ 1..) => (host, port),
+            (Err(error), _) => return self.deny(wanted, NAME_RULE, &error.to_string(), None).await,
+            (Ok(_), 0) => return self.deny(wanted, NAME_RULE, "it has no port from 1 to 65535", None).await,
+        };
+        let destination = Destination { host, port };
+        let policy = self.policy.current();
+        let principal = principal(wanted.owner);
+        let request = ConnectRequest {
+            principal: &principal,
+            profile: &wanted.owner.profile,
+            destination: &destination,
+        };
+        match about {
+            None | Some(About::Host(_)) => {
+                let decided = policy.connect_name(&request);
+                match decided.decision {
+                    Decision::Allow => Verdict::Resolve(Resolve {}),
+                    Decision::Ask | Decision::Deny => self.deny_by(wanted, &decided, None).await,
+                }
+            }
+            Some(About::Addresses(asked)) => {
+                let targets = asked.addresses.iter().take(ADDRESSES_MAX).filter_map(|one| {
+                    Some(DialTarget { address: one.address.parse().ok()?, is_hosts_own: one.is_hosts_own })
+                });
+                self.choose(wanted, &policy, &request, &targets.collect::<Vec<_>>()).await
+            }
+            Some(About::Disagreement(Disagreement { found, connection_id: _ })) => {
+                let reason = format!("{}; the connection is for {}", bounded(&found), destination.host);
+                self.deny(wanted, AGREEMENT_RULE, &reason, None).await
+            }
+        }
+    }
+
+    /// The addresses that may be dialled, or the first reason why none may.
+    async fn choose(
+        &self,
+        wanted: Wanted<'_>,
+        policy: &PolicySet,
+        request: &ConnectRequest<'_>,
+        targets: &[DialTarget],
+    ) -> Verdict {
+        let decided: Vec<_> =
+            targets.iter().map(|target| (target.address, policy.connect_address(request, *target))).collect();
+        let allowed: Vec<&(IpAddr, ConnectDecision)> =
+            decided.iter().filter(|(_, decided)| decided.decision == Decision::Allow).collect();
+        let Some((first, by)) = allowed.first() else {
+            return match decided.first() {
+                Some((address, by)) => self.deny_by(wanted, by, Some(*address)).await,
+                None => self.deny(wanted, NAME_RULE, "it has no address", None).await,
+            };
+        };
+        let id = Ulid::generate().to_string();
+        let record = Record::Connection(ConnectionRecord {
+            verdict: RecordedVerdict::Allow,
+            rule: Some(by.reason.rule().to_owned()),
+            address: Some(first.to_string()),
+            connection: Some(id.clone()),
+            observed: by.observed.clone(),
+            ..record(wanted)
+        });
+        self.counters.connections_allowed.inc();
+        if self.recorder.record_all_within_share(&[record]).await.is_err() {
+            let reason = "the journal cannot be written";
+            return Verdict::Denied(Denied { rule: JOURNAL_RULE.to_owned(), reason: reason.to_owned() });
+        }
+        Verdict::Dial(Dial {
+            addresses: allowed
+                .iter()
+                .map(|(address, _)| crate::network::address::dialled(*address).to_string())
+                .collect(),
+            connection_id: id,
+            any_protocol: allowed.iter().all(|(_, by)| by.tunnel == Tunnel::Any),
+        })
+    }
+
+    async fn deny_by(
+        &self,
+        wanted: Wanted<'_>,
+        decided: &ConnectDecision,
+        address: Option<IpAddr>,
+    ) -> Verdict {
+        self.deny(wanted, decided.reason.rule(), &decided.reason.text(), address).await
+    }
+
+    async fn deny(&self, wanted: Wanted<'_>, rule: &str, reason: &str, address: Option<IpAddr>) -> Verdict {
+        let reason = printable::truncate(reason, REASON_MAX_BYTES).to_owned();
+        self.counters.connections_denied.inc();
+        if let Some(terminal) = wanted.terminal {
+            terminal.denials.connections.count(ConnectDenial {
+                host: bounded(&wanted.attempt.host),
+                port: port(wanted.attempt).into(),
+                rule: rule.to_owned(),
+                reason: reason.clone(),
+                denied_at: Some(SystemTime::now().into()),
+            });
+        }
+        let record = Record::Connection(ConnectionRecord {
+            rule: Some(rule.to_owned()),
+            reason: reason.clone(),
+            address: address.map(|address| address.to_string()),
+            ..record(wanted)
+        });
+        // It is refused all the same when it cannot be written.
+        let _ = self.recorder.record_refusal(&record).await;
+        Verdict::Denied(Denied { rule: rule.to_owned(), reason })
+    }
+
+    /// A terminal of the sandbox's session.
+    fn terminal(&self, owner: &NetOwner, id: Option<&str>) -> Option<Arc<Terminal>> {
+        let terminal = TerminalId::parse(id?).and_then(|id| self.registry.get(id))?;
+        (terminal.session.id.to_string() == owner.session_id).then_some(terminal)
+    }
+}
+
+/// A refusal, as far as the attempt says.
+fn record(wanted: Wanted<'_>) -> ConnectionRecord {
+    let protocol = match wanted.attempt.protocol() {
+        Protocol::Unspecified => "",
+        Protocol::Connect => "connect",
+        Protocol::Http => "http",
+        Protocol::Socks => "socks",
+    };
+    ConnectionRecord {
+        session: wanted.owner.session_id.clone(),
+        principal: principal(wanted.owner),
+        terminal: wanted.terminal.map(|terminal| terminal.id.to_string()),
+        host: bounded(&wanted.attempt.host),
+        port: port(wanted.attempt),
+        verdict: RecordedVerdict::Deny,
+        rule: None,
+        sandbox: wanted.owner.sandbox_id.clone(),
+        reason: String::new(),
+        address: None,
+        protocol: protocol.to_owned(),
+        connection: None,
+        observed: Vec::new(),
+    }
+}
+
+fn port(attempt: &Attempt) -> u16 {
+    u16::try_from(attempt.port).unwrap_or_default()
+}
+
+fn principal(owner: &NetOwner) -> String {
+    Principal { uid: owner.uid }.to_string()
+}
+
+fn bounded(text: &str) -> String {
+    printable::truncate(text, TEXT_MAX_BYTES).to_owned()
+}

@@ -1,0 +1,143 @@
+//! Ways past the rules. Each is tried by a program in the sandbox, and none reaches a server that the rules do not let it reach.
+
+use std::collections::BTreeMap;
+
+use provost::proto::v1::Network;
+
+use crate::{
+    fixture::Fixture,
+    support::{Session, is_root, skip},
+};
+
+/// What works, and must go on working.
+const SERVED: [&str; 9] = [
+    "connect",
+    "connect below",
+    "connect upper case and dot",
+    "http",
+    "http 1.0",
+    "socks",
+    "tls",
+    "any protocol",
+    "keep-alive",
+];
+
+/// Attacks whose answer names a rule.
+const BY_RULE: [(&str, &str); 31] = [
+    ("another name", "default"),
+    ("denied name", "no-secret"),
+    ("denied name, upper case", "no-secret"),
+    ("parent of names", "default"),
+    ("ending", "default"),
+    ("name in front", "default"),
+    ("data in labels", "default"),
+    ("another port", "default"),
+    ("long label", "network.name"),
+    ("long name", "network.name"),
+    ("address in rule's network", "default"),
+    ("address", "default"),
+    ("decimal", "default"),
+    ("hexadecimal", "default"),
+    ("octal", "default"),
+    ("short", "default"),
+    ("mapped", "default"),
+    ("compatible", "default"),
+    ("NAT64", "default"),
+    ("6to4", "default"),
+    ("loopback", "default"),
+    ("loopback of IPv6", "default"),
+    ("localhost", "default"),
+    ("metadata", "default"),
+    ("metadata of IPv6", "default"),
+    ("private", "default"),
+    ("multicast", "default"),
+    ("name of a near address", "network.address"),
+    ("name of a mapped address", "network.address"),
+    ("name of NAT64", "network.address"),
+    ("name of the metadata address", "network.address"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_hosts_network_a_program_reaches_what_it_wants() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    let served = fixture.attacks(&session, Network::Host, &["direct", "direct by IPv6", "UDP"]).await;
+    let expected = [("direct", "served"), ("direct by IPv6", "served"), ("UDP", "SERVED udp")];
+    let expected = expected.map(|(name, outcome)| (name.to_owned(), outcome.to_owned()));
+    assert_eq!(served, expected);
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_attack_on_the_proxies_reaches_what_no_rule_allows() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    every_attack_fails(&fixture, session).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_attack_on_the_proxies_of_an_ordinary_users_gateway_reaches_what_no_rule_allows() {
+    if !is_root() {
+        return skip("another user's gateway needs root");
+    }
+    let user = 54_383;
+    let fixture = Fixture::start_as(Some(user));
+    let session = Session::open_as(&fixture.gateway, user).await;
+    every_attack_fails(&fixture, session).await;
+}
+
+async fn every_attack_fails(fixture: &Fixture, session: Session) {
+    let outcomes: BTreeMap<String, String> =
+        fixture.attacks(&session, Network::Proxy, &[]).await.into_iter().collect();
+    assert!(outcomes.len() >= 90, "{} attacks", outcomes.len());
+    let mut wrong = Vec::new();
+    for (name, outcome) in &outcomes {
+        let is_right = match BY_RULE.iter().find(|(attack, _)| attack == name) {
+            Some((_, rule)) => outcome == rule,
+            None if SERVED.contains(&name.as_str()) => outcome == "served",
+            None => outcome != "served" && outcome != "bound" && outcome != "SERVED udp",
+        };
+        if !is_right {
+            wrong.push(format!("{name}: {outcome}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    for name in SERVED.iter().chain(BY_RULE.iter().map(|(name, _)| name)) {
+        assert!(outcomes.contains_key(*name), "{name}");
+    }
+    // Of a request with two lengths the proxy takes one, and writes its own: nothing is left that a server could read as a request.
+    let exact = [
+        ("SNI of another host", "access denied"),
+        ("no SNI", "access denied"),
+        ("both framings", "1 served"),
+    ];
+    for (name, outcome) in exact {
+        assert_eq!(outcomes[name], outcome, "{name}");
+    }
+    // A refusal of an agreement is in the journal.
+    let records = fixture.records("connection");
+    let agreement = |record: &&serde_json::Value| record["rule"] == "network.agreement";
+    assert!(records.iter().filter(agreement).count() >= 4, "{records:#?}");
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_session_is_no_relay_for_another() {
+    let fixture = Fixture::start();
+    let (one, other) = (Session::open(&fixture.gateway).await, Session::open(&fixture.gateway).await);
+    let holder =
+        fixture.sh(&one, "curl -sS http://registry.test:18080/ && echo up && exec sleep 600").create().await;
+    holder.until("up").await;
+    let done =
+        fixture.command(&other, Network::None, "python3").args(["client.py", &fixture.address, "connect"]);
+    let text = done.finish().await.text();
+    assert!(
+        text.contains("ConnectionRefused"),
+        "the other session has no proxy, and sees not that of the first: {text}"
+    );
+    one.close().await;
+    other.close().await;
+    fixture.gateway.stop();
+}

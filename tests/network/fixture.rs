@@ -1,0 +1,197 @@
+//! A gateway with rules about connections, and servers on loopback addresses of the test's own, with names in a table of hosts.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use provost::proto::v1::Network;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{self, Gateway, Options, Session};
+
+/// The rules of the tests.
+pub const RULES: &str = r#"
+[[connect]]
+id = "registry"
+decision = "allow"
+host = ["registry.test", "*.files.test"]
+address = ["127.83.0.0/16"]
+port = [18080, 18443]
+
+[[connect]]
+id = "no-secret"
+decision = "deny"
+host = ["secret.files.test"]
+reason = "it is a secret"
+
+[[connect]]
+id = "plain"
+decision = "allow"
+host = ["plain.test"]
+address = ["127.83.0.0/16"]
+port = [18080]
+tunnel = "any"
+
+[[connect]]
+id = "near"
+decision = "allow"
+host = ["near.test", "mapped.test", "nat64.test", "metadata.test", "nowhere.test"]
+port = [18080]
+"#;
+
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+/// The servers, and the gateway.
+pub struct Fixture {
+    pub gateway: Arc<Gateway>,
+    /// Where the servers listen.
+    pub address: String,
+    pub directory: TempDir,
+    server: Child,
+}
+
+impl Fixture {
+    pub fn start() -> Self {
+        Self::start_as(None)
+    }
+
+    /// With a gateway of this user, when the tests run as root.
+    pub fn start_as(user: Option<u32>) -> Self {
+        let address =
+            format!("127.83.{}.{}", std::process::id() % 250 + 1, LAST.fetch_add(1, Relaxed) % 250 + 1);
+        let directory = tempfile::Builder::new().prefix("provost-net-").tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        fs::set_permissions(directory.path(), mode).expect("the directory is ours");
+        let names = ["registry", "a.files", "a.b.files", "secret.files", "plain", "near", "other", "xfiles"];
+        let mut hosts: String = names.iter().map(|name| format!("{address} {name}.test\n")).collect();
+        hosts += &format!("::ffff:{address} mapped.test\n64:ff9b::{address} nat64.test\n");
+        hosts += "169.254.169.254 metadata.test\n";
+        fs::write(at("hosts"), hosts).expect("a file");
+        fs::write(at("resolv.conf"), "").expect("a file");
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+            ])
+            .args([
+                "-subj",
+                "/CN=registry.test",
+                "-addext",
+                "subjectAltName=DNS:registry.test,DNS:*.files.test",
+            ])
+            .arg("-keyout")
+            .arg(at("key.pem"))
+            .arg("-out")
+            .arg(at("cert.pem"))
+            .stderr(Stdio::null())
+            .status()
+            .expect("openssl can be started");
+        assert!(made.success(), "openssl makes a certificate");
+        fs::write(at("server.py"), include_str!("server.py")).expect("a file");
+        let mut server = Command::new("python3")
+            .arg(at("server.py"))
+            .arg(&address)
+            .arg(directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 can be started");
+        let mut line = String::new();
+        let ready = server.stdout.take().expect("a pipe");
+        BufReader::new(ready).read_line(&mut line).expect("the server says that it is ready");
+        assert_eq!(line, "ready\n");
+        let config = format!(
+            "[names]\nhosts = \"{}\"\nresolv_conf = \"{}\"\n",
+            at("hosts").display(),
+            at("resolv.conf").display()
+        );
+        let policy = if user.is_some() { preferring } else { policy };
+        let options = Options { policy: Some(policy), config: Some(config), user, ..Options::default() };
+        Self { gateway: Gateway::start_with(options), address, directory, server }
+    }
+
+    /// A command with this network that has the client and the certificate in its workspace.
+    pub fn command(&self, session: &Session, network: Network, program: &str) -> support::Command {
+        fs::write(session.workspace.join("client.py"), include_str!("client.py")).expect("a file");
+        fs::copy(self.directory.path().join("cert.pem"), session.workspace.join("cert.pem")).expect("a file");
+        session.command(program).with(|request| request.network = network as i32)
+    }
+
+    /// A shell's line in a sandbox with the proxy.
+    pub fn sh(&self, session: &Session, script: &str) -> support::Command {
+        self.command(session, Network::Proxy, "sh").args(["-c", script])
+    }
+
+    /// What became of each attack of the client: all of them, or those that are named.
+    pub async fn attacks(
+        &self,
+        session: &Session,
+        network: Network,
+        names: &[&str],
+    ) -> Vec<(String, String)> {
+        let client = self.command(session, network, "python3").args(["client.py", &self.address]);
+        let done = client.args(names.iter().copied()).retain(1 << 20).finish().await;
+        let text = done.text();
+        let pair = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{text}"));
+        text.lines().map(pair).collect()
+    }
+
+    /// The records of one kind in the gateway's journal.
+    pub fn records(&self, kind: &str) -> Vec<Value> {
+        let output = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .args(["audit", "--journal"])
+            .arg(self.gateway.state.join("journal"))
+            .args(["query", "-o", "json"])
+            .output()
+            .expect("provost can be started");
+        assert!(output.status.success(), "{output:?}");
+        let lines = String::from_utf8(output.stdout).expect("records are text");
+        let record =
+            |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON")["record"].take();
+        lines.lines().map(record).filter(|record| record["kind"] == kind).collect()
+    }
+
+    /// The gateway's policy file.
+    pub fn policy_file(&self) -> PathBuf {
+        self.gateway.directory().join("policies/default.toml")
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// An ordinary user's gateway has no cgroup here.
+fn preferring(table: &mut toml::Table) {
+    policy(table);
+    table["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+}
+
+fn policy(policy: &mut toml::Table) {
+    let network = "default = \"none\"\nchoices = [\"none\", \"host\", \"proxy\"]";
+    let network: toml::Table = network.parse().expect("it is TOML");
+    policy["profile"]["workspace"]
+        .as_table_mut()
+        .expect("a profile")
+        .insert("network".to_owned(), network.into());
+    let rules: toml::Table = RULES.parse().expect("it is TOML");
+    policy.extend(rules);
+}

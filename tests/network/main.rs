@@ -1,0 +1,10 @@
+//! The network by name: what a sandbox with the network `proxy` reaches, and what it does not.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod allowed;
+mod bypass;
+mod fixture;
+mod life;
+mod rules;

@@ -1,0 +1,119 @@
+//! Rules about connections on the command line: what loads, what is explained, and what test files hold.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+use crate::fixture::RULES;
+
+const HEAD: &str =
+    "default_profile = \"a\"\n[profile.a]\nnetwork = { default = \"proxy\", choices = [\"proxy\"] }\n";
+
+fn policy(rules: &str) -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("p.toml"), format!("{HEAD}{rules}")).expect("a file");
+    directory
+}
+
+fn provost(directory: &TempDir, arguments: &[&str]) -> (Option<i32>, String) {
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(arguments)
+        .current_dir(directory.path())
+        .output()
+        .expect("provost can be started");
+    (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
+#[test]
+fn a_connection_is_explained_with_the_rule_that_decides() {
+    let directory = policy(RULES);
+    for (arguments, status, part) in [
+        (
+            &["registry.test:18080"][..],
+            0,
+            "allow: registry.test:18080: rule \"registry\" decides (registry, p.toml:",
+        ),
+        (&["REGISTRY.test.:18443"], 0, "TLS that names the same host, or HTTP"),
+        (&["plain.test:18080"], 0, "any protocol"),
+        (
+            &["secret.files.test:18080"],
+            1,
+            "deny: secret.files.test:18080: it is a secret (no-secret, p.toml:",
+        ),
+        (&["other.test:443"], 1, "no rule allows it (default)"),
+        (&["2130706433:80"], 1, "deny: 127.0.0.1:80"),
+        (&["registry.test"], 1, "network.name"),
+        (&["near.test:18080", "--address", "10.0.0.1"], 1, "10.0.0.1 is a private address"),
+        (&["near.test:18080", "--address", "::ffff:127.0.0.1"], 1, "loopback"),
+        (&["near.test:18080", "--address", "93.184.216.34"], 0, "at 93.184.216.34"),
+    ] {
+        let explain = [&["policy", "explain", "--policies", ".", "--connect"], arguments].concat();
+        let (code, text) = provost(&directory, &explain);
+        assert!(code == Some(status) && text.contains(part), "{arguments:?}: {code:?} {text}");
+    }
+    let (_, json) = provost(
+        &directory,
+        &["policy", "explain", "--policies", ".", "-o", "json", "--connect", "other.test:1"],
+    );
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!((&json[0]["decision"], &json[0]["rule"]), (&"deny".into(), &"default".into()));
+}
+
+#[test]
+fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
+    for (rule, part) in [
+        ("id='a'\ndecision='ask'\nhost=['a.test']\nport=[1]", "decision: a connection is allowed or denied"),
+        ("id='a'\ndecision='allow'\nport=[1]", "host: a rule that allows names hosts or addresses"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']", "port: a rule that allows names its ports"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[0]", "port: "),
+        ("id='a'\ndecision='allow'\nhost=['10.0.0.1']\nport=[1]", "an address is no name"),
+        ("id='a'\ndecision='allow'\nhost=['a.*.test']\nport=[1]", "\"*\" can only be"),
+        ("id='a'\ndecision='allow'\nhost=['bücher.test']\nport=[1]", "xn--"),
+        ("id='a'\ndecision='allow'\naddress=['10.0.0.1/8']\nport=[1]", "bits behind its prefix"),
+        ("id='a'\ndecision='allow'\naddress=['::ffff:10.0.0.1']\nport=[1]", "carries an IPv4 address"),
+        ("id='a'\ndecision='deny'\nhost=['a.test']\ntunnel='any'", "tunnel: a rule that denies has none"),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nmatches=['b.test:1']",
+            "matches: the rule does not match",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nrejects=['A.test.:1']",
+            "rejects: the rule matches",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nwhen={profile=['b']}",
+            "there is no [profile.b]",
+        ),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\npath=['/x']", "unknown field"),
+        ("id='a'\ndecision='deny'\n[[connect]]\nid='a'\ndecision='deny'", "is taken by"),
+        ("id='a'\ndecision='deny'\n[[rule]]\nid='a'\ndecision='deny'\nargv=['x']", "is taken by"),
+    ] {
+        let directory = policy(&format!("[[connect]]\n{rule}\n"));
+        let (code, text) = provost(&directory, &["policy", "check", "."]);
+        assert!(
+            code == Some(1) && text.contains(part) && text.contains("p.toml:"),
+            "{rule}: {code:?} {text}"
+        );
+    }
+}
+
+#[test]
+fn a_test_file_holds_what_connections_come_to() {
+    let directory = policy(RULES);
+    let cases = "[[case]]\nconnect = 'registry.test:18080'\nexpect = 'allow'\nrule = 'registry'\n\
+        [[case]]\nconnect = 'registry.test:18080'\naddress = '10.0.0.1'\nexpect = 'deny'\nrule = 'default'\n\
+        [[case]]\nconnect = 'near.test:18080'\naddress = '169.254.169.254'\nexpect = 'deny'\nrule = 'network.address'\n\
+        [[case]]\nconnect = 'a b:1'\nexpect = 'deny'\nrule = 'network.name'\n\
+        [[case]]\nconnect = 'other.test:1'\nexpect = 'allow'\n";
+    fs::write(directory.path().join("cases.txt"), cases).expect("a file");
+    let (code, text) = provost(&directory, &["policy", "test", "--policies", ".", "cases.txt"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("cases.txt:18: \"other.test:1\": expected allow, got deny (rule default)"),
+        "{text}"
+    );
+    assert!(text.contains("4 of 5 cases as expected"), "{text}");
+}

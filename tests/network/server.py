@@ -1,0 +1,52 @@
+# A server of HTTP on port 18080 and of HTTPS on port 18443. Says who came, and what was asked.
+import http.server, socket, ssl, sys, threading
+
+address, directory = sys.argv[1], sys.argv[2]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self):
+        body = b""
+        if "chunked" in (self.headers.get("transfer-encoding") or ""):
+            while True:
+                length = int(self.rfile.readline(), 16)
+                body += self.rfile.read(length)
+                self.rfile.readline()
+                if length == 0:
+                    break
+        else:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        names = ",".join(sorted(name.lower() for name in self.headers.keys()))
+        text = f"SERVED {self.command} {self.headers.get('host')} {self.path} {len(body)} [{names}]\n".encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST = do_PUT = answer
+
+    def log_message(self, *arguments):
+        pass
+
+
+def serve(port, wrap):
+    server = http.server.ThreadingHTTPServer((address, port), Handler)
+    server.daemon_threads = True
+    if wrap:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{directory}/cert.pem", f"{directory}/key.pem")
+        # The handshake belongs to the connection's own thread.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+serve(18080, False)
+serve(18443, True)
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind((address, 18080))
+print("ready", flush=True)
+while True:
+    data, peer = udp.recvfrom(1000)
+    udp.sendto(b"SERVED udp", peer)
