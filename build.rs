@@ -10,9 +10,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         "proto/provost/v1/approvals.proto",
         "proto/provost/v1/policies.proto",
         "proto/provost/v1/audit.proto",
+        "proto/provost/v1/screens.proto",
         "proto/provost/supervisor/v1/supervisor.proto",
         "proto/provost/gate/v1/gate.proto",
         "proto/provost/net/v1/net.proto",
+        "proto/provost/screen/v1/screen.proto",
         "proto/provost/state/v1/state.proto",
     ];
     println!("cargo:rerun-if-changed=proto");

@@ -20,6 +20,11 @@ pub mod gate {
     tonic::include_proto!("provost.gate.v1");
 }
 
+/// `provost.screen.v1`: between the gateway and the screen processes of its sandboxes.
+pub mod screen {
+    tonic::include_proto!("provost.screen.v1");
+}
+
 /// `provost.net.v1`: between the gateway and the net processes of its sandboxes.
 pub mod net {
     tonic::include_proto!("provost.net.v1");

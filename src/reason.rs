@@ -173,6 +173,12 @@ reasons! {
     StdinClosed = "STDIN_CLOSED", FailedPrecondition;
     /// The terminal has pipes and not a pseudo-terminal.
     NoPty = "NO_PTY", FailedPrecondition;
+    /// The terminal has secrets, which a screen would show: its screen is not shown.
+    ScreenHasSecrets = "SCREEN_HAS_SECRETS", FailedPrecondition;
+    /// The terminal's screen is not available now. Its command runs on.
+    ScreenUnavailable = "SCREEN_UNAVAILABLE", Unavailable;
+    /// The program in the terminal has not asked for this input.
+    InputNotWanted = "INPUT_NOT_WANTED", FailedPrecondition;
     /// The output cannot be read.
     OutputRing = "OUTPUT_RING", Internal;
     /// Output was overwritten before it was read.

@@ -21,10 +21,12 @@ use super::{
     socket::{AdmittedConnections, BoundSocket},
 };
 use crate::{
-    grpc::{ApprovalsService, AuditService, PoliciesService, SessionsService, TerminalsService},
+    grpc::{
+        ApprovalsService, AuditService, PoliciesService, ScreensService, SessionsService, TerminalsService,
+    },
     proto::v1::{
         self, approvals_server::ApprovalsServer, audit_server::AuditServer, policies_server::PoliciesServer,
-        sessions_server::SessionsServer, terminals_server::TerminalsServer,
+        screens_server::ScreensServer, sessions_server::SessionsServer, terminals_server::TerminalsServer,
     },
 };
 
@@ -77,6 +79,7 @@ impl Gateway {
         let sessions = SessionsService { sessions, terminals };
         let (all_sessions, terminals) = (self.sessions.clone(), self.terminals.clone());
         let terminals = TerminalsService { sessions: all_sessions, terminals };
+        let screens = ScreensService { terminals: self.terminals.clone() };
         let approvals =
             ApprovalsService { sessions: self.sessions.clone(), terminals: self.terminals.clone() };
         let (reload_sender, mut reload_requests) = mpsc::channel(RELOAD_REQUESTS_MAX);
@@ -104,6 +107,7 @@ impl Gateway {
             .add_optional_service(reflection_v1alpha)
             .add_service(SessionsServer::new(sessions).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(TerminalsServer::new(terminals).max_decoding_message_size(REQUEST_MAX_BYTES))
+            .add_service(ScreensServer::new(screens).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(PoliciesServer::new(policies).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(ApprovalsServer::new(approvals).max_decoding_message_size(REQUEST_MAX_BYTES))
             .add_service(AuditServer::new(AuditService::new(self.terminals.clone())))

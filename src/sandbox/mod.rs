@@ -2,8 +2,9 @@
 //!
 //! Each directory imports only from those that stand before it here:
 //! `counters`, `unix_socket`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes
-//! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link` (the connections to
-//! the gates) and `net_link` (the net processes); `control` (a sandbox that runs); `restore` (sandboxes of an earlier gateway).
+//! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
+//! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
+//! (sandboxes of an earlier gateway).
 
 pub mod cgroup;
 pub mod control;
@@ -16,6 +17,7 @@ pub mod probe;
 pub mod restore;
 pub mod roots;
 pub mod sandbox_state;
+pub mod screen_link;
 pub mod seccomp;
 pub mod spec;
 mod unix_socket;

@@ -219,6 +219,19 @@ impl FrameSender {
     }
 }
 
+/// Accepts a connection, as a non-blocking socket (accept4(2)).
+///
+/// # Errors
+/// The errno of accept4(2).
+pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: with null pointers the kernel writes no address; the other arguments are numbers.
+    let raw =
+        unsafe { libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+    // SAFETY: on success the kernel has just made this descriptor for us alone.
+    Errno::result(raw).map(|raw| unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
 /// Sends one encoded frame on a blocking socket, whole.
 ///
 /// # Errors

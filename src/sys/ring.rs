@@ -231,6 +231,14 @@ impl RingReader {
         Ok(Self { file, header, layout })
     }
 
+    /// The ring's file, open for reading only: to be handed to a process that may change nothing of it.
+    ///
+    /// # Errors
+    /// The errno of open(2).
+    pub fn reopen_read_only(&self) -> Result<OwnedFd, Errno> {
+        super::file::open_read(std::path::Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
+    }
+
     /// Bytes of data that the ring has room for.
     #[must_use]
     pub fn capacity(&self) -> u64 {

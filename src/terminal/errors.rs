@@ -9,7 +9,7 @@ use crate::{
     approval::{Answer, ApprovalId, ApprovalLimitReached, ApprovalResolveError},
     policy::{ApprovalQuestion, Denial},
     pool::PoolError,
-    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused},
+    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused, screen_link::ScreenError},
     session::OpenError,
     workspace::WatchError,
 };
@@ -97,6 +97,23 @@ pub enum OperationError {
     /// The supervisor could not do it: errno(3).
     #[error("the supervisor answered errno {0}")]
     Errno(i32),
+}
+
+/// Why a terminal's screen is not shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ScreenAccessError {
+    /// It has no pseudo-terminal.
+    #[error("the terminal has pipes and not a pseudo-terminal")]
+    NoPty,
+    /// Its output may hold secrets, which a screen would show.
+    #[error("the terminal has secrets, and its screen is not shown")]
+    HasSecrets,
+    /// There is none now.
+    #[error("the terminal's screen is not available")]
+    Unavailable,
+    /// Its process failed.
+    #[error(transparent)]
+    Screen(#[from] ScreenError),
 }
 
 /// A request was not approved.

@@ -29,7 +29,8 @@ pub use audit::{
 pub use channel::Channel;
 pub use counters::{CloseReason, CreateTimings, TerminalCounters};
 pub use errors::{
-    ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, TerminalReleased,
+    ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError,
+    TerminalReleased,
 };
 pub use id::TerminalId;
 pub use output::reader;

@@ -5,7 +5,8 @@
 use super::{
     audit::recorder::Unrecorded,
     errors::{
-        ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, TerminalReleased,
+        ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError,
+        ScreenAccessError, TerminalReleased,
     },
     quotas::{QuotaKind, QuotaReached, QuotaScope},
 };
@@ -185,6 +186,16 @@ impl From<&ControlError> for Reason {
             ControlError::TooLarge(_) => Self::ArgumentListTooLong,
             ControlError::UnexpectedMessage => Self::Supervisor,
             ControlError::TimedOut => Self::SupervisorTimedOut,
+        }
+    }
+}
+
+impl From<&ScreenAccessError> for Reason {
+    fn from(error: &ScreenAccessError) -> Self {
+        match error {
+            ScreenAccessError::NoPty => Self::NoPty,
+            ScreenAccessError::HasSecrets => Self::ScreenHasSecrets,
+            ScreenAccessError::Unavailable | ScreenAccessError::Screen(_) => Self::ScreenUnavailable,
         }
     }
 }

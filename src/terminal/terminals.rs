@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 use super::{
     audit::recorder::{RecordedExits, Recorder},
     counters::{CloseReason, TerminalCounters},
-    errors::{CreateError, OpenSessionError, OperationError, ResolveApprovalError},
+    errors::{CreateError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError},
     id::TerminalId,
     quotas::Quotas,
     state::{
@@ -31,7 +31,7 @@ use crate::{
     policy::{ActivePolicy, PtySize, explain::Explanation},
     pool::PoolError,
     proto::supervisor::StopCause,
-    sandbox::adopt::AdoptableSandbox,
+    sandbox::{adopt::AdoptableSandbox, screen_link::ScreenLink},
     session::{LaunchContext, NewSession, Peer, Principal, Session, SessionId, Sessions},
 };
 
@@ -144,6 +144,15 @@ impl Terminals {
     /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
     pub async fn resize(&self, terminal: &Terminal, size: PtySize) -> Result<(), OperationError> {
         control::resize(terminal, size).await
+    }
+
+    /// The link that has a terminal's screen.
+    ///
+    /// # Errors
+    /// [`ScreenAccessError`].
+    pub async fn screen(&self, terminal: &Terminal) -> Result<Arc<ScreenLink>, ScreenAccessError> {
+        terminal.wait_settled().await;
+        self.context.screens().link(terminal).await
     }
 
     /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one

@@ -3,6 +3,9 @@
 /// `argv[0]` of the launcher and of the supervisor that it turns into.
 pub const PROCESS_NAME: &str = "provost-supervisor";
 
+/// The supervisor's leaf in a v2 cgroup whose controllers are enabled for the other leaves.
+pub const SUPERVISOR_LEAF: &str = "supervisor";
+
 /// The version of the plan.
 pub const PLAN_VERSION: u32 = 3;
 

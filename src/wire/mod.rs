@@ -7,6 +7,7 @@
 pub mod gate;
 pub mod launch;
 pub mod net;
+pub mod screen;
 pub mod versions;
 
 use prost::Message;

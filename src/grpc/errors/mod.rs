@@ -14,6 +14,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::request::FieldError;
 use crate::{
     approval::ApprovalResolveError,
+    display::{input::InputError, mouse::MouseError},
     journal::AppendError,
     policy::Denial,
     pool::PoolError,
@@ -22,8 +23,8 @@ use crate::{
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        OpenSessionError, OperationError, QuotaReached, ResolveApprovalError, TerminalReleased, Unrecorded,
-        reader::OutputReadError, run::RunError,
+        OpenSessionError, OperationError, QuotaReached, ResolveApprovalError, ScreenAccessError,
+        TerminalReleased, Unrecorded, reader::OutputReadError, run::RunError,
     },
 };
 
@@ -131,6 +132,23 @@ pub fn terminal_request(error: &OperationError) -> Status {
         }
         OperationError::Control(error) => control(error),
         OperationError::Errno(errno) => status(error, describe_errno(*errno), [("errno", errno.to_string())]),
+    }
+}
+
+/// Showing a screen.
+pub fn screen(error: &ScreenAccessError) -> Status {
+    status(error, error_chain(error), [])
+}
+
+/// Input that the program has not asked for, or that no terminal has.
+pub fn input(field: String, error: &InputError) -> Status {
+    match error {
+        InputError::Key(_) | InputError::Mouse(MouseError::NoEvent | MouseError::Position) => {
+            bad_field(FieldError { field, problem: error.to_string() })
+        }
+        InputError::Mouse(MouseError::NotWanted) | InputError::FocusNotWanted => {
+            status(Reason::InputNotWanted, format!("{field}: {error}"), [])
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 use prost::Message as _;
@@ -135,23 +135,44 @@ impl ControlConnection {
 
     /// Sends a request and waits for its answer.
     pub async fn request(&self, request: Request) -> Result<ControlResponse, ControlError> {
-        let receiver = self.send(request).await?;
+        self.request_with(request, &[]).await
+    }
+
+    /// As [`Self::request`], with descriptors.
+    pub async fn request_with(
+        &self,
+        request: Request,
+        descriptors: &[Arc<OwnedFd>],
+    ) -> Result<ControlResponse, ControlError> {
+        let receiver = self.send_with(request, descriptors).await?;
         receiver.await.map_err(|_| ControlError::Lost)
     }
 
     /// Sends a request. The caller may await the response or drop the receiver.
     pub async fn send(&self, request: Request) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
+        self.send_with(request, &[]).await
+    }
+
+    async fn send_with(
+        &self,
+        request: Request,
+        descriptors: &[Arc<OwnedFd>],
+    ) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
         let mut message = ToSupervisor { sequence: 0, request: Some(request) };
         loop {
             let drained = self.drained.notified();
-            match self.try_send(&mut message)? {
+            match self.try_send(&mut message, descriptors)? {
                 SendAttempt::Sent(receiver) => return Ok(receiver),
                 SendAttempt::Full => drained.await,
             }
         }
     }
 
-    fn try_send(&self, message: &mut ToSupervisor) -> Result<SendAttempt, ControlError> {
+    fn try_send(
+        &self,
+        message: &mut ToSupervisor,
+        descriptors: &[Arc<OwnedFd>],
+    ) -> Result<SendAttempt, ControlError> {
         let mut state = self.lock();
         if state.ended {
             return Err(ControlError::Lost);
@@ -161,10 +182,10 @@ impl ControlConnection {
         }
         state.sequence += 1;
         message.sequence = state.sequence;
-        let frame = wire::encode(message, 0).map_err(ControlError::TooLarge)?;
+        let frame = wire::encode(message, descriptors.len()).map_err(ControlError::TooLarge)?;
         let (sender, receiver) = oneshot::channel();
         state.pending.insert(message.sequence, sender);
-        state.sender.push(frame, Vec::new());
+        state.sender.push(frame, descriptors.to_vec());
         // A socket error is also seen by the reader, which ends the connection.
         if matches!(state.sender.flush(self.socket.as_fd()), Ok(Flushed::Blocked)) {
             self.blocked.notify_one();

@@ -12,8 +12,8 @@ use crate::{
     policy::{Permit, PtySize},
     proto::gate::AddTerminal,
     proto::supervisor::{
-        Release, Resize, Resume, SendSignal, Started, StdinWritten, Stop, StopCause, WriteStdin,
-        from_supervisor::Message, spawned, to_supervisor::Request,
+        NotifyScreen, Release, Resize, Resume, SendSignal, Started, StdinWritten, Stop, StopCause,
+        WriteStdin, from_supervisor::Message, spawned, to_supervisor::Request,
     },
     sandbox::{
         control::{
@@ -238,8 +238,23 @@ impl Sandbox {
         self.control().send(Request::Release(Release { terminal_id })).await.map(drop)
     }
 
+    /// Lets the supervisor write to this socket whenever the terminal's ring has changed.
+    pub async fn notify_screen(&self, terminal_id: String, socket: OwnedFd) -> Result<(), RequestError> {
+        let request = Request::NotifyScreen(NotifyScreen { terminal_id });
+        self.request_done_with(request, &[Arc::new(socket)]).await
+    }
+
     async fn request_done(&self, request: Request) -> Result<(), RequestError> {
-        let Ok(answer) = timeout(ANSWER_TIMEOUT, self.control().request(request)).await else {
+        self.request_done_with(request, &[]).await
+    }
+
+    async fn request_done_with(
+        &self,
+        request: Request,
+        descriptors: &[Arc<OwnedFd>],
+    ) -> Result<(), RequestError> {
+        let answer = self.control().request_with(request, descriptors);
+        let Ok(answer) = timeout(ANSWER_TIMEOUT, answer).await else {
             return Err(ControlError::TimedOut.into());
         };
         match answer?.message {

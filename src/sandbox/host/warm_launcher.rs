@@ -43,13 +43,13 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Starts this program as a launcher. Sending and receiving time out after the deadline.
-    pub(crate) fn start(program: &Path, deadline: Duration) -> io::Result<Self> {
+    /// Starts this program under the name of a launcher. Sending and receiving time out after the deadline.
+    pub(crate) fn start(program: &Path, name: &str, deadline: Duration) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(deadline))?;
         ours.set_write_timeout(Some(deadline))?;
         let process = Command::new(program)
-            .arg0(PROCESS_NAME)
+            .arg0(name)
             .env_clear()
             .envs(crate::failpoint::launcher_environment())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -137,7 +137,7 @@ impl WarmLauncher {
     pub(crate) fn refill(&self, program: &Path, deadline: Duration) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_none() {
-            *waiting = Launcher::start(program, deadline).ok();
+            *waiting = Launcher::start(program, PROCESS_NAME, deadline).ok();
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::sandbox::{
 use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
     sys::fdpass::{self, FrameReceiver},
-    wire::{self, gate::SOCKET_NAME},
+    wire::{self, gate::SOCKET_NAME, launch::PROCESS_NAME},
 };
 
 /// How long a launch may wait for earlier ones of the same user, and how long it may take itself.
@@ -136,7 +136,9 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
 
     let launcher = match prepared.warm_launcher.take() {
         Some(waiting) => waiting,
-        None => Launcher::start(&prepared.launcher, LAUNCH_TIMEOUT).map_err(LaunchError::Start)?,
+        None => {
+            Launcher::start(&prepared.launcher, PROCESS_NAME, LAUNCH_TIMEOUT).map_err(LaunchError::Start)?
+        }
     };
     let heard = fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(LaunchError::Send)

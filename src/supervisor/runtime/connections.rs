@@ -133,12 +133,11 @@ impl Runtime {
                     return ReceiveOutcome::Empty;
                 }
             };
-            // No request carries descriptors; they are closed here.
             let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
                 self.drop_connection(key);
                 return ReceiveOutcome::Empty;
             };
-            self.handle(key, message);
+            self.handle(key, message, frame.descriptors);
         }
     }
 

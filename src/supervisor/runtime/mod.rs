@@ -20,6 +20,8 @@ mod pump;
 mod reap;
 mod report;
 mod requests;
+mod screen;
+mod screen_notifier;
 mod slot_map;
 mod spawn;
 mod state;

@@ -94,6 +94,7 @@ impl Runtime {
             Pumped::More | Pumped::Empty => {}
         }
         if grown || pumped == Pumped::Ended {
+            terminal.screen.take_if(|screen| !screen.notify());
             self.report_progress(key, index);
         }
         pumped
@@ -105,6 +106,9 @@ impl Runtime {
         if !matches!(output.flow, PipeState::Ended) {
             output.ring.end();
             output.flow = PipeState::Ended;
+            if let Some(terminal) = self.terminals.get_mut(key) {
+                terminal.screen.take_if(|screen| !screen.notify());
+            }
             self.report_progress(key, index);
         }
     }

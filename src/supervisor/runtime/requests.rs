@@ -1,6 +1,6 @@
 //! Requests of gateways and their responses.
 
-use std::{sync::Arc, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use nix::{errno::Errno, sys::signal::Signal, unistd::Pid};
 use prost::Message as _;
@@ -35,7 +35,7 @@ const MAX_LISTED_BYTES: usize = 2 << 20;
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
 
 impl Runtime {
-    pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor) {
+    pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor, descriptors: Vec<OwnedFd>) {
         let sequence = message.sequence;
         let handshake = self.connections.get(key).map(|connection| connection.handshake);
         let request = match (handshake, message.request) {
@@ -60,6 +60,10 @@ impl Runtime {
                 self.answer_done(key, sequence, result);
             }
             Request::WriteStdin(write) => self.write_stdin(key, sequence, write),
+            Request::NotifyScreen(notify) => {
+                let result = self.notify_screen(&notify, descriptors);
+                self.answer_done(key, sequence, result);
+            }
             Request::Resize(resize) => {
                 let result = self.resize(&resize);
                 self.answer_done(key, sequence, result);

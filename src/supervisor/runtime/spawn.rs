@@ -278,6 +278,7 @@ impl Runtime {
             events: None,
             wake: None,
             // Copied, because the received bytes share the whole request's buffer.
+            screen: None,
             metadata: Bytes::copy_from_slice(&request.metadata),
         };
         // `prepared.child_ends` is dropped here, which closes the command's ends of the pipes.

@@ -20,7 +20,7 @@ use crate::{
     sys::{pty::WindowSize, ring::RingWriter, wait::Reaped},
 };
 
-use super::stdin_pipe::CommandStdin;
+use super::{screen_notifier::ScreenNotifier, stdin_pipe::CommandStdin};
 
 /// No grace is longer.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(86_400);
@@ -50,6 +50,8 @@ pub(super) struct SupervisedTerminal {
     pub(super) events: Option<OwnedFd>,
     /// When this terminal is scheduled to advance.
     pub(super) wake: Option<Instant>,
+    /// Where the process that keeps its screen is notified of output.
+    pub(super) screen: Option<ScreenNotifier>,
     /// The gateway's metadata, not interpreted here.
     pub(super) metadata: Bytes,
 }

@@ -29,8 +29,7 @@ const V2_FILES: [&str; 4] = [".", "cgroup.procs", "cgroup.threads", "cgroup.subt
 /// The same of a v1 cgroup.
 const V1_FILES: [&str; 3] = [".", "cgroup.procs", "tasks"];
 
-/// The supervisor's leaf in a v2 cgroup whose controllers are enabled for the other leaves.
-pub const SUPERVISOR_LEAF: &str = "supervisor";
+pub use crate::wire::launch::SUPERVISOR_LEAF;
 
 /// Opens the `tasks` files of all v1 cgroups.
 pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {

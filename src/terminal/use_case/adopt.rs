@@ -10,7 +10,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{context::TerminalContext, release::release};
+use super::{context::TerminalContext, release::release, screens::Questions};
 use crate::{
     proto::supervisor::{Exit, StopCause},
     sandbox::{
@@ -299,6 +299,7 @@ impl TerminalContext {
             unreachable!("a terminal's workspaces are attached once, when it is restored");
         }
         terminal.resume(Running::adopted(sandbox.clone(), sharing), live);
+        self.screens().begin(terminal, Questions::SomeOld);
         if let Some((exit, ago)) = ended {
             let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
                 true => Recording::AlreadyRecorded,

@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{connections::Connections, exec_questions::ExecQuestions, gate_reports::GateReports};
+use super::{
+    connections::Connections,
+    exec_questions::ExecQuestions,
+    gate_reports::GateReports,
+    screens::{Keeping, Screens},
+};
 use crate::{
     approval::ApprovalStore,
     policy::ActivePolicy,
@@ -41,6 +46,7 @@ pub(in crate::terminal) struct TerminalContext {
     recorder: Recorder,
     counters: Arc<TerminalCounters>,
     registry: Arc<Registry>,
+    screens: Arc<Screens>,
     draining: CancellationToken,
     waiters: Waiters,
 }
@@ -77,6 +83,9 @@ impl TerminalContext {
             recorded_before: RecordedReports::new(recorder.clone()),
             questions: ExecQuestions::new(approvals.clone()),
         }));
+        let keeping = if launch_context.die_with_gateway { Keeping::None } else { Keeping::All };
+        let screens =
+            Screens::new(launch_context.host.clone(), keeping, &launch_context.state, registry.clone());
         let quota_tracker = QuotaTracker::new(quotas, launch_context.descriptors.clone());
         Arc::new(Self {
             workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
@@ -89,10 +98,16 @@ impl TerminalContext {
             quota_tracker,
             recorder,
             counters,
+            screens,
             registry,
             draining: CancellationToken::new(),
             waiters: Waiters::default(),
         })
+    }
+
+    /// The screens of the terminals.
+    pub(in crate::terminal) fn screens(&self) -> &Arc<Screens> {
+        &self.screens
     }
 
     /// Lets no new terminal begin.

@@ -13,6 +13,7 @@ use super::{
     context::TerminalContext,
     new_request::NewRequest,
     release::release,
+    screens::Questions,
     steps::{Authorized, Requested},
 };
 use crate::{
@@ -147,11 +148,13 @@ impl TerminalContext {
     }
 
     async fn start(&self, authorized: Authorized) -> Result<Arc<Terminal>, CreateError> {
-        authorized
+        let terminal = authorized
             .with_secrets(self.known_secrets().redactor(&self.policy().current()))?
             .prepare(self.launch_context(), self.workspaces())
             .await?
             .spawn()
-            .await
+            .await?;
+        self.screens().begin(&terminal, Questions::AllNew);
+        Ok(terminal)
     }
 }

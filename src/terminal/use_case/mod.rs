@@ -15,5 +15,6 @@ pub mod open_session;
 pub mod release;
 pub mod resolve_approval;
 pub mod run;
+pub mod screens;
 pub mod shutdown;
 pub mod steps;

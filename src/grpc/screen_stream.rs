@@ -1,0 +1,141 @@
+//! The stream of a watched screen.
+//!
+//! Each message is made when the caller takes it, from what it has seen last and what the screen shows then. So a caller who
+//! does not read holds up nobody, and nothing waits for it.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures_util::stream::unfold;
+use tokio::{
+    sync::watch::Receiver,
+    time::{Instant, sleep_until},
+};
+use tokio_stream::Stream;
+use tonic::Status;
+
+use super::{
+    errors::{self, ResourceKind},
+    screen_response::{self, Styles},
+};
+use crate::{
+    display::{
+        diff::{self, Change},
+        picture::Picture,
+    },
+    proto::v1::{ScreenEnded, WatchScreenResponse, watch_screen_response::Event},
+    sandbox::screen_link::{Latest, ScreenLink},
+    terminal::{Terminal, Terminals},
+};
+
+/// What one who watches has seen.
+struct Watcher {
+    terminals: Arc<Terminals>,
+    /// A watched terminal can be released.
+    terminal: Weak<Terminal>,
+    id: String,
+    interval: Duration,
+    styles: Styles,
+    link: Option<(Arc<ScreenLink>, Receiver<Latest>)>,
+    seen: Option<Arc<Picture>>,
+    sent_at: Option<Instant>,
+}
+
+/// A snapshot, and then what changes, until the terminal has ended.
+pub fn watch(
+    terminals: Arc<Terminals>,
+    terminal: &Arc<Terminal>,
+    interval: Duration,
+    styles: Styles,
+) -> impl Stream<Item = Result<WatchScreenResponse, Status>> + Send + use<> {
+    let watcher = Watcher {
+        terminals,
+        terminal: Arc::downgrade(terminal),
+        id: terminal.id.to_string(),
+        interval,
+        styles,
+        link: None,
+        seen: None,
+        sent_at: None,
+    };
+    unfold(Some(watcher), |watcher| async move {
+        let mut watcher = watcher?;
+        match watcher.next().await {
+            Ok(event @ Event::Ended(_)) => Some((Ok(WatchScreenResponse { event: Some(event) }), None)),
+            Ok(event) => Some((Ok(WatchScreenResponse { event: Some(event) }), Some(watcher))),
+            Err(status) => Some((Err(status), None)),
+        }
+    })
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Result<Event, Status> {
+        if let Some(at) = self.sent_at {
+            sleep_until(at + self.interval).await;
+        }
+        loop {
+            let Some((link, mut latest)) = self.link.take() else {
+                if let Some(event) = self.connect().await? {
+                    return Ok(event);
+                }
+                continue;
+            };
+            let state = *latest.borrow_and_update();
+            if state.is_lost {
+                // The process has ended: the next one builds the screen again, which is shown as a whole.
+                self.seen = None;
+                continue;
+            }
+            let picture = link.picture(&self.id).map_err(|error| errors::screen(&error.into()))?.1;
+            let event = self.event(picture);
+            if let Some(event) = event {
+                self.link = Some((link, latest));
+                self.sent_at = Some(Instant::now());
+                return Ok(event);
+            }
+            if state.at_end {
+                return Ok(Event::Ended(ScreenEnded {}));
+            }
+            if link.arm(&self.id).is_ok() {
+                // Its end is a change, too; so is the terminal's release.
+                let _ = latest.changed().await;
+            }
+            self.link = Some((link, latest));
+        }
+    }
+
+    /// Finds the screen, and shows it as it is now, unless it was seen.
+    async fn connect(&mut self) -> Result<Option<Event>, Status> {
+        let terminal = self.terminal.upgrade().ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
+        let failed = |error| errors::screen(&error);
+        let link = self.terminals.screen(&terminal).await.map_err(failed)?;
+        drop(terminal);
+        let latest = link.subscribe(&self.id).map_err(|error| failed(error.into()))?;
+        let (_, picture) = link.snapshot(&self.id).await.map_err(|error| failed(error.into()))?;
+        self.link = Some((link, latest));
+        self.sent_at = Some(Instant::now());
+        Ok(self.event(picture))
+    }
+
+    fn event(&mut self, picture: Arc<Picture>) -> Option<Event> {
+        let change = match &self.seen {
+            None => Change::Everything,
+            Some(seen) => diff::between(seen, &picture),
+        };
+        let event = match change {
+            Change::Nothing => None,
+            Change::Everything => Some(Event::Snapshot(screen_response::screen(&picture, self.styles))),
+            // Most of a screen is shorter as a whole.
+            Change::Parts(parts) if parts.rows.len() * 2 > picture.rows.len() && parts.bells == 0 => {
+                Some(Event::Snapshot(screen_response::screen(&picture, self.styles)))
+            }
+            Change::Parts(parts) => {
+                Some(Event::Change(screen_response::change(&picture, &parts, self.styles)))
+            }
+        };
+        self.seen = Some(picture);
+        event
+    }
+}

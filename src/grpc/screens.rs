@@ -1,0 +1,118 @@
+//! The screens service.
+
+use std::{pin::Pin, sync::Arc};
+
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::{
+    caller,
+    errors::{self, ResourceKind},
+    screen_input, screen_response, screen_stream,
+};
+use crate::{
+    display::size::ScreenSize,
+    proto::v1::{
+        ScrollbackRange, SendInputRequest, SendInputResponse, SnapshotScreenRequest, SnapshotScreenResponse,
+        WatchScreenRequest, WatchScreenResponse, screens_server::Screens as Service,
+    },
+    session::Peer,
+    terminal::{EndOfInput, Terminal, Terminals},
+    wire::screen::MAX_SCROLLBACK_ROWS,
+};
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct ScreensService {
+    /// All terminals.
+    pub terminals: Arc<Terminals>,
+}
+
+impl ScreensService {
+    fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
+        self.terminals
+            .find(peer.principal, id, session)
+            .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
+    }
+}
+
+#[tonic::async_trait]
+impl Service for ScreensService {
+    type WatchScreenStream = Pin<Box<dyn Stream<Item = Result<WatchScreenResponse, Status>> + Send>>;
+
+    async fn snapshot_screen(
+        &self,
+        request: Request<SnapshotScreenRequest>,
+    ) -> Result<Response<SnapshotScreenResponse>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let failed = |error: crate::terminal::ScreenAccessError| errors::screen(&error);
+        let link = self.terminals.screen(&terminal).await.map_err(failed)?;
+        let id = terminal.id.to_string();
+        let (_, picture) = link.snapshot(&id).await.map_err(|error| failed(error.into()))?;
+        let styles = screen_response::Styles::of(request.with_styles);
+        let scrollback = match request.scrollback {
+            None => Vec::new(),
+            Some(ScrollbackRange { above, rows }) => {
+                let above = if above == 0 { u32::MAX } else { above };
+                let rows = if rows == 0 { MAX_SCROLLBACK_ROWS } else { rows.min(MAX_SCROLLBACK_ROWS) };
+                let page = link.scrollback(&id, above, rows).await.map_err(|error| failed(error.into()))?;
+                let rows = page.rows.iter().zip(0..);
+                rows.map(|(row, index)| screen_response::row(index, row, styles)).collect()
+            }
+        };
+        let screen = Some(screen_response::screen(&picture, styles));
+        Ok(Response::new(SnapshotScreenResponse { screen, scrollback }))
+    }
+
+    async fn watch_screen(
+        &self,
+        request: Request<WatchScreenRequest>,
+    ) -> Result<Response<Self::WatchScreenStream>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let interval = screen_input::interval(request.max_per_second).map_err(errors::bad_field)?;
+        let styles = screen_response::Styles::of(request.with_styles);
+        // A caller of a terminal that has none is told at once.
+        self.terminals.screen(&terminal).await.map_err(|error| errors::screen(&error))?;
+        let stream = screen_stream::watch(self.terminals.clone(), &terminal, interval, styles);
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    async fn send_input(
+        &self,
+        request: Request<SendInputRequest>,
+    ) -> Result<Response<SendInputResponse>, Status> {
+        let peer = caller(&request)?;
+        let request = request.into_inner();
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let inputs = screen_input::inputs(request.inputs).map_err(errors::bad_field)?;
+        terminal.wait_settled().await;
+        if terminal.pty_size().is_none() {
+            return Err(errors::screen(&crate::terminal::ScreenAccessError::NoPty));
+        }
+        let (modes, size) = if inputs.iter().all(screen_input::is_independent_of_modes) {
+            (Default::default(), any_size())
+        } else {
+            let link = self.terminals.screen(&terminal).await.map_err(|error| errors::screen(&error))?;
+            let snapshot = link.snapshot(&terminal.id.to_string()).await;
+            let (_, picture) = snapshot.map_err(|error| errors::screen(&error.into()))?;
+            (picture.modes, picture.size)
+        };
+        let mut bytes = Vec::new();
+        for (input, index) in inputs.iter().zip(0..) {
+            let encoded = input.encode(modes, size);
+            bytes.extend(encoded.map_err(|error| errors::input(format!("inputs[{index}]"), &error))?);
+        }
+        let written = self.terminals.write(&terminal, bytes.into(), EndOfInput::NotYet).await;
+        let written_bytes = written.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(SendInputResponse { written_bytes }))
+    }
+}
+
+/// For input that no size matters to.
+fn any_size() -> ScreenSize {
+    ScreenSize::new(80, 24).expect("80 columns and 24 rows are within the bounds")
+}

@@ -1,0 +1,12 @@
+//! The screen process: what it shows, compared with tmux; what it survives; what it cannot do.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api;
+mod cases;
+mod confinement;
+mod fuzz;
+mod harness;
+mod life;
+mod tmux;
