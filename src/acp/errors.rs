@@ -11,8 +11,10 @@ use serde_json::{Map, Value};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use super::retrying_client;
-use crate::printable;
+use crate::{
+    client::{self, advice_when_denied, advice_when_not_started},
+    printable,
+};
 
 /// The code of a command that policy refuses: of the range that JSON-RPC leaves to implementations.
 pub const DENIED_CODE: i32 = -32001;
@@ -65,7 +67,7 @@ pub(super) fn from_session_status(status: &Status) -> Error {
 
 /// What the gateway says to a create, for an agent.
 pub(super) fn from_create_status(status: &Status, command: &str) -> Error {
-    if retrying_client::may_have_been_received(status) {
+    if client::may_have_been_received(status) {
         let lost = "The gateway was lost before it said whether the command was started";
         return internal(sentence(&[lost, "if it was, it ends with the session", "try again later"]));
     }
@@ -113,7 +115,7 @@ pub(super) fn from_create_status(status: &Status, command: &str) -> Error {
 
 /// What the gateway says to anything else.
 pub(super) fn from_status(status: &Status) -> Error {
-    if retrying_client::is_unanswered(status) {
+    if client::is_unanswered(status) {
         return internal(sentence(&[unavailable(status), "try again later"])).data(data_of(status));
     }
     match status.code() {
@@ -156,30 +158,6 @@ fn quoted(command: &str) -> String {
     let shown: String = command.chars().take(QUOTED_MAX_CHARS).collect();
     let more = if shown.len() < command.len() { "..." } else { "" };
     format!("\"{}{more}\"", printable::line(&shown))
-}
-
-fn advice_when_denied(reason: &str) -> &'static str {
-    match reason {
-        "APPROVAL_DENIED" => "do it another way, or ask the user what they would allow",
-        "APPROVAL_EXPIRED" => "nobody answered in time; ask the user, then send it again",
-        "APPROVAL_REQUIRED" => "a person must allow it first; ask the user, then send it again",
-        _ => "do it another way, or ask the user to change the policy",
-    }
-}
-
-fn advice_when_not_started(reason: &str) -> &'static str {
-    match reason {
-        "COMMAND_NOT_FOUND" => {
-            "name a program that is installed in the sandbox, where only system directories and the workspace are"
-        }
-        "CWD_GONE" | "CWD_NOT_A_DIRECTORY" => "give the path of a directory in the workspace as cwd",
-        "ARGUMENT_LIST_TOO_LONG" => "put long input into a file and pass its name",
-        "CONFINEMENT_UNAVAILABLE" => {
-            "nothing ran; the user can see what this host lacks with `provost doctor`"
-        }
-        "SANDBOX_LOST" => "the sandbox has ended with all that ran in it; try again",
-        _ => "",
-    }
 }
 
 /// What is known of why there is no answer. What a connection failed of is for the log.

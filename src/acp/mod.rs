@@ -27,7 +27,6 @@ mod output_follower;
 mod parsed_update;
 mod permission_requests;
 mod raw_object;
-mod retrying_client;
 mod sessions;
 mod shim;
 mod start;

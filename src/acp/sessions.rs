@@ -18,10 +18,12 @@ use super::{
     approval_prompt::{self, ApprovalPrompt, PendingQuestions},
     errors,
     exec_questions::ExecQuestions,
-    retrying_client::RetryingClient,
     subagents::{StartDirectory, SubagentAnnouncement},
 };
-use crate::proto::v1;
+use crate::{
+    client::{FrontEnd, RetryingClient},
+    proto::v1,
+};
 
 /// Sessions that are kept track of at once. More are refused their commands.
 pub const SESSIONS_MAX: usize = 1_024;
@@ -296,11 +298,11 @@ impl AcpSessions {
         let there = additional.iter().filter(|directory| directory.is_absolute() && directory.is_dir());
         let roots = std::iter::once(cwd).chain(there);
         let roots = roots.map(|root| root.to_string_lossy().into_owned()).collect();
-        let labels =
+        let id =
             (session.id.len() <= LABEL_MAX_BYTES).then(|| ("acp.session".to_owned(), session.id.clone()));
         Ok(v1::CreateSessionRequest {
             roots,
-            labels: labels.into_iter().collect(),
+            labels: std::iter::once(FrontEnd::Acp.label()).chain(id).collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             extent: v1::WorkspaceExtent::Repository.into(),

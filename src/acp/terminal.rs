@@ -10,11 +10,9 @@ use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
 use tokio::sync::{Mutex, OnceCell};
 use tonic::{Code, Status};
 
-use super::{
-    content::SHOWN_BYTES, errors, exit, retrying_client::RetryingClient, sessions::AcpSession, text::Tail,
-};
+use super::{content::SHOWN_BYTES, errors, exit, sessions::AcpSession, text::Tail};
 use crate::{
-    client::{self, Client},
+    client::{self, Client, RetryingClient},
     proto::v1::{
         self, Outcome, StreamOutputRequest, TerminalState, WaitForExitRequest, stream_output_response::Event,
     },

@@ -23,12 +23,11 @@ use serde_json::value::RawValue;
 use super::{
     approval_prompt::ApprovalPrompt,
     create, errors,
-    retrying_client::RetryingClient,
     sessions::{AcpSession, AcpSessions, Approver, Workspace},
     subagents::{StartDirectory, SubagentAnnouncement},
     terminal::AcpTerminal,
 };
-use crate::client::{self, Client, ConnectError};
+use crate::client::{self, Client, ConnectError, RetryingClient};
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
 pub const TERMINALS_MAX: usize = 4_096;

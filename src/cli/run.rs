@@ -23,7 +23,10 @@ use super::{
     signals::TerminationSignals,
     stdio::{self, Input, WriteOutcome},
 };
-use crate::proto::v1::{self, run_response::Event};
+use crate::{
+    client::FrontEnd,
+    proto::v1::{self, run_response::Event},
+};
 
 /// How long, after the second interrupt, output may still come before this process leaves without it.
 const FORCED_EXIT_AFTER: Duration = Duration::from_secs(2);
@@ -140,7 +143,7 @@ async fn in_session(
     let mut sessions = connection.client().sessions;
     let opening = sessions.create_session(v1::CreateSessionRequest {
         profile: create.profile.clone(),
-        labels: create.labels.clone(),
+        labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         ..workspace
     });

@@ -1,10 +1,13 @@
-//! A connection to a gateway, over its unix socket; and the line that tells of a refused exec.
+//! A connection to a gateway, over its unix socket; calls over an outage of the gateway; and what the front ends say alike.
 //!
-//! Only connects: it retries nothing, starts nothing and keeps no state of sessions or terminals.
+//! It starts nothing and keeps no state of sessions or terminals.
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod denial;
+mod front_end;
+mod retrying;
 
 use std::{
     io,
@@ -21,7 +24,10 @@ use crate::proto::v1::{
     sessions_client::SessionsClient, terminals_client::TerminalsClient,
 };
 
+pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_line, denial_lines};
+pub use front_end::{FRONT_END_LABEL, FrontEnd};
+pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;

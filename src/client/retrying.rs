@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use crate::client::Client;
+use super::Client;
 
 /// How long a gateway may be away before those who call it are told.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A gateway that may be away. All clones are one.
 #[derive(Debug, Clone)]
-pub(super) struct RetryingClient {
+pub struct RetryingClient {
     client: Client,
     outage: Arc<Mutex<Option<Outage>>>,
 }
@@ -44,7 +44,7 @@ struct Outage {
 
 /// The attempts of one call.
 #[derive(Debug)]
-pub(super) struct Attempts<'a> {
+pub struct Attempts<'a> {
     outage: &'a Mutex<Option<Outage>>,
     started_at: Instant,
     /// Since when none has been answered.
@@ -54,17 +54,18 @@ pub(super) struct Attempts<'a> {
 }
 
 impl RetryingClient {
-    pub(super) fn new(client: Client) -> Self {
+    /// Over this connection.
+    pub fn new(client: Client) -> Self {
         Self { client, outage: Arc::default() }
     }
 
     /// The connection itself, for calls that are made once.
-    pub(super) fn client(&self) -> Client {
+    pub fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Calls until the gateway answers, or has been away for too long.
-    pub(super) async fn call<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
+    pub async fn call<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -80,8 +81,8 @@ impl RetryingClient {
         }
     }
 
-    /// As [`Link::call`], of what a gateway answers at once: one that hangs is an error, too.
-    pub(super) async fn call_with_timeout<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
+    /// As [`RetryingClient::call`], of what a gateway answers at once: one that hangs is an error, too.
+    pub async fn call_with_timeout<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -93,20 +94,20 @@ impl RetryingClient {
     }
 
     /// For a call that is not one closure: it begins now.
-    pub(super) fn attempts(&self) -> Attempts<'_> {
+    pub fn attempts(&self) -> Attempts<'_> {
         Attempts { outage: &self.outage, started_at: Instant::now(), failing_since: None, last_error: None }
     }
 }
 
 impl Attempts<'_> {
     /// The gateway has answered.
-    pub(super) fn succeeded(&self) {
+    pub fn succeeded(&self) {
         *self.lock() = None;
     }
 
     /// A try has failed: returns when it is time for the next, which begins then. Otherwise with the error that says
     /// most: that of a try that may have reached the gateway.
-    pub(super) async fn failed(&mut self, status: Status) -> Result<(), Status> {
+    pub async fn failed(&mut self, status: Status) -> Result<(), Status> {
         self.failed_at(Instant::now(), status)?;
         sleep(RETRY_INTERVAL).await;
         self.started_at = Instant::now();
@@ -146,13 +147,13 @@ impl Attempts<'_> {
 
 /// Whether a call ended without the gateway's answer: the connection has failed, or the gateway ends and leaves the
 /// answer to the next one. A status that came over the wire has no source.
-pub(super) fn is_unanswered(status: &Status) -> bool {
+pub fn is_unanswered(status: &Status) -> bool {
     status.source().is_some() || status.get_details_error_info().is_some_and(|info| info.reason == "DRAINING")
 }
 
 /// Whether the gateway may have done what was asked, although it has not said so. Where no connection was made, it was
 /// not asked.
-pub(super) fn may_have_been_received(status: &Status) -> bool {
+pub fn may_have_been_received(status: &Status) -> bool {
     is_unanswered(status) && status.code() != Code::Unavailable
 }
 
