@@ -16,6 +16,7 @@ pub mod journal;
 pub mod masking;
 pub mod net;
 pub mod network;
+pub mod mcp;
 pub mod output;
 pub mod policy;
 pub mod pool;

@@ -5,19 +5,15 @@
 
 use std::{
     ffi::OsString,
-    fs::OpenOptions,
     io::{self, IsTerminal},
-    path::Path,
     sync::Arc,
 };
-
-use tracing_subscriber::EnvFilter;
 
 use super::{
     arguments::{AcpArguments, NetworkChoice},
     connection::GatewayConnection,
     error::CliError,
-    log_writer::EscapedLog,
+    log_writer::log_to,
     signals::TerminationSignals,
 };
 use crate::{acp, proto::v1};
@@ -84,23 +80,4 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
         env.extend(variable.clone().resolve()?);
     }
     Ok(acp::Confinement { workspace, profile: arguments.profile.clone(), network, env })
-}
-
-/// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
-fn log_to(file: &Path) -> Result<(), CliError> {
-    let opened = OpenOptions::new().create(true).append(true).open(file);
-    let opened = opened.map_err(|error| {
-        CliError::caused_by(format!("cannot write {}", crate::printable::path(file)), error)
-    })?;
-    let filter = EnvFilter::builder()
-        .with_env_var(super::serve::LOG_VARIABLE)
-        .with_default_directive(tracing::Level::INFO.into());
-    let filter = filter.from_env_lossy();
-    let opened = Arc::new(opened);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(move || EscapedLog(opened.clone()))
-        .with_ansi(false)
-        .try_init()
-        .map_err(|error| CliError::message_only(format!("cannot start logging: {error}")))
 }

@@ -2,10 +2,20 @@
 //!
 //! Whatever an event says, and of whomever: the one place that every line of the log passes.
 
-use std::io::{self, Write};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+};
 
+use tracing_subscriber::EnvFilter;
+
+use super::error::CliError;
 use crate::printable;
 
+/// The variable that says what is logged, as in "provost=debug".
+pub(super) const LOG_VARIABLE: &str = "PROVOST_LOG";
 /// The longest line of a log. Names may be as long as a request.
 const LINE_MAX_BYTES: usize = 8 << 10;
 
@@ -24,6 +34,24 @@ impl<W: Write> Write for EscapedLog<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
+pub(super) fn log_to(file: &Path) -> Result<(), CliError> {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    let opened = opened.map_err(|error| {
+        CliError::caused_by(format!("cannot write {}", crate::printable::path(file)), error)
+    })?;
+    let filter =
+        EnvFilter::builder().with_env_var(LOG_VARIABLE).with_default_directive(tracing::Level::INFO.into());
+    let filter = filter.from_env_lossy();
+    let opened = Arc::new(opened);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(move || EscapedLog(opened.clone()))
+        .with_ansi(false)
+        .try_init()
+        .map_err(|error| CliError::message_only(format!("cannot start logging: {error}")))
 }
 
 #[cfg(test)]

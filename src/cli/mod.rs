@@ -35,6 +35,7 @@ mod log_writer;
 mod logs;
 mod manual;
 mod missing_program;
+mod mcp;
 mod policy;
 mod policy_connect;
 mod policy_status;
@@ -114,6 +115,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Exec(arguments) => exec::exec(arguments).await,
         CliCommand::Attach(arguments) => attach::attach(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
+        CliCommand::Mcp(arguments) => mcp::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
         CliCommand::Top(arguments) => top::top(arguments).await,
         CliCommand::Logs(arguments) => logs::logs(arguments).await,

@@ -6,11 +6,12 @@ use std::{error::Error, io};
 
 use tracing_subscriber::EnvFilter;
 
-use super::{arguments::ServeArguments, error::CliError, log_writer::EscapedLog};
+use super::{
+    arguments::ServeArguments,
+    error::CliError,
+    log_writer::{EscapedLog, LOG_VARIABLE},
+};
 use crate::gateway::{self, Config, PolicySource};
-
-/// The variable that says what is logged, as in "provost=debug".
-pub(super) const LOG_VARIABLE: &str = "PROVOST_LOG";
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(arguments: ServeArguments) -> Result<u8, CliError> {

@@ -15,8 +15,6 @@ pub enum FrontEnd {
     Acp,
     /// `provost mcp`.
     Mcp,
-    /// `provost shell-wrapper`.
-    Shell,
 }
 
 impl FrontEnd {
@@ -26,7 +24,6 @@ impl FrontEnd {
             Self::Cli => "cli",
             Self::Acp => "acp",
             Self::Mcp => "mcp",
-            Self::Shell => "shell",
         };
         (FRONT_END_LABEL.to_owned(), value.to_owned())
     }

@@ -29,6 +29,11 @@ pub fn to_text(bytes: &[u8], start: Edge, end: Edge) -> String {
     String::from_utf8_lossy(&bytes[..until]).into_owned()
 }
 
+/// The bytes without a character at their end that is not whole.
+pub fn whole_characters(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len() - trailing_partial_bytes(bytes)]
+}
+
 /// How many bytes at the start can be the rest of a character that began before the cut: continuation bytes, at
 /// most three. More in a row are the rest of nothing.
 fn leading_continuation_bytes(bytes: &[u8]) -> usize {
@@ -78,6 +83,13 @@ mod tests {
     fn four_continuation_bytes_are_the_rest_of_nothing() {
         assert_eq!(to_text(b"\x80\x80\x80\x80a", Edge::Cut, Edge::Whole).chars().last(), Some('a'));
         assert!(to_text(b"\x80\x80\x80\x80a", Edge::Cut, Edge::Whole).contains('\u{fffd}'));
+    }
+
+    #[test]
+    fn a_character_that_is_not_whole_waits_for_its_rest() {
+        assert_eq!(whole_characters(b"a\xe2\x82"), b"a");
+        assert_eq!(whole_characters("a€".as_bytes()), "a€".as_bytes());
+        assert_eq!(whole_characters(b"a\xff"), b"a\xff");
     }
 
     proptest! {

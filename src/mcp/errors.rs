@@ -1,0 +1,199 @@
+//! What a tool answers when it could not do what it was asked: a sentence for the model, and the gateway's reason for
+//! programs.
+//!
+//! Tells errors apart by the gateway's code and reason, never by the text of a message.
+
+use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use serde_json::{Map, Value, json};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::{
+    client::{advice_when_denied, advice_when_not_started, is_unanswered, may_have_been_received},
+    printable,
+};
+
+/// The longest sentence, in bytes.
+const MESSAGE_MAX_BYTES: usize = 2_048;
+/// The member of `_meta` that is Provost's.
+pub(super) const META: &str = "provost";
+
+/// Why a tool did not do what it was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ToolError {
+    /// For the model.
+    pub(super) message: String,
+    /// The gateway's reason, such as POLICY_DENIED, or one of this front end.
+    pub(super) reason: String,
+    /// Rule, approval, path, errno: whatever the gateway said.
+    pub(super) details: Map<String, Value>,
+}
+
+impl ToolError {
+    fn new(reason: &str, message: &str) -> Self {
+        let message = printable::bounded(message, MESSAGE_MAX_BYTES).into_owned();
+        Self { message, reason: reason.to_owned(), details: Map::new() }
+    }
+
+    /// An argument that cannot be used.
+    pub(super) fn bad_argument(problem: &str) -> Self {
+        Self::new("BAD_ARGUMENT", &format!("The arguments cannot be used: {problem}."))
+    }
+
+    /// The client has cancelled its request.
+    pub(super) fn cancelled() -> Self {
+        Self::new("CANCELLED", "The request was cancelled.")
+    }
+
+    /// More than the server does at once.
+    pub(super) fn too_many(what: &str, limit: usize, advice: &str) -> Self {
+        Self::new("LIMIT_REACHED", &format!("Too many {what}: at most {limit} at once. {advice}"))
+    }
+
+    /// No directory to work in.
+    pub(super) fn no_root(message: &str) -> Self {
+        Self::new("NO_ROOT", message)
+    }
+
+    /// Of a command that is not there, or not in this session.
+    pub(super) fn unknown_command(id: &str) -> Self {
+        let id = printable::bounded_line(id, 80);
+        Self::new(
+            "UNKNOWN_COMMAND",
+            &format!(
+                "There is no command {id:?} in this session. It may have been removed: see list_commands."
+            ),
+        )
+    }
+
+    /// What the gateway says to a command that is to be started.
+    pub(super) fn not_started(status: &Status) -> Self {
+        if may_have_been_received(status) {
+            return Self::new(
+                "GATEWAY_LOST",
+                "The gateway was lost before it said whether the command was started. If it was, it ends with this \
+                 session. See list_commands, and try again later.",
+            );
+        }
+        if is_unanswered(status) {
+            return Self::new(
+                "GATEWAY_AWAY",
+                "The gateway does not answer. Nothing was run, here or elsewhere. Try again later, or ask the user to \
+                 start it.",
+            );
+        }
+        let reason = reason_of(status);
+        let text = status.message().trim_end_matches('.');
+        let message = match status.code() {
+            Code::PermissionDenied => {
+                let rule = detail(status, "rule").map(|rule| format!(" (rule {rule:?})")).unwrap_or_default();
+                let rule = if text.contains(rule.trim()) { String::new() } else { rule };
+                format!("Denied: {text}{rule}. Nothing was run. Advice: {}.", advice_when_denied(&reason))
+            }
+            Code::InvalidArgument => format!("The arguments cannot be used: {}.", with_field(status)),
+            Code::ResourceExhausted => {
+                format!(
+                    "The command was not started: {text}. End commands that are not needed, and try again."
+                )
+            }
+            _ => match advice_when_not_started(&reason) {
+                "" => format!("The command was not started: {text}."),
+                advice => format!("The command was not started: {text}. Advice: {advice}."),
+            },
+        };
+        Self { details: details_of(status), ..Self::new(&reason, &message) }
+    }
+
+    /// What the gateway says to a call about a command.
+    pub(super) fn of_command(id: &str, status: &Status) -> Self {
+        if is_unanswered(status) {
+            return Self::new(
+                "GATEWAY_AWAY",
+                "The gateway does not answer. The command may go on; ask again later.",
+            );
+        }
+        match status.code() {
+            Code::NotFound => Self::unknown_command(id),
+            Code::InvalidArgument => Self::bad_argument(&with_field(status)),
+            _ => {
+                let text = status.message().trim_end_matches('.');
+                let message = format!("The gateway could not do this: {text}.");
+                Self { details: details_of(status), ..Self::new(&reason_of(status), &message) }
+            }
+        }
+    }
+
+    /// As the protocol's result.
+    pub(super) fn into_result(self) -> CallToolResult {
+        let mut details = self.details;
+        details.insert("reason".to_owned(), self.reason.into());
+        let mut meta = MetaObject::new();
+        meta.insert(META.to_owned(), json!({ "error": details }));
+        CallToolResult::error(vec![ContentBlock::text(self.message)]).with_meta(Some(meta))
+    }
+}
+
+/// A detail that the gateway gives.
+pub(super) fn detail(status: &Status, name: &str) -> Option<String> {
+    status.get_details_error_info()?.metadata.remove(name)
+}
+
+/// The gateway's reason, or else the code's name.
+pub(super) fn reason_of(status: &Status) -> String {
+    let info = status.get_details_error_info().filter(|info| !info.reason.is_empty());
+    info.map_or_else(|| format!("{:?}", status.code()).to_ascii_uppercase(), |info| info.reason)
+}
+
+fn details_of(status: &Status) -> Map<String, Value> {
+    let metadata = status.get_details_error_info().map(|info| info.metadata).unwrap_or_default();
+    let mut details: Vec<_> = metadata.into_iter().collect();
+    details.sort();
+    details.into_iter().map(|(name, value)| (name, value.into())).collect()
+}
+
+fn with_field(status: &Status) -> String {
+    let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
+    match violations.into_iter().next().map(|violation| violation.field) {
+        Some(field) if !status.message().contains(&field) => format!("{field}: {}", status.message()),
+        _ => status.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    fn denied(reason: &str, message: &str) -> Status {
+        let metadata = HashMap::from([("rule".to_owned(), "no-push".to_owned())]);
+        let details = ErrorDetails::with_error_info(reason, "provost", metadata);
+        Status::with_error_details(Code::PermissionDenied, message, details)
+    }
+
+    #[test]
+    fn a_refusal_names_the_rule_its_reason_and_what_to_do() {
+        let error = ToolError::not_started(&denied("POLICY_DENIED", "pushing is for people"));
+        assert_eq!(
+            error.message,
+            "Denied: pushing is for people (rule \"no-push\"). Nothing was run. Advice: do it another way, or ask \
+             the user to change the policy."
+        );
+        let result = error.into_result();
+        assert_eq!(result.is_error, Some(true));
+        let meta = result.meta.unwrap();
+        assert_eq!(meta[META]["error"]["reason"], "POLICY_DENIED");
+        assert_eq!(meta[META]["error"]["rule"], "no-push");
+    }
+
+    #[test]
+    fn a_gateway_that_is_away_is_told_apart_from_one_that_was_lost() {
+        let mut away = Status::unavailable("x");
+        away.set_source(std::sync::Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
+        assert_eq!(ToolError::not_started(&away).reason, "GATEWAY_AWAY");
+        let lost = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
+        assert_eq!(ToolError::not_started(&lost).reason, "GATEWAY_LOST");
+    }
+}

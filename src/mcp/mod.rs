@@ -1,0 +1,108 @@
+//! The Model Context Protocol on stdio: tools by which an agent runs commands through a gateway.
+//!
+//! One client, and one session of the gateway for it, which is closed when the client goes away. It decides nothing about
+//! commands and runs nothing itself: each tool becomes calls to the gateway.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod elicitation;
+mod errors;
+mod output;
+mod progress;
+mod report;
+mod roots;
+mod server;
+mod session;
+mod start;
+mod tools;
+mod waiting;
+
+use std::{future::Future, path::PathBuf, time::Duration};
+
+use rmcp::{RoleServer, service::ServerInitializeError, transport::async_rw::AsyncRwTransport};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+pub use arguments::{READ_MAX_BYTES, WAIT_MAX};
+pub use elicitation::Approvals;
+pub use output::RESULT_MAX_BYTES;
+pub use server::CALLS_MAX;
+pub use start::COMMANDS_MAX;
+
+use crate::client::Client;
+use server::McpServer;
+
+/// The longest message from a client, in bytes. A longer one is dropped, and the client told.
+pub const LINE_MAX_BYTES: usize = 4 << 20;
+/// How long answers may take to be written when the server is told to end.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the session's commands may take to end, at the end. They end with this process in any case.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a client may do.
+#[derive(Debug, Clone)]
+pub struct McpOptions {
+    /// The directories in which commands may write; absolute and without links; at least one.
+    pub roots: Vec<PathBuf>,
+    /// The profile of the commands; none for the policy's default.
+    pub profile: Option<String>,
+    /// Who answers when a rule asks.
+    pub approvals: Approvals,
+}
+
+/// Why a client was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum McpError {
+    /// The client did not begin as the protocol says.
+    #[error("the client did not open the protocol: {0}")]
+    Handshake(String),
+    /// The connection's task has failed.
+    #[error("the connection to the client has failed")]
+    Connection(#[source] tokio::task::JoinError),
+}
+
+/// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is
+/// closed.
+pub async fn run(
+    client: Client,
+    options: McpOptions,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), McpError> {
+    let server = McpServer::new(client, options);
+    let cancelled = CancellationToken::new();
+    let transport = AsyncRwTransport::<RoleServer, _, _>::new_server(tokio::io::stdin(), tokio::io::stdout())
+        .with_max_line_length(LINE_MAX_BYTES);
+    let serving = serve(server.clone(), transport, cancelled.clone());
+    tokio::pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = stopped => {
+            cancelled.cancel();
+            timeout(FLUSH_TIMEOUT, serving).await.unwrap_or(Ok(()))
+        }
+    };
+    if timeout(CLOSE_TIMEOUT, server.close()).await.is_err() {
+        tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
+    }
+    served
+}
+
+async fn serve<R, W>(
+    server: McpServer,
+    transport: AsyncRwTransport<RoleServer, R, W>,
+    cancelled: CancellationToken,
+) -> Result<(), McpError>
+where
+    R: tokio::io::AsyncRead + Send + Unpin + 'static,
+    W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    match rmcp::service::serve_server_with_ct(server, transport, cancelled).await {
+        Ok(running) => running.waiting().await.map(drop).map_err(McpError::Connection),
+        // It came, said nothing and went away, or was told to: nothing was asked.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(error) => {
+            Err(McpError::Handshake(crate::printable::bounded_line(&error.to_string(), 512).into_owned()))
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The client's session at the gateway: opened when its first command comes, closed when the client goes away.
+//!
+//! Its directories are fixed when it is first opened. A gateway that has closed it, because it was told to stop
+//! everything, gets it opened again with the same ones.
+
+use std::{path::PathBuf, time::Duration};
+
+use rmcp::{Peer, RoleServer, ServiceError, model::ClientCapabilities};
+use tokio::{sync::Mutex, time::timeout};
+use tonic::Code;
+
+use super::{errors::ToolError, roots};
+use crate::{
+    client::{FrontEnd, RetryingClient},
+    printable,
+    proto::v1,
+};
+
+/// How long a client may take to name its roots.
+const ROOTS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many of them are read.
+const ROOTS_READ_MAX: usize = 64;
+/// The longest name of a client that becomes a label, in bytes.
+const CLIENT_NAME_MAX_BYTES: usize = 128;
+/// The label with the client's name, as it says itself.
+const CLIENT_LABEL: &str = "mcp.client";
+/// Who calls, as far as it has said so.
+pub(super) struct Caller {
+    pub(super) peer: Peer<RoleServer>,
+    pub(super) capabilities: Option<ClientCapabilities>,
+    pub(super) name: Option<String>,
+}
+
+/// The session of one client.
+#[derive(Debug)]
+pub(super) struct McpSession {
+    client: RetryingClient,
+    allowed: Vec<PathBuf>,
+    profile: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    roots: Option<Vec<PathBuf>>,
+    id: Option<String>,
+    is_closed: bool,
+}
+
+impl McpSession {
+    pub(super) fn new(client: RetryingClient, allowed: Vec<PathBuf>, profile: Option<String>) -> Self {
+        Self { client, allowed, profile: profile.unwrap_or_default(), state: Mutex::default() }
+    }
+
+    /// The gateway's id of the session, if it is open there.
+    pub(super) async fn id(&self) -> Option<String> {
+        self.state.lock().await.id.clone()
+    }
+
+    /// The gateway's id of the session, which is opened if it is not. `stale` is an id that the gateway does not know.
+    pub(super) async fn open(&self, caller: &Caller, stale: Option<&str>) -> Result<String, ToolError> {
+        let mut state = self.state.lock().await;
+        if state.is_closed {
+            return Err(ToolError::cancelled());
+        }
+        match &state.id {
+            Some(id) if stale != Some(id) => return Ok(id.clone()),
+            Some(_) | None => {}
+        }
+        state.id = None;
+        let roots = match &state.roots {
+            Some(roots) => roots.clone(),
+            None => self.roots_for(caller).await?,
+        };
+        let id = self.open_at_gateway(&roots, caller).await?;
+        tracing::info!(gateway.session = id, ?roots, "session opened at the gateway");
+        (state.roots, state.id) = (Some(roots), Some(id.clone()));
+        Ok(id)
+    }
+
+    /// Stops and releases everything of the session. Nothing is opened afterwards.
+    pub(super) async fn close(&self) {
+        let opened = {
+            let mut state = self.state.lock().await;
+            state.is_closed = true;
+            state.id.take()
+        };
+        let Some(session_id) = opened else { return };
+        let request = v1::CloseSessionRequest { session_id };
+        match self.client.client().sessions.close_session(request).await {
+            Ok(_) => {}
+            Err(status) if status.code() == Code::NotFound => {}
+            // It ends with this process too.
+            Err(status) => tracing::warn!(error = %status, "cannot close the session"),
+        }
+    }
+
+    async fn open_at_gateway(&self, roots: &[PathBuf], caller: &Caller) -> Result<String, ToolError> {
+        let name = caller.name.as_deref().filter(|name| !name.is_empty());
+        let name = name.map(|name| {
+            (
+                CLIENT_LABEL.to_owned(),
+                printable::truncate(&printable::line(name), CLIENT_NAME_MAX_BYTES).to_owned(),
+            )
+        });
+        let request = v1::CreateSessionRequest {
+            roots: roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
+            labels: std::iter::once(FrontEnd::Mcp.label()).chain(name).collect(),
+            profile: self.profile.clone(),
+            lifetime: v1::Lifetime::OwnerProcess.into(),
+            request_id: ulid::Ulid::generate().to_string(),
+            ..Default::default()
+        };
+        let opened = self.client.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.sessions.clone().create_session(request).await }
+        });
+        let opened = opened.await.map_err(|status| ToolError::not_started(&status))?;
+        Ok(opened.into_inner().session.unwrap_or_default().id)
+    }
+
+    /// The allowed directories, as far as the client works in them.
+    async fn roots_for(&self, caller: &Caller) -> Result<Vec<PathBuf>, ToolError> {
+        if caller.capabilities.as_ref().is_none_or(|capabilities| capabilities.roots.is_none()) {
+            return Ok(self.allowed.clone());
+        }
+        let named = match timeout(ROOTS_TIMEOUT, roots_of(&caller.peer)).await {
+            Ok(Ok(named)) if named.is_empty() => return Ok(self.allowed.clone()),
+            Ok(Ok(named)) => named,
+            Ok(Err(error)) => {
+                tracing::info!(%error, "the client does not name its roots");
+                return Ok(self.allowed.clone());
+            }
+            Err(_) => {
+                return Err(ToolError::no_root("The client has not named its roots in time. Try again."));
+            }
+        };
+        let real: Vec<PathBuf> =
+            named.iter().filter_map(|uri| roots::path_of(uri)?.canonicalize().ok()).collect();
+        let narrowed = roots::narrowed(&self.allowed, &real);
+        if narrowed.is_empty() {
+            let show = |paths: &mut dyn Iterator<Item = String>| paths.collect::<Vec<_>>().join(", ");
+            return Err(ToolError::no_root(&format!(
+                "Nothing was run: the client works in {}, and this server may use {}. The user can allow more with \
+                 `provost mcp --root DIR`.",
+                show(&mut named.iter().map(|uri| printable::line(uri).into_owned())),
+                show(&mut self.allowed.iter().map(|root| printable::path(root))),
+            )));
+        }
+        Ok(narrowed)
+    }
+}
+
+/// What the client names. A server cannot ask for it in the newest protocol, where roots are deprecated.
+#[allow(deprecated)]
+async fn roots_of(peer: &Peer<RoleServer>) -> Result<Vec<String>, ServiceError> {
+    let listed = peer.list_roots().await?;
+    Ok(listed.roots.into_iter().take(ROOTS_READ_MAX).map(|root| root.uri).collect())
+}

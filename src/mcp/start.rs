@@ -1,0 +1,244 @@
+//! From a tool's arguments to a command at the gateway: the session opened, finished commands removed when there are too
+//! many, the person asked where a rule asks and the command line lets the client answer.
+//!
+//! A request that is cancelled on the way leaves nothing running.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+use ulid::Ulid;
+
+use super::{
+    arguments::{RunArguments, StartArguments},
+    elicitation::{self, Answer, Approvals},
+    errors::{self, ToolError},
+    session::{Caller, McpSession},
+};
+use crate::{
+    client::RetryingClient,
+    proto::v1::{self, create_terminal_request::Command},
+};
+
+/// Commands of a client that run, or have ended and can be read.
+pub const COMMANDS_MAX: usize = 64;
+
+/// A command that is to be started.
+#[derive(Debug, Clone)]
+pub(super) struct NewCommand {
+    command: String,
+    args: Option<Vec<String>>,
+    cwd: Option<String>,
+    env: BTreeMap<String, String>,
+    stdin: v1::StdinMode,
+    timeout_seconds: Option<u32>,
+}
+
+/// Starts commands in one client's session.
+#[derive(Debug)]
+pub(super) struct Starter {
+    pub(super) client: RetryingClient,
+    pub(super) session: McpSession,
+    pub(super) approvals: Approvals,
+}
+
+impl NewCommand {
+    pub(super) fn to_run(arguments: &RunArguments) -> Self {
+        let arguments = arguments.clone();
+        Self {
+            command: arguments.command,
+            args: arguments.args,
+            cwd: arguments.cwd,
+            env: arguments.env,
+            stdin: if arguments.stdin.is_some() { v1::StdinMode::Open } else { v1::StdinMode::Closed },
+            timeout_seconds: arguments.timeout_seconds,
+        }
+    }
+
+    pub(super) fn to_start(arguments: StartArguments) -> Self {
+        Self {
+            command: arguments.command,
+            args: arguments.args,
+            cwd: arguments.cwd,
+            env: arguments.env,
+            stdin: if arguments.open_stdin { v1::StdinMode::Open } else { v1::StdinMode::Closed },
+            timeout_seconds: arguments.timeout_seconds,
+        }
+    }
+
+    fn request(self, session_id: String) -> v1::CreateTerminalRequest {
+        v1::CreateTerminalRequest {
+            session_id,
+            request_id: Ulid::generate().to_string(),
+            command: Some(match self.args {
+                Some(_) => Command::Program(self.command),
+                None => Command::ShellLine(self.command),
+            }),
+            args: self.args.unwrap_or_default(),
+            env: self.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
+            cwd: self.cwd.unwrap_or_default(),
+            output_mode: v1::OutputMode::Merged.into(),
+            stdin_mode: self.stdin.into(),
+            time_limit: self
+                .timeout_seconds
+                .map(|seconds| prost_types::Duration { seconds: seconds.into(), nanos: 0 }),
+            on_ask: v1::OnAsk::Refuse.into(),
+            ..Default::default()
+        }
+    }
+
+    /// The command as one text.
+    fn shown(&self) -> String {
+        match &self.args {
+            Some(args) => crate::printable::command(std::iter::once(&self.command).chain(args)),
+            None => self.command.clone(),
+        }
+    }
+}
+
+impl Starter {
+    /// Starts a command, unless the request is cancelled first.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        caller: Caller,
+        command: NewCommand,
+        cancelled: &CancellationToken,
+    ) -> Result<v1::Terminal, ToolError> {
+        let (mut give, taken) = oneshot::channel();
+        let starter = self.clone();
+        tokio::spawn(async move {
+            let started = tokio::select! {
+                started = starter.start_in_session(&caller, command) => started,
+                // While a person is asked. A create that is under way is finished: it is waited for below.
+                () = give.closed() => Err(ToolError::cancelled()),
+            };
+            if let Err(Ok(unclaimed)) = give.send(started) {
+                starter.release(unclaimed).await;
+            }
+        });
+        tokio::select! {
+            biased;
+            started = taken => started.unwrap_or_else(|_| Err(ToolError::cancelled())),
+            () = cancelled.cancelled() => Err(ToolError::cancelled()),
+        }
+    }
+
+    async fn start_in_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        command: NewCommand,
+    ) -> Result<v1::Terminal, ToolError> {
+        let session = self.session.open(caller, None).await?;
+        self.make_room(&session).await?;
+        match self.create(caller, &command, session.clone()).await {
+            // The gateway was told to stop everything, and is back without the session.
+            Err(status) if status.code() == Code::NotFound => {
+                let session = self.session.open(caller, Some(&session)).await?;
+                self.create(caller, &command, session).await
+            }
+            created => created,
+        }
+        .map_err(|status| ToolError::not_started(&status))
+    }
+
+    /// Creates the terminal, and asks the person at the client if a rule asks and the command line allows it.
+    async fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        command: &NewCommand,
+        session: String,
+    ) -> Result<v1::Terminal, Status> {
+        let request = command.clone().request(session);
+        let refused = match self.create_once(request.clone()).await {
+            Err(status) if self.approvals == Approvals::ByClient => status,
+            created => return created,
+        };
+        let approval = errors::detail(&refused, "approval_id");
+        let (Some(approval), "APPROVAL_REQUIRED") = (approval, errors::reason_of(&refused).as_str()) else {
+            return Err(refused);
+        };
+        let decision = match elicitation::ask(caller, &command.shown(), refused.message()).await {
+            Answer::Yes => v1::ApprovalDecision::Approve,
+            Answer::No => v1::ApprovalDecision::Deny,
+            Answer::None => return Err(refused),
+        };
+        match elicitation::resolve(&self.client.client(), &approval, decision).await {
+            Ok(()) => {}
+            // Others were faster, or this user may not answer: sent again, the request gets the gateway's word.
+            Err(status) => tracing::info!(error = %status, "the answer was not taken"),
+        }
+        self.create_once(v1::CreateTerminalRequest { request_id: Ulid::generate().to_string(), ..request })
+            .await
+    }
+
+    /// In a task of its own: a caller that goes away does not stop it, and what was started is released.
+    async fn create_once(
+        self: &Arc<Self>,
+        request: v1::CreateTerminalRequest,
+    ) -> Result<v1::Terminal, Status> {
+        let (give, taken) = oneshot::channel();
+        let starter = self.clone();
+        tokio::spawn(async move {
+            let created = starter.client.call(|client| {
+                let request = request.clone();
+                async move { client.terminals.clone().create_terminal(request).await }
+            });
+            let created = created.await.map(|answer| answer.into_inner().terminal.unwrap_or_default());
+            if let Err(Ok(unclaimed)) = give.send(created) {
+                starter.release(unclaimed).await;
+            }
+        });
+        taken.await.unwrap_or_else(|_| Err(Status::cancelled("the task that starts the command has ended")))
+    }
+
+    /// Stops a command and removes it.
+    pub(super) async fn release(&self, terminal: v1::Terminal) {
+        let request = v1::ReleaseTerminalRequest {
+            terminal_id: terminal.id,
+            session_id: terminal.session_id,
+            grace: None,
+        };
+        let released = self.client.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().release_terminal(request).await }
+        });
+        match released.await {
+            Ok(_) => {}
+            Err(status) if status.code() == Code::NotFound => {}
+            Err(status) => {
+                tracing::warn!(error = %status, "cannot remove a command: it ends with the session")
+            }
+        }
+    }
+
+    /// The session's commands, oldest first.
+    pub(super) async fn list(&self, session_id: &str) -> Result<Vec<v1::Terminal>, Status> {
+        let request = v1::ListTerminalsRequest { session_id: session_id.to_owned(), ..Default::default() };
+        let listed = self.client.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().list_terminals(request).await }
+        });
+        Ok(listed.await?.into_inner().terminals)
+    }
+
+    /// Removes the oldest commands that have ended, if there are too many.
+    async fn make_room(&self, session: &str) -> Result<(), ToolError> {
+        let commands = match self.list(session).await {
+            Ok(commands) => commands,
+            // It is opened again when the command is started.
+            Err(status) if status.code() == Code::NotFound => return Ok(()),
+            Err(status) => return Err(ToolError::not_started(&status)),
+        };
+        let excess = (commands.len() + 1).saturating_sub(COMMANDS_MAX);
+        let ended = commands.into_iter().filter(|command| command.state() == v1::TerminalState::Finished);
+        let removed: Vec<_> = ended.take(excess).collect();
+        if removed.len() < excess {
+            return Err(ToolError::too_many("commands", COMMANDS_MAX, "Stop some with kill_command."));
+        }
+        for command in removed {
+            self.release(command).await;
+        }
+        Ok(())
+    }
+}

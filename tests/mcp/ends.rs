@@ -1,0 +1,149 @@
+//! What becomes of commands when requests are cancelled, the client goes away, or the gateway does; and what is recorded.
+
+use std::{fs, process::Command};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    peer::{Peer, id, text},
+    support::{Gateway, Process, eventually},
+};
+
+/// A number of seconds that no other command sleeps.
+fn mark() -> String {
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    format!("9{:09}", seed.subsec_nanos())
+}
+
+/// The processes on the host that sleep for so long.
+fn sleepers(mark: &str) -> usize {
+    let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
+    Process::all_marked(mark).iter().filter(|process| is_sleeper(process)).count()
+}
+
+fn wait_for(count: usize, mark: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(eventually("the command begins or ends", || (sleepers(mark) == count).then_some(())));
+}
+
+#[test]
+fn a_cancelled_request_stops_its_command_and_nothing_else() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    let (mark, other) = (mark(), format!("{}1", mark()));
+    let kept = peer.tool("start_command", json!({ "command": format!("sleep {other}") }));
+    let call = peer.begin(
+        "tools/call",
+        json!({ "name": "run_command", "arguments": { "command": format!("setsid sleep {mark} & sleep {mark}") } }),
+    );
+    wait_for(2, &mark);
+    peer.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": call } }),
+    );
+    wait_for(0, &mark);
+    assert_eq!(sleepers(&other), 1);
+    // A wait that is cancelled only ends the wait.
+    let wait = peer.begin("tools/call", json!({ "name": "wait_command", "arguments": { "id": id(&kept) } }));
+    peer.send(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": wait } }),
+    );
+    assert!(peer.text("list_commands", json!({})).contains("still running"));
+    assert_eq!(sleepers(&other), 1);
+    gateway.stop();
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_commands_with_it() {
+    let gateway = Gateway::start();
+    for way in ["eof", "term", "kill"] {
+        let mut peer = Peer::at(&gateway);
+        let mark = mark();
+        peer.tool("start_command", json!({ "command": format!("setsid sleep {mark} & sleep {mark}") }));
+        wait_for(2, &mark);
+        let pid = Pid::from_raw(peer.pid().try_into().expect("a pid"));
+        match way {
+            "eof" => assert!(peer.leave().success()),
+            "term" => kill(pid, Signal::SIGTERM).expect("it is our child"),
+            _ => kill(pid, Signal::SIGKILL).expect("it is our child"),
+        }
+        wait_for(0, &mark);
+    }
+    gateway.stop();
+}
+
+#[test]
+fn commands_go_on_over_a_restart_of_the_gateway_and_one_that_stays_away_is_told() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    let running = peer.tool(
+        "start_command",
+        json!({ "command": "echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 4" }),
+    );
+    let wait =
+        peer.begin("tools/call", json!({ "name": "wait_command", "arguments": { "id": id(&running) } }));
+    gateway.crash();
+    gateway.start_again();
+    fs::write(peer.workspace.join("go"), "").expect("the workspace is ours");
+    let ended = peer.answer(wait);
+    assert!(text(&ended["result"]).starts_with("exit code 4\n"), "{ended}");
+    assert!(text(&ended["result"]).ends_with("before\nafter\n"), "{ended}");
+    assert!(peer.text("run_command", json!({ "command": "echo again" })).ends_with("again\n"));
+    gateway.crash();
+    let away = peer.tool("run_command", json!({ "command": "touch made" }));
+    assert_eq!(away["isError"], true, "{away}");
+    assert!(
+        text(&away).starts_with("The gateway does not answer. Nothing was run, here or elsewhere."),
+        "{away}"
+    );
+    assert!(!peer.workspace.join("made").exists(), "nothing runs outside");
+    gateway.start_again();
+    gateway.stop();
+}
+
+#[test]
+fn the_journal_says_which_front_end_opened_the_session_and_who_the_client_says_it_is() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    peer.tool("run_command", json!({ "command": "true" }));
+    assert!(peer.leave().success());
+    let socket = format!("unix:{}", gateway.socket.display());
+    let workspace = tempfile::tempdir().expect("a temporary directory");
+    let ran = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["run", "--gateway", &socket, "true"])
+        .current_dir(&workspace)
+        .status()
+        .expect("provost can be started");
+    assert!(ran.success());
+    let output = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["audit", "--journal"])
+        .arg(gateway.state.join("journal"))
+        .args(["query", "-o", "json"])
+        .output()
+        .expect("provost can be started");
+    let lines = String::from_utf8(output.stdout).expect("records are text");
+    let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    let labels: Vec<Value> =
+        records.map(|line| line["record"]["labels"].clone()).filter(|labels| labels.is_object()).collect();
+    let of = |front_end: &str| labels.iter().find(|labels| labels["front_end"] == front_end);
+    assert_eq!(of("mcp").expect("it is recorded")["mcp.client"], "tester 1", "{labels:?}");
+    assert!(of("cli").is_some(), "{labels:?}");
+    gateway.stop();
+}
+
+#[test]
+fn what_is_no_message_or_too_long_ends_neither_the_server_nor_its_commands() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    let kept = peer.tool("start_command", json!({ "command": "sleep 1000" }));
+    peer.send(&json!("no message"));
+    peer.send(
+        &json!({ "jsonrpc": "2.0", "id": 9_999, "method": "tools/call", "params": { "name": "run_command",
+        "arguments": { "command": "x".repeat(5 << 20) } } }),
+    );
+    assert!(peer.text("list_commands", json!({})).contains(&id(&kept)));
+    gateway.stop();
+}

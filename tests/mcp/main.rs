@@ -1,0 +1,15 @@
+//! `provost mcp` with the real binary: what its tools answer, what becomes of commands, and the official clients.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../clients/libraries.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod libraries;
+
+mod commands;
+mod ends;
+mod official;
+mod page;
+mod peer;
+mod permission;
