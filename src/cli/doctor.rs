@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     arguments::{DoctorArguments, OutputFormat},
     error::CliError,
+    installed_agents::{self, InstalledAgent},
     table::{align_columns, print_to_stdout, to_json_line},
 };
 use crate::{
@@ -41,6 +42,7 @@ pub(super) fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
     let report = HostReport {
         left: QuarantineSection::of(left),
         journal,
+        agents: installed_agents::find(),
         ..HostReport::of(&probe::protections(&Host::detect()))
     };
     let shown =
@@ -59,6 +61,8 @@ struct HostReport {
     left: QuarantineSection,
     /// The journal in its state directory; absent: there is none, or it cannot be seen.
     journal: Option<JournalSpace>,
+    /// The agents that are installed for this user.
+    agents: Vec<InstalledAgent>,
 }
 
 /// With less, the next records may not fit.
@@ -186,6 +190,7 @@ impl HostReport {
             protections: protections.iter().map(row).collect(),
             left: QuarantineSection::default(),
             journal: None,
+            agents: Vec::new(),
         }
     }
 
@@ -210,6 +215,15 @@ impl HostReport {
         page.push_str(&self.left.page());
         page.push_str(&self.journal.as_ref().map(JournalSpace::page).unwrap_or_default());
         page.push_str(self.verdict());
+        if !self.agents.is_empty() {
+            page.push_str(
+                "\nAgents found here, and what to configure (docs/agents.md says what is covered):\n",
+            );
+        }
+        for agent in &self.agents {
+            page.push_str(&format!("  {}: {}\n", crate::printable::path(&agent.program), agent.configure));
+        }
+        page.push_str(&format!("\nNext: {}\n", self.next()));
         page
     }
 
@@ -223,6 +237,21 @@ impl HostReport {
             }
         }
         remedies
+    }
+
+    /// The next thing to do.
+    fn next(&self) -> &str {
+        let lacking = |row: &&ProtectionRow| row.needed == Need::Always && row.state == "missing";
+        match (
+            self.protections.iter().find(lacking),
+            self.journal.as_ref().is_some_and(|journal| journal.is_full),
+        ) {
+            (Some(row), _) if !row.remedy.is_empty() => &row.remedy,
+            (Some(_), _) => "run Provost on a host that has the protection that is missing",
+            (None, true) => "make room for the journal",
+            (None, false) if !self.left.all.is_empty() => "`provost reap ID`, for what was left as it is",
+            (None, false) => "provost run --receipt -- sh -c 'id; ls /'",
+        }
     }
 
     fn verdict(&self) -> &'static str {
@@ -284,6 +313,7 @@ mod tests {
         let report = HostReport::of(&[protection("namespace-pid", ProtectionStatus::Missing)]);
         assert!(!report.usable);
         assert!(report.page().contains("No command runs here"), "{}", report.page());
+        assert!(report.page().ends_with("\nNext: fix it\n"), "{}", report.page());
     }
 
     #[test]
@@ -296,6 +326,7 @@ mod tests {
         assert_eq!(report.protections[1].needed, Need::Serve);
         assert!(report.page().contains("fix it"), "{}", report.page());
         assert!(report.page().contains("`provost serve` needs limits"), "{}", report.page());
+        assert!(report.page().contains("\nNext: provost run --receipt"), "{}", report.page());
     }
 
     #[test]

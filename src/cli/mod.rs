@@ -30,6 +30,7 @@ mod doctor;
 mod error;
 mod exec;
 mod exit_status;
+mod installed_agents;
 mod json;
 mod log_writer;
 mod logs;
