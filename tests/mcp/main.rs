@@ -7,6 +7,7 @@ mod support;
 #[allow(dead_code, reason = "another suite uses the rest of it")]
 mod libraries;
 
+mod agents;
 mod commands;
 mod ends;
 mod official;

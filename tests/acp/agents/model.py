@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 
-SHELL_TOOL = re.compile(r"bash|shell|terminal|execute", re.I)
+SHELL_TOOL = re.compile(r"bash|shell|terminal|execute|run_command", re.I)
 NOT_A_SHELL = re.compile(r"output|kill|stop|read|list", re.I)
 
 

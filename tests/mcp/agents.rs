@@ -1,0 +1,112 @@
+//! A real agent, driven by a model on the loopback that wants one command run: the command must come to the tools, run
+//! confined, and leave the host's marker as it was. First the same command is run without Provost, where it must reach the
+//! marker.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::json;
+
+use crate::{
+    libraries::{Library, Missing, run_bounded},
+    support::{self, Gateway},
+};
+
+/// A model that wants this command run.
+struct Model {
+    child: Child,
+    port: u16,
+}
+
+impl Model {
+    fn start(command: &str) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/agents/model.py");
+        let mut child = Command::new("python3")
+            .arg(script)
+            .arg(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("Python is there");
+        let mut port = String::new();
+        let stdout = child.stdout.take().expect("its stdout is piped");
+        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
+        Self { child, port: port.trim().parse().expect("a port") }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn claude_code() -> Result<Command, Missing> {
+    let mut library = Library::prepare("mcp-claude")?;
+    library.sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/claude");
+    for name in ["package.json", "package-lock.json"] {
+        library.copy(name);
+    }
+    let mut npm = Command::new("npm");
+    library.run(npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))?;
+    let mut agent = Command::new("node");
+    agent.arg(library.directory.join("node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"));
+    Ok(agent)
+}
+
+#[test]
+#[ignore = "long: installs from npm; .ci/run runs it"]
+fn the_commands_of_claude_code_run_confined_by_the_tools() {
+    let mut agent = match claude_code() {
+        Ok(agent) => agent,
+        Err(Missing(what)) => return support::skip(&what),
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| directory.path().join(name);
+    for name in ["home", "workspace"] {
+        fs::create_dir(at(name)).expect("a directory can be made");
+    }
+    let marker = at("marker");
+    let attack = format!(
+        "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
+        marker.display()
+    );
+    let outside = Command::new("sh").args(["-c", &attack]).stdout(Stdio::null()).status().expect("sh starts");
+    assert!(outside.success() && fs::read(&marker).expect("it is there") == b"gone\n", "the attack works");
+    fs::write(&marker, "intact").expect("the marker is ours");
+
+    let gateway = Gateway::start();
+    let socket = format!("unix:{}", gateway.socket.display());
+    let server = json!({ "command": env!("CARGO_BIN_EXE_provost"),
+        "args": ["mcp", "--gateway", socket, "--root", at("workspace")] });
+    fs::write(at("servers.json"), json!({ "mcpServers": { "provost": server } }).to_string())
+        .expect("a file can be written");
+    let model = Model::start(&attack);
+    agent
+        .args(["-p", "run it", "--strict-mcp-config", "--mcp-config"])
+        .arg(at("servers.json"))
+        .args(["--disallowedTools", "Bash", "--allowedTools", "mcp__provost__run_command"])
+        .current_dir(at("workspace"))
+        .env("HOME", at("home"))
+        .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port))
+        .env("ANTHROPIC_API_KEY", "of no worth")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_TELEMETRY", "1")
+        // The model on the loopback searches for no tools.
+        .env("ENABLE_TOOL_SEARCH", "false")
+        // It refuses to work for root otherwise.
+        .env("IS_SANDBOX", "1");
+    let (printed, status) = run_bounded(&mut agent);
+    assert!(status.success(), "{status}: {printed}");
+    let here = format!("in {}", at("workspace").display());
+    for seen in ["The result is: exit code 0", "Seccomp:\t2", "NoNewPrivs:\t1", &here] {
+        assert!(printed.contains(seen), "{seen:?} is not in {printed:?}");
+    }
+    assert_eq!(fs::read(&marker).expect("the marker is there"), b"intact");
+    gateway.stop();
+}
