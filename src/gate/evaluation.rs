@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{fcntl::AT_FDCWD, sys::stat::fstat};
+use nix::fcntl::AT_FDCWD;
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -150,10 +150,10 @@ struct ViewResolver<'a> {
 impl ViewResolver<'_> {
     fn find(&self, path: &[u8]) -> Resolved {
         let lookup = Lookup { proc: self.proc, thread: None };
-        let Ok(opened) = lookup.open(AT_FDCWD, path, LastLink::Follow) else { return Resolved::Missing };
-        let (Ok(status), Ok(real)) = (fstat(&opened), self.proc.path_of(opened.as_fd())) else {
+        let Ok((opened, status)) = lookup.open(AT_FDCWD, path, LastLink::Follow) else {
             return Resolved::Missing;
         };
+        let Ok(real) = self.proc.path_of(opened.as_fd()) else { return Resolved::Missing };
         if check_executable(opened.as_fd(), &status).is_err() {
             return Resolved::Missing;
         }

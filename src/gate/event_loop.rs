@@ -58,7 +58,7 @@ impl Gate {
         Ok(Self {
             sandbox_id,
             has_cgroups,
-            proc: HostProc::new(descriptors.proc),
+            proc: HostProc::new(descriptors.proc)?,
             seccomp: descriptors.seccomp,
             _dead_man: descriptors.dead_man,
             supervisor: Connection::new(socket, &epoll, token::SUPERVISOR)?,
@@ -71,6 +71,7 @@ impl Gate {
             policy: Default::default(),
             names: Default::default(),
             lines: Default::default(),
+            verdicts: Default::default(),
             terminals: Default::default(),
             reports: Default::default(),
             held: Default::default(),
@@ -108,8 +109,8 @@ impl Gate {
             // No process is left under the filter.
             token::SECCOMP => exit(EXIT_SANDBOX_ENDED),
             token::SIGNALS => {
-                // One signal may stand for many events.
-                while let Ok(Some(_)) = self.signals.read_signal() {}
+                // One signal may stand for many events. Where there is another one, epoll says so again.
+                let _ = self.signals.read_signal();
                 self.trace_events();
             }
             token::SUPERVISOR => self.supervisor_ready(flags),
@@ -145,10 +146,13 @@ impl Gate {
     }
 
     fn after_turn(&mut self) {
-        let waits = !self.held.is_empty()
-            || self.verifying.values().any(|one| one.condemned.is_some())
-            || (self.gateway.is_some() && self.terminals.has_allowed());
-        if waits && self.tick_at.is_none() {
+        // Asked only where no tick is due: all terminals may have to be looked at.
+        let waits = || {
+            !self.held.is_empty()
+                || self.verifying.values().any(|one| one.condemned.is_some())
+                || (self.gateway.is_some() && self.terminals.has_allowed())
+        };
+        if self.tick_at.is_none() && waits() {
             self.tick_at = Some(self.now + TICK);
         }
         let has_room = self.held_execs() < MAX_HELD_EXECS;

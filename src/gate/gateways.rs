@@ -92,9 +92,13 @@ impl Gate {
             to_gate::Message::SetPolicy(policy) => {
                 let answer = self.policy.set(policy);
                 self.names.forget();
+                self.verdicts.forget();
                 self.send(from_gate::Message::PolicyInForce(answer));
             }
-            to_gate::Message::AddTerminal(added) => self.terminals.add(added),
+            to_gate::Message::AddTerminal(added) => {
+                self.terminals.add(added);
+                self.verdicts.forget();
+            }
             to_gate::Message::RemoveTerminal(removed) => {
                 for report in self.terminals.remove(&removed.terminal_id) {
                     self.report(&removed.terminal_id, report::Report::Allowed(report));

@@ -85,15 +85,18 @@ impl Gate {
                 return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unreadable, "", &reason);
             }
         };
-        // What was read by the thread's number was its own.
-        if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
-            return;
-        }
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else {
             return self.fail(call.id, Errno::EACCES);
         };
-        let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
-        let described = describe(&exec);
+        let (verdict, described) = match self.verdicts.find(terminal, &exec, self.now) {
+            Some(known) => known,
+            None => {
+                let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
+                let described = describe(&exec);
+                self.verdicts.keep(terminal, &exec, self.now, (&verdict, &described));
+                (verdict, described)
+            }
+        };
         let rule = verdict.rule.unwrap_or_default();
         let reason = verdict.reason.unwrap_or_default();
         let judged = JudgedExec {
@@ -107,7 +110,11 @@ impl Gate {
             asked: None,
         };
         match verdict.decision {
+            // The kernel takes no answer for a caller that was gone meanwhile.
             ExecDecision::Allow => self.let_go_on(judged),
+            // What was read by the thread's number may have been another one's.
+            ExecDecision::Ask | ExecDecision::Deny
+                if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) => {}
             ExecDecision::Ask => self.ask(judged, reason),
             ExecDecision::Deny => {
                 let cause = if judged.rule.is_empty() { Cause::Default } else { Cause::Rule };
@@ -166,9 +173,8 @@ impl Gate {
                 return;
             }
         }
-        let seccomp = self.seccomp.as_fd();
-        let continued = seccomp_listener::is_waiting(seccomp, id)
-            && seccomp_listener::answer(seccomp, id, CallAnswer::Continue).is_ok();
+        // Fails where the caller is gone, and another thread has its number.
+        let continued = seccomp_listener::answer(self.seccomp.as_fd(), id, CallAnswer::Continue).is_ok();
         // Where this fails the thread is gone, which will be seen.
         let _ = ptrace::interrupt(thread);
         let judged = match continued {

@@ -5,7 +5,7 @@
 
 use nix::errno::Errno;
 
-use crate::sys::remote_memory;
+use crate::sys::{ptrace, remote_memory};
 
 /// The longest path with its NUL (PATH_MAX, limits.h).
 const MAX_PATH_BYTES: usize = 4096;
@@ -16,18 +16,21 @@ const MAX_STRING_BYTES: usize = 131_072;
 const MAX_ARRAY_BYTES: usize = 6 << 20;
 
 const PAGE_BYTES: u64 = 4096;
+/// What is compared at once.
+const COMPARED_BYTES: usize = 64 << 10;
 
 /// The memory of a thread's process, with the page that was read last.
 #[derive(Debug)]
 pub(super) struct CallerMemory {
     thread: i32,
-    page_address: u64,
-    page: Vec<u8>,
+    /// Absent: none was read.
+    page_address: Option<u64>,
+    page: [u8; PAGE_BYTES as usize],
 }
 
 impl CallerMemory {
     pub(super) fn of(thread: i32) -> Self {
-        Self { thread, page_address: 0, page: Vec::new() }
+        Self { thread, page_address: None, page: [0; PAGE_BYTES as usize] }
     }
 
     /// A path as execve(2) reads it.
@@ -104,17 +107,47 @@ impl CallerMemory {
     /// The bytes from an address to the end of its page.
     fn rest_of_page(&mut self, address: u64) -> Result<&[u8], Errno> {
         let start = address - address % PAGE_BYTES;
-        if self.page.is_empty() || self.page_address != start {
-            self.page.resize(PAGE_BYTES as usize, 0);
+        if self.page_address != Some(start) {
+            self.page_address = None;
             match remote_memory::read(self.thread, start, &mut self.page) {
-                Ok(count) if count == self.page.len() => self.page_address = start,
-                other => {
-                    self.page.clear();
-                    return Err(other.err().unwrap_or(Errno::EFAULT));
-                }
+                Ok(count) if count == self.page.len() => self.page_address = Some(start),
+                other => return Err(other.err().unwrap_or(Errno::EFAULT)),
             }
         }
         Ok(&self.page[(address - start) as usize..])
+    }
+}
+
+/// Whether a process that stands at its exec has so many arguments, and these, each with its NUL. The kernel writes the strings one
+/// after the other, and their count and addresses where the stack begins (`create_elf_tables` in fs/binfmt_elf.c).
+///
+/// # Errors
+/// `ENODATA`: it is a program of another word size; else its stack cannot be read.
+pub(super) fn begins_with_arguments(process: i32, count: usize, expected: &[u8]) -> Result<bool, Errno> {
+    let stack = ptrace::stack_pointer(process)?;
+    let mut first = [0; 16];
+    read_whole(process, stack, &mut first)?;
+    let [has, mut at] =
+        [0, 8].map(|from| u64::from_ne_bytes(std::array::from_fn(|index| first[from + index])));
+    if has != count as u64 {
+        return Ok(false);
+    }
+    let mut part = vec![0; expected.len().min(COMPARED_BYTES)];
+    for wanted in expected.chunks(COMPARED_BYTES) {
+        let part = &mut part[..wanted.len()];
+        read_whole(process, at, part)?;
+        if part != wanted {
+            return Ok(false);
+        }
+        at = at.checked_add(wanted.len() as u64).ok_or(Errno::EFAULT)?;
+    }
+    Ok(true)
+}
+
+fn read_whole(process: i32, address: u64, into: &mut [u8]) -> Result<(), Errno> {
+    match remote_memory::read(process, address, into)? {
+        count if count == into.len() => Ok(()),
+        _ => Err(Errno::EFAULT),
     }
 }
 

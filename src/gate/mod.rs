@@ -4,8 +4,8 @@
 //! evaluated. It executes nothing, changes nothing in the sandbox, and ends with the supervisor.
 
 //!
-//! Types stand below the files that act on them: `process`, `lookup`, `exec_call`, `reading`, `terminals`, `reports`, then
-//! `state`, then one file for each concern.
+//! Types stand below the files that act on them: `process`, `lookup`, `exec_call`, `reading`, `terminals`, `verdicts`,
+//! `reports`, then `state`, then one file for each concern.
 
 mod asking;
 mod connection;
@@ -25,6 +25,7 @@ mod setup;
 mod start;
 mod state;
 mod terminals;
+mod verdicts;
 mod verifying;
 
 use std::process::exit;

@@ -3,6 +3,7 @@
 //! Through the host's /proc, which was opened before the gate entered the sandbox.
 
 use std::{
+    borrow::Cow,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -11,15 +12,17 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, openat, readlinkat},
     sys::stat::{FileStat, Mode, fstat, fstatat},
-    unistd::Pid,
 };
 
+use super::memory;
 use crate::sys::{file, namespace};
 
 /// The host's /proc.
 #[derive(Debug)]
 pub(super) struct HostProc {
     directory: OwnedFd,
+    /// The gate's own descriptors.
+    own: OwnedFd,
 }
 
 /// A file, and its version: `st_dev`, `st_ino`, and `st_ctim` in nanoseconds.
@@ -40,11 +43,17 @@ impl FileVersion {
     }
 }
 
+/// More than the cgroups of a process take on most hosts.
+const CGROUPS_BYTES: usize = 4096;
+
 const OPEN_PATH: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 impl HostProc {
-    pub(super) fn new(directory: OwnedFd) -> Self {
-        Self { directory }
+    /// # Errors
+    /// The errno of open(2).
+    pub(super) fn new(directory: OwnedFd) -> Result<Self, Errno> {
+        let own = openat(&directory, "self/fd", OPEN_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+        Ok(Self { directory, own })
     }
 
     fn open(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
@@ -57,9 +66,8 @@ impl HostProc {
 
     /// The thread group of a thread. Leaders, by far the most callers, are known without looking at the status.
     pub(super) fn group_of(&self, thread: i32) -> Result<i32, Errno> {
-        match namespace::open_pidfd(Pid::from_raw(thread)) {
-            Ok(_) => Ok(thread),
-            Err(Errno::ESRCH) => Err(Errno::ESRCH),
+        match namespace::reaches_leader(thread) {
+            Ok(()) => Ok(thread),
             Err(_) => self.status_number(thread, "Tgid"),
         }
     }
@@ -79,7 +87,14 @@ impl HostProc {
 
     /// The names of the thread's cgroups that are children of the sandbox's, that of version 2 first: the leaf of a terminal.
     pub(super) fn leaves_of(&self, thread: i32) -> Result<Vec<String>, Errno> {
-        let groups = self.read(&format!("{thread}/cgroup"))?;
+        let mut part = [0; CGROUPS_BYTES];
+        let name = format!("{thread}/cgroup");
+        let opened = self.open(&name, OFlag::O_RDONLY)?;
+        // The kernel gives it whole to whoever has room for it.
+        let groups = match nix::unistd::read(&opened, &mut part)? {
+            count if count < part.len() => Cow::Borrowed(&part[..count]),
+            _ => Cow::Owned(self.read(&name)?),
+        };
         let groups = String::from_utf8_lossy(&groups);
         let leaf = |line: &str| {
             let path = line.splitn(3, ':').nth(2)?.strip_prefix('/')?;
@@ -104,15 +119,15 @@ impl HostProc {
     /// The path of an open file, in the sandbox's view.
     pub(super) fn path_of(&self, object: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
         use std::os::{fd::AsRawFd, unix::ffi::OsStringExt};
-        let link = format!("self/fd/{}", object.as_raw_fd());
-        readlinkat(&self.directory, link.as_str()).map(OsStringExt::into_vec)
+        let link = object.as_raw_fd().to_string();
+        readlinkat(&self.own, link.as_str()).map(OsStringExt::into_vec)
     }
 
     /// Opens a file again, for reading, by a descriptor without that right.
     pub(super) fn open_for_reading(&self, object: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         use std::os::fd::AsRawFd;
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        self.open(&format!("self/fd/{}", object.as_raw_fd()), flags)
+        openat(&self.own, object.as_raw_fd().to_string().as_str(), flags | OFlag::O_CLOEXEC, Mode::empty())
     }
 
     /// The file that a process executes.
@@ -149,7 +164,12 @@ impl HostProc {
 
     /// Whether a process that stands at its exec has these arguments.
     pub(super) fn has_arguments(&self, process: i32, argv: &[Vec<u8>]) -> Result<bool, Errno> {
-        self.has_content(&format!("{process}/cmdline"), &joined(argv))
+        let expected = joined(argv);
+        match memory::begins_with_arguments(process, argv.len(), &expected) {
+            // A program of another word size.
+            Err(Errno::ENODATA) => self.has_content(&format!("{process}/cmdline"), &expected),
+            known => known,
+        }
     }
 
     /// Whether a process that stands at its exec has this environment.

@@ -4,10 +4,13 @@
 
 use std::{
     collections::HashMap,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-use nix::{errno::Errno, sys::stat::fstat};
+use nix::{
+    errno::Errno,
+    sys::stat::{FileStat, fstat},
+};
 
 use super::{
     exec_call::{ExecCall, StartDirectory, final_arguments, script_name},
@@ -79,16 +82,23 @@ pub(super) fn read(
 ) -> Result<ReadExec, ReadFailure> {
     let mut memory = CallerMemory::of(call.thread);
     let path = memory.path(call.path).map_err(of_memory)?;
+    let lookup = Lookup { proc, thread: Some(call.thread) };
+    let working = proc.directory_of(call.thread).map_err(|errno| of_process("directory", errno))?;
+    // First of all: most execs that fail do so because nothing is there.
+    let (begins_at, opened, status) = open(&lookup, call, &working, &path)?;
     let argv = memory.strings(call.argv).map_err(of_memory)?;
     let env = wants_env.then(|| memory.strings(call.env)).transpose().map_err(of_memory)?;
-    let working = proc.directory_of(call.thread).map_err(|errno| of_process("directory", errno))?;
     let directory = identity_of(working.as_fd()).map_err(ReadFailure::Errno)?;
     let cwd = proc.path_of(working.as_fd()).map_err(|errno| of_process("directory", errno))?;
+    let absolute_path = match begins_at {
+        PathStart::Root => plain(&path),
+        PathStart::Working => plain(&[&cwd, b"/".as_slice(), &path].concat()),
+        PathStart::Directory(name) if path.is_empty() => name,
+        PathStart::Directory(name) => plain(&[&name, b"/".as_slice(), &path].concat()),
+    };
 
-    let lookup = Lookup { proc, thread: Some(call.thread) };
-    let (opened, absolute_path) = open(&lookup, call, &working, &cwd, &path)?;
     let lookup_path = (call.from == StartDirectory::Working).then(|| path.clone());
-    let mut files = vec![describe(proc, &opened, lookup_path)?];
+    let mut files = vec![describe(proc, &opened, &status, lookup_path)?];
     let mut chain: Vec<Shebang> = Vec::new();
     let mut last = opened;
     while let Some(line) = lines.of(proc, &last, &files)? {
@@ -96,8 +106,9 @@ pub(super) fn read(
             return Err(ReadFailure::Errno(Errno::ELOOP));
         }
         let name = line.path.clone().into_bytes();
-        last = lookup.open(working.as_fd(), &name, LastLink::Follow).map_err(of_lookup)?;
-        files.push(describe(proc, &last, Some(name))?);
+        let (opened, status) = lookup.open(working.as_fd(), &name, LastLink::Follow).map_err(of_lookup)?;
+        files.push(describe(proc, &opened, &status, Some(name))?);
+        last = opened;
         chain.push(line);
     }
     let interpreters: Vec<_> = chain.iter().map(|line| (line.path.clone(), line.argument.clone())).collect();
@@ -105,23 +116,31 @@ pub(super) fn read(
     Ok(ReadExec { path, absolute_path, argv, env, cwd, directory, files, lines: chain, final_argv })
 }
 
-/// Opens the file, and makes its path absolute.
+/// What a path is relative to.
+enum PathStart {
+    Root,
+    Working,
+    /// The path of a descriptor.
+    Directory(Vec<u8>),
+}
+
+/// Opens the file.
 fn open(
     lookup: &Lookup<'_>,
     call: &ExecCall,
     working: &OwnedFd,
-    cwd: &[u8],
     path: &[u8],
-) -> Result<(OwnedFd, Vec<u8>), ReadFailure> {
+) -> Result<(PathStart, OwnedFd, FileStat), ReadFailure> {
     let last = match call.flags & libc::AT_SYMLINK_NOFOLLOW {
         0 => LastLink::Follow,
         _ => LastLink::Refuse,
     };
-    let below = |directory: &[u8]| plain(&[directory, b"/".as_slice(), path].concat());
+    let open_from = |from: BorrowedFd<'_>, start: PathStart| {
+        let (opened, status) = lookup.open(from, path, last).map_err(of_lookup)?;
+        Ok((start, opened, status))
+    };
     match call.from {
-        _ if path.starts_with(b"/") => {
-            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, plain(path)))
-        }
+        _ if path.starts_with(b"/") => open_from(working.as_fd(), PathStart::Root),
         _ if path.is_empty() && call.flags & libc::AT_EMPTY_PATH == 0 => {
             Err(ReadFailure::Errno(Errno::ENOENT))
         }
@@ -134,17 +153,14 @@ fn open(
             let name =
                 lookup.proc.path_of(object.as_fd()).map_err(|errno| of_process("descriptor", errno))?;
             if path.is_empty() {
-                return Ok((object, name));
+                let status = fstat(&object).map_err(ReadFailure::Errno)?;
+                return Ok((PathStart::Directory(name), object, status));
             }
-            Ok((lookup.open(object.as_fd(), path, last).map_err(of_lookup)?, below(&name)))
+            open_from(object.as_fd(), PathStart::Directory(name))
         }
-        StartDirectory::Working => {
-            // AT_EMPTY_PATH with an empty path is the directory itself, which cannot be executed.
-            if path.is_empty() {
-                return Err(ReadFailure::Errno(Errno::EACCES));
-            }
-            Ok((lookup.open(working.as_fd(), path, last).map_err(of_lookup)?, below(cwd)))
-        }
+        // AT_EMPTY_PATH with an empty path is the directory itself, which cannot be executed.
+        StartDirectory::Working if path.is_empty() => Err(ReadFailure::Errno(Errno::EACCES)),
+        StartDirectory::Working => open_from(working.as_fd(), PathStart::Working),
     }
 }
 
@@ -157,12 +173,12 @@ fn plain(path: &[u8]) -> Vec<u8> {
 fn describe(
     proc: &HostProc,
     opened: &OwnedFd,
+    status: &FileStat,
     lookup_path: Option<Vec<u8>>,
 ) -> Result<ReadFile, ReadFailure> {
-    let status = fstat(opened).map_err(ReadFailure::Errno)?;
-    check_executable(opened.as_fd(), &status).map_err(of_lookup)?;
+    check_executable(opened.as_fd(), status).map_err(of_lookup)?;
     let path = proc.path_of(opened.as_fd()).map_err(|errno| of_process("file", errno))?;
-    Ok(ReadFile { path, version: FileVersion::of(&status), lookup_path })
+    Ok(ReadFile { path, version: FileVersion::of(status), lookup_path })
 }
 
 impl FirstLines {
@@ -207,7 +223,7 @@ pub(super) fn scripts_are_unchanged(proc: &HostProc, process: i32, files: &[Read
         // What was executed by a descriptor is what was read.
         let Some(path) = &script.lookup_path else { return true };
         let opened = lookup.open(working.as_fd(), path, LastLink::Follow);
-        opened.and_then(|opened| fstat(&opened)).is_ok_and(|now| FileVersion::of(&now) == script.version)
+        opened.is_ok_and(|(_, now)| FileVersion::of(&now) == script.version)
     })
 }
 

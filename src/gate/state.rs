@@ -26,6 +26,7 @@ use super::{
     reading::{FirstLines, ReadExec},
     reports::Reports,
     terminals::Terminals,
+    verdicts::Verdicts,
 };
 use crate::proto::gate::Exec;
 
@@ -72,6 +73,7 @@ pub(super) struct Gate {
     pub(super) policy: PolicyState,
     pub(super) names: ProgramNames,
     pub(super) lines: FirstLines,
+    pub(super) verdicts: Verdicts,
     pub(super) terminals: Terminals,
     pub(super) reports: Reports,
     /// Execs that wait for an answer of the gateway, by notification.

@@ -26,7 +26,7 @@ impl Gate {
     fn trace_event(&mut self, Traced { thread, event }: Traced) {
         match event {
             // From here on the thread has its group's number.
-            TraceEvent::Execed { .. } => self.execed(thread),
+            TraceEvent::Execed => self.execed(thread),
             TraceEvent::Stopped { signal } => {
                 // It goes on where it was, with an exec that has failed.
                 let _ = ptrace::detach(thread, signal);

@@ -160,6 +160,15 @@ pub fn open_pidfd(process: Pid) -> Result<OwnedFd, Errno> {
     Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Whether a thread is there and leads its thread group, told by a signal that is not sent (tgkill(2)).
+///
+/// # Errors
+/// `ESRCH`: it is not there, or does not lead; `EPERM`: it may not be asked.
+pub fn reaches_leader(thread: i32) -> Result<(), Errno> {
+    // SAFETY: only numbers are passed, and signal 0 is none.
+    Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, thread, thread, 0) }).map(drop)
+}
+
 /// Sends KILL to a process held by descriptor (pidfd_send_signal(2)). One that has ended needs none.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Traces single threads through one exec: ptrace(2) and wait4(2).
 //!
-//! A thread is seized, interrupted and detached. Its memory and registers are left alone. A traced process dies with its
-//! tracer (`PTRACE_O_EXITKILL`).
+//! A thread is seized, interrupted and detached. Its memory and registers are left alone, but for a look at its stack pointer. A
+//! traced process dies with its tracer (`PTRACE_O_EXITKILL`).
 
 use nix::errno::Errno;
 
@@ -9,10 +9,7 @@ use nix::errno::Errno;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceEvent {
     /// It stands in its new program and has executed nothing of it. The number is the process's, which it has now.
-    Execed {
-        /// The number that it had before, that of a thread.
-        former: i32,
-    },
+    Execed,
     /// It stands elsewhere: its exec has failed, or was not reached.
     Stopped {
         /// The signal that it was about to receive; 0: none.
@@ -77,11 +74,7 @@ pub fn next_event() -> Result<Option<Traced>, Errno> {
         };
         let event = if libc::WIFSTOPPED(status) {
             match status >> 16 {
-                libc::PTRACE_EVENT_EXEC => match former_thread(thread) {
-                    Ok(former) => TraceEvent::Execed { former },
-                    // Killed in its stop: its end is the next event.
-                    Err(_) => continue,
-                },
+                libc::PTRACE_EVENT_EXEC => TraceEvent::Execed,
                 0 => TraceEvent::Stopped { signal: libc::WSTOPSIG(status) },
                 _ => TraceEvent::Stopped { signal: 0 },
             }
@@ -92,9 +85,26 @@ pub fn next_event() -> Result<Option<Traced>, Errno> {
     }
 }
 
-fn former_thread(thread: i32) -> Result<i32, Errno> {
-    let mut message: libc::c_ulong = 0;
-    // SAFETY: the kernel writes one unsigned long, which is there.
-    Errno::result(unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut message) })?;
-    i32::try_from(message).map_err(|_| Errno::ERANGE)
+/// Where the stack of a thread begins that stands in a stop. At its exec: the count of arguments, the arguments, the variables.
+///
+/// # Errors
+/// `ESRCH`: it is gone, or does not stand; `ENODATA`: its registers are those of another kind of program.
+pub fn stack_pointer(thread: i32) -> Result<u64, Errno> {
+    // SAFETY: plain data, for which all zeroes is a valid value.
+    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    let length = size_of::<libc::user_regs_struct>();
+    let mut into = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: length };
+    // SAFETY: the kernel writes at most `iov_len` bytes to the registers and the length to `into`, and both outlive the call.
+    let done = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, thread, libc::NT_PRSTATUS, &raw mut into) };
+    Errno::result(done)?;
+    // A 32-bit program has fewer.
+    if into.iov_len != length {
+        return Err(Errno::ENODATA);
+    }
+    #[cfg(target_arch = "x86_64")]
+    return Ok(registers.rsp);
+    #[cfg(target_arch = "aarch64")]
+    return Ok(registers.sp);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return Err(Errno::ENODATA);
 }

@@ -1,0 +1,181 @@
+//! Verdicts on what was evaluated a moment ago: most tools execute the same thing again and again. Pure.
+//!
+//! A verdict is used again for the same terminal, path, arguments, directory and files, under the same policy.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::{Duration, Instant},
+};
+
+use super::{process::FileVersion, reading::ReadExec, terminals::Terminal};
+use crate::{policy::ExecVerdict, proto::gate::Exec};
+
+/// Verdicts that are kept.
+pub(super) const MAX_VERDICTS: usize = 1_024;
+/// For so long: what a program's name means may change.
+const VERDICT_LIFETIME: Duration = Duration::from_secs(1);
+/// Bytes of path and arguments of an exec whose verdict is kept.
+const MAX_KEPT_BYTES: usize = 4 << 10;
+
+/// All that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    known: HashMap<u64, KnownVerdict>,
+}
+
+#[derive(Debug)]
+struct KnownVerdict {
+    found_at: Instant,
+    terminal_id: String,
+    starts_any_rule: Option<String>,
+    path: Vec<u8>,
+    argv: Vec<Vec<u8>>,
+    cwd: Vec<u8>,
+    files: Vec<(Vec<u8>, FileVersion)>,
+    verdict: ExecVerdict,
+    described: Exec,
+}
+
+impl Verdicts {
+    /// The policy, or what is known about a terminal, is another one.
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+    }
+
+    /// The verdict on the same exec, with its description, if it is new enough.
+    pub(super) fn find(
+        &self,
+        terminal: &Terminal,
+        exec: &ReadExec,
+        now: Instant,
+    ) -> Option<(ExecVerdict, Exec)> {
+        let known = self.known.get(&hash_of(terminal, exec))?;
+        let is_new = now.saturating_duration_since(known.found_at) < VERDICT_LIFETIME;
+        (is_new && known.is_about(terminal, exec)).then(|| (known.verdict.clone(), known.described.clone()))
+    }
+
+    /// Keeps a verdict that depends on nothing else.
+    pub(super) fn keep(
+        &mut self,
+        terminal: &Terminal,
+        exec: &ReadExec,
+        now: Instant,
+        (verdict, described): (&ExecVerdict, &Exec),
+    ) {
+        let bytes = exec.path.len() + exec.argv.iter().map(|one| one.len() + 1).sum::<usize>();
+        if bytes > MAX_KEPT_BYTES || verdict.env_was_read {
+            return;
+        }
+        if self.known.len() >= MAX_VERDICTS {
+            self.known.clear();
+        }
+        let known = KnownVerdict {
+            found_at: now,
+            terminal_id: terminal.id.clone(),
+            starts_any_rule: terminal.starts_any_rule.clone(),
+            path: exec.path.clone(),
+            argv: exec.argv.clone(),
+            cwd: exec.cwd.clone(),
+            files: exec.files.iter().map(|file| (file.path.clone(), file.version)).collect(),
+            verdict: verdict.clone(),
+            described: described.clone(),
+        };
+        self.known.insert(hash_of(terminal, exec), known);
+    }
+}
+
+impl KnownVerdict {
+    fn is_about(&self, terminal: &Terminal, exec: &ReadExec) -> bool {
+        let files = exec.files.iter().map(|file| (&file.path, file.version));
+        self.terminal_id == terminal.id
+            && self.starts_any_rule == terminal.starts_any_rule
+            && self.path == exec.path
+            && self.argv == exec.argv
+            && self.cwd == exec.cwd
+            && self.files.iter().map(|(path, version)| (path, *version)).eq(files)
+    }
+}
+
+/// Only to find it: what is found is compared.
+fn hash_of(terminal: &Terminal, exec: &ReadExec) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&terminal.id, &exec.path, &exec.argv).hash(&mut hasher);
+    exec.files.first().map(|file| file.version).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gate::{reading::ReadFile, terminals::Terminals},
+        policy::ExecDecision,
+        proto::gate::AddTerminal,
+    };
+
+    fn exec(argument: &str, version: i64) -> ReadExec {
+        let version = FileVersion { device: 1, inode: 2, changed_nanos: version };
+        ReadExec {
+            path: b"/bin/x".to_vec(),
+            absolute_path: b"/bin/x".to_vec(),
+            argv: vec![b"x".to_vec(), argument.into()],
+            env: None,
+            cwd: b"/w".to_vec(),
+            directory: (1, 3),
+            files: vec![ReadFile { path: b"/bin/x".to_vec(), version, lookup_path: None }],
+            lines: Vec::new(),
+            final_argv: Vec::new(),
+        }
+    }
+
+    fn allowed() -> ExecVerdict {
+        ExecVerdict {
+            decision: ExecDecision::Allow,
+            rule: Some("r".to_owned()),
+            reason: None,
+            starts_any: None,
+            observed: Vec::new(),
+            env_was_read: false,
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_used_for_the_same_exec_of_the_same_terminal_and_for_a_short_time() {
+        let mut terminals = Terminals::default();
+        for id in ["term_1", "term_2"] {
+            terminals.add(AddTerminal { terminal_id: id.into(), ..AddTerminal::default() });
+        }
+        let (mut verdicts, now) = (Verdicts::default(), Instant::now());
+        let one = terminals.get_mut("term_1").unwrap();
+        verdicts.keep(one, &exec("a", 1), now, (&allowed(), &Exec::default()));
+        assert_eq!(verdicts.find(one, &exec("a", 1), now).map(|(verdict, _)| verdict), Some(allowed()));
+        assert!(verdicts.find(one, &exec("b", 1), now).is_none(), "another argument");
+        assert!(verdicts.find(one, &exec("a", 2), now).is_none(), "the file was changed");
+        let moved = ReadExec { cwd: b"/v".to_vec(), ..exec("a", 1) };
+        assert!(verdicts.find(one, &moved, now).is_none(), "another directory");
+        assert!(verdicts.find(one, &exec("a", 1), now + VERDICT_LIFETIME).is_none(), "too old");
+        one.starts_any_rule = Some("any".to_owned());
+        assert!(verdicts.find(one, &exec("a", 1), now).is_none(), "it may start anything now");
+        let other = terminals.get_mut("term_2").unwrap();
+        assert!(verdicts.find(other, &exec("a", 1), now).is_none(), "another terminal");
+    }
+
+    #[test]
+    fn long_execs_and_those_that_were_judged_by_their_environment_are_not_kept() {
+        let mut terminals = Terminals::default();
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        let terminal = terminals.get_mut("term_1").unwrap();
+        let (mut verdicts, now) = (Verdicts::default(), Instant::now());
+        let long = exec(&"a".repeat(MAX_KEPT_BYTES), 1);
+        verdicts.keep(terminal, &long, now, (&allowed(), &Exec::default()));
+        assert!(verdicts.find(terminal, &long, now).is_none());
+        let by_env = ExecVerdict { env_was_read: true, ..allowed() };
+        verdicts.keep(terminal, &exec("a", 1), now, (&by_env, &Exec::default()));
+        assert!(verdicts.find(terminal, &exec("a", 1), now).is_none());
+        for index in 0..=MAX_VERDICTS {
+            verdicts.keep(terminal, &exec(&index.to_string(), 1), now, (&allowed(), &Exec::default()));
+        }
+        assert!(verdicts.known.len() <= MAX_VERDICTS);
+    }
+}
