@@ -316,6 +316,7 @@ fn explain_exec(
         interpreters: &resolver.interpreters(&file, cwd),
         file,
         starts_any_rule,
+        approved: &[],
     };
     Ok(Explanation::of_exec(policy, &exec, resolver.as_ref()))
 }

@@ -85,6 +85,7 @@ pub(super) fn evaluate(
         file: file_id(&exec.files[0]),
         interpreters: &interpreters,
         starts_any_rule: terminal.starts_any_rule.as_deref(),
+        approved: &terminal.approved,
     };
     policy.evaluate_exec(&request, &resolver)
 }

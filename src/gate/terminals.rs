@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     cgroup::leaf,
-    policy::ProfileName,
+    policy::{ApprovedCommand, ProfileName},
     proto::gate::{AddTerminal, AllowedExec, Exec, ExecsAllowed},
 };
 
@@ -24,6 +24,8 @@ pub(super) struct Terminal {
     pub(super) profile: ProfileName,
     /// The rule by which its processes may execute what no rule matches.
     pub(super) starts_any_rule: Option<String>,
+    /// What a person has approved of its request.
+    pub(super) approved: Vec<ApprovedCommand>,
     /// Execs that wait for a person.
     pub(super) asking: u32,
     allowed: AllowedExecs,
@@ -54,6 +56,11 @@ impl Terminals {
             labels: added.labels.into_iter().collect(),
             profile: ProfileName::from_recorded(&added.profile),
             starts_any_rule: Some(added.starts_any_rule).filter(|rule| !rule.is_empty()),
+            approved: added
+                .approved
+                .into_iter()
+                .map(|one| ApprovedCommand { rule: one.rule, argv: one.argv })
+                .collect(),
             asking: 0,
             allowed: AllowedExecs::default(),
         };

@@ -60,6 +60,7 @@ pub(super) fn build_spec(
         idle_limit: min_duration(min_duration(profile.times.idle, request.idle_limit), effects.idle_limit),
         kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
         starts_any_rule: verdict.starts_any.clone(),
+        approved: Vec::new(),
     })
 }
 

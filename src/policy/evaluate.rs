@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::{
     apply_rules::{apply_rules, dialect},
     approval::{ApprovalGrant, ApprovalQuestion},
+    approved_command::ApprovedCommand,
     build_spec::build_spec,
     caller_checks::{check_cwd, check_variables},
     command::{
@@ -166,13 +167,15 @@ impl Evaluation<'_> {
     /// Decides. A permit holds for this request and this generation of the policy only. An approval counts if it was
     /// granted for the same request, principal and generation.
     pub fn decide(self, approval: Option<ApprovalGrant>) -> Result<Permit, Denial> {
-        let Evaluated { principal, verdict, spec, digest } = self.result?;
+        let Evaluated { principal, verdict, mut spec, digest } = self.result?;
         let (policy, generation) = (self.policy, self.policy.generation());
         match verdict.decision {
             Decision::Allow => {}
             Decision::Deny => return Err(Denial::from_verdict(policy, &spec.profile_name, &verdict)),
             Decision::Ask => match approval {
-                Some(approval) if approval.covers(digest, generation, &principal) => {}
+                Some(approval) if approval.covers(digest, generation, &principal) => {
+                    spec.approved = ApprovedCommand::all_of(&verdict.units);
+                }
                 _ => {
                     let question = ApprovalQuestion::from_verdict(policy, &verdict, digest, generation);
                     return Err(Denial::NeedsApproval(Box::new(question)));

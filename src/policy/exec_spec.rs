@@ -7,6 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
+    approved_command::ApprovedCommand,
     command::program::{FileId, Interpreter, Resolved},
     path::AbsPath,
     profile::{Network, Profile, ProfileName},
@@ -36,6 +37,7 @@ pub struct ExecSpec {
     pub(super) idle_limit: Option<Duration>,
     pub(super) kill_grace: Duration,
     pub(super) starts_any_rule: Option<String>,
+    pub(super) approved: Vec<ApprovedCommand>,
 }
 
 impl ExecSpec {
@@ -145,5 +147,10 @@ impl ExecSpec {
     /// The rule with `starts = "any"` that lets a part of the command run: processes of its terminal may execute what no rule matches.
     pub fn starts_any_rule(&self) -> Option<&str> {
         self.starts_any_rule.as_deref()
+    }
+
+    /// What a person has approved of the request, so that it is not asked about again when it is executed.
+    pub fn approved(&self) -> &[ApprovedCommand] {
+        &self.approved
     }
 }

@@ -9,6 +9,7 @@
 mod active;
 mod apply_rules;
 mod approval;
+mod approved_command;
 mod build_spec;
 mod caller_checks;
 mod check;
@@ -41,6 +42,7 @@ pub mod workspace_files;
 
 pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
 pub use approval::{ApprovalGrant, ApprovalQuestion};
+pub use approved_command::ApprovedCommand;
 pub use caller_checks::check_session;
 pub use denial::Denial;
 pub use digest::Digest;

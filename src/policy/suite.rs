@@ -237,6 +237,7 @@ fn evaluate_exec(
             file,
             interpreters: &interpreters,
             starts_any_rule,
+            approved: &[],
         },
         resolver,
     ))

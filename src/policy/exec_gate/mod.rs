@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 pub use super::command::rule::Decision as ExecDecision;
 use super::{
+    approved_command::ApprovedCommand,
     command::{
         answers::{Doubt, RuleAnswers},
         program::{FileId, Interpreter, ProgramResolver, Resolved},
@@ -45,6 +46,8 @@ pub struct ExecRequest<'a> {
     pub interpreters: &'a [Interpreter],
     /// The rule, if there is one, by which the terminal's processes may execute what no rule matches.
     pub starts_any_rule: Option<&'a str>,
+    /// What a person has approved of the terminal's request.
+    pub approved: &'a [ApprovedCommand],
 }
 
 /// What the rules say about one exec.
@@ -179,6 +182,10 @@ impl ExecEvaluation<'_> {
                 _ => (Decision::Allow, DecisionReason::Transparent),
             },
         };
+        let decision = match (decision, &reason) {
+            (Decision::Ask, DecisionReason::Rule(rule)) if self.is_approved(rule, unit) => Decision::Allow,
+            (decision, _) => decision,
+        };
         let starts_any = answers.starts_any.map(str::to_owned);
         self.units.push(Unit {
             words: unit.words.clone(),
@@ -189,6 +196,10 @@ impl ExecEvaluation<'_> {
             matched: answers.matched,
         });
         UnitAnswers { starts_any, observed: answers.observed }
+    }
+
+    fn is_approved(&self, rule: &str, unit: &ExecUnit) -> bool {
+        self.request.approved.iter().any(|approved| approved.covers(rule, &unit.words))
     }
 
     /// A rule that lets something run under another profile allows nothing here: the process stays under its own.

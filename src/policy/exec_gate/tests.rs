@@ -107,6 +107,7 @@ impl Exec {
             file,
             interpreters: &self.interpreters,
             starts_any_rule: self.starts_any_rule,
+            approved: &[],
         };
         policy.evaluate_exec(&request, &LINKS)
     }

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::{
     failpoint,
-    policy::{Permit, PtySize},
-    proto::gate::AddTerminal,
+    policy::{ApprovedCommand, Permit, PtySize},
+    proto::gate::{self, AddTerminal},
     proto::supervisor::{
         NotifyScreen, Release, Resize, Resume, SendSignal, Started, StdinWritten, Stop, StopCause,
         WriteStdin, from_supervisor::Message, spawned, to_supervisor::Request,
@@ -131,6 +131,7 @@ impl Sandbox {
             labels: extras.labels.clone().into_iter().collect(),
             profile: permit.spec().profile_name().to_string(),
             starts_any_rule: permit.spec().starts_any_rule().unwrap_or_default().to_owned(),
+            approved: permit.spec().approved().iter().map(approved).collect(),
         })
         .await
     }
@@ -272,4 +273,8 @@ fn open_rings(
     let stdout = files.next().ok_or(ControlError::UnexpectedMessage)?;
     let stdout = ring::RingReader::open(stdout)?;
     Ok((stdout, files.next().map(ring::RingReader::open).transpose()?))
+}
+
+fn approved(command: &ApprovedCommand) -> gate::ApprovedCommand {
+    gate::ApprovedCommand { rule: command.rule.clone(), argv: command.argv.clone() }
 }
