@@ -146,6 +146,9 @@ impl Units<'_> {
         let file = self.units.last().map_or(Resolved::Unknown, |unit| unit.file.clone());
         let is_itself = !kinds::is_shell(name) || self.resolver.is_named(&file, name);
         self.program(&Program { given: name, argv, file, is_itself }, permission);
+        if !is_itself {
+            self.unknown(permission.or(Some(Permission::NotNeeded)));
+        }
     }
 
     /// A program that is started under another name than that of its file may be what that name says.
