@@ -282,7 +282,11 @@ async fn keyrings_sockets_and_cgroups_of_the_host_are_not_to_be_seen() {
             keys.is_empty() || (keys.lines().count() == 1 && keys.lines().all(|l| own(&l))),
             "keys: {keys}"
         );
-        assert_eq!(confinement.lines("unix").len(), 1, "only the heading: {}", confinement.part("unix"));
+        // The sandbox's own pair of supervisor and gate has no name, so that nobody can connect to it.
+        let sockets = confinement.lines("unix");
+        let has_name = |line: &&&str| line.split_whitespace().count() > 7;
+        assert!(!sockets.iter().skip(1).any(|line| has_name(&line)), "{}", confinement.part("unix"));
+        assert!(sockets.len() <= 3, "only the heading and one pair: {}", confinement.part("unix"));
         for line in confinement.lines("cgroup") {
             let path = line.rsplit(':').next().unwrap_or_default();
             assert!(!path.contains("test-of-provost"), "the host's place is told: {line}");

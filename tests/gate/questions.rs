@@ -1,6 +1,6 @@
 //! Execs that a rule asks a person about, within commands that run.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use provost::proto::v1::{
     Approval, ApprovalDecision, ApprovalState, ExecDenialCause, ExitCause, ListApprovalsRequest, OnAsk,
@@ -75,6 +75,27 @@ async fn an_exec_that_is_asked_about_waits_while_others_run_and_the_idle_clock_s
     assert!(outcome.exec_denials.is_empty(), "{outcome:?}");
     assert_eq!(approver.question(ApprovalState::Used).await.id, question.id);
     assert_eq!(records(&gateway, "exec_asked").len(), 1);
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_of_a_line_that_was_approved_is_not_asked_about_again_and_another_one_is() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let mut approver = Approver::of(&session.caller);
+    fs::write(session.workspace.join("script"), "/usr/bin/touch asked other").expect("a file can be made");
+    let line = session.sh("touch asked && touch asked; sh script; echo ended $?");
+    let waiting = tokio::spawn(line.finish());
+    let question = approver.question(ApprovalState::Pending).await;
+    assert!(question.exec.is_none(), "it is about the request: {question:?}");
+    approver.answer(&question, ApprovalDecision::Approve).await;
+    let second = approver.question(ApprovalState::Pending).await;
+    assert!(second.exec.is_some() && second.matched_command.ends_with("touch asked other"), "{second:?}");
+    approver.answer(&second, ApprovalDecision::Deny).await;
+    let done = within("the end of it", waiting).await.expect("it is not cancelled");
+    assert!(session.workspace.join("asked").exists() && !session.workspace.join("other").exists());
+    assert_eq!(records(&gateway, "exec_asked").len(), 1, "{}", done.text());
     session.close().await;
     gateway.stop();
 }

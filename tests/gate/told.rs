@@ -19,17 +19,22 @@ pub(crate) fn gateway() -> Arc<Gateway> {
 }
 
 pub(crate) fn gateway_with(options: Options) -> Arc<Gateway> {
-    Gateway::start_with(Options { policy: Some(gated), ..options })
+    // The shipped profile has a gate.
+    Gateway::start_with(Options { policy: Some(rules), ..options })
 }
 
-fn gated(policy: &mut toml::Table) {
+/// The same rules under a profile without a gate.
+fn ungated(policy: &mut toml::Table) {
     rules(policy);
-    let profile = policy["profile"]["workspace"].as_table_mut().expect("a profile");
-    let gate = "enabled = true\ndemand = \"require\"".parse::<toml::Table>().expect("it is TOML");
-    profile.insert("gate".to_owned(), gate.into());
+    without_gate(policy);
 }
 
-fn rules(policy: &mut toml::Table) {
+/// The shipped policy, without the gate.
+pub(crate) fn without_gate(policy: &mut toml::Table) {
+    policy["profile"]["workspace"]["gate"]["enabled"] = false.into();
+}
+
+pub(crate) fn rules(policy: &mut toml::Table) {
     let rules = policy["rule"].as_array_mut().expect("there are rules");
     for rule in [
         format!("id = '{RULE}'\ndecision = 'deny'\nargv = ['touch', 'published', '**']\nreason = '{REASON}'"),
@@ -67,7 +72,7 @@ pub(crate) fn records_in(journal: &Path, kind: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_gate_a_makefile_does_what_a_rule_denies() {
-    let gateway = Gateway::with_policy(rules);
+    let gateway = Gateway::with_policy(ungated);
     in_session(&gateway, async |session| {
         fs::write(session.workspace.join("Makefile"), MAKEFILE).expect("a file can be made");
         let done = session.command("make").finish().await;

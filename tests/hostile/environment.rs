@@ -72,14 +72,38 @@ async fn a_variable_that_changes_what_a_name_means_is_refused() {
     .await;
 }
 
+/// Callers choose the path, and one program may run.
+fn path_by_choice(policy: &mut toml::Table) {
+    let environment = policy["profile"]["workspace"]["environment"].as_table_mut().expect("a table");
+    environment.insert("drop".to_owned(), vec!["PATH"].into());
+    let rules: toml::Table =
+        "rule = [{ id = 'ls', decision = 'allow', argv = ['ls', '**'] }]".parse().expect("rules");
+    policy["rule"] = rules["rule"].clone();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn with_a_gate_a_path_that_a_profile_lets_in_leads_to_nothing_that_was_not_judged() {
+    in_session(&Gateway::with_policy(path_by_choice), async |session| {
+        let (_, path, _) = prepare(session)[0].clone();
+        for (command, args) in
+            [("sh", &["-c", "ls"][..]), ("env", &["ls"]), ("timeout", &["5", "ls"]), ("xargs", &["ls"])]
+        {
+            let done = session.command(command).args(args.iter().copied()).env("PATH", &path).finish().await;
+            assert!(!done.text().contains("ATTACK"), "{command} {args:?}: {}", done.text());
+            let denials = &done.outcome.exec_denials;
+            assert!(!denials.is_empty(), "{command} {args:?}: {}", done.text());
+            assert!(denials.iter().all(|denial| denial.program.starts_with(&path)), "{denials:?}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_path_that_a_profile_lets_in_is_what_names_are_judged_by() {
     let gateway = Gateway::with_policy(|policy| {
-        let environment = policy["profile"]["workspace"]["environment"].as_table_mut().expect("a table");
-        environment.insert("drop".to_owned(), vec!["PATH"].into());
-        let rules: toml::Table =
-            "rule = [{ id = 'ls', decision = 'allow', argv = ['ls', '**'] }]".parse().expect("rules");
-        policy["rule"] = rules["rule"].clone();
+        path_by_choice(policy);
+        // What a line hides is asked about only where no gate judges it.
+        policy["profile"]["workspace"]["gate"]["enabled"] = false.into();
     });
     in_session(&gateway, async |session| {
         let (_, path, _) = prepare(session)[0].clone();
