@@ -148,3 +148,30 @@ fn a_question_is_taken_back_with_its_request_and_with_its_turn() {
     assert!(received.iter().any(|message| message["error"]["code"] == -32001), "{received:?}");
     assert!(!peer.workspace.join("made").exists());
 }
+
+#[test]
+fn an_exec_that_is_refused_within_a_command_is_a_line_of_its_output_for_the_agent() {
+    let policies = tempfile::tempdir().expect("a directory");
+    asking_policy(policies.path());
+    let denying = "[[rule]]\nid = \"no-shredding\"\ndecision = \"deny\"\nargv = [\"shred\", \"**\"]\nreason = \"nothing is shredded here\"\n";
+    fs::write(policies.path().join("deny.toml"), denying).expect("a policy");
+    let options = ["--policies", policies.path().to_str().expect("UTF-8")];
+    let mut peer = ShimPeer::in_session(&options, json!({}));
+    // In a file, so that nobody reads it before a shell does. The command itself succeeds.
+    fs::write(peer.workspace.join("work"), "/usr/bin/shred x; echo done\n").expect("a file");
+    let terminal = peer.create("sh work");
+    let params = json!({"sessionId":"s","terminalId":terminal});
+    let exit = peer.ask("terminal/wait_for_exit", params.clone());
+    assert_eq!(exit["result"]["exitCode"], 0, "{exit}");
+    let output = peer.ask("terminal/output", params);
+    let text = output["result"]["output"].as_str().expect("text");
+    assert!(text.contains("done\n"), "{text}");
+    let last = text.lines().last().expect("a line");
+    assert!(last.starts_with("provost: denied: "), "{text}");
+    assert!(last.contains("shred x") && last.contains("nothing is shredded here"), "{text}");
+    assert!(last.contains("no-shredding"), "{text}");
+    let denials = &output["result"]["_meta"]["provost"]["execDenials"];
+    let denials =
+        if denials.is_null() { &exit["result"]["_meta"]["provost"]["execDenials"] } else { denials };
+    assert_eq!(denials[0]["rule"], "no-shredding", "{output} {exit}");
+}

@@ -9,6 +9,9 @@
    execs swap SECONDS LINK GOOD EVIL  a thread flips to which directory a link leads, in which "echo" is executed
    execs sibling SECONDS FILE         a process that shares the memory flips the argument
    execs mem SECONDS FILE             another process writes the argument with process_vm_writev
+   execs env SECONDS FILE             a thread flips the variable W, which the program prints
+   execs rewrite SECONDS SCRIPT       a thread flips the argument of the interpreter in the script's first line, in place
+   execs check FILE ARG...            asks whether FILE may be executed (AT_EXECVE_CHECK)
    execs threads COUNT FILE           leader and thread execute at once
    execs listener                     tries to install a listener of its own
    execs many COUNT FILE              so many in turn
@@ -93,6 +96,18 @@ static void *flip_links(void *argument) {
     for (int i = 0; !stop_racing; i++) {
         unlink(aside);
         if (symlink(i % 2 ? links->one : links->other, aside) == 0) rename(aside, links->link);
+    }
+    return NULL;
+}
+
+/* "#!/bin/echo good": a file that is being executed cannot be written, so that some turns are lost. */
+static void *flip_first_line(void *argument) {
+    for (int i = 0; !stop_racing; i++) {
+        int fd = open(argument, O_WRONLY | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (pwrite(fd, i % 2 ? "good" : "evil", 4, 12) != 4) perror("pwrite");
+        close(fd);
+        pause_a_little();
     }
     return NULL;
 }
@@ -234,6 +249,25 @@ int main(int argc, char **argv) {
             pthread_join(thread, NULL);
         }
         printf("started %d\n", started);
+    } else if (!strcmp(mode, "env")) {
+        char *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        struct words words = {word + 2, "good", "evil"};
+        strcpy(word, "W=good");
+        char *variables[] = {word, NULL}, *arguments[] = {argv[3], "W", NULL};
+        environ = variables;
+        pthread_t thread;
+        pthread_create(&thread, NULL, flip_words, &words);
+        printf("started %d\n", spawn_for(atof(argv[2]), argv[3], arguments));
+        pthread_join(thread, NULL);
+    } else if (!strcmp(mode, "rewrite")) {
+        char *arguments[] = {argv[3], NULL};
+        pthread_t thread;
+        pthread_create(&thread, NULL, flip_first_line, argv[3]);
+        printf("started %d\n", spawn_for(atof(argv[2]), argv[3], arguments));
+        pthread_join(thread, NULL);
+    } else if (!strcmp(mode, "check")) {
+        if (syscall(SYS_execveat, AT_FDCWD, argv[2], argv + 2, environ, 0x10000) == 0) printf("checked\n");
+        else say_errno();
     } else if (!strcmp(mode, "path")) {
         static char path[4096];
         struct words words = {path, argv[3], argv[4]};

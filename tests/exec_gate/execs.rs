@@ -145,6 +145,25 @@ fn a_script_and_its_interpreter_are_both_judged() {
 }
 
 #[test]
+fn an_exec_that_is_only_asked_about_is_answered_by_the_same_rules() {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    if run_outside(&attack, &["check", "/bin/cat"]).1 != "checked\n" {
+        println!("SKIPPED: AT_EXECVE_CHECK is there since Linux 6.14");
+        return;
+    }
+    let mut sandbox = Sandbox::launch();
+    let program = sandbox.place(&attack).display().to_string();
+    let mut gateway = sandbox.gateway(RULES);
+    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "check", "/bin/echo", "a"]), "checked\n");
+    assert_eq!(gateway.denials(), []);
+    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "check", "/bin/cat", "a"]), "errno 13\n");
+    assert_eq!(gateway.denials(), [(Cause::Rule, "cat".into())]);
+}
+
+#[test]
 fn what_another_process_traces_is_not_executed() {
     if !can_launch() {
         return;

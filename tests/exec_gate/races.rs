@@ -51,10 +51,20 @@ fn assert_wins(output: &str) {
 
 /// Runs a race under the gate: only what is good ran, and something was caught at its exec.
 fn race(arguments: impl Fn(&Path) -> Vec<String>, good: &str, is_caught_at_exec: bool) {
+    race_under(|_| RULES.to_owned(), arguments, good, is_caught_at_exec);
+}
+
+/// The same under rules that depend on the workspace.
+fn race_under(
+    rules: impl Fn(&Path) -> String,
+    arguments: impl Fn(&Path) -> Vec<String>,
+    good: &str,
+    is_caught_at_exec: bool,
+) {
     let attack = Attack::compiled("execs");
     let mut sandbox = Sandbox::launch();
     let program = sandbox.place(&attack).display().to_string();
-    let mut gateway = sandbox.gateway(RULES);
+    let mut gateway = sandbox.gateway(&rules(sandbox.work.path()));
     let arguments = arguments(sandbox.work.path());
     let argv: Vec<&str> =
         std::iter::once(program.as_str()).chain(arguments.iter().map(String::as_str)).collect();
@@ -104,6 +114,71 @@ fn an_argument_that_a_process_with_the_same_memory_rewrites_is_the_one_that_was_
 #[test]
 fn an_argument_that_another_process_rewrites_is_the_one_that_was_evaluated() {
     rewritten_arguments("mem", &seconds());
+}
+
+/// Only with this variable may it run.
+const VARIABLE_RULES: &str = "
+[[rule]]
+id = 'good-variable'
+decision = 'allow'
+argv = ['printenv', 'W']
+when = { principal = ['tester'], env = { W = 'good' } }
+";
+
+fn rewritten_environment(seconds: &str) {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    assert_wins(&run_outside(&attack, &["env", "1", "/usr/bin/printenv"]).1);
+    let arguments = |_: &Path| owned(&["env", seconds, "/usr/bin/printenv"]);
+    race_under(|_| VARIABLE_RULES.to_owned(), arguments, "good", true);
+}
+
+#[test]
+fn a_variable_that_a_thread_rewrites_is_the_one_that_was_evaluated() {
+    rewritten_environment(&seconds());
+}
+
+/// A script whose first line runs `echo good`, or `echo evil` after four of its bytes were written.
+fn script_in(directory: &Path) -> String {
+    let path = directory.join("script");
+    fs::write(&path, "#!/bin/echo good\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    path.display().to_string()
+}
+
+fn rewritten_file(seconds: &str) {
+    if !can_launch() {
+        return;
+    }
+    let attack = Attack::compiled("execs");
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let output = run_outside(&attack, &["rewrite", "1", &script_in(outside.path())]).1;
+    assert!(
+        lines_of(&output).1.iter().any(|line| line.starts_with("evil ")),
+        "the race is won without the gate"
+    );
+    let mut sandbox = Sandbox::launch();
+    let program = sandbox.place(&attack).display().to_string();
+    let script = script_in(sandbox.work.path());
+    let rules = format!(
+        "[[rule]]\nid = 'script'\ndecision = 'allow'\nargv = ['{script}']\n\
+         [[rule]]\nid = 'evil'\ndecision = 'deny'\nargv = ['echo', 'evil', '**']\n"
+    );
+    let mut gateway = sandbox.gateway(&rules);
+    let output = sandbox.run_argv(&mut gateway, &[&program, "rewrite", seconds, &script]);
+    let (started, printed) = lines_of(&output);
+    let denied = gateway.denials();
+    println!("{started} started, {} ran, {} denied", printed.len(), denied.len());
+    let good = format!("good {script}");
+    assert!(printed.iter().all(|line| *line == good), "only what is good runs: {printed:?}");
+    assert!(!printed.is_empty() && !denied.is_empty(), "the race was on");
+}
+
+#[test]
+fn a_script_that_is_changed_in_place_is_the_one_that_was_evaluated() {
+    rewritten_file(&seconds());
 }
 
 fn rewritten_path(seconds: &str) {

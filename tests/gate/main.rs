@@ -3,9 +3,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bypasses;
+mod counts;
 #[path = "../journaled/disk.rs"]
 #[allow(dead_code, reason = "another suite uses the rest of it")]
 mod disk;
 mod questions;
 mod reports;
 mod told;
+mod work;

@@ -24,7 +24,7 @@ fn denied_count(records: &[Value], repeated: &[Value]) -> u64 {
 }
 
 /// How often the journal says that a program was executed.
-fn allowed_count(records: &[Value], name: &str) -> u64 {
+pub(crate) fn allowed_count(records: &[Value], name: &str) -> u64 {
     let execs = records.iter().filter_map(|record| record["execs"].as_array()).flatten();
     let of_name =
         execs.filter(|exec| exec["argv"][0].as_str().is_some_and(|program| program.ends_with(name)));
