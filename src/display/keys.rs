@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(encode(Key::Character('['), CONTROL, plain), Ok(vec![0x1b]));
         assert_eq!(encode(Key::Character('5'), CONTROL, plain), Ok(vec![0x1d]));
         assert_eq!(sent(Key::Character('x'), ALT, plain), "\x1bx");
-        assert_eq!(sent(Key::Character('日'), NONE, plain), "日");
+        assert_eq!(sent(Key::Character('\u{65e5}'), NONE, plain), "日");
         assert_eq!(encode(Key::Backspace, NONE, plain), Ok(vec![0x7f]));
     }
 

@@ -90,7 +90,7 @@ mod tests {
         let red = Cell { foreground: Colour::Palette(1), ..Cell::default() };
         let mut row = Row { cells: vec![Cell::default(); 8], ..Row::default() };
         row.cells[0].character = 'a';
-        row.cells[1] = Cell { character: '日', ..red };
+        row.cells[1] = Cell { character: '\u{65e5}', ..red };
         row.cells[1].attributes.set(Attributes::WIDE, true);
         row.cells[2].attributes.set(Attributes::SPACER, true);
         row.cells[3] = Cell { character: 'e', ..red };

@@ -90,7 +90,7 @@ impl HostProc {
         let mut part = [0; CGROUPS_BYTES];
         let name = format!("{thread}/cgroup");
         let opened = self.open(&name, OFlag::O_RDONLY)?;
-        // The kernel gives it whole to whoever has room for it.
+        // The kernel gives it whole where there is room for it.
         let groups = match nix::unistd::read(&opened, &mut part)? {
             count if count < part.len() => Cow::Borrowed(&part[..count]),
             _ => Cow::Owned(self.read(&name)?),

@@ -44,7 +44,7 @@ pub(super) fn step(step: u32) -> impl Fn(Errno) -> StepFailure {
     move |errno| StepFailure { step, errno }
 }
 
-/// Descriptors besides those of the terminals.
+/// Descriptors that belong to no terminal.
 const OTHER_DESCRIPTORS: u64 = 32;
 
 /// Gives up everything but `kept`. In namespaces of its own, with its ids mapped.

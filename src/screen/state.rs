@@ -19,7 +19,7 @@ pub(super) mod token {
     pub(in crate::screen) const FIRST: u64 = 2;
 }
 
-/// Connections that may wait for their handshake, besides the one in use.
+/// Connections that may wait for their handshake while one is in use.
 pub(super) const MAX_CONNECTIONS: usize = 4;
 
 /// The emulators of a sandbox.

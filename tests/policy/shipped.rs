@@ -54,10 +54,21 @@ fn what_is_allowed_without_a_gate_is_allowed_with_one() {
 }
 
 #[test]
+fn everyday_lines_that_hide_something_are_asked_about_only_without_a_gate() {
+    let name = "policies/tests/everyday.toml";
+    let text = read(name);
+    let mut suite = Suite::parse(name, &text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(suite.run(&examples(), &text), []);
+    suite.defaults.gate = Some(false);
+    let asked = suite.run(&examples(), &text).len();
+    assert!(asked >= 15, "{asked} of {}", suite.cases.len());
+}
+
+#[test]
 fn an_argument_of_two_megabytes_is_data_in_a_vector_and_not_read_in_a_line() {
     let long = "a".repeat(2 << 20);
     let text = format!(
-        "[[case]]\ncommand = ['ls', '{long}']\nexpect = 'allow'\n[[case]]\nline = 'ls {long}'\nexpect = 'ask'\n\
+        "[defaults]\ngate = false\n[[case]]\ncommand = ['ls', '{long}']\nexpect = 'allow'\n[[case]]\nline = 'ls {long}'\nexpect = 'ask'\n\
          [[case]]\ncommand = ['sh', '-c', 'ls {long}']\nexpect = 'ask'\n"
     );
     let suite = Suite::parse("long", &text).unwrap_or_else(|error| panic!("{error}"));
