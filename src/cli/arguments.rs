@@ -38,6 +38,9 @@ pub(super) struct ServeArguments {
     /// Read policy files from this directory; default: the compiled-in policy
     #[arg(long, value_name = "DIR")]
     pub(super) policies: Option<PathBuf>,
+    /// End when there has been no session for this time, a whole number with ms, s, m or h; default: never
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(super) idle_exit: Option<Duration>,
     /// Create sandboxes below this cgroup, a path as in /proc/PID/cgroup; default: the gateway's own cgroup
     #[arg(long, value_name = "CGROUP")]
     pub(super) cgroup: Option<PathBuf>,
@@ -138,6 +141,10 @@ pub(super) struct RunArguments {
     /// Show the command this directory, which it cannot write to; may be given several times
     #[arg(long, value_name = "DIR")]
     pub(super) ro: Vec<PathBuf>,
+    /// Run the command in the session of this name, which is opened if there is none and stays open for 30 minutes after its
+    /// last command; commands of one session and network share its /tmp, home and loopback; needs a gateway that serves
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["policies", "journal"])]
+    pub(super) session: Option<String>,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
     /// several times; no other variable is passed on
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]

@@ -78,6 +78,12 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         roots: texts(roots, "the workspace's path")?,
         read_only_roots: texts(read_only_roots, "the path of --ro")?,
         extent: extent.into(),
+        lifetime: match arguments.session {
+            Some(_) => v1::Lifetime::Explicit,
+            None => v1::Lifetime::OwnerProcess,
+        }
+        .into(),
+        name: arguments.session.clone().unwrap_or_default(),
         ..Default::default()
     };
     let request = v1::CreateTerminalRequest {
@@ -107,6 +113,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     };
     let connection = match found {
         Some(connection) => connection,
+        None if !workspace.name.is_empty() => return Err(no_gateway_for_session()),
         None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
     };
     let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
@@ -115,6 +122,12 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         .map_err(|failure| missing_program::advise(failure, &program));
     connection.close().await;
     result
+}
+
+/// A session that outlives this process needs a gateway that does.
+fn no_gateway_for_session() -> CliError {
+    CliError::message_only("a session with a name needs a gateway that serves, and none answers".to_owned())
+        .with_advice("start one with `provost serve`; `--idle-exit 1h` ends it when nobody uses it")
 }
 
 /// Where nobody could be asked: who can say yes, and how.
@@ -144,7 +157,6 @@ async fn in_session(
     let opening = sessions.create_session(v1::CreateSessionRequest {
         profile: create.profile.clone(),
         labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
-        lifetime: v1::Lifetime::OwnerProcess.into(),
         ..workspace
     });
     let session = match unless_interrupted(signals, opening).await {
@@ -159,6 +171,9 @@ async fn in_session(
         driven = drive(connection, create, input, signals) => driven,
         never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
+    if !session.name.is_empty() {
+        return result;
+    }
     let closing = sessions.close_session(v1::CloseSessionRequest { session_id: session.id });
     // It ends with this process too.
     let Ok(closed) = unless_interrupted(signals, closing).await else { return result };

@@ -38,6 +38,7 @@ fn configuration(arguments: ServeArguments) -> Result<Config, CliError> {
     if let Some(policies) = arguments.policies {
         config.policies = PolicySource::Directory(policies);
     }
+    config.idle_exit = arguments.idle_exit;
     if let Some(cgroup) = arguments.cgroup {
         config.cgroup = Some(cgroup);
     }

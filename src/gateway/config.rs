@@ -65,6 +65,8 @@ pub struct Config {
     pub approvals: ApprovalConfig,
     /// How long a finished terminal that nobody released is kept.
     pub finished_kept: Duration,
+    /// The gateway ends when it has had no session for so long; absent: never.
+    pub idle_exit: Option<Duration>,
     /// How long waits and streams are served after SIGTERM.
     pub drain: Duration,
     /// What becomes of commands then.
@@ -154,6 +156,7 @@ impl Default for Config {
             quotas: Quotas::default(),
             approvals: ApprovalConfig::default(),
             finished_kept: Duration::from_secs(30 * 60),
+            idle_exit: None,
             drain: Duration::from_secs(20),
             on_stop: OnStop::default(),
             die_with_gateway: DieWithGateway::No,
@@ -190,6 +193,7 @@ impl Config {
             quotas: parsed.quotas,
             approvals: parsed.approvals,
             finished_kept: parsed.finished_kept.unwrap_or(default.finished_kept),
+            idle_exit: None,
             drain: parsed.drain.unwrap_or(default.drain),
             on_stop: parsed.on_stop.unwrap_or(default.on_stop),
             die_with_gateway: default.die_with_gateway,
@@ -226,6 +230,7 @@ impl Config {
             policies: PolicySource::CompiledInPreferringLimits,
             die_with_gateway: DieWithGateway::Yes,
             journal: None,
+            idle_exit: None,
             drain: Duration::from_secs(10),
             on_stop: OnStop::Stop,
             ..Self::default()

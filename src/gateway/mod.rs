@@ -15,6 +15,7 @@ mod drain;
 mod embedded;
 mod embedded_directory;
 mod error;
+mod idle;
 mod journal_lifecycle;
 mod metrics;
 mod metrics_config;

@@ -15,7 +15,7 @@ use super::{
     systemd::notify_systemd,
 };
 
-/// Serves until SIGTERM or SIGINT, then drains as [`shutdown`] says.
+/// Serves until SIGTERM or SIGINT, or until it is idle where it is to end then, and drains as [`shutdown`] says.
 pub async fn serve(config: Config) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
@@ -52,9 +52,16 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 
     let shutdown_signal = ShutdownSignal::default();
     let signals = shutdown::watch_signals(&mut terminate, &mut interrupt, &shutdown_signal);
+    let idle = async {
+        match config.idle_exit {
+            Some(limit) => gateway.watch_idle(limit, &shutdown_signal).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         served = gateway.serve(socket, &shutdown_signal, Some(hangup)) => served,
         never = signals => match never {},
+        () = idle => Ok(()),
     }
 }
 

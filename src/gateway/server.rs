@@ -119,6 +119,7 @@ impl Gateway {
             served = &mut server => return Ok(served?),
             never = reload_loop => match never {},
             () = self.release_expired() => {}
+            () = self.close_unused_sessions() => {}
             () = self.terminals.approvals().expire_due() => {}
             never = self.terminals.recorder().write_repeated_refusals() => match never {},
             never = journal_lifecycle::report_health(self.terminals.recorder(), &health) => match never {},

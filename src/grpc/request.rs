@@ -92,8 +92,19 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         labels: labels("labels", request.labels)?,
         profile: Some(request.profile).filter(|name| !name.is_empty()),
         lifetime,
+        name: session_name(request.name)?,
         request_id: request_id("request_id", request.request_id)?,
     })
+}
+
+/// A name that is the same in every terminal and file.
+fn session_name(name: String) -> Result<Option<String>, FieldError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    if name.len() > NAME_MAX_BYTES || !name.bytes().all(is_plain) {
+        let problem = format!("must be at most {NAME_MAX_BYTES} of a-z, A-Z, 0-9, \".\", \"_\" and \"-\"");
+        return Err(field_error("name", problem));
+    }
+    Ok(Some(name).filter(|name| !name.is_empty()))
 }
 
 /// A session's directories.

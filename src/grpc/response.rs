@@ -18,6 +18,7 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
         owner: session.principal.to_string(),
         roots: session.writable_roots().map(ToString::to_string).collect(),
         read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        name: session.name.clone().unwrap_or_default(),
         repository: session.repository.to_report(),
         cwd: session.cwd.to_string(),
         env: session

@@ -28,6 +28,8 @@ pub struct NewSession {
     pub profile: Option<String>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
+    /// Makes a request for the same session by another process answer with it.
+    pub name: Option<String>,
     /// Makes a repeated request answer with the first session.
     pub request_id: Option<String>,
 }
@@ -44,6 +46,12 @@ pub enum OpenError {
     /// A root's own name, without links, is no text.
     #[error("{0} leads to a directory whose name is not text")]
     RootName(String),
+    /// A session of this name is open, and is another one.
+    #[error("a session of this name is open, with another value: close it, or take another name")]
+    OtherSession {
+        /// The field of the request that differs; `name` for the policy, which has changed meanwhile.
+        field: &'static str,
+    },
     /// The session is to end with its owner's process, and the kernel does not tell which one that is.
     #[error("the calling process is not known, so the session cannot end with it")]
     NoOwnerProcess,

@@ -18,7 +18,7 @@ use super::{
     new_session::{NewSession, OpenError},
     principal::{Peer, Principal},
     sandboxes::Sandboxes,
-    session::{CloseBarrier, Lifetime, Session, rebase},
+    session::{CloseBarrier, Lifetime, Session, UnusedSince, rebase},
     store::{self, Persistence, RestoreError},
     workspace_roots,
 };
@@ -128,6 +128,13 @@ impl Sessions {
             let uid = peer.principal.uid;
             self.pool.run(uid, FILESYSTEM_TIMEOUT, check).await?.map_err(OpenError::Governing)?;
         };
+        if let Some(named) = table.find_named(peer.principal, session.name.as_deref()) {
+            if let Some(field) = named.differing_field(&session) {
+                return Err(OpenError::OtherSession { field });
+            }
+            named.unused_since.reset();
+            return Ok(Opened::Existing(named));
+        }
         // Another request with the same id may have been faster.
         if let Some(first) = table.find_existing(peer.principal, session.request_id.as_deref()) {
             return Ok(Opened::Existing(first));
@@ -240,6 +247,15 @@ impl SessionTable {
         session
     }
 
+    /// The one that is open: one that closes is nobody's any more.
+    fn find_named(&self, principal: Principal, name: Option<&str>) -> Option<Arc<Session>> {
+        let name = name?;
+        let is_it = |session: &&Arc<Session>| {
+            session.principal == principal && session.name.as_deref() == Some(name) && !session.is_closing()
+        };
+        self.by_id.values().find(is_it).cloned()
+    }
+
     fn find_existing(&self, principal: Principal, request_id: Option<&str>) -> Option<Arc<Session>> {
         let id = self.by_request.get(&(principal, request_id?.to_owned()))?;
         self.by_id.get(id).cloned()
@@ -293,6 +309,9 @@ fn prepare(
         created_at: SystemTime::now(),
         request_id: new.request_id,
         toolchains: OnceLock::new(),
+        name: new.name,
+        policy: policy.digest(),
+        unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),

@@ -5,7 +5,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, OnceLock},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::Notify;
@@ -16,7 +16,7 @@ use super::{
     workspace_extent::RepositoryOutcome,
 };
 use crate::{
-    policy::{AbsPath, environment::EnvEntry},
+    policy::{AbsPath, Digest, environment::EnvEntry},
     sandbox::{
         governing::{Governing, GoverningError},
         roots,
@@ -77,6 +77,12 @@ pub struct Session {
     pub(super) request_id: Option<String>,
     /// The toolchains of its caller's home, once they were looked for.
     pub(super) toolchains: OnceLock<Toolchains>,
+    /// By which its principal finds it again.
+    pub name: Option<String>,
+    /// The policy under which it was opened.
+    pub(super) policy: Digest,
+    /// Since when nothing has run in it, as far as anybody has looked.
+    pub(super) unused_since: UnusedSince,
     /// Its sandboxes.
     pub sandboxes: Sandboxes,
     /// What it holds of the gateway's descriptors.
@@ -112,6 +118,24 @@ impl Session {
     /// The toolchains, where they were looked for.
     pub fn known_toolchains(&self) -> Option<&Toolchains> {
         self.toolchains.get()
+    }
+
+    /// The field in which a request of the same name asks for another session than this one.
+    pub(super) fn differing_field(&self, asked: &Self) -> Option<&'static str> {
+        let pairs = [
+            ("roots", self.writable_roots().eq(asked.writable_roots())),
+            ("read_only_roots", self.read_only_roots().eq(asked.read_only_roots())),
+            ("profile", self.profile == asked.profile),
+            ("env", self.env == asked.env),
+            ("lifetime", self.lifetime == asked.lifetime),
+            ("name", self.policy == asked.policy),
+        ];
+        pairs.into_iter().find(|(_, is_same)| !is_same).map(|(field, _)| field)
+    }
+
+    /// How long nothing has run in it, as far as those who call this have seen.
+    pub fn unused_for(&self, live_terminals: u32) -> Duration {
+        self.unused_since.observe(live_terminals)
     }
 
     /// Refuses roots that reach what governs commands.
@@ -153,6 +177,11 @@ impl Session {
             }
             dropped.await;
         }
+    }
+
+    /// Whether the closing has begun.
+    pub(super) fn is_closing(&self) -> bool {
+        self.close_barrier.shut.is_cancelled()
     }
 
     /// Waits until the closing has begun.
@@ -208,6 +237,26 @@ impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.0.close_barrier.state().guards -= 1;
         self.0.close_barrier.guard_dropped.notify_waiters();
+    }
+}
+
+/// When nothing of a session ran for the first time in a row.
+#[derive(Debug, Default)]
+pub(super) struct UnusedSince(Mutex<Option<Instant>>);
+
+impl UnusedSince {
+    fn observe(&self, live_terminals: u32) -> Duration {
+        let mut since = self.0.lock().expect("no code panics while it holds a time");
+        if live_terminals > 0 {
+            *since = None;
+            return Duration::ZERO;
+        }
+        since.get_or_insert_with(Instant::now).elapsed()
+    }
+
+    /// It is about to be used.
+    pub(super) fn reset(&self) {
+        *self.0.lock().expect("no code panics while it holds a time") = None;
     }
 }
 

@@ -22,12 +22,12 @@ use super::{
     launch_context::FILESYSTEM_TIMEOUT,
     principal::Principal,
     sandboxes::Sandboxes,
-    session::{CloseBarrier, Lifetime, Session},
+    session::{CloseBarrier, Lifetime, Session, UnusedSince},
     store_roots,
 };
 use crate::{
     policy::{
-        AbsPath, PathError,
+        AbsPath, Digest, PathError,
         environment::{EnvEntry, EnvVarError},
     },
     proto::state::{GitIdentityRecord, OwnerProcess, RootRecord, SessionRecord, Variable},
@@ -179,6 +179,9 @@ pub(super) fn read(
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         toolchains: OnceLock::new(),
+        name: Some(record.name).filter(|name| !name.is_empty()),
+        policy: Digest::from_bytes(record.policy_digest.try_into().unwrap_or_default()),
+        unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),
@@ -284,6 +287,8 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,
+        name: session.name.clone().unwrap_or_default(),
+        policy_digest: session.policy.bytes().to_vec(),
         git_identity: session
             .git_identity
             .as_ref()

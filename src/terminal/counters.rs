@@ -137,6 +137,8 @@ labels! {
         OwnerExited = "owner_exited",
         /// Its caller went away before it had its id.
         CallerDisconnected = "caller_disconnected",
+        /// It has a name, and nothing ran in it for a time.
+        Unused = "unused",
         /// The gateway ends.
         Shutdown = "shutdown",
     }

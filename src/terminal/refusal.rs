@@ -62,7 +62,10 @@ impl From<&OpenError> for Reason {
     fn from(error: &OpenError) -> Self {
         match error {
             OpenError::Denied(denial) => denial.into(),
-            OpenError::Root(..) | OpenError::RootName(_) | OpenError::Governing(_) => Self::BadField,
+            OpenError::Root(..)
+            | OpenError::RootName(_)
+            | OpenError::OtherSession { .. }
+            | OpenError::Governing(_) => Self::BadField,
             OpenError::NoOwnerProcess => Self::OwnerProcessUnknown,
             OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,
             OpenError::Draining => Self::Draining,

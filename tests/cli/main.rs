@@ -16,5 +16,6 @@ mod policies;
 mod repository;
 mod run;
 mod serving;
+mod sessions;
 mod terminals;
 mod toolchains;

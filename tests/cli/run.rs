@@ -306,7 +306,7 @@ fn a_signal_stops_the_whole_tree() {
 #[test]
 fn an_interrupt_is_the_commands_to_treat() {
     let place = Place::new();
-    let script = "import signal, time\nprint('ready', flush=True)\ntry:\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  print('cleaned up', flush=True); raise SystemExit(7)";
+    let script = "import signal, time\ntry:\n  print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n  print('cleaned up', flush=True); raise SystemExit(7)";
     let mut run = place.run(&[], &["python3", "-c", script]);
     let mut running = Running::start(run.stdout(Stdio::piped()));
     assert_eq!(running.line(), "ready");

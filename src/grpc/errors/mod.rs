@@ -100,6 +100,9 @@ pub fn session_error(error: &OpenError) -> Status {
         OpenError::RootName(field) => {
             bad_field(FieldError { field: field.clone(), problem: error.to_string() })
         }
+        OpenError::OtherSession { field } => {
+            bad_field(FieldError { field: (*field).into(), problem: error.to_string() })
+        }
         OpenError::Governing(_) => {
             bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })
         }

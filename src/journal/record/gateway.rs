@@ -71,7 +71,7 @@ pub struct SessionClosed {
     pub session: String,
     /// Whose it was.
     pub principal: String,
-    /// Why: `requested`, `owner_exited`, `shutdown`.
+    /// Why: `requested`, `owner_exited`, `unused`, `shutdown`.
     pub cause: String,
 }
 

@@ -99,7 +99,7 @@ async fn open_recorded(
         return Err(reached.into());
     }
     // Of requests with one id, the next one finds a session that is recorded, or none.
-    let _creation_lock = match &new.request_id {
+    let _creation_lock = match new.request_id.as_ref().or(new.name.as_ref()) {
         Some(_) => Some(sessions.creation_lock(peer.principal).await),
         None => None,
     };
