@@ -21,8 +21,8 @@ pub(super) fn of(home: &Path, rights: &Rights) -> Option<GitIdentity> {
     let read = || files.map(|file| small_file::read(AT_FDCWD, &file, Links::Followed, CONFIG_MAX_BYTES).ok());
     let texts: Vec<Vec<u8>> = rights.run_with(read).ok()?.into_iter().flatten().collect();
     let value = |name| {
-        let values = texts.iter().filter_map(|text| workspace::last_value(text, name));
-        values.last().filter(|value| is_plain(value)).unwrap_or_default()
+        let mut values = texts.iter().filter_map(|text| workspace::last_value(text, name));
+        values.next_back().filter(|value| is_plain(value)).unwrap_or_default()
     };
     let identity = GitIdentity { name: value("user.name"), email: value("user.email") };
     (identity != GitIdentity::default()).then_some(identity)

@@ -65,7 +65,7 @@ pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
 /// The last value of an entry with this name, in small letters.
 pub fn last_value(text: &[u8], name: &str) -> Option<String> {
     let entries = ConfigParser::new(text).entries().into_iter();
-    entries.filter(|entry| entry.name() == name).map(|entry| entry.value).last()
+    entries.filter(|entry| entry.name() == name).map(|entry| entry.value).next_back()
 }
 
 #[derive(Deserialize)]
