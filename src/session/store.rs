@@ -180,7 +180,7 @@ pub(super) fn read(
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         toolchains: OnceLock::new(),
         name: Some(record.name).filter(|name| !name.is_empty()),
-        policy: Digest::from_bytes(record.policy_digest.try_into().unwrap_or_default()),
+        policy: Digest::from_bytes(record.policy_digest.as_ref().try_into().unwrap_or_default()),
         unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
         descriptors: OnceLock::new(),
@@ -288,7 +288,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,
         name: session.name.clone().unwrap_or_default(),
-        policy_digest: session.policy.bytes().to_vec(),
+        policy_digest: session.policy.bytes().to_vec().into(),
         git_identity: session
             .git_identity
             .as_ref()
