@@ -414,7 +414,7 @@ mod tests {
     fn names_mean_what_the_sandbox_shows() {
         let (host, profile, work) = host();
         let (cache, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
+        let view = ProfileResolver::new(&profile, [work.clone()], Vec::new(), &rights, &cache);
         let tool = view.find_in_path("tool");
         assert!(tool.path().is_some_and(|path| path.ends_with("bin/tool")), "{tool:?}");
         assert!(view.find_in_path("alias").is_same(&tool));
@@ -433,7 +433,7 @@ mod tests {
         fs::copy(host.path().join("bin/tool"), work.join("copy")).unwrap();
         fs::hard_link(host.path().join("bin/tool"), work.join("hard")).unwrap();
         let (cache, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
+        let view = ProfileResolver::new(&profile, [work.clone()], Vec::new(), &rights, &cache);
         let cwd = work.to_str().unwrap();
         let tool = view.find_in_path("tool");
         assert!(view.resolve_path("./tool", cwd).is_same(&tool));
@@ -452,7 +452,7 @@ mod tests {
         let way = |profile: &Profile, work: &Path, path: &str| {
             let (cache, rights) = (ProgramCache::default(), Rights::own());
             file(
-                ProfileResolver::new(profile, [work.to_owned()], &rights, &cache)
+                ProfileResolver::new(profile, [work.to_owned()], Vec::new(), &rights, &cache)
                     .resolve_path(path, work.to_str().unwrap()),
             )
             .stability
@@ -488,7 +488,7 @@ mod tests {
         script("outer", "#!./inner a b\n");
         script("plain", "echo\n");
         let (cache, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work.clone()], &rights, &cache);
+        let view = ProfileResolver::new(&profile, [work.clone()], Vec::new(), &rights, &cache);
         let cwd = work.to_str().unwrap();
         let interpreters = |name: &str| match view.resolve_path(name, cwd) {
             Resolved::File(file) => view.interpreters(&file, cwd),
@@ -506,7 +506,7 @@ mod tests {
     fn a_program_that_was_replaced_is_another_at_once() {
         let (host, profile, work) = host();
         let (cache, rights) = (ProgramCache::default(), Rights::own());
-        let view = ProfileResolver::new(&profile, [work], &rights, &cache);
+        let view = ProfileResolver::new(&profile, [work], Vec::new(), &rights, &cache);
         let before = view.find_in_path("tool");
         let new = host.path().join("bin/new");
         program(&new);
