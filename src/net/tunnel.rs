@@ -112,7 +112,7 @@ async fn copy<S: AsyncRead + AsyncWrite + Unpin>(program: S, upstream: Upstream)
         COPY_BUFFER_BYTES,
     );
     tokio::select! {
-        // Whoever breaks it off, both sides see its end.
+        // Both sides see the end, of whichever side it is.
         _ = carried => {}
         () = last_bytes.wait_idle(IDLE_TIMEOUT) => {}
     }

@@ -34,14 +34,14 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
         (
             &["registry.test:18080"][..],
             0,
-            "allow: registry.test:18080: rule \"registry\" decides (registry, p.toml:",
+            "allow: registry.test:18080: rule \"registry\" decides (registry (./p.toml:",
         ),
         (&["REGISTRY.test.:18443"], 0, "TLS that names the same host, or HTTP"),
         (&["plain.test:18080"], 0, "any protocol"),
         (
             &["secret.files.test:18080"],
             1,
-            "deny: secret.files.test:18080: it is a secret (no-secret, p.toml:",
+            "deny: secret.files.test:18080: it is a secret (no-secret (./p.toml:",
         ),
         (&["other.test:443"], 1, "no rule allows it (default)"),
         (&["2130706433:80"], 1, "deny: 127.0.0.1:80"),
@@ -112,7 +112,7 @@ fn a_test_file_holds_what_connections_come_to() {
     let (code, text) = provost(&directory, &["policy", "test", "--policies", ".", "cases.txt"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("cases.txt:18: \"other.test:1\": expected allow, got deny (rule default)"),
+        text.contains("cases.txt:19: \"other.test:1\": expected allow, got deny (rule default)"),
         "{text}"
     );
     assert!(text.contains("4 of 5 cases as expected"), "{text}");

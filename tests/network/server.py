@@ -31,9 +31,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 4096
+
+
 def serve(port, wrap):
-    server = http.server.ThreadingHTTPServer((address, port), Handler)
-    server.daemon_threads = True
+    server = Server((address, port), Handler)
     if wrap:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(f"{directory}/cert.pem", f"{directory}/key.pem")
