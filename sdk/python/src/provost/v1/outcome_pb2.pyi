@@ -54,6 +54,7 @@ class Network(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NETWORK_UNSPECIFIED: _ClassVar[Network]
     NETWORK_NONE: _ClassVar[Network]
     NETWORK_HOST: _ClassVar[Network]
+    NETWORK_PROXY: _ClassVar[Network]
 EXIT_CAUSE_UNSPECIFIED: ExitCause
 EXIT_CAUSE_EXITED: ExitCause
 EXIT_CAUSE_SIGNALLED: ExitCause
@@ -83,9 +84,10 @@ MEMORY_PEAK_SOURCE_LARGEST_PROCESS: MemoryPeakSource
 NETWORK_UNSPECIFIED: Network
 NETWORK_NONE: Network
 NETWORK_HOST: Network
+NETWORK_PROXY: Network
 
 class Outcome(_message.Message):
-    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted")
+    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted", "connect_denials", "connect_denials_omitted")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +102,8 @@ class Outcome(_message.Message):
     WORKSPACE_SHORTFALL_FIELD_NUMBER: _ClassVar[int]
     EXEC_DENIALS_FIELD_NUMBER: _ClassVar[int]
     EXEC_DENIALS_OMITTED_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_DENIALS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_DENIALS_OMITTED_FIELD_NUMBER: _ClassVar[int]
     exit_code: int
     signal: str
     cause: ExitCause
@@ -114,7 +118,23 @@ class Outcome(_message.Message):
     workspace_shortfall: str
     exec_denials: _containers.RepeatedCompositeFieldContainer[ExecDenial]
     exec_denials_omitted: int
-    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ...) -> None: ...
+    connect_denials: _containers.RepeatedCompositeFieldContainer[ConnectDenial]
+    connect_denials_omitted: int
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ..., connect_denials: _Optional[_Iterable[_Union[ConnectDenial, _Mapping]]] = ..., connect_denials_omitted: _Optional[int] = ...) -> None: ...
+
+class ConnectDenial(_message.Message):
+    __slots__ = ("host", "port", "rule", "reason", "denied_at")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DENIED_AT_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    rule: str
+    reason: str
+    denied_at: _timestamp_pb2.Timestamp
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., denied_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ExecDenial(_message.Message):
     __slots__ = ("program", "args", "args_omitted", "cwd", "cause", "rule", "reason", "denied_at")
@@ -166,8 +186,18 @@ class Usage(_message.Message):
     io_write_bytes: int
     def __init__(self, wall: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_user: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cpu_system: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., memory_peak_bytes: _Optional[int] = ..., memory_peak_source: _Optional[_Union[MemoryPeakSource, str]] = ..., io_read_bytes: _Optional[int] = ..., io_write_bytes: _Optional[int] = ...) -> None: ...
 
+class Repository(_message.Message):
+    __slots__ = ("worktree", "git_directory", "not_taken")
+    WORKTREE_FIELD_NUMBER: _ClassVar[int]
+    GIT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    NOT_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    worktree: str
+    git_directory: str
+    not_taken: str
+    def __init__(self, worktree: _Optional[str] = ..., git_directory: _Optional[str] = ..., not_taken: _Optional[str] = ...) -> None: ...
+
 class Receipt(_message.Message):
-    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate")
+    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate", "roots", "read_only_roots", "repository", "pty")
     class CapabilitiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +232,10 @@ class Receipt(_message.Message):
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
     NETWORK_EXPOSURE_FIELD_NUMBER: _ClassVar[int]
     GATE_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    PTY_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     sandbox_id: str
     profile: str
@@ -222,4 +256,16 @@ class Receipt(_message.Message):
     survivors: int
     network_exposure: _containers.RepeatedScalarFieldContainer[str]
     gate: str
-    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ...) -> None: ...
+    roots: _containers.RepeatedScalarFieldContainer[str]
+    read_only_roots: _containers.RepeatedScalarFieldContainer[str]
+    repository: Repository
+    pty: PtyReceipt
+    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[Repository, _Mapping]] = ..., pty: _Optional[_Union[PtyReceipt, _Mapping]] = ...) -> None: ...
+
+class PtyReceipt(_message.Message):
+    __slots__ = ("columns", "rows")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    columns: int
+    rows: int
+    def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...

@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from provost.v1 import outcome_pb2 as _outcome_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -16,6 +17,11 @@ class Lifetime(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LIFETIME_EXPLICIT: _ClassVar[Lifetime]
     LIFETIME_OWNER_PROCESS: _ClassVar[Lifetime]
 
+class WorkspaceExtent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORKSPACE_EXTENT_UNSPECIFIED: _ClassVar[WorkspaceExtent]
+    WORKSPACE_EXTENT_REPOSITORY: _ClassVar[WorkspaceExtent]
+
 class Bypass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BYPASS_UNSPECIFIED: _ClassVar[Bypass]
@@ -23,6 +29,8 @@ class Bypass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 LIFETIME_UNSPECIFIED: Lifetime
 LIFETIME_EXPLICIT: Lifetime
 LIFETIME_OWNER_PROCESS: Lifetime
+WORKSPACE_EXTENT_UNSPECIFIED: WorkspaceExtent
+WORKSPACE_EXTENT_REPOSITORY: WorkspaceExtent
 BYPASS_UNSPECIFIED: Bypass
 BYPASS_COMMAND_RUN: Bypass
 
@@ -35,7 +43,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id")
+    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +58,9 @@ class CreateSessionRequest(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     LIFETIME_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    EXTENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     roots: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
     env: _containers.RepeatedCompositeFieldContainer[EnvVar]
@@ -57,7 +68,10 @@ class CreateSessionRequest(_message.Message):
     profile: str
     lifetime: Lifetime
     request_id: str
-    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    read_only_roots: _containers.RepeatedScalarFieldContainer[str]
+    extent: WorkspaceExtent
+    name: str
+    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class CreateSessionResponse(_message.Message):
     __slots__ = ("session",)
@@ -66,7 +80,7 @@ class CreateSessionResponse(_message.Message):
     def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals")
+    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals", "primary_terminal_id", "read_only_roots", "repository", "name")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +99,10 @@ class Session(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     LIVE_TERMINALS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_TERMINALS_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: str
     roots: _containers.RepeatedScalarFieldContainer[str]
@@ -96,7 +114,11 @@ class Session(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     live_terminals: int
     finished_terminals: int
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ...) -> None: ...
+    primary_terminal_id: str
+    read_only_roots: _containers.RepeatedScalarFieldContainer[str]
+    repository: _outcome_pb2.Repository
+    name: str
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ..., primary_terminal_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[_outcome_pb2.Repository, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class GetSessionRequest(_message.Message):
     __slots__ = ("session_id",)
@@ -133,6 +155,18 @@ class CloseSessionRequest(_message.Message):
     def __init__(self, session_id: _Optional[str] = ...) -> None: ...
 
 class CloseSessionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetPrimaryTerminalRequest(_message.Message):
+    __slots__ = ("session_id", "terminal_id")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    terminal_id: str
+    def __init__(self, session_id: _Optional[str] = ..., terminal_id: _Optional[str] = ...) -> None: ...
+
+class SetPrimaryTerminalResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

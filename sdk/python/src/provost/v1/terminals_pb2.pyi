@@ -102,8 +102,18 @@ SPAWN_ERROR_PROGRAM_CHANGED: SpawnError
 SPAWN_ERROR_SECRET_UNAVAILABLE: SpawnError
 SPAWN_ERROR_STATE_UNWRITABLE: SpawnError
 
+class Pty(_message.Message):
+    __slots__ = ("columns", "rows", "term")
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    columns: int
+    rows: int
+    term: str
+    def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ..., term: _Optional[str] = ...) -> None: ...
+
 class CreateTerminalRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask")
+    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +139,7 @@ class CreateTerminalRequest(_message.Message):
     KILL_GRACE_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ON_ASK_FIELD_NUMBER: _ClassVar[int]
+    PTY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     request_id: str
     program: str
@@ -147,7 +158,8 @@ class CreateTerminalRequest(_message.Message):
     kill_grace: _duration_pb2.Duration
     labels: _containers.ScalarMap[str, str]
     on_ask: OnAsk
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ...) -> None: ...
+    pty: Pty
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
 
 class CreateTerminalResponse(_message.Message):
     __slots__ = ("terminal",)
@@ -156,7 +168,7 @@ class CreateTerminalResponse(_message.Message):
     def __init__(self, terminal: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
 
 class Terminal(_message.Message):
-    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost")
+    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost", "pty")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +192,7 @@ class Terminal(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_LOST_FIELD_NUMBER: _ClassVar[int]
+    PTY_FIELD_NUMBER: _ClassVar[int]
     id: str
     session_id: str
     state: TerminalState
@@ -196,7 +209,8 @@ class Terminal(_message.Message):
     pid: int
     output_byte_limit: int
     output_lost: bool
-    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ...) -> None: ...
+    pty: Pty
+    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
 
 class OutputPosition(_message.Message):
     __slots__ = ("stream", "oldest_offset", "next_offset")
@@ -417,6 +431,64 @@ class WriteInputResponse(_message.Message):
     WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     written_bytes: int
     def __init__(self, written_bytes: _Optional[int] = ...) -> None: ...
+
+class ResizeTerminalRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "columns", "rows")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    columns: int
+    rows: int
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., columns: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class ResizeTerminalResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ("start", "input", "resize", "end_of_input")
+    START_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    RESIZE_FIELD_NUMBER: _ClassVar[int]
+    END_OF_INPUT_FIELD_NUMBER: _ClassVar[int]
+    start: AttachStart
+    input: bytes
+    resize: Pty
+    end_of_input: EndOfInput
+    def __init__(self, start: _Optional[_Union[AttachStart, _Mapping]] = ..., input: _Optional[bytes] = ..., resize: _Optional[_Union[Pty, _Mapping]] = ..., end_of_input: _Optional[_Union[EndOfInput, _Mapping]] = ...) -> None: ...
+
+class AttachStart(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "offset", "tail_bytes", "size")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    offset: int
+    tail_bytes: int
+    size: Pty
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., size: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
+
+class EndOfInput(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AttachResponse(_message.Message):
+    __slots__ = ("attached", "chunk", "gap", "end")
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    attached: Terminal
+    chunk: OutputChunk
+    gap: OutputGap
+    end: OutputEnd
+    def __init__(self, attached: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., end: _Optional[_Union[OutputEnd, _Mapping]] = ...) -> None: ...
 
 class RunRequest(_message.Message):
     __slots__ = ("create",)
