@@ -23,6 +23,16 @@ pub(super) struct TerminalJson {
     started_at: Option<String>,
     outcome: Option<OutcomeJson>,
     receipt: Option<ReceiptJson>,
+    /// The present size of its pseudo-terminal, when it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pty: Option<PtyJson>,
+}
+
+/// The size of a pseudo-terminal, in characters.
+#[derive(Debug, Serialize)]
+pub(super) struct PtyJson {
+    columns: u32,
+    rows: u32,
 }
 
 /// How a command ended: exactly one of code and signal, or neither when nobody saw it.
@@ -108,6 +118,8 @@ pub(super) struct ReceiptJson {
     cgroup: String,
     shortfalls: Vec<String>,
     survivors: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pty: Option<PtyJson>,
     roots: Vec<String>,
     read_only_roots: Vec<String>,
     repository: Option<RepositoryJson>,
@@ -136,6 +148,7 @@ impl From<&v1::Terminal> for TerminalJson {
             started_at: terminal.started_at.as_ref().map(ToString::to_string),
             outcome: terminal.outcome.as_ref().map(OutcomeJson::from),
             receipt: terminal.receipt.as_ref().map(ReceiptJson::from),
+            pty: terminal.pty.as_ref().map(|pty| PtyJson { columns: pty.columns, rows: pty.rows }),
         }
     }
 }
@@ -249,6 +262,7 @@ impl From<&v1::Receipt> for ReceiptJson {
             seccomp_filters: receipt.seccomp_filters,
             landlock_abi: receipt.landlock_abi,
             gate: receipt.gate.clone(),
+            pty: receipt.pty.map(|pty| PtyJson { columns: pty.columns, rows: pty.rows }),
             network: network(receipt.network()).to_owned(),
             network_exposure: receipt.network_exposure.clone(),
             limits: sorted(&receipt.limits),

@@ -50,6 +50,9 @@ pub(super) fn receipt_text(terminal: &v1::Terminal) -> String {
             _ => "only the first evaluated",
         },
     );
+    if let Some(pty) = &receipt.pty {
+        page.line("terminal", &format!("a pseudo-terminal, of {} by {} at first", pty.columns, pty.rows));
+    }
     let network = json::network(receipt.network());
     page.line(
         "network",

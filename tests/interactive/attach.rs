@@ -71,7 +71,7 @@ impl Attached {
         }
     }
 
-    async fn to_the_end(&mut self) -> OutputEnd {
+    async fn until_end(&mut self) -> OutputEnd {
         loop {
             if let Some(end) = self.next().await {
                 return end;
@@ -107,7 +107,7 @@ async fn two_who_are_attached_type_and_see_the_same() {
         // Who goes away ends nothing.
         drop(one);
         two.types("exit 9\r").await;
-        let end = two.to_the_end().await;
+        let end = two.until_end().await;
         assert_eq!(end.outcome.and_then(|outcome| outcome.end), Some(End::ExitCode(9)));
         assert_eq!(two.gaps, 0);
     })
@@ -122,12 +122,12 @@ async fn one_who_does_not_read_holds_up_neither_the_command_nor_the_others() {
         let mut stopped = Attached::begin(&terminal, |_| {}).await;
         let mut reader = Attached::begin(&terminal, |_| {}).await;
         stopped.types("\r").await;
-        let end = reader.to_the_end().await;
+        let end = reader.until_end().await;
         assert_eq!(end.outcome.and_then(|outcome| outcome.end), Some(End::ExitCode(0)));
         assert!(reader.text().ends_with("over\r\n"));
         assert_eq!(code(&terminal.wait().await), 0);
         // It comes late, and is told what it has missed.
-        let end = stopped.to_the_end().await;
+        let end = stopped.until_end().await;
         assert!(stopped.gaps > 0 && stopped.text().ends_with("over\r\n"), "{} bytes missed", stopped.gaps);
         assert_eq!(stopped.gaps + stopped.seen.len() as u64, end.next_offset);
     })
@@ -162,6 +162,7 @@ async fn who_may_not_attach_is_refused() {
         }
         let other = Session::open_as(&gateway, 43_210).await;
         let foreign = terminal.over(&other.caller);
+        assert_eq!(foreign.resize(80, 24).await.expect_err("it is another's").code, Code::NotFound);
         let start = AttachStart { terminal_id: terminal.id.clone(), ..AttachStart::default() };
         let refusal =
             Attached::try_begin(&foreign, Message::Start(start)).await.err().expect("it is another's");
@@ -181,7 +182,7 @@ async fn who_types_nothing_for_long_stays_attached() {
         attached.types("echo still-$((1 + 1))\r").await;
         attached.until("still-2").await;
         terminal.types("exit\r").await;
-        attached.to_the_end().await;
+        attached.until_end().await;
     })
     .await;
 }

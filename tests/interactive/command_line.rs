@@ -34,16 +34,30 @@ async fn a_shell_runs_in_the_persons_terminal_with_its_size_and_its_exit_code() 
     // By itself, with a gateway inside.
     let policies = policies();
     let named = policies.path().display().to_string();
-    let mut window = open_shell(directory.path(), &["--policies", &named]).await;
+    let report = policies.path().join("report.json").display().to_string();
+    let mut window = open_shell(directory.path(), &["--policies", &named, "--report", &report]).await;
     assert!(window.is_raw());
     window.types_until("stty size; echo term-$TERM\r", "24 80\r\nterm-xterm\r\n").await;
     window.resize(101, 33);
     window.types_until("stty size\r", "33 101").await;
-    window.types_until("sleep 1000\r", "sleep 1000\r\n").await;
-    window.types_until("\u{3}", "ready> ").await;
+    window.types_until("sh -c 'echo job-$((1 + 1)); sleep 1000'\r", "job-2").await;
+    // Ctrl-C that comes before the shell has given the terminal to the job is the shell's.
+    let mut is_ended = false;
+    for _ in 0..200 {
+        let typed = window.types_until("\u{3}", "ready> ");
+        if tokio::time::timeout(std::time::Duration::from_millis(250), typed).await.is_ok() {
+            is_ended = true;
+            break;
+        }
+    }
+    assert!(is_ended, "Ctrl-C does not reach the job");
     window.types_until("echo code-$?\r", "code-130").await;
     window.types("exit 7\r");
     assert_eq!(window.ends().await.code(), Some(7));
+    let report = std::fs::read_to_string(report).expect("it was written");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("it is JSON");
+    assert_eq!(report["exit_status"], 7);
+    assert_eq!(report["receipt"]["pty"], serde_json::json!({"columns": 80, "rows": 24}));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
