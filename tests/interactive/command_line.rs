@@ -39,7 +39,8 @@ async fn a_shell_runs_in_the_persons_terminal_with_its_size_and_its_exit_code() 
     assert!(window.is_raw());
     window.types_until("stty size; echo term-$TERM\r", "24 80\r\nterm-xterm\r\n").await;
     window.resize(101, 33);
-    window.types_until("stty size\r", "33 101").await;
+    // The size may come after the keys.
+    window.types_until("until stty size | grep '33 101'; do :; done\r", "33 101\r").await;
     window.types_until("sh -c 'echo job-$((1 + 1)); sleep 1000'\r", "job-2").await;
     // Ctrl-C that comes before the shell has given the terminal to the job is the shell's.
     let mut is_ended = false;
@@ -114,7 +115,8 @@ async fn a_run_in_a_terminal_goes_on_after_a_crash_of_the_gateway() {
     gateway.start_again();
     window.shows("value-kept").await;
     window.resize(91, 21);
-    window.types_until("stty size\r", "21 91").await;
+    // The size may come after the keys.
+    window.types_until("until stty size | grep '21 91'; do :; done\r", "21 91\r").await;
     window.types("exit 6\r");
     assert_eq!(window.ends().await.code(), Some(6));
 }
