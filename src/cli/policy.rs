@@ -43,6 +43,7 @@ use crate::{
 
 /// `provost policy`.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one is parsed in the life of a process")]
 pub(super) enum PolicyCommand {
     /// Check a directory of policy files, or one file
     Check(CheckArguments),
