@@ -144,7 +144,7 @@ fn is_absent(from: BorrowedFd<'_>, path: &[u8]) -> bool {
     if name.is_empty() {
         return false;
     }
-    let looked_up = || {
+    let looked_up = || -> Result<bool, Errno> {
         let c_string = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
         let (directory, name) = (c_string(directory)?, c_string(name)?);
         let how = OpenHow::new().flags(OPEN | OFlag::O_DIRECTORY).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
@@ -158,7 +158,7 @@ fn is_absent(from: BorrowedFd<'_>, path: &[u8]) -> bool {
             Ok(_) | Err(_) => Ok(false),
         }
     };
-    looked_up().unwrap_or_else(|_: Errno| false)
+    looked_up().unwrap_or(false)
 }
 
 /// Whether execve(2) of this file would get past its checks of type, mount and mode.
