@@ -58,7 +58,7 @@ impl Row {
         for (cell, column) in self.cells[..end].iter().zip(0..) {
             let starts = runs.last().is_none_or(|run| !run.style.has_style_of(cell));
             // The right half of a wide character belongs to its left one.
-            if starts && !(cell.attributes.contains(Attributes::SPACER) && !runs.is_empty()) {
+            if starts && (!cell.attributes.contains(Attributes::SPACER) || runs.is_empty()) {
                 runs.push(Run { column, columns: 0, text: String::new(), style: *cell });
             }
             if let Some(run) = runs.last_mut() {

@@ -7,6 +7,7 @@ mod apart;
 mod given;
 mod masked;
 mod refused;
+mod screen;
 
 use std::{
     fs,
