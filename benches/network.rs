@@ -109,7 +109,7 @@ fn main() {
         "| | a request on a connection of its own | MiB/s | {tunnels} tunnels at once |\n|---|---:|---:|---:|"
     );
     for (candidate, mut seconds) in candidates.into_iter().zip(seconds) {
-        let [one, long, many] = seconds.each_mut().map(median);
+        let [one, long, many] = seconds.each_mut().map(|values| median(values));
         let request_us = one / requests as f64 * 1e6;
         println!("| {candidate} | {request_us:.0} µs | {:.0} | {:.2} s |", mib as f64 / long, many);
     }
@@ -118,7 +118,7 @@ fn main() {
     }
 }
 
-fn median(values: &mut Vec<f64>) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -47,12 +47,13 @@ const CONTINUOUS_MESSAGE_MAX_BYTES: u64 = (64 << 10) + 64;
 const PREFIX_BYTES: usize = 5;
 
 /// Calls that are answered by a stream, by the last part of their path.
-const STREAMING_CALLS: [&str; 9] = [
+const STREAMING_CALLS: [&str; 10] = [
     "Terminals/Attach",
     "StreamOutput",
     "Run",
     "WatchTerminals",
     "WatchApprovals",
+    "WatchScreen",
     "Health/Watch",
     "QueryRecords",
     "FollowRecords",
