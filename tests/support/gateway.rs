@@ -141,7 +141,7 @@ impl Gateway {
     fn show_subordinate_ids(&self, user: u32) -> String {
         let range = format!("{user}:{FIRST_SUBORDINATE}:65536\n");
         let people = fs::read_to_string("/etc/passwd").expect("the host has people");
-        let named = format!("{people}ordinary:x:{user}:{user}::/nonexistent:/bin/sh\n");
+        let named = format!("{people}subordinate:x:{user}:{user}::/nonexistent:/bin/sh\n");
         let mut script = String::new();
         for (name, content) in [("passwd", &named), ("subuid", &range), ("subgid", &range)] {
             let file = self.directory.path().join(name);
