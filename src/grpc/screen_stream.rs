@@ -24,9 +24,10 @@ use crate::{
     display::{
         diff::{self, Change},
         picture::Picture,
+        reader::ReadPictureError,
     },
     proto::v1::{ScreenEnded, WatchScreenResponse, watch_screen_response::Event},
-    sandbox::screen_link::{Latest, ScreenLink},
+    sandbox::screen_link::{Latest, ScreenError, ScreenLink},
     terminal::{Terminal, Terminals},
 };
 
@@ -88,8 +89,17 @@ impl Watcher {
                 self.seen = None;
                 continue;
             }
-            let picture = link.picture(&self.id).map_err(|error| errors::screen(&error.into()))?.1;
-            let event = self.event(picture);
+            let event = match link.picture(&self.id) {
+                Ok((_, picture)) => self.event(picture),
+                // It is being told; the next look finds the next process.
+                Err(ScreenError::Lost | ScreenError::UnknownTerminal) => {
+                    self.seen = None;
+                    continue;
+                }
+                // The next one is being written; it will be told.
+                Err(ScreenError::Picture(ReadPictureError::NeverStill)) => None,
+                Err(error) => return Err(errors::screen(&error.into())),
+            };
             if let Some(event) = event {
                 self.link = Some((link, latest));
                 self.sent_at = Some(Instant::now());
@@ -110,10 +120,13 @@ impl Watcher {
     async fn connect(&mut self) -> Result<Option<Event>, Status> {
         let terminal = self.terminal.upgrade().ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
         let failed = |error| errors::screen(&error);
-        let link = self.terminals.screen(&terminal).await.map_err(failed)?;
+        let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
         drop(terminal);
-        let latest = link.subscribe(&self.id).map_err(|error| failed(error.into()))?;
-        let (_, picture) = link.snapshot(&self.id).await.map_err(|error| failed(error.into()))?;
+        let latest = match link.subscribe(&self.id) {
+            Ok(latest) => latest,
+            Err(ScreenError::Lost | ScreenError::UnknownTerminal) => return Ok(None),
+            Err(error) => return Err(failed(error.into())),
+        };
         self.link = Some((link, latest));
         self.sent_at = Some(Instant::now());
         Ok(self.event(picture))

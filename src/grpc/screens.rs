@@ -48,9 +48,8 @@ impl Service for ScreensService {
         let request = request.into_inner();
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         let failed = |error: crate::terminal::ScreenAccessError| errors::screen(&error);
-        let link = self.terminals.screen(&terminal).await.map_err(failed)?;
+        let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
         let id = terminal.id.to_string();
-        let (_, picture) = link.snapshot(&id).await.map_err(|error| failed(error.into()))?;
         let styles = screen_response::Styles::of(request.with_styles);
         let scrollback = match request.scrollback {
             None => Vec::new(),
@@ -96,9 +95,8 @@ impl Service for ScreensService {
         let (modes, size) = if inputs.iter().all(screen_input::is_independent_of_modes) {
             (Default::default(), any_size())
         } else {
-            let link = self.terminals.screen(&terminal).await.map_err(|error| errors::screen(&error))?;
-            let snapshot = link.snapshot(&terminal.id.to_string()).await;
-            let (_, picture) = snapshot.map_err(|error| errors::screen(&error.into()))?;
+            let snapshot = self.terminals.screen_snapshot(&terminal).await;
+            let (_, picture) = snapshot.map_err(|error| errors::screen(&error))?;
             (picture.modes, picture.size)
         };
         let mut bytes = Vec::new();

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     approval::{Answer, Approval, ApprovalId, ApprovalStore},
+    display::picture::Picture,
     policy::{ActivePolicy, PtySize, explain::Explanation},
     pool::PoolError,
     proto::supervisor::StopCause,
@@ -153,6 +154,18 @@ impl Terminals {
     pub async fn screen(&self, terminal: &Terminal) -> Result<Arc<ScreenLink>, ScreenAccessError> {
         terminal.wait_settled().await;
         self.context.screens().link(terminal).await
+    }
+
+    /// The screen of a terminal as all that was written before shows it, and the link that has it.
+    ///
+    /// # Errors
+    /// [`ScreenAccessError`].
+    pub async fn screen_snapshot(
+        &self,
+        terminal: &Terminal,
+    ) -> Result<(Arc<ScreenLink>, Arc<Picture>), ScreenAccessError> {
+        terminal.wait_settled().await;
+        self.context.screens().snapshot(terminal).await
     }
 
     /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one

@@ -203,7 +203,7 @@ async fn a_watcher_gets_a_snapshot_then_changes_then_the_end() {
 async fn of_twenty_viewers_of_a_flood_one_is_stopped_and_the_others_and_the_command_go_on() {
     in_session(&Gateway::shared(), async |session| {
         let script =
-            "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo \"line $i\"; done; echo finished; sleep 1000";
+            "read a; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo \"line $i\"; done; echo finished; sleep 1000";
         let terminal = session.sh(script).with(in_pty(80, 24)).create().await;
         let mut stopped = watch(&terminal).await;
         within("its snapshot", stopped.message()).await.unwrap();
@@ -211,6 +211,8 @@ async fn of_twenty_viewers_of_a_flood_one_is_stopped_and_the_others_and_the_comm
         for _ in 0..19 {
             viewers.push(watch(&terminal).await);
         }
+        // All of them see the flood from its beginning.
+        send(&terminal, vec![Input::Text("\n".into())]).await.unwrap();
         for viewer in &mut viewers {
             watched_until(viewer, "the end of the flood", |lines| {
                 lines.iter().any(|line| line == "finished")

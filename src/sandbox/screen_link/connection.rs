@@ -121,8 +121,8 @@ impl ScreenConnection {
         Ok(sequence)
     }
 
-    /// Reads until the connection ends. Answers go to those who wait for them, events to `on_event`.
-    pub(super) async fn serve(&self, mut on_event: impl FnMut(Message)) -> ScreenError {
+    /// Reads until the connection ends. Answers go to those who wait for them, events and all pictures to `on_event`, in order.
+    pub(super) async fn serve(&self, mut on_event: impl FnMut(&Message)) -> ScreenError {
         let mut receiver = FrameReceiver::new();
         let error = loop {
             let done = tokio::select! {
@@ -142,7 +142,7 @@ impl ScreenConnection {
     async fn read(
         &self,
         receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(Message),
+        on_event: &mut impl FnMut(&Message),
     ) -> Result<(), ScreenError> {
         let mut ready = self.socket.readable().await.map_err(|_| ScreenError::Lost)?;
         match receiver.fill(self.socket.as_fd())? {
@@ -155,9 +155,11 @@ impl ScreenConnection {
                 FromScreen::decode(&frame.message[..]).map_err(|_| ScreenError::UnexpectedMessage)?;
             // A message of a newer process is ignored.
             let Some(content) = message.message else { continue };
-            if message.sequence == 0 {
-                on_event(content);
-            } else if let Some(waiting) = self.lock().waiting.remove(&message.sequence) {
+            // A picture is news for all, also when the one who asked for it has given up.
+            if message.sequence == 0 || matches!(content, Message::Published(_)) {
+                on_event(&content);
+            }
+            if let Some(waiting) = self.lock().waiting.remove(&message.sequence) {
                 // The asker may have given up.
                 let _ = waiting.send(content);
             }

@@ -107,12 +107,12 @@ impl ScreenLink {
         }
     }
 
-    fn event(&self, event: Message, observer: &Weak<dyn ScreenObserver>) {
+    fn event(&self, event: &Message, observer: &Weak<dyn ScreenObserver>) {
         match event {
-            Message::Published(published) => self.published(&published),
+            Message::Published(published) => self.published(published),
             Message::Answers(Answers { terminal_id, data }) => {
                 if let Some(observer) = observer.upgrade() {
-                    observer.answered(&terminal_id, data.to_vec());
+                    observer.answered(terminal_id, data.to_vec());
                 }
             }
             // No event.
@@ -125,7 +125,7 @@ impl ScreenLink {
         screen.latest.send_if_modified(|latest| {
             let newer = Latest {
                 number: latest.number.max(published.number),
-                at_end: published.at_end,
+                at_end: latest.at_end || published.at_end,
                 is_lost: false,
             };
             let is_newer = newer != *latest;
@@ -219,10 +219,8 @@ impl ScreenLink {
         let screen = self.screen(terminal_id)?;
         let request = Request::Publish(Publish { terminal_id: terminal_id.to_owned() });
         match self.connection.request(request, Vec::new()).await? {
-            Message::Published(published) if published.errno == 0 => {
-                self.published(&published);
-                screen.picture()
-            }
+            // It has been told to all.
+            Message::Published(published) if published.errno == 0 => screen.picture(),
             Message::Published(published) => Err(ScreenError::Refused(Errno::from_raw(published.errno))),
             _ => Err(ScreenError::UnexpectedMessage),
         }

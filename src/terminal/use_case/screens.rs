@@ -20,7 +20,7 @@ use tokio::{
 
 use super::control::{self, EndOfInput};
 use crate::{
-    display::size::ScreenSize,
+    display::{picture::Picture, size::ScreenSize},
     policy::PtySize,
     sandbox::{
         handle::Sandbox,
@@ -173,6 +173,26 @@ impl Screens {
         let found = timeout(READY_TIMEOUT, state.wait_for(is_up)).await;
         let link = found.ok().and_then(|found| found.ok()).and_then(|found| found.clone());
         link.ok_or(ScreenAccessError::Unavailable)
+    }
+
+    /// A picture that shows all that was written before, and the link that has it. A process that has ended is replaced by
+    /// the next, which this waits for.
+    ///
+    /// # Errors
+    /// [`ScreenAccessError`].
+    pub(in crate::terminal) async fn snapshot(
+        &self,
+        terminal: &Terminal,
+    ) -> Result<(Arc<ScreenLink>, Arc<Picture>), ScreenAccessError> {
+        for _ in 0..=MAX_LAUNCHES {
+            let link = self.link(terminal).await?;
+            match link.snapshot(&terminal.id.to_string()).await {
+                Ok((_, picture)) => return Ok((link, picture)),
+                Err(ScreenError::Lost) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ScreenAccessError::Unavailable)
     }
 
     /// The link to a sandbox's screen process: the one there is, or the process of an earlier gateway, or a new one.
