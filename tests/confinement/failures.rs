@@ -1,10 +1,8 @@
 //! Set-up steps that fail: the command does not run, and the refusal names the stage and the errno.
 
-use std::{path::PathBuf, process::Command};
-
 use tonic::Code;
 
-use crate::support::{Gateway, Refusal, Session, in_session, is_root, skip};
+use crate::support::{Gateway, Mounted, Refusal, Session, in_session, is_root, skip};
 
 fn must_be_unavailable(refusal: &Refusal, stage: &str) {
     assert_eq!(
@@ -14,15 +12,6 @@ fn must_be_unavailable(refusal: &Refusal, stage: &str) {
     );
     assert!(refusal.meta("stage").to_lowercase().contains(stage), "not the stage {stage}: {refusal:?}");
     assert!(!refusal.meta("stage").is_empty(), "no stage: {refusal:?}");
-}
-
-/// A file system that is taken down again.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -35,11 +24,9 @@ async fn a_root_whose_ids_cannot_be_mapped_runs_nothing_and_names_the_stage() {
     session.close().await;
     // ramfs knows no id-mapped mounts; a workspace on it cannot be given to a sandbox's identity.
     let place = crate::support::new_workspace(&gateway, None);
-    let mounted = Command::new("mount").args(["-t", "ramfs", "none"]).arg(&place).status();
-    if !mounted.is_ok_and(|s| s.success()) {
+    let Some(_mounted) = Mounted::try_new(&["-t", "ramfs", "none"], &place) else {
         return skip("ramfs cannot be mounted here");
-    }
-    let _mounted = Mounted(place.clone());
+    };
     let session = Session::open_with(&gateway, gateway.caller().await, None, |request| {
         request.roots = vec![place.display().to_string()];
     })

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use crate::support::{Gateway, Session, code, in_session, is_root, new_workspace, skip};
+use crate::support::{Gateway, Mounted, Session, code, in_session, is_root, new_workspace, skip};
 
 /// Runs a script on the host, in a directory.
 fn outside(directory: &Path, script: &str) -> String {
@@ -88,29 +88,23 @@ async fn a_hook_cannot_be_planted_where_there_is_no_directory_of_hooks() {
 }
 
 /// A directory that is a mount of its own, shared as service managers share all mounts of a host; taken down again.
-struct Shared<'a>(&'a Path);
+struct Shared<'a> {
+    directory: &'a Path,
+    _mounted: Mounted,
+}
 
 impl<'a> Shared<'a> {
     fn made_of(directory: &'a Path) -> Option<Self> {
-        let mount = |arguments: &[&str]| {
-            Command::new("mount").args(arguments).arg(directory).status().is_ok_and(|status| status.success())
-        };
-        let from = directory.display().to_string();
-        let made = mount(&["--bind", &from]).then_some(Self(directory))?;
-        mount(&["--make-shared"]).then_some(made)
+        let mounted = Mounted::try_new(&["--bind", &directory.display().to_string()], directory)?;
+        let shared = Command::new("mount").arg("--make-shared").arg(directory).status();
+        shared.is_ok_and(|status| status.success()).then_some(Self { directory, _mounted: mounted })
     }
 
     /// What the host has mounted in it.
     fn mounted_below(&self) -> Vec<String> {
-        let inside = format!(" {}/", self.0.display());
+        let inside = format!(" {}/", self.directory.display());
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("it can be read");
         mounts.lines().filter(|line| line.contains(&inside)).map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Shared<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").args(["--recursive"]).arg(self.0).status();
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::support::{
-    Caller, Gateway, Options, Refusal, Session, api::CreateSessionRequest, code, eventually, in_session,
-    is_root, skip,
+    Caller, Gateway, Mounted, Options, Refusal, Session, api::CreateSessionRequest, code, eventually,
+    in_session, is_root, skip,
 };
 
 async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
@@ -128,34 +128,21 @@ async fn no_root_reaches_it_by_a_link_a_second_name_or_another_mount() {
     if !is_root() {
         return skip("only root mounts");
     }
-    let mounted = [(at("policies"), at("twin")), (at("policies"), at("work/in"))]
-        .map(|(of, at)| Mounted::bind(&of, &at));
+    let mounted =
+        [(at("policies"), at("twin")), (at("policies"), at("work/in"))].map(|(of, at)| bind(&of, &at));
     must_be_refused(&caller, &at("twin"), "policies").await;
     must_be_refused(&caller, &at("work"), "policies").await;
     drop(mounted);
     fs::create_dir(at("policies/deep")).unwrap();
-    let mounted = Mounted::bind(&at("policies/deep"), &at("twin"));
+    let mounted = bind(&at("policies/deep"), &at("twin"));
     must_be_refused(&caller, &at("twin"), "policies").await;
     drop(mounted);
     open(&caller, &at("twin")).await.expect("without the mount it is nobody's");
     gateway.stop();
 }
 
-/// Taken down with the test.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn bind(of: &Path, at: &Path) -> Self {
-        let done = Command::new("mount").arg("--bind").args([of, at]).status();
-        assert!(done.is_ok_and(|status| status.success()), "root can mount");
-        Self(at.to_owned())
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
+fn bind(of: &Path, at: &Path) -> Mounted {
+    Mounted::try_new(&["--bind", &of.display().to_string()], at).expect("root can mount")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -16,7 +16,9 @@ use tonic::Code;
 use crate::{
     lines::{Until, printing, stop},
     lost::kill_sandboxes,
-    support::{Gateway, Options, Process, Session, Terminal, code, eventually, is_root, skip, within},
+    support::{
+        Gateway, Mounted, Options, Process, Session, Terminal, code, eventually, is_root, skip, within,
+    },
 };
 
 /// `provost COMMAND --state ...`: whether it succeeded, and what it printed.
@@ -256,14 +258,10 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     let config = Some(format!("[journal]\ndirectory = {:?}\n", journal.path()));
     let gateway = Gateway::start_with(Options { config, ..Options::default() });
     gateway.crash();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"])
-        .arg(&gateway.state)
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let options = ["-t", "tmpfs", "-o", "size=256k,mode=0700", "tmpfs"];
+    let Some(mounted) = Mounted::try_new(&options, &gateway.state) else {
         return skip("no file system can be mounted here");
-    }
-    let unmount = Unmount(gateway.state.clone());
+    };
     gateway.start_again();
     let mut session = Session::open(&gateway).await;
     let terminal = printing(&session, "kept", Until::Stopped, 4).create().await;
@@ -326,7 +324,7 @@ async fn on_a_full_disk_the_gateway_starts_and_has_everything_and_opens_nothing_
     drop((terminal, late, session));
     gateway.signal(Signal::SIGINT);
     assert!(gateway.wait().success());
-    drop(unmount);
+    drop(mounted);
     gateway.stop();
 }
 
@@ -339,14 +337,6 @@ fn records(journal: &Path) -> Vec<String> {
             fs::read_to_string(file).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
         })
         .collect()
-}
-
-struct Unmount(PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::{
             process::CommandExt,
         },
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     sync::Arc,
 };
@@ -23,7 +23,7 @@ use provost::{
     sys::rights::Rights,
 };
 
-use crate::{CLEANUP, Place, privileged};
+use crate::{CLEANUP, Place, mounted::Mounted, privileged};
 
 fn adapted(mut spec: SandboxSpec, adapt: impl FnOnce(&mut Profile)) -> SandboxSpec {
     let mut profile = (*spec.profile).clone();
@@ -75,15 +75,6 @@ fn a_root_inside_another_is_shown_and_written_in_both() {
     assert_eq!(fs::read_to_string(place.work.path().join("a/b/i")).unwrap(), "2\n");
 }
 
-/// Taken down with the test.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
     if !privileged() {
@@ -92,9 +83,7 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
     let place = Place::new();
     let root = place.work.path().join("ram");
     fs::create_dir(&root).unwrap();
-    let mounted = Command::new("mount").args(["-t", "ramfs", "none"]).arg(&root).status().unwrap();
-    assert!(mounted.success(), "root can mount");
-    let _mounted = Mounted(root.clone());
+    let _mounted = Mounted::try_new(&["-t", "ramfs", "none"], &root).expect("root can mount");
     let mut spec = place.spec("sbx_ramfs");
     spec.roots =
         vec![roots::open(&root, roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap()];

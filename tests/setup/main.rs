@@ -2,6 +2,8 @@
 //!
 //! Needs namespaces; without them it skips loudly, and fails where CI says that it has them.
 
+#[path = "../support/mounted.rs"]
+mod mounted;
 #[path = "../support/process_state.rs"]
 mod process_state;
 

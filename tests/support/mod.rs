@@ -12,6 +12,7 @@ mod caller;
 mod gateway;
 mod group;
 mod host;
+mod mounted;
 mod pattern;
 mod process_state;
 mod session;
@@ -23,6 +24,7 @@ pub use caller::Caller;
 pub use gateway::{FIRST_SUBORDINATE, Gateway, Options};
 pub use group::TestGroup;
 pub use host::{Footprint, Process};
+pub use mounted::Mounted;
 pub use pattern::Pattern;
 pub use session::{
     Collected, Command, EndOfInput, Finished, Follow, RunResult, Session, Terminal, api_duration, code,
