@@ -19,6 +19,7 @@ pub mod oom;
 pub mod peer;
 pub mod pending;
 pub mod pidfd;
+pub mod polled_connection;
 pub mod probe;
 pub mod process;
 pub mod ptrace;
