@@ -15,6 +15,7 @@ mod fault;
 mod fifo_probe;
 mod in_editor;
 mod peer;
+mod peer_record;
 mod relay;
 mod report;
 mod roles;

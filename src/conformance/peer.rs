@@ -42,20 +42,20 @@ pub(super) type Responder = Box<dyn Fn(&str, &Value) -> Response + Send + Sync>;
 pub(super) struct JsonRpcPeer {
     writer: AsyncMutex<Option<Box<dyn AsyncWrite + Send + Unpin>>>,
     state: Mutex<PeerState>,
-    changed: Notify,
+    pub(super) changed: Notify,
     responder: Responder,
-    answer_timeout: Duration,
+    pub(super) answer_timeout: Duration,
 }
 
 #[derive(Default)]
-struct PeerState {
+pub(super) struct PeerState {
     next_id: u64,
     /// By the id's JSON text, so that `1` and `"1"` are two.
     pending: HashMap<String, oneshot::Sender<Result<Value, Refusal>>>,
-    received: Vec<ReceivedMessage>,
-    dropped: usize,
-    unexpected: Vec<String>,
-    has_ended: bool,
+    pub(super) received: Vec<ReceivedMessage>,
+    pub(super) dropped: usize,
+    pub(super) unexpected: Vec<String>,
+    pub(super) has_ended: bool,
 }
 
 /// A request or notification that came in.
@@ -298,84 +298,6 @@ impl JsonRpcPeer {
         }
     }
 
-    /// Waits for a message that came in at `since` or later and that `wanted` takes.
-    pub(super) async fn wait_for_message(
-        &self,
-        what: &str,
-        since: Mark,
-        wanted: impl Fn(&ReceivedMessage) -> bool,
-    ) -> Result<ReceivedMessage, Fault> {
-        let searching = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if let Some(found) = self.received_since(since).into_iter().find(&wanted) {
-                    return Ok(found);
-                }
-                if self.has_ended() {
-                    return Err(Fault::Ended("a message was still expected"));
-                }
-                changed.await;
-            }
-        };
-        match tokio::time::timeout(self.answer_timeout, searching).await {
-            Ok(found) => found,
-            Err(_) => Err(Fault::Silent { what: what.to_owned(), waited: self.answer_timeout }),
-        }
-    }
-
-    /// Everything that came in at `since` or later.
-    pub(super) fn received_since(&self, since: Mark) -> Vec<ReceivedMessage> {
-        let state = self.state();
-        state.received[since.0.saturating_sub(state.dropped).min(state.received.len())..].to_vec()
-    }
-
-    /// Everything that came in at `since` or later and before `until`.
-    pub(super) fn received_between(&self, since: Mark, until: Mark) -> Vec<ReceivedMessage> {
-        let mut received = self.received_since(since);
-        received.truncate(until.0.saturating_sub(since.0));
-        received
-    }
-
-    /// Now, in the record.
-    pub(super) fn mark(&self) -> Mark {
-        let state = self.state();
-        Mark(state.received.len() + state.dropped)
-    }
-
-    /// Waits for a message that came after `seen`; false when the connection has ended without one.
-    pub(super) async fn wait_past(&self, seen: Mark) -> bool {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.mark().0 > seen.0 {
-                return true;
-            }
-            if self.has_ended() {
-                return false;
-            }
-            changed.await;
-        }
-    }
-
-    /// Waits until the other side has ended the connection.
-    pub(super) async fn wait_for_end(&self, timeout: Duration) -> bool {
-        let waiting = async {
-            loop {
-                let changed = self.changed.notified();
-                tokio::pin!(changed);
-                changed.as_mut().enable();
-                if self.has_ended() {
-                    return;
-                }
-                changed.await;
-            }
-        };
-        tokio::time::timeout(timeout, waiting).await.is_ok()
-    }
-
     /// How long answers and messages may take.
     pub(super) fn answer_timeout(&self) -> Duration {
         self.answer_timeout
@@ -398,7 +320,7 @@ impl JsonRpcPeer {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, PeerState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PeerState> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -408,7 +330,7 @@ pub(super) struct PendingAnswer(oneshot::Receiver<Result<Value, Refusal>>);
 
 /// A place in the record of what came in.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark(usize);
+pub(super) struct Mark(pub(super) usize);
 
 impl Mark {
     /// Before everything.

@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     sandbox::{
-        adopt::{self, AdoptableSandbox, Discovered, SandboxAdoptError},
+        adopt::{self, AdoptableSandbox, Discovered},
+        adopt_error::SandboxAdoptError,
         stale::{self, RemoveStaleError},
     },
     session::Session,

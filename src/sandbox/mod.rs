@@ -22,7 +22,7 @@ pub mod seccomp;
 pub mod spec;
 mod unix_socket;
 
-pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, spawn_request};
+pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, spawn_request, start};
 pub use host::host_ids;
-pub use restore::{adopt, stale};
+pub use restore::{adopt, adopt_error, handshake, stale};
 pub use roots::{governing, path_walk};

@@ -10,8 +10,9 @@ use crate::{
     },
     sandbox::{
         SandboxLinks,
-        handle::{Sandbox, StartError},
+        handle::Sandbox,
         spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, Sharing},
+        start::StartError,
     },
 };
 

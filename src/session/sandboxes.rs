@@ -13,10 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     policy::{ExecSpec, ProfileName, profile::Network},
-    sandbox::{
-        handle::{Sandbox, StartError},
-        sandbox_state::SandboxState,
-    },
+    sandbox::{handle::Sandbox, sandbox_state::SandboxState, start::StartError},
 };
 
 /// A profile that was changed by a reload is another: what runs goes on in the sandbox that it has.

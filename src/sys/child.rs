@@ -8,7 +8,10 @@ use std::{
     ptr,
 };
 
-use super::clone::{raw_syscall, raw_syscall_of_six};
+use super::{
+    child_file::{ExecutableId, is_same, status_of},
+    clone::{raw_syscall, raw_syscall_of_six},
+};
 
 /// Room for /proc/self/status, which is about 1.5 KiB.
 pub(super) const STATUS_BYTES: usize = 4096;
@@ -51,18 +54,6 @@ pub enum ExecBy {
     Path = 1,
     /// By the descriptor that was compared: the path may lead elsewhere by now.
     Descriptor,
-}
-
-/// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExecutableId {
-    /// The device.
-    pub device: u64,
-    /// The inode on it.
-    pub inode: u64,
-    /// When anything about it was last changed.
-    pub changed_ns: i64,
 }
 
 /// A file that is to be executed, or a script that leads to one.
@@ -376,28 +367,4 @@ fn classify_refusal(result: isize, status: Result<libc::stat, isize>) -> ChildFa
         Ok(status) if status.st_mode & 0o111 == 0 => (SpawnStep::Resolve, 1, result),
         Ok(_) | Err(_) => (SpawnStep::Exec, 0, result),
     }
-}
-
-fn is_same(status: Result<libc::stat, isize>, expected: &ExecutableId) -> bool {
-    // Wrapping, as in the gateway's computation: only equality matters.
-    let changed =
-        |status: &libc::stat| status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec);
-    status.is_ok_and(|status| {
-        status.st_dev == expected.device
-            && status.st_ino == expected.inode
-            && changed(&status) == expected.changed_ns
-    })
-}
-
-/// stat(2) of a path relative to a directory; with `AT_EMPTY_PATH` and an empty one, of what is open as `directory`.
-///
-/// # Safety
-/// As [`child_steps`]; `path` is a C string.
-unsafe fn status_of(directory: usize, path: *const c_char, flags: usize) -> Result<libc::stat, isize> {
-    // SAFETY: plain data for which all zeroes is valid, on our own stack.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    let to = &raw mut status as usize;
-    // SAFETY: the kernel writes one `stat`.
-    let result = unsafe { raw_syscall(libc::SYS_newfstatat, [directory, path as usize, to, flags, 0]) };
-    if result < 0 { Err(result) } else { Ok(status) }
 }

@@ -4,6 +4,7 @@ pub mod access;
 pub mod allocator;
 pub mod async_fd;
 mod child;
+mod child_file;
 mod clone;
 pub mod credentials;
 pub mod dead_man;

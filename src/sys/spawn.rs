@@ -15,11 +15,14 @@ use std::{
 
 use nix::errno::Errno;
 
-pub use super::child::{ExecBy, ExecutableId, ResourceLimit, SpawnStep};
 use super::{
     child::{ChildPlan, ExpectedFile, STATUS_BYTES, child},
     clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
     signals,
+};
+pub use super::{
+    child::{ExecBy, ResourceLimit, SpawnStep},
+    child_file::ExecutableId,
 };
 
 /// A child that has not executed after this time is sent SIGCONT, in case it was stopped.

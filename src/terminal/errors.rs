@@ -9,7 +9,7 @@ use crate::{
     approval::{Answer, ApprovalId, ApprovalLimitReached, ApprovalResolveError},
     policy::{ApprovalQuestion, Denial},
     pool::PoolError,
-    sandbox::{control::ControlError, handle::StartError, requests::SpawnRefused, screen_link::ScreenError},
+    sandbox::{control::ControlError, requests::SpawnRefused, screen_link::ScreenError, start::StartError},
     session::OpenError,
     workspace::WatchError,
 };

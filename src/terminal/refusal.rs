@@ -20,9 +20,9 @@ use crate::{
     sandbox::{
         control::ControlError,
         gate_link::GateError,
-        handle::StartError,
         requests::SpawnRefused,
         spawn_error::{SpawnFailure, SpawnFault},
+        start::StartError,
     },
     session::OpenError,
     workspace::WatchError,

@@ -10,10 +10,10 @@ use crate::{
     printable,
     reason::Reason,
     sandbox::{
-        handle::StartError,
         launch::LaunchError,
         requests::SpawnRefused,
         spawn_error::{SpawnFailure, SpawnFault, stage_name},
+        start::StartError,
     },
     terminal::{ApprovalError, CreateError, SecretError},
     workspace::WatchError,

@@ -6,9 +6,7 @@
 
 use std::{
     collections::HashMap,
-    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -16,66 +14,28 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    sync::watch,
-    time::timeout,
-};
+use tokio::{io::unix::AsyncFd, sync::watch, time::timeout};
 
 use crate::{
     failpoint,
-    policy::profile::Network,
     proto::supervisor::{EffectiveConfinement, Identity, Shutdown, to_supervisor::Request},
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
         control::{
             cleanup::{Cleanup, KillOutcome},
-            connection::{ControlConnectError, ControlConnection, SupervisorEvent},
-            gate::{SandboxGate, link_gate},
-            links::SandboxLinks,
+            connection::{ControlConnection, SupervisorEvent},
+            gate::SandboxGate,
             listener::{CommandEnd, Listener},
         },
         counters::SandboxCounters,
-        gate_link::{GateError, GateOwner, Gates},
-        host::Host,
-        launch::{self, LaunchError, LaunchedSandbox},
-        net_link::{NetError, NetOwner},
         sandbox_state::SandboxState,
-        spec::{SandboxSpec, Shortfall},
+        spec::Shortfall,
     },
-    sys::{async_fd, namespace},
+    sys::namespace,
 };
 
-/// How long a supervisor may take for the handshake.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
-
-/// Why there is no sandbox.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// It could not be launched.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// It was launched, and the handshake failed.
-    #[error(transparent)]
-    Connect(#[from] ControlConnectError),
-    /// A root of the session was replaced or removed.
-    #[error("the session's root {} is gone, or another directory is in its place", crate::printable::path(.0))]
-    RootGone(PathBuf),
-    /// The gateway has no descriptors left for it.
-    #[error("hold the sandbox's descriptors")]
-    Descriptors(#[source] io::Error),
-    /// It was launched, and nothing carries its connections.
-    #[error(transparent)]
-    Net(#[from] NetError),
-    /// It was launched, and its gate does not answer.
-    #[error(transparent)]
-    Gate(#[from] GateError),
-    /// It was launched, and did not answer in time.
-    #[error("the sandbox did not answer within {} s", HELLO_TIMEOUT.as_secs())]
-    TimedOut,
-}
 
 /// How far the life of a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,132 +64,22 @@ pub(crate) struct AnsweredSandbox {
 /// A sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
-    id: String,
-    identity: Identity,
-    shortfalls: Vec<Shortfall>,
-    effective_confinement: OnceLock<EffectiveConfinement>,
-    control: ControlConnection,
-    gate: SandboxGate,
-    terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
-    life: watch::Sender<SandboxLife>,
+    pub(super) id: String,
+    pub(super) identity: Identity,
+    pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) effective_confinement: OnceLock<EffectiveConfinement>,
+    pub(super) control: ControlConnection,
+    pub(super) gate: SandboxGate,
+    pub(super) terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
+    pub(super) life: watch::Sender<SandboxLife>,
     /// This gateway has asked it to end.
-    ending: AtomicBool,
-    counters: Arc<SandboxCounters>,
-    cgroup: SandboxCgroup,
-    supervisor: AsyncFd<OwnedFd>,
+    pub(super) ending: AtomicBool,
+    pub(super) counters: Arc<SandboxCounters>,
+    pub(super) cgroup: SandboxCgroup,
+    pub(super) supervisor: AsyncFd<OwnedFd>,
 }
 
 impl Sandbox {
-    /// Launches a sandbox and completes the handshake.
-    pub async fn start(
-        host: &Arc<Host>,
-        state: &Path,
-        spec: SandboxSpec,
-        links: SandboxLinks<'_>,
-        counters: &Arc<SandboxCounters>,
-    ) -> Result<Arc<Self>, StartError> {
-        let started = Self::launch(host, state, spec, links, counters.clone()).await;
-        if started.is_err() {
-            counters.failed.inc();
-        }
-        started
-    }
-
-    async fn launch(
-        host: &Arc<Host>,
-        state: &Path,
-        spec: SandboxSpec,
-        links: SandboxLinks<'_>,
-        counters: Arc<SandboxCounters>,
-    ) -> Result<Arc<Self>, StartError> {
-        let owner = GateOwner {
-            sandbox_id: spec.id.clone(),
-            session_id: spec.assignment.session_id.clone(),
-            uid: spec.principal_uid,
-        };
-        let net_owner = (spec.network == Network::Proxy).then(|| NetOwner::of(&spec));
-        let launched = launch::launch(host, state, spec).await?;
-        failpoint::reach("sandbox.launched");
-        let sandbox = Self::from_launched(launched, links.gates, owner, counters).await?;
-        // The caller may be cancelled during the handshake; then the sandbox is killed.
-        let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
-        match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
-            Ok(Ok(answer)) => {
-                sandbox.start_net(host, links.nets, net_owner).await?;
-                kill_on_drop.0 = None;
-                failpoint::reach("sandbox.greeted");
-                let effective_confinement = answer.effective_confinement.unwrap_or_default();
-                sandbox
-                    .effective_confinement
-                    .set(effective_confinement)
-                    .expect("only this function sets the effective confinement, once");
-                tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
-                Ok(sandbox)
-            }
-            Ok(Err(error)) => {
-                sandbox.kill().await;
-                Err(error.into())
-            }
-            Err(_) => {
-                sandbox.kill().await;
-                Err(StartError::TimedOut)
-            }
-        }
-    }
-
-    /// Connects, and starts the task that owns the sandbox.
-    async fn from_launched(
-        launched: LaunchedSandbox,
-        gates: &Arc<Gates>,
-        owner: GateOwner,
-        counters: Arc<SandboxCounters>,
-    ) -> Result<Arc<Self>, StartError> {
-        let LaunchedSandbox { id, socket, supervisor, gate, cgroup, identity, shortfalls, ptys, .. } =
-            launched;
-        let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
-        let gate_socket = gate.as_ref().map(|gate| gate.socket.clone());
-        let cleanup = cleanup.with_gate(gate.map(|gate| gate.process));
-        let connected = ControlConnection::connect(&socket);
-        let supervisor = match async_fd::register(supervisor, Interest::READABLE) {
-            Ok(supervisor) => supervisor,
-            Err(unwatched) => {
-                cleanup.end_and_remove_unregistered(&id, unwatched.descriptor).await;
-                return Err(StartError::Descriptors(unwatched.cause));
-            }
-        };
-        let control = match connected {
-            Ok(control) => control,
-            Err(error) => {
-                cleanup.end_and_remove(&id, &supervisor).await;
-                return Err(error.into());
-            }
-        };
-        let gate = match link_gate(gate_socket.as_deref(), gates, owner).await {
-            Ok(gate) => gate,
-            Err(error) => {
-                cleanup.end_and_remove(&id, &supervisor).await;
-                return Err(error.into());
-            }
-        };
-        let sandbox = Arc::new(Self {
-            id,
-            identity,
-            shortfalls,
-            effective_confinement: OnceLock::new(),
-            control,
-            gate,
-            terminals: Mutex::default(),
-            life: watch::Sender::new(SandboxLife::Up),
-            ending: AtomicBool::new(false),
-            counters,
-            cgroup,
-            supervisor,
-        });
-        sandbox.counters.launched.inc();
-        tokio::spawn(sandbox.clone().supervise(cleanup));
-        Ok(sandbox)
-    }
-
     /// Starts the task that owns an adopted sandbox.
     pub(crate) fn from_adopted(
         state: SandboxState,
@@ -260,7 +110,7 @@ impl Sandbox {
     }
 
     /// The task that owns a sandbox, until it is removed. Its pseudo-terminals are released last.
-    async fn supervise(self: Arc<Self>, cleanup: Cleanup) {
+    pub(super) async fn supervise(self: Arc<Self>, cleanup: Cleanup) {
         let broken = self.control.serve(|event| self.dispatch(event)).await;
         if let Some(error) = broken {
             tracing::error!(sandbox.id = %self.id, error = %error, "control connection broken");
@@ -438,18 +288,5 @@ impl Sandbox {
 
     pub(super) fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
         self.terminals.lock().expect("no code panics while it holds the table of listeners")
-    }
-}
-
-/// Kills a sandbox that has no owner; the task that owns it cleans up.
-struct KillOnDrop(Option<Arc<Sandbox>>);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let Some(sandbox) = &self.0 else { return };
-        sandbox.ending.store(true, Relaxed);
-        if let Err(errno) = namespace::kill_pidfd(sandbox.supervisor.get_ref().as_fd()) {
-            tracing::error!(sandbox.id = %sandbox.id, error = %errno, "cannot kill the supervisor");
-        }
     }
 }

@@ -11,5 +11,6 @@ mod net;
 pub mod requests;
 pub mod spawn_error;
 pub mod spawn_request;
+pub mod start;
 
 pub use connection::{ControlConnectError, ControlError};

@@ -16,10 +16,8 @@ use crate::{
     proto::v1::{self, Network, Outcome, outcome},
     reason::Reason,
     sandbox::{
-        handle::{Sandbox, StartError},
-        launch::LaunchError,
-        requests::SpawnRefused,
-        spawn_error::stage_name,
+        handle::Sandbox, launch::LaunchError, requests::SpawnRefused, spawn_error::stage_name,
+        start::StartError,
     },
     session::{Principal, Session, SessionId},
     terminal::{

@@ -1,0 +1,158 @@
+//! Fields that several requests have, each parsed or named as invalid.
+
+use std::{collections::BTreeMap, collections::HashMap, time::Duration};
+
+use crate::{
+    policy::{
+        AbsPath, PtySize, PtySizeError,
+        environment::{self, EnvEntry},
+    },
+    proto::v1::EnvVar,
+};
+
+/// Labels of one session or terminal.
+const LABELS_MAX: usize = 64;
+/// Bytes of a label's name, or of a request id.
+pub(super) const NAME_MAX_BYTES: usize = 128;
+/// Bytes of a label's value.
+const LABEL_VALUE_MAX_BYTES: usize = 1_024;
+/// Bytes of a command with its arguments and its variables: half of what the kernel takes by default.
+pub(super) const ARGUMENTS_MAX_BYTES: usize = 1 << 20;
+/// Variables of a session, or of a command.
+const VARIABLES_MAX: usize = 4_096;
+/// The longest grace: nobody may keep a release waiting for longer.
+const GRACE_MAX: Duration = Duration::from_secs(600);
+
+/// An invalid field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Its name in the request, with its place: `env[2].name`.
+    pub field: String,
+    /// The problem.
+    pub problem: String,
+}
+
+pub(super) fn field_error(field: impl Into<String>, problem: impl ToString) -> FieldError {
+    FieldError { field: field.into(), problem: problem.to_string() }
+}
+
+/// The size of a pseudo-terminal. `within` is the place of its fields.
+pub fn pty_size(within: &str, columns: u32, rows: u32) -> Result<PtySize, FieldError> {
+    PtySize::new(columns, rows).map_err(|error| {
+        let field = match error {
+            PtySizeError::Columns => "columns",
+            PtySizeError::Rows | PtySizeError::Cells => "rows",
+        };
+        field_error(format!("{within}{field}"), error)
+    })
+}
+
+pub(super) fn directory(field: &str, text: &str) -> Result<Option<AbsPath>, FieldError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    AbsPath::parse(text).map(Some).map_err(|error| field_error(field, error))
+}
+
+pub(super) fn env(field: &str, variables: Vec<EnvVar>) -> Result<Vec<EnvEntry>, FieldError> {
+    let bytes: usize = variables.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if variables.len() > VARIABLES_MAX || bytes > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must be at most {VARIABLES_MAX}, with {ARGUMENTS_MAX_BYTES} bytes");
+        return Err(field_error(field, problem));
+    }
+    environment::parse_list(variables.into_iter().map(|variable| (variable.name, variable.value))).map_err(
+        |(index, error)| {
+            let part = match error {
+                environment::EnvVarError::EmptyName
+                | environment::EnvVarError::EqualsInName
+                | environment::EnvVarError::NulInName
+                | environment::EnvVarError::Duplicate => "name",
+                environment::EnvVarError::NulInValue | environment::EnvVarError::TooLong => "value",
+            };
+            field_error(format!("{field}[{index}].{part}"), error)
+        },
+    )
+}
+
+pub(super) fn labels(
+    field: &str,
+    labels: HashMap<String, String>,
+) -> Result<BTreeMap<String, String>, FieldError> {
+    if labels.len() > LABELS_MAX {
+        return Err(field_error(field, format!("must be at most {LABELS_MAX}")));
+    }
+    for (name, value) in &labels {
+        if name.is_empty() || name.len() > NAME_MAX_BYTES {
+            return Err(field_error(field, format!("a name must have 1 to {NAME_MAX_BYTES} bytes")));
+        }
+        if value.len() > LABEL_VALUE_MAX_BYTES {
+            return Err(field_error(
+                format!("{field}[{name}]"),
+                format!("must have at most {LABEL_VALUE_MAX_BYTES} bytes"),
+            ));
+        }
+    }
+    Ok(labels.into_iter().collect())
+}
+
+pub(super) fn request_id(field: &str, id: String) -> Result<Option<String>, FieldError> {
+    if id.len() > NAME_MAX_BYTES {
+        return Err(field_error(field, format!("must have at most {NAME_MAX_BYTES} bytes")));
+    }
+    Ok(Some(id).filter(|id| !id.is_empty()))
+}
+
+/// A limit in time: more than nothing.
+pub(super) fn time_limit(
+    field: &str,
+    time: Option<prost_types::Duration>,
+) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time.is_zero() => Err(field_error(field, "must be more than 0")),
+        time => Ok(time),
+    }
+}
+
+/// A grace: may be nothing.
+pub fn grace(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    match duration(field, time)? {
+        Some(time) if time > GRACE_MAX => {
+            Err(field_error(field, format!("must be at most {} s", GRACE_MAX.as_secs())))
+        }
+        time => Ok(time),
+    }
+}
+
+fn duration(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+    let Some(time) = time else { return Ok(None) };
+    match (u64::try_from(time.seconds), u32::try_from(time.nanos)) {
+        (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => Ok(Some(Duration::new(seconds, nanos))),
+        (Ok(_) | Err(_), Ok(_) | Err(_)) => {
+            Err(field_error(field, "must not be negative, with nanos from 0 to 999999999"))
+        }
+    }
+}
+
+pub(super) fn unknown_value(field: impl Into<String>, value: i32) -> FieldError {
+    field_error(field, format!("{value} is not a known value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_none_are_refused() {
+        let time = |seconds, nanos| Some(prost_types::Duration { seconds, nanos });
+        assert_eq!(time_limit("f", None), Ok(None));
+        assert_eq!(time_limit("f", time(1, 5)), Ok(Some(Duration::new(1, 5))));
+        assert!(time_limit("f", time(0, 0)).is_err());
+        assert!(time_limit("f", time(-1, 0)).is_err());
+        assert!(time_limit("f", time(1, -5)).is_err());
+        assert!(time_limit("f", time(1, 1_000_000_000)).is_err());
+        assert_eq!(grace("f", time(0, 0)), Ok(Some(Duration::ZERO)));
+        assert!(grace("f", time(601, 0)).is_err());
+        assert!(time_limit("f", time(i64::MAX, 0)).is_ok());
+    }
+}

@@ -1,0 +1,182 @@
+//! Parses the request for a terminal.
+
+use std::sync::Arc;
+
+use super::fields::{
+    ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error, grace, labels, pty_size,
+    request_id, time_limit, unknown_value,
+};
+use crate::{
+    policy::{self, CommandSpec, Request, StdinSource, StreamMode, environment::EnvEntry, profile},
+    proto::v1::{
+        CreateTerminalRequest, Network, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
+        create_terminal_request::Command,
+    },
+    session::Session,
+    terminal::{NewRequest, OnAsk, ReaderKind},
+};
+
+/// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
+const ARGUMENT_MAX_BYTES: usize = 131_071;
+/// Arguments of a command.
+const ARGUMENTS_MAX: usize = 16_384;
+/// The variable that says which control sequences a terminal understands.
+const TERM: &str = "TERM";
+/// Its value for a pseudo-terminal, unless the request has one.
+const DEFAULT_TERM: &str = "xterm-256color";
+
+/// A terminal to be created in a session. `within` is the place of the request's fields in the message, for names
+/// of fields: empty, or `create.`.
+pub fn new_terminal(
+    within: &str,
+    session: Arc<Session>,
+    request: CreateTerminalRequest,
+) -> Result<NewRequest, FieldError> {
+    let at = |field: &str| format!("{within}{field}");
+    let program = program(within, &request)?;
+    let network = match Network::try_from(request.network) {
+        Ok(Network::Unspecified) => None,
+        Ok(Network::None) => Some(profile::Network::None),
+        Ok(Network::Host) => Some(profile::Network::Host),
+        Ok(Network::Proxy) => Some(profile::Network::Proxy),
+        Err(_) => return Err(unknown_value(at("network"), request.network)),
+    };
+    let pty = request.pty.as_ref().map(|pty| pty_size(&at("pty."), pty.columns, pty.rows)).transpose()?;
+    let streams = match (OutputMode::try_from(request.output_mode), pty) {
+        (Ok(OutputMode::Unspecified | OutputMode::Merged), None) => StreamMode::Merged,
+        (Ok(OutputMode::Unspecified | OutputMode::Merged), Some(size)) => StreamMode::Pty(size),
+        (Ok(OutputMode::Split), None) => StreamMode::Split,
+        (Ok(OutputMode::Split), Some(_)) => {
+            return Err(field_error(
+                at("output_mode"),
+                "must not be split: a pseudo-terminal has one output",
+            ));
+        }
+        (Err(_), _) => return Err(unknown_value(at("output_mode"), request.output_mode)),
+    };
+    let stdin = match StdinMode::try_from(request.stdin_mode) {
+        Ok(StdinMode::Unspecified) if pty.is_some() => StdinSource::Open,
+        Ok(StdinMode::Unspecified | StdinMode::Closed) => StdinSource::Closed,
+        Ok(StdinMode::Open) => StdinSource::Open,
+        Err(_) => return Err(unknown_value(at("stdin_mode"), request.stdin_mode)),
+    };
+    let overflow = match Overflow::try_from(request.overflow) {
+        Ok(Overflow::Unspecified | Overflow::DropOldest) => policy::OverflowMode::DropOldest,
+        Ok(Overflow::Block) => policy::OverflowMode::Block,
+        Err(_) => return Err(unknown_value(at("overflow"), request.overflow)),
+    };
+    let on_ask = match OnAskWord::try_from(request.on_ask) {
+        Ok(OnAskWord::Unspecified | OnAskWord::Wait) => OnAsk::Wait,
+        Ok(OnAskWord::Refuse) => OnAsk::Refuse,
+        Err(_) => return Err(unknown_value(at("on_ask"), request.on_ask)),
+    };
+    let cwd = match directory(&at("cwd"), &request.cwd)? {
+        Some(cwd) => session.resolve(&cwd),
+        None => session.cwd.clone(),
+    };
+    let profile = if request.profile.is_empty() { session.profile.clone() } else { request.profile };
+    let parsed = Request {
+        principal: session.principal.to_string(),
+        labels: Arc::new(session.labels.clone()),
+        roots: session.roots.clone(),
+        session_env: session.env.clone(),
+        command: program,
+        env: with_term(within, env(&at("env"), request.env)?, request.pty)?,
+        cwd,
+        profile: Some(profile),
+        network,
+        output_limit_bytes: request.output_byte_limit,
+        streams,
+        stdin,
+        overflow,
+        time_limit: time_limit(&at("time_limit"), request.time_limit)?,
+        idle_limit: time_limit(&at("idle_limit"), request.idle_limit)?,
+        kill_grace: grace(&at("kill_grace"), request.kill_grace)?,
+    };
+    Ok(NewRequest {
+        session,
+        request: parsed,
+        labels: labels(&at("labels"), request.labels)?,
+        request_id: request_id(&at("request_id"), request.request_id)?,
+        reader: ReaderKind::Stream,
+        on_ask,
+        time_limit: None,
+    })
+}
+
+/// The variables, and TERM if there is a pseudo-terminal: for policy it is a variable like the others.
+fn with_term(within: &str, mut env: Vec<EnvEntry>, pty: Option<Pty>) -> Result<Vec<EnvEntry>, FieldError> {
+    let Some(Pty { mut term, .. }) = pty else { return Ok(env) };
+    let field = || format!("{within}pty.term");
+    if term.len() > NAME_MAX_BYTES {
+        return Err(field_error(field(), format!("must have at most {NAME_MAX_BYTES} bytes")));
+    }
+    if env.iter().any(|entry| entry.name() == TERM) {
+        if term.is_empty() {
+            return Ok(env);
+        }
+        return Err(field_error(field(), "must be empty if env has TERM"));
+    }
+    if term.is_empty() {
+        DEFAULT_TERM.clone_into(&mut term);
+    }
+    env.push(EnvEntry::new(TERM.to_owned(), term).map_err(|error| field_error(field(), error))?);
+    Ok(env)
+}
+
+/// Whether a command is of a size that it can be executed with, before anything of it is judged.
+///
+/// # Errors
+/// Names what is too long.
+pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
+    let check_length = |field: String, text: &str| match text.len() {
+        0..=ARGUMENT_MAX_BYTES => Ok(()),
+        _ => Err(field_error(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
+    };
+    let command = command_text(request);
+    check_length(format!("{within}command"), command)?;
+    if request.args.len() > ARGUMENTS_MAX {
+        return Err(field_error(format!("{within}args"), format!("must be at most {ARGUMENTS_MAX}")));
+    }
+    let too_long = request.args.iter().position(|argument| argument.len() > ARGUMENT_MAX_BYTES);
+    if let Some(index) = too_long {
+        check_length(format!("{within}args[{index}]"), &request.args[index])?;
+    }
+    let arguments: usize = request.args.iter().map(|argument| argument.len() + 1).sum();
+    let variables: usize = request.env.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    if command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
+        let problem = format!("must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env");
+        return Err(field_error(format!("{within}args"), problem));
+    }
+    Ok(())
+}
+
+/// The program or the shell line; empty if the request has neither.
+fn command_text(request: &CreateTerminalRequest) -> &str {
+    match &request.command {
+        Some(Command::Program(text) | Command::ShellLine(text)) => text,
+        None => "",
+    }
+}
+
+fn program(within: &str, request: &CreateTerminalRequest) -> Result<CommandSpec, FieldError> {
+    let text = command_text(request);
+    if text.is_empty() {
+        return Err(field_error(format!("{within}command"), "must not be empty"));
+    }
+    if text.contains('\0') {
+        return Err(field_error(format!("{within}command"), "must not hold a NUL byte"));
+    }
+    if let Some(index) = request.args.iter().position(|arg| arg.contains('\0')) {
+        return Err(field_error(format!("{within}args[{index}]"), "must not hold a NUL byte"));
+    }
+    match &request.command {
+        Some(Command::ShellLine(line)) if request.args.is_empty() => Ok(CommandSpec::ShellLine(line.clone())),
+        Some(Command::ShellLine(_)) => {
+            Err(field_error(format!("{within}args"), "must be empty for a shell line"))
+        }
+        Some(Command::Program(_)) | None => {
+            Ok(CommandSpec::Argv { command: text.to_owned(), args: request.args.clone() })
+        }
+    }
+}
