@@ -272,6 +272,9 @@ pub(super) struct LogsArguments {
     /// with -f until the command has ended
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "raw"])]
     pub(super) cast: Option<PathBuf>,
+    /// Begin at this byte of the output, as `end` of -o json says it; default: the oldest that is held
+    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "cast")]
+    pub(super) offset: u64,
     #[command(flatten)]
     pub(super) output: OutputArguments,
     /// The terminal's id
@@ -356,6 +359,25 @@ pub(super) struct RmArguments {
     /// The terminal's id
     #[arg(value_name = "TERMINAL")]
     pub(super) terminal: String,
+}
+
+/// `provost prune`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Remove all terminals whose commands have ended",
+    long_about = "Removes all of the caller's terminals whose commands have ended, with their output and outcomes, and \
+                  prints their ids. What runs is left alone. The journal keeps its records.",
+    after_help = "Example:\n  provost prune --older-than 1h"
+)]
+pub(super) struct PruneArguments {
+    #[command(flatten)]
+    pub(super) gateway: GatewayArguments,
+    /// Only those that ended at least so long ago, a whole number with ms, s, m or h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    pub(super) older_than: Duration,
+    /// Only those of this session
+    #[arg(long, value_name = "SESSION")]
+    pub(super) session: Option<String>,
 }
 
 /// `provost reap`.

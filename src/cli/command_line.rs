@@ -6,8 +6,8 @@ use super::{
     acp_conformance::AcpConformanceArguments,
     approvals::ApprovalsArguments,
     arguments::{
-        AcpArguments, DoctorArguments, KillArguments, LogsArguments, PsArguments, ReapArguments, RmArguments,
-        RunArguments, ServeArguments, StopArguments, WaitArguments,
+        AcpArguments, DoctorArguments, KillArguments, LogsArguments, PruneArguments, PsArguments,
+        ReapArguments, RmArguments, RunArguments, ServeArguments, StopArguments, WaitArguments,
     },
     attach::AttachArguments,
     audit::AuditArguments,
@@ -51,6 +51,7 @@ pub(super) enum CliCommand {
     Kill(KillArguments),
     Wait(WaitArguments),
     Rm(RmArguments),
+    Prune(PruneArguments),
     Approvals(ApprovalsArguments),
     Audit(AuditArguments),
     Doctor(DoctorArguments),

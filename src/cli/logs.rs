@@ -28,7 +28,7 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     let terminal = terminals.clone().get_terminal(request).await?.into_inner().terminal.unwrap_or_default();
     if let Some(path) = &arguments.cast {
         let events =
-            open(terminals.clone(), terminal.id.clone(), v1::OutputStream::Unspecified, arguments.follow);
+            open(terminals.clone(), terminal.id.clone(), v1::OutputStream::Unspecified, 0, arguments.follow);
         return record::record(path, &terminal, events.await?).await;
     }
     let format = match (arguments.output.output, &terminal.pty) {
@@ -36,7 +36,11 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
         (OutputFormat::Text, Some(_)) if !arguments.raw => LogFormat::Text(PlainText::default()),
         (OutputFormat::Text, _) => LogFormat::Bytes,
     };
-    let open = |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.follow);
+    if arguments.offset > 0 && terminal.output.len() > 1 {
+        return Err(CliError::message_only("--offset is for one stream, and this terminal has two".into()));
+    }
+    let open =
+        |stream| open(terminals.clone(), terminal.id.clone(), stream, arguments.offset, arguments.follow);
     // A split terminal has a position for each of its streams, a merged one has one.
     let (out, err) = if terminal.output.len() > 1 {
         let (out, err) = (open(v1::OutputStream::Stdout).await?, open(v1::OutputStream::Stderr).await?);
@@ -102,13 +106,14 @@ async fn open(
     mut terminals: Terminals,
     terminal_id: String,
     stream: v1::OutputStream,
+    offset: u64,
     follow: bool,
 ) -> Result<Streaming<v1::StreamOutputResponse>, CliError> {
     let request = v1::StreamOutputRequest {
         terminal_id,
         session_id: String::new(),
         stream: stream.into(),
-        offset: 0,
+        offset,
         follow,
     };
     Ok(terminals.stream_output(request).await?.into_inner())

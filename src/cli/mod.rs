@@ -40,6 +40,7 @@ mod missing_program;
 mod policy;
 mod policy_connect;
 mod policy_status;
+mod prune;
 mod raw_terminal;
 mod reap;
 mod receipt;
@@ -125,6 +126,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Kill(arguments) => terminals::kill(arguments).await,
         CliCommand::Wait(arguments) => terminals::wait(arguments).await,
         CliCommand::Rm(arguments) => terminals::rm(arguments).await,
+        CliCommand::Prune(arguments) => prune::prune(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
         CliCommand::Audit(arguments) => audit::audit(arguments).await,
         CliCommand::Doctor(arguments) => doctor::examine(&arguments),

@@ -95,6 +95,7 @@ fn what_needs_a_gateway_says_so_when_there_is_none() {
         &["kill", "term_x"],
         &["wait", "term_x"],
         &["rm", "term_x"],
+        &["prune"],
     ] {
         let output =
             place.provost().args(command).args(["--gateway", &nobody]).output().expect("provost starts");
@@ -151,7 +152,7 @@ fn a_descriptor_passed_by_a_service_manager_must_be_the_one_socket() {
 #[test]
 fn every_command_has_a_help_with_an_example() {
     let place = Place::new();
-    for command in ["serve", "run", "ps", "logs", "stop", "kill", "wait", "rm"] {
+    for command in ["serve", "run", "ps", "logs", "stop", "kill", "wait", "rm", "prune"] {
         let output = place.provost().args([command, "--help"]).output().expect("provost starts");
         assert_eq!(code(&output), 0);
         assert!(stdout(&output).contains("Example"), "{command}: {}", stdout(&output));

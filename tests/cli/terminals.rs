@@ -165,3 +165,43 @@ fn a_removed_terminal_is_gone() {
     assert_eq!(stdout(&fixture.provost(&["ps", "-o", "json"])).trim(), "[]");
     fixture.gateway.stop();
 }
+
+#[test]
+fn prune_removes_what_has_ended_and_nothing_that_runs() {
+    let mut fixture = Fixture::new();
+    let runs = fixture.start("sleep 600", v1::OutputMode::Merged);
+    let (first, second) =
+        (fixture.start("exit 0", v1::OutputMode::Merged), fixture.start("exit 3", v1::OutputMode::Merged));
+    for ended in [&first, &second] {
+        fixture.provost(&["wait", ended]);
+    }
+    let young = fixture.provost(&["prune", "--older-than", "1h"]);
+    assert_eq!((code(&young), stdout(&young).as_str()), (0, ""), "{}", shown(&young));
+    let elsewhere = fixture.provost(&["prune", "--session", "sess_other"]);
+    assert_eq!((code(&elsewhere), stdout(&elsewhere).as_str()), (0, ""), "{}", shown(&elsewhere));
+    let pruned = fixture.provost(&["prune"]);
+    assert_eq!(code(&pruned), 0, "{}", shown(&pruned));
+    let said = stdout(&pruned);
+    let mut removed: Vec<_> = said.lines().collect();
+    removed.sort_unstable();
+    let mut ended = [first.as_str(), second.as_str()];
+    ended.sort_unstable();
+    assert_eq!(removed, ended);
+    let left: serde_json::Value =
+        serde_json::from_str(&stdout(&fixture.provost(&["ps", "-o", "json"]))).unwrap();
+    assert_eq!((left.as_array().map(Vec::len), left[0]["id"].as_str()), (Some(1), Some(runs.as_str())));
+    fixture.gateway.stop();
+}
+
+#[test]
+fn logs_begin_where_they_are_told() {
+    let mut fixture = Fixture::new();
+    let merged = fixture.start("echo first; echo second", v1::OutputMode::Merged);
+    assert_eq!(code(&fixture.provost(&["wait", &merged])), 0);
+    assert_eq!(stdout(&fixture.provost(&["logs", "--offset", "6", &merged])), "second\n");
+    assert_eq!(stdout(&fixture.provost(&["logs", "--offset", "13", &merged])), "");
+    let split = fixture.start("echo out; echo err >&2", v1::OutputMode::Split);
+    let refused = fixture.provost(&["logs", "--offset", "1", &split]);
+    assert_eq!(code(&refused), 125, "{}", shown(&refused));
+    fixture.gateway.stop();
+}
