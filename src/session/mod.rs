@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-mod caller_home;
 mod descriptors;
 mod directories;
 mod git_identity;

@@ -10,7 +10,6 @@ use std::{
 };
 
 use super::{
-    caller_home,
     descriptors::DescriptorQuota,
     git_identity,
     id::SessionId,
@@ -27,7 +26,7 @@ use crate::{
     policy::{PolicySet, check_session},
     pool::Pool,
     proto::state::SessionRecord,
-    sandbox::{governing::Governing, spec::Owner},
+    sandbox::{governing::Governing, roots, spec::Owner},
 };
 
 /// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
@@ -282,7 +281,7 @@ fn prepare(
         None => workspace.first,
     };
     let profile = check_session(policy, new.profile.as_deref(), &workspace.paths, &cwd, &new.env)?;
-    let git_identity = caller_home::of(&rights).and_then(|home| git_identity::of(&home, &rights));
+    let git_identity = roots::home_of(rights.uid).and_then(|home| git_identity::of(&home, &rights));
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,

@@ -186,8 +186,20 @@ impl Search {
             let (worktree, git_directory) = (worktree.found.path.clone(), git.found.path);
             return Err(NotTaken::OneSided { worktree, git_directory });
         }
-        check_main_worktree(main)?;
+        self.check_main_worktree(main)?;
         Ok(Some(main.found.clone()))
+    }
+
+    /// A repository whose files are a user's home keeps what is in that home.
+    fn check_main_worktree(&self, git: &Opened) -> Result<(), NotTaken> {
+        let by_place = git.found.path.file_name().filter(|name| *name == ".git").and(git.found.path.parent());
+        let configured = configured_worktrees(git).into_iter().map(|found| found.path);
+        for worktree in by_place.map(Path::to_owned).into_iter().chain(configured) {
+            if let Some(home) = home_in(&worktree, self.owner) {
+                return Err(NotTaken::Home { worktree, home });
+            }
+        }
+        Ok(())
     }
 
     /// The directory of the repository that a linked worktree's own directory belongs to.
@@ -220,18 +232,6 @@ impl Search {
         }
         Err(NotTaken::Owner { path: path.to_owned(), owner, expected: self.owner })
     }
-}
-
-/// A repository whose files are a user's home keeps what is in that home.
-fn check_main_worktree(git: &Opened) -> Result<(), NotTaken> {
-    let by_place = git.found.path.file_name().filter(|name| *name == ".git").and(git.found.path.parent());
-    let configured = configured_worktrees(git).into_iter().map(|found| found.path);
-    for worktree in by_place.map(Path::to_owned).into_iter().chain(configured) {
-        if let Some(home) = home_in(&worktree) {
-            return Err(NotTaken::Home { worktree, home });
-        }
-    }
-    Ok(())
 }
 
 /// Where a repository's configuration says that its files are.

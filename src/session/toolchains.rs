@@ -11,7 +11,6 @@ use std::{
 use nix::{fcntl::AT_FDCWD, sys::stat::fstat, unistd::geteuid};
 
 use super::{
-    caller_home,
     real_path::{self, Kind},
     small_file::{self, Links},
 };
@@ -54,7 +53,7 @@ impl Toolchains {
 
 /// Looks for all toolchains. `roots` is what commands of the session may change.
 pub(super) fn find(rights: &Rights, roots: &[Root], governing: &Governing) -> Toolchains {
-    let Some(home) = caller_home::of(rights) else { return Toolchains::default() };
+    let Some(home) = roots::home_of(rights.uid) else { return Toolchains::default() };
     let open_home = || real_path::open(None, &home, Kind::Directory);
     let Ok(Ok(home)) = rights.run_with(open_home) else { return Toolchains::default() };
     let home = home.found.path;
@@ -124,7 +123,7 @@ impl Search<'_> {
         let overlaps = |root: &Root| {
             root.role != RootRole::ReadOnly && (root.path.starts_with(&path) || path.starts_with(&root.path))
         };
-        let is_home = self.home.starts_with(&path) || roots::home_in(&path).is_some();
+        let is_home = self.home.starts_with(&path) || roots::home_in(&path, self.owner).is_some();
         let is_apart = !self.roots.iter().any(overlaps) && !is_home;
         let is_text = path.to_str().is_some();
         (is_own && is_closed && is_kind && is_apart && is_text).then_some(Root {

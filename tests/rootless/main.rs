@@ -210,6 +210,68 @@ fn doctor_says_what_is_weaker_and_how_to_fix_it() {
 }
 
 #[test]
+fn doctor_names_a_source_of_subordinate_ids_that_is_not_asked() {
+    let Some(user) = User::find() else { return };
+    if user.id != NOBODYS_ID || fs::metadata("/etc/nsswitch.conf").is_err() {
+        println!("SKIPPED: only root can show another /etc/nsswitch.conf, and only in the place of one");
+        return;
+    }
+    let switch = user.directory().join("nsswitch.conf");
+    fs::write(&switch, "passwd: files\nsubid: sss\n").unwrap();
+    fs::set_permissions(&switch, fs::Permissions::from_mode(0o644)).unwrap();
+    let script = format!(
+        "mount --bind '{}' /etc/nsswitch.conf && exec setpriv --reuid {id} --regid {id} --clear-groups '{}' doctor",
+        switch.display(),
+        user.provost().display(),
+        id = user.id,
+    );
+    let shows = |source: &[&str]| {
+        let output = std::process::Command::new(source[0]).args(&source[1..]).output();
+        let output = output.expect("the command starts");
+        text(&output.stdout).contains("come from sss (/etc/nsswitch.conf), which is not asked")
+    };
+    assert!(shows(&["unshare", "--mount", "sh", "-c", &script]));
+    let plain = script.split_once("exec ").expect("it executes").1;
+    assert!(!shows(&["sh", "-c", plain]), "this host has the files");
+}
+
+#[test]
+fn the_home_of_a_user_without_an_entry_is_no_workspace() {
+    let Some(user) = User::find() else { return };
+    if user.id != NOBODYS_ID {
+        println!("SKIPPED: only root can be a user without an entry in /etc/passwd");
+        return;
+    }
+    let (provost, work) = (user.provost(), user.work());
+    let provost = provost.to_str().expect("UTF-8");
+    fs::create_dir_all(work.join("project")).unwrap();
+    std::os::unix::fs::chown(work.join("project"), Some(user.id), Some(user.id)).unwrap();
+    fs::write(work.join("token"), "secret").unwrap();
+    fs::set_permissions(work.join("token"), fs::Permissions::from_mode(0o644)).unwrap();
+    let link = user.directory().join("home");
+    std::os::unix::fs::symlink(&work, &link).unwrap();
+    let read = |home: &std::path::Path, directory: &str| {
+        let home = format!("HOME={}", home.display());
+        let line = format!("cd {directory} && exec \"$0\" run -- cat token");
+        user.outside(&["env", &home, "sh", "-c", &line, provost])
+    };
+    // The directory is no home as long as nothing calls it one.
+    assert_eq!(text(&read(user.directory(), ".").stdout), "secret");
+    for home in [&work, &link] {
+        let output = read(home, ".");
+        assert!(!output.status.success() && !text(&output.stdout).contains("secret"), "{}", shown(&output));
+        assert!(text(&output.stderr).contains("is or holds the whole home"), "{}", shown(&output));
+        let output = read(home, "project");
+        assert!(
+            text(&output.stderr).contains("token"),
+            "a directory in it can be worked in: {}",
+            shown(&output)
+        );
+        assert!(!text(&output.stderr).contains("whole home"), "{}", shown(&output));
+    }
+}
+
+#[test]
 fn a_hook_cannot_be_planted_in_the_workspace() {
     let Some(user) = User::find() else { return };
     assert!(user.outside(&["git", "init", "-q", "."]).status.success(), "git is there");

@@ -1,7 +1,8 @@
 //! Subordinate ids of the gateway's user (subuid(5), subgid(5)): with them an ordinary user's supervisors and gates have ids that
 //! no command has.
 //!
-//! Only the files are read. Where another source provides subordinate ids (nsswitch.conf), there are none here.
+//! Only the files are read. Where another source provides subordinate ids (nsswitch.conf), there are none here, and
+//! [`other_source`] names it.
 
 use nix::unistd::{Uid, User};
 
@@ -35,6 +36,20 @@ impl SubordinateIds {
     }
 }
 
+/// The source of subordinate ids that the host's nsswitch.conf(5) names in place of the files. The programs that map ids ask it,
+/// and this gateway does not.
+#[must_use]
+pub fn other_source() -> Option<String> {
+    source_in(&read("/etc/nsswitch.conf")?)
+}
+
+/// shadow takes the first source of the line `subid:` alone, and the files where there is none.
+fn source_in(nsswitch: &str) -> Option<String> {
+    let lines = nsswitch.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let sources = lines.filter_map(|line| line.trim().strip_prefix("subid:")).next()?;
+    sources.split_whitespace().next().filter(|source| *source != "files").map(str::to_owned)
+}
+
 fn read(path: &str) -> Option<String> {
     let length = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?.len();
     (length <= MAX_FILE_BYTES).then(|| std::fs::read_to_string(path).ok()).flatten()
@@ -62,6 +77,14 @@ mod tests {
         let file = "# comment\nother:100000:65536\nme:165536:65536\nme:400000:10\n";
         assert_eq!(last_two(file, 1000, "me"), Some((231_071, 231_070)));
         assert_eq!(last_two("1000:5000:2\n", 1000, "me"), Some((5001, 5000)));
+    }
+
+    #[test]
+    fn a_source_that_is_not_the_files_is_named() {
+        assert_eq!(source_in("passwd: files sss\n subid: sss # by the domain\n").as_deref(), Some("sss"));
+        for files in ["", "passwd: sss\n", "subid: files\n", "subid:\n", "# subid: sss\n"] {
+            assert_eq!(source_in(files), None, "{files:?}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::sandbox::{
     host::{
         Host,
         ptys::PtyReservation,
+        subordinate_ids::other_source,
         warm_launcher::{LAUNCH_TIMEOUT, Launcher},
     },
     launch::{
@@ -197,7 +198,11 @@ fn conclude(
     let (mut identity, mut shortfalls) = (prepared.identity, prepared.shortfalls);
     if answer.one_id {
         identity.separate_ids = false;
-        let reason = "newuidmap and newgidmap refuse to map the subordinate ids of the gateway's user".into();
+        let refused = "newuidmap and newgidmap refuse to map the subordinate ids of the gateway's user";
+        let reason = match other_source() {
+            Some(source) => format!("{refused}: they ask {source} (/etc/nsswitch.conf), and not the files"),
+            None => refused.to_owned(),
+        };
         shortfalls.push(Shortfall { protection: "supervisor-id".into(), reason });
     }
     let launched = LaunchedSandbox {

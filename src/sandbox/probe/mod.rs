@@ -12,7 +12,10 @@ pub use protection::{Protection, ProtectionStatus};
 use protection::{available, missing};
 
 use crate::{
-    sandbox::{host::Host, seccomp::arch::Arch},
+    sandbox::{
+        host::{Host, subordinate_ids::other_source},
+        seccomp::arch::Arch,
+    },
     sys::seccomp,
 };
 
@@ -47,11 +50,20 @@ fn identity(host: &Host) -> Protection {
             ),
             "run the gateway as root, so that each sandbox gets ids of its own",
         ),
-        None => (
-            format!("commands and their supervisor run as uid {uid}, in a user namespace of their own"),
-            "run the gateway as root, so that each sandbox gets ids of its own; or install newuidmap (package uidmap) and \
-             give this user ids in /etc/subuid and /etc/subgid, so that supervisors do",
-        ),
+        None => match other_source() {
+            Some(source) => (
+                format!(
+                    "commands and their supervisor run as uid {uid}, in a user namespace of their own: subordinate ids of this host \
+                     come from {source} (/etc/nsswitch.conf), which is not asked"
+                ),
+                "run the gateway as root, so that each sandbox gets ids of its own",
+            ),
+            None => (
+                format!("commands and their supervisor run as uid {uid}, in a user namespace of their own"),
+                "run the gateway as root, so that each sandbox gets ids of its own; or install newuidmap (package uidmap) and \
+                 give this user ids in /etc/subuid and /etc/subgid, so that supervisors do",
+            ),
+        },
     };
     Protection { name: "identity", status: ProtectionStatus::Weaker, reason, remedy: remedy.into() }
 }

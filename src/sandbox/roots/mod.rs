@@ -1,9 +1,11 @@
 //! Which directories commands may be shown: a session's roots, and what no command may reach.
 
 pub mod governing;
+mod home;
 mod open;
 pub mod path_walk;
 mod root;
 
-pub use open::{RootError, home_in, open, visible};
+pub use home::{home_in, home_of};
+pub use open::{RootError, open, visible};
 pub use root::{Root, RootRole};

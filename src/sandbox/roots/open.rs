@@ -10,7 +10,7 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use nix::{
@@ -22,6 +22,7 @@ use nix::{
 use crate::{
     sandbox::roots::{
         governing::{Governing, GoverningError, VisiblePath},
+        home::homes_for,
         root::{Root, RootRole},
     },
     sys::rights::Rights,
@@ -149,7 +150,7 @@ pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing)
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(RootError::NotADirectory { path: real });
     }
-    check_place(&real, &homes())?;
+    check_place(&real, &homes_for(caller))?;
     let shared = libc::S_ISVTX | libc::S_IWOTH;
     if role != RootRole::ReadOnly && stat.st_mode & shared == shared {
         return Err(RootError::Shared { path: real });
@@ -166,11 +167,6 @@ pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing)
 pub fn visible(root: &Root) -> VisiblePath<'_> {
     let access = root.role.max_access();
     VisiblePath { path: &root.path, descriptor: root.descriptor.as_fd(), access }
-}
-
-/// The home of a user of the host that a directory is or holds.
-pub fn home_in(directory: &Path) -> Option<PathBuf> {
-    homes().into_iter().find(|home| home.starts_with(directory))
 }
 
 /// Resolves a path, and returns its real name and a descriptor. Magic links such as `/proc/PID/root` are not
@@ -207,29 +203,9 @@ fn check_place(real: &Path, homes: &[PathBuf]) -> Result<(), RootError> {
     Ok(())
 }
 
-/// The homes of the host's users, by /etc/passwd. Entries that are no homes (`/`, `/nonexistent`) are dropped or
-/// harmless.
-fn homes() -> Vec<PathBuf> {
-    let passwd = std::fs::read(Path::new("/etc/passwd")).unwrap_or_default();
-    let mut homes = homes_in(&String::from_utf8_lossy(&passwd));
-    homes.push("/root".into());
-    homes
-}
-
-fn homes_in(passwd: &str) -> Vec<PathBuf> {
-    passwd
-        .lines()
-        .filter_map(|line| line.split(':').nth(5))
-        .map(PathBuf::from)
-        .filter(|home| {
-            home.is_absolute() && home.components().any(|part| matches!(part, Component::Normal(_)))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::home::homes_in, *};
 
     fn place(path: &str) -> Result<(), RootError> {
         let homes =
