@@ -6,7 +6,10 @@
 use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::json;
 
-use crate::proto::v1::{ExecDenial, ExitCause, Outcome, WorkspaceChange, outcome::End};
+use crate::{
+    client::denial_json,
+    proto::v1::{ExitCause, Outcome, WorkspaceChange, outcome::End},
+};
 
 /// What SIGRTMIN is for programs: signal(7).
 const SIGRTMIN: u32 = 34;
@@ -47,15 +50,7 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
         details["workspaceChanges"] = outcome.workspace_changes.iter().map(change).collect();
     }
     if !outcome.exec_denials.is_empty() {
-        let denial = |denial: &ExecDenial| {
-            json!({
-                "program": denial.program,
-                "args": denial.args,
-                "rule": denial.rule,
-                "reason": denial.reason,
-            })
-        };
-        details["execDenials"] = outcome.exec_denials.iter().map(denial).collect();
+        details["execDenials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["execDenialsOmitted"] = outcome.exec_denials_omitted.into();
     }
     serde_json::Map::from_iter([("provost".to_owned(), details)])

@@ -29,14 +29,9 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
         log_to(file)?;
     }
     let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
-    let found = match (&arguments.policies, &arguments.journal) {
-        (Some(_), _) | (_, Some(_)) => None,
-        (None, None) => GatewayConnection::running(arguments.gateway.gateway.as_deref()).await?,
-    };
-    let connection = match found {
-        Some(connection) => connection,
-        None => GatewayConnection::embed(arguments.policies.as_deref(), arguments.journal.as_deref()).await?,
-    };
+    let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
+    let connection =
+        GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
     let options = acp::ShimOptions {
         command: arguments.command,
         profile: arguments.profile,

@@ -48,6 +48,22 @@ impl GatewayConnection {
         Ok(running(named).await?.map(|client| Self { client, embedded: None }))
     }
 
+    /// The gateway that serves, or an embedded one: also where policies or a journal of its own were asked for.
+    pub(super) async fn running_or_own(
+        named: Option<&str>,
+        policies: Option<&Path>,
+        journal: Option<&Path>,
+    ) -> Result<Self, CliError> {
+        let found = match (policies, journal) {
+            (Some(_), _) | (_, Some(_)) => None,
+            (None, None) => Self::running(named).await?,
+        };
+        match found {
+            Some(connection) => Ok(connection),
+            None => Self::embed(policies, journal).await,
+        }
+    }
+
     /// Starts an embedded gateway, with these policies or the compiled-in ones, and with a journal in this directory or none.
     pub(super) async fn embed(policies: Option<&Path>, journal: Option<&Path>) -> Result<Self, CliError> {
         let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());

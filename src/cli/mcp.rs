@@ -66,14 +66,9 @@ pub(super) async fn run(arguments: McpArguments) -> Result<u8, CliError> {
     for root in &roots {
         text(root.clone().into_os_string(), "the workspace's path")?;
     }
-    let found = match (&arguments.policies, &arguments.journal) {
-        (Some(_), _) | (_, Some(_)) => None,
-        (None, None) => GatewayConnection::running(arguments.gateway.gateway.as_deref()).await?,
-    };
-    let connection = match found {
-        Some(connection) => connection,
-        None => GatewayConnection::embed(arguments.policies.as_deref(), arguments.journal.as_deref()).await?,
-    };
+    let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
+    let connection =
+        GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
     let approvals = if arguments.ask_client { Approvals::ByClient } else { Approvals::Elsewhere };
     let options = McpOptions { roots, profile: arguments.profile, approvals };
     let stopped = async move {

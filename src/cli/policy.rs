@@ -24,8 +24,7 @@ use super::{
 use crate::{
     gateway::{ConfigError, PolicySource, policy_directory},
     policy::{
-        AbsPath, CommandSpec, ExecRequest, OverflowMode, PolicySet, ProfileResolvers, Request, StdinSource,
-        StreamMode,
+        AbsPath, CommandSpec, ExecRequest, PolicySet, ProfileResolvers, Request,
         command::{
             program::{self, Resolved},
             shell::LineCwd,
@@ -341,23 +340,12 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
         [command, args @ ..] => CommandSpec::Argv { command: command.clone(), args: args.to_vec() },
         [] => return Err(CliError::message_only("a command is needed".to_owned())),
     };
+    let principal = arguments.principal.clone().unwrap_or_else(own_principal);
     Ok(Request {
-        principal: arguments.principal.clone().unwrap_or_else(own_principal),
         labels: Arc::new(arguments.label.iter().cloned().collect::<BTreeMap<_, _>>()),
-        roots: Arc::from(roots),
-        session_env: Arc::from([]),
-        command: program,
         env: env.map_err(|error| CliError::caused_by("--env", error))?,
-        cwd,
         profile: arguments.profile.clone(),
-        network: None,
-        output_limit_bytes: None,
-        streams: StreamMode::Merged,
-        stdin: StdinSource::Closed,
-        overflow: OverflowMode::DropOldest,
-        time_limit: None,
-        idle_limit: None,
-        kill_grace: None,
+        ..Request::plain(principal, Arc::from(roots), cwd, program)
     })
 }
 

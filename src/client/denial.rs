@@ -40,6 +40,16 @@ pub fn connect_denial_line(denial: &ConnectDenial) -> String {
     format!("denied: connection to {host}:{}: {reason} (rule {:?})", denial.port, denial.rule)
 }
 
+/// A refused exec as data, for front ends that give an agent more than text.
+pub fn denial_json(denial: &ExecDenial) -> serde_json::Value {
+    serde_json::json!({
+        "program": denial.program,
+        "args": denial.args,
+        "rule": denial.rule,
+        "reason": denial.reason,
+    })
+}
+
 /// Whether two in a row are shown as one: a shell that looks for a name tries each directory of its path.
 fn is_alike(one: &ExecDenial, next: &ExecDenial) -> bool {
     let name = |denial: &ExecDenial| denial.program.rsplit('/').next().map(str::to_owned);

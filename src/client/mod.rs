@@ -25,7 +25,7 @@ use crate::proto::v1::{
 };
 
 pub use advice::{advice_when_denied, advice_when_not_started};
-pub use denial::{denial_line, denial_lines};
+pub use denial::{denial_json, denial_line, denial_lines};
 pub use front_end::{FRONT_END_LABEL, FrontEnd};
 pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
 

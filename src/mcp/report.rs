@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{errors::META, output::Shown};
 use crate::{
-    client::{advice_when_denied, denial_lines},
+    client::{advice_when_denied, denial_json, denial_lines},
     printable,
     proto::v1::{self, ExitCause, outcome::End},
 };
@@ -114,15 +114,7 @@ fn details(terminal: &v1::Terminal) -> Value {
     let cause = outcome.cause().as_str_name().trim_start_matches("EXIT_CAUSE_").to_ascii_lowercase();
     details["cause"] = cause.into();
     if !outcome.exec_denials.is_empty() {
-        let denial = |denial: &v1::ExecDenial| {
-            json!({
-                "program": denial.program,
-                "args": denial.args,
-                "rule": denial.rule,
-                "reason": denial.reason,
-            })
-        };
-        details["exec_denials"] = outcome.exec_denials.iter().map(denial).collect();
+        details["exec_denials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["exec_denials_omitted"] = outcome.exec_denials_omitted.into();
     }
     details

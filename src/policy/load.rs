@@ -3,6 +3,7 @@
 //! One mistake refuses the whole policy and is reported with its line. This file reads no files.
 
 mod connect_rules;
+mod rule_place;
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use sha2::Digest as _;
 use toml::{Spanned, Table, Value};
 
+use self::rule_place::placed;
 use super::{
     check::{InvalidValue, check_profile},
     command::{
@@ -252,43 +254,23 @@ fn load_rules(
     let mut rules = Vec::new();
     let mut locations: BTreeMap<String, RuleLocation> = BTreeMap::new();
     for file in files {
-        for (at, spanned) in file.file.rule.iter().enumerate() {
-            let source = spanned.get_ref();
-            let end = file.file.rule.get(at + 1).map_or(file.text.len(), |next| next.span().start);
-            let span = spanned.span().start..end.max(spanned.span().start);
-            let wrong =
-                |key: &str, problem: String| file.error(find_key(file.text, span.clone(), key), problem);
-            if let Some(origin) = locations.get(&source.id) {
-                let problem = format!("id: {:?} is taken by {}:{}", source.id, origin.file, origin.line);
-                return Err(wrong("id", problem));
-            }
-            if rules.len() >= MAX_RULES {
-                return Err(wrong("id", format!("more than {MAX_RULES} rules")));
-            }
+        for (source, place) in placed(file, &file.file.rule) {
+            place.take_id(&source.id, rules.len(), &mut locations, "rules")?;
             let rule_error = |error: RuleError| match &error {
-                RuleError::Id(_) => wrong("id", error.to_string()),
-                RuleError::Pattern { field, .. } => wrong(last_key(field), error.to_string()),
-                RuleError::Claimed(ClaimedField::Labels) => wrong("labels", error.to_string()),
-                RuleError::Claimed(ClaimedField::Env) => wrong("env", error.to_string()),
-                RuleError::EffectsOfDeny => wrong("effects", error.to_string()),
-                RuleError::StartsOfDeny => wrong("starts", error.to_string()),
-                RuleError::ExampleMissed(line) | RuleError::ExampleCaught(line) => {
-                    let written = find_text(file.text, span.clone(), line);
-                    let key =
-                        if matches!(error, RuleError::ExampleMissed(_)) { "matches" } else { "rejects" };
-                    match written {
-                        Some(range) => file.error(range, error.to_string()),
-                        None => wrong(key, error.to_string()),
-                    }
-                }
+                RuleError::Id(_) => place.wrong("id", error.to_string()),
+                RuleError::Pattern { field, .. } => place.wrong(last_key(field), error.to_string()),
+                RuleError::Claimed(ClaimedField::Labels) => place.wrong("labels", error.to_string()),
+                RuleError::Claimed(ClaimedField::Env) => place.wrong("env", error.to_string()),
+                RuleError::EffectsOfDeny => place.wrong("effects", error.to_string()),
+                RuleError::StartsOfDeny => place.wrong("starts", error.to_string()),
+                RuleError::ExampleMissed(line) => place.wrong_text(Some(line), "matches", error.to_string()),
+                RuleError::ExampleCaught(line) => place.wrong_text(Some(line), "rejects", error.to_string()),
             };
             let rule = Rule::compile(source, file.file.mode).map_err(rule_error)?;
             examples::check(source, &rule).map_err(rule_error)?;
-            check_effects(source, profiles).map_err(|(key, problem)| wrong(key, problem))?;
+            check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
             check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
-                .map_err(|problem| wrong("secrets", format!("effects.secrets: {problem}")))?;
-            let line = file.text[..spanned.span().start.min(file.text.len())].matches('\n').count() + 1;
-            locations.insert(source.id.clone(), RuleLocation { file: file.name.to_owned(), line });
+                .map_err(|problem| place.wrong("secrets", format!("effects.secrets: {problem}")))?;
             rules.push(rule);
         }
     }

@@ -172,3 +172,27 @@ pub struct Request {
     /// Absent: the profile's.
     pub kill_grace: Option<Duration>,
 }
+
+impl Request {
+    /// A request that leaves to profile and policy all that a caller may leave to them.
+    pub fn plain(principal: String, roots: Arc<[AbsPath]>, cwd: AbsPath, command: CommandSpec) -> Self {
+        Self {
+            principal,
+            labels: Arc::default(),
+            roots,
+            session_env: Arc::from([]),
+            command,
+            env: Vec::new(),
+            cwd,
+            profile: None,
+            network: None,
+            output_limit_bytes: None,
+            streams: StreamMode::Merged,
+            stdin: StdinSource::Closed,
+            overflow: OverflowMode::DropOldest,
+            time_limit: None,
+            idle_limit: None,
+            kill_grace: None,
+        }
+    }
+}

@@ -92,31 +92,9 @@ pub(super) unsafe fn clone3(
 /// As the system call itself demands.
 #[inline(always)]
 pub(super) unsafe fn raw_syscall(number: i64, arguments: [usize; 5]) -> isize {
-    let result: isize;
     let [a, b, c, d, e] = arguments;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the kernel keeps all registers but rax, rcx and r11; memory is the caller's obligation.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the kernel keeps all registers but x0; memory is the caller's obligation.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            inlateout("x0") a as isize => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e,
-            in("x8") number,
-            options(nostack),
-        );
-    }
-    result
+    // SAFETY: the caller's obligation; the kernel does not look at an argument that a call does not have.
+    unsafe { raw_syscall_of_six(number, [a, b, c, d, e, 0]) }
 }
 
 /// As [`raw_syscall`], with the sixth argument.
@@ -128,7 +106,7 @@ pub(super) unsafe fn raw_syscall_of_six(number: i64, arguments: [usize; 6]) -> i
     let result: isize;
     let [a, b, c, d, e, f] = arguments;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as in `raw_syscall`.
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; memory is the caller's obligation.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -139,7 +117,7 @@ pub(super) unsafe fn raw_syscall_of_six(number: i64, arguments: [usize; 6]) -> i
         );
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as in `raw_syscall`.
+    // SAFETY: the kernel keeps all registers but x0; memory is the caller's obligation.
     unsafe {
         std::arch::asm!(
             "svc 0",

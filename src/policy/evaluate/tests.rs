@@ -62,24 +62,9 @@ fn policy() -> PolicySet {
 }
 
 fn request() -> Request {
-    Request {
-        principal: "uid:1000".into(),
-        labels: Arc::default(),
-        roots: Arc::from([AbsPath::parse("/work").unwrap()]),
-        session_env: Arc::from([]),
-        command: CommandSpec::Argv { command: "true".into(), args: vec![] },
-        env: vec![],
-        cwd: AbsPath::parse("/work").unwrap(),
-        profile: None,
-        network: None,
-        output_limit_bytes: None,
-        streams: StreamMode::Merged,
-        stdin: StdinSource::Closed,
-        overflow: OverflowMode::DropOldest,
-        time_limit: None,
-        idle_limit: None,
-        kill_grace: None,
-    }
+    let work = AbsPath::parse("/work").unwrap();
+    let command = CommandSpec::Argv { command: "true".into(), args: vec![] };
+    Request::plain("uid:1000".into(), Arc::from([work.clone()]), work, command)
 }
 
 fn with_env(name: &str) -> Vec<EnvEntry> {

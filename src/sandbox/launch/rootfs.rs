@@ -170,6 +170,19 @@ fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> Mount {
     }
 }
 
+/// The host's object, read-only and where it is on the host; nothing where the host has none.
+fn read_only_in_place(place: String) -> Mount {
+    Mount {
+        kind: Kind::Bind.into(),
+        source: place.clone(),
+        target: place,
+        read_only: true,
+        optional: true,
+        recursive: true,
+        ..Mount::default()
+    }
+}
+
 fn group_line(group: &MappedGroup, user: &str) -> String {
     let id = group.inside_gid;
     format!("group{id}:x:{id}:{}\n", if group.member { user } else { "" })
@@ -228,15 +241,7 @@ impl RootfsPlanner<'_> {
             }
             return Ok(());
         }
-        self.add(Mount {
-            kind: Kind::Bind.into(),
-            source: place.clone(),
-            target: place,
-            read_only: true,
-            optional: true,
-            recursive: true,
-            ..Mount::default()
-        });
+        self.add(read_only_in_place(place));
         Ok(())
     }
 
@@ -279,15 +284,7 @@ impl RootfsPlanner<'_> {
         let Ok(real) = Path::new("/etc/resolv.conf").canonicalize() else { return };
         if let (false, Ok(place)) = (real.starts_with("/etc"), check_path(&real)) {
             let place = place.to_owned();
-            self.add(Mount {
-                kind: Kind::Bind.into(),
-                source: place.clone(),
-                target: place,
-                read_only: true,
-                optional: true,
-                recursive: true,
-                ..Mount::default()
-            });
+            self.add(read_only_in_place(place));
         }
     }
 

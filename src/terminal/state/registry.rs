@@ -67,12 +67,7 @@ impl Registry {
 
     /// The caller's terminals, oldest first; of one session when it is named.
     pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
-        let of_session = |terminal: &Terminal| session.is_none_or(|session| terminal.session.id == session);
-        self.lock()
-            .values()
-            .filter(|terminal| terminal.session.principal == principal && of_session(terminal))
-            .cloned()
-            .collect()
+        self.list_after(principal, session, None)
     }
 
     /// As [`Self::list`], those after one that was listed before.

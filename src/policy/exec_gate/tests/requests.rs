@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    super::super::{
-        AbsPath, CommandSpec, Denial, OverflowMode, Permit, ProfileResolvers, Request, StdinSource,
-        StreamMode, profile::Profile,
-    },
+    super::super::{AbsPath, CommandSpec, Denial, Permit, ProfileResolvers, Request, profile::Profile},
     *,
 };
 
@@ -17,24 +14,9 @@ impl ProfileResolvers for Links {
 }
 
 fn request(profile: &str, command: CommandSpec) -> Request {
-    Request {
-        principal: "uid:1000".into(),
-        labels: Arc::default(),
-        roots: Arc::from([AbsPath::parse("/work").unwrap()]),
-        session_env: Arc::from([]),
-        command,
-        env: Vec::new(),
-        cwd: AbsPath::parse("/work").unwrap(),
-        profile: Some(profile.to_owned()),
-        network: None,
-        output_limit_bytes: None,
-        streams: StreamMode::Merged,
-        stdin: StdinSource::Closed,
-        overflow: OverflowMode::DropOldest,
-        time_limit: None,
-        idle_limit: None,
-        kill_grace: None,
-    }
+    let work = AbsPath::parse("/work").unwrap();
+    let plain = Request::plain("uid:1000".into(), Arc::from([work.clone()]), work, command);
+    Request { profile: Some(profile.to_owned()), ..plain }
 }
 
 fn decided(policy: &PolicySet, profile: &str, command: CommandSpec) -> Result<Permit, Denial> {
