@@ -1,5 +1,7 @@
 //! Block when full: the command waits for its reader, each stream for its own, and nobody waits when nobody reads.
 
+use std::time::Duration;
+
 use crate::support::{
     Collected, Command, Follow, Gateway, RunResult, Session,
     api::{OutputMode, OutputStream, Overflow},
@@ -80,6 +82,32 @@ async fn no_stream_waits_for_a_reader_that_wants_none_of_it() {
         let terminal = blocking(session, FLOOD).create().await;
         let _beyond = terminal.stream(OutputStream::Unspecified, 1 << 40, Follow::Yes).await;
         assert_eq!(code(&terminal.wait().await), 0);
+    })
+    .await;
+}
+
+/// A limit is for processes. Longer than the gateway gives a supervisor to report an end, and then a killed cgroup.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
+async fn what_a_command_has_written_waits_for_its_reader_beyond_its_time_limit() {
+    in_session(&Gateway::shared(), async |session| {
+        // It ends while its pipe and its ring are full.
+        let terminal = blocking(session, "timeout 3 cat /dev/zero")
+            .grace(Duration::ZERO)
+            .with(|request| request.time_limit = Some(crate::support::seconds(6)))
+            .create()
+            .await;
+        let events = terminal.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
+        let over = tokio::time::timeout(Duration::from_secs(6 + 5 + 10 + 4), terminal.wait()).await;
+        assert!(over.is_err(), "it is over before its output was read: {over:?}");
+        let read = within("the rest", tokio::spawn(Collected::all(events, 0))).await.expect("the task ends");
+        assert!(
+            read.data.len() > 1_000 && read.lost() == 0,
+            "{} read, {} lost",
+            read.data.len(),
+            read.lost()
+        );
+        assert_eq!(code(&terminal.wait().await), 124);
     })
     .await;
 }
