@@ -14,7 +14,7 @@ use nix::{
 
 use crate::{
     states::begin_state,
-    supervisor::{Tree, ordinary_gateway, ordinary_session},
+    supervisor::{LAST_SUBORDINATE, Tree, gateway_with_subordinate_ids, ordinary_gateway, ordinary_session},
     support::{
         Gateway, Process, Session, Terminal,
         api::{ExitCause, TerminalState},
@@ -51,6 +51,11 @@ fn first_of(marker: &str, among: impl Iterator<Item = u32>) -> Pid {
 /// A session of a gateway with one command in it, whose supervisor is stopped from outside, as a debugger stops it.
 async fn stopped_supervisor(gateway: &Arc<Gateway>, limits: Limits) -> (Session, Terminal, String) {
     let session = Session::open(gateway).await;
+    let (terminal, marker) = stopped_supervisor_in(&session, limits).await;
+    (session, terminal, marker)
+}
+
+async fn stopped_supervisor_in(session: &Session, limits: Limits) -> (Terminal, String) {
     let marker = session.marker();
     let command = session.attack("states").args(["leaders", &marker]).grace(Duration::from_millis(100));
     let command = command.with(|request| match limits {
@@ -61,8 +66,8 @@ async fn stopped_supervisor(gateway: &Arc<Gateway>, limits: Limits) -> (Session,
     });
     let terminal = command.create().await;
     terminal.until("ready").await;
-    kill(supervisor_of(gateway, &marker), Signal::SIGSTOP).expect("root may");
-    (session, terminal, marker)
+    kill(supervisor_of(&session.gateway, &marker), Signal::SIGSTOP).expect("root may");
+    (terminal, marker)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -117,11 +122,7 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
         }),
         Box::pin(async {
             let (_session, _terminal, marker) = stopped_supervisor(&ending, Limits::None).await;
-            let stopped = tokio::task::spawn_blocking({
-                let ending = ending.clone();
-                move || ending.stop()
-            });
-            stopped.await.expect("the gateway stops");
+            stop(&ending).await;
             assert!(Process::all_marked(&marker).is_empty(), "the gateway's stop");
         }),
     ];
@@ -188,20 +189,74 @@ async fn every_state_ends_with_its_session_its_supervisor_and_its_gateway() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn every_state_of_an_ordinary_user_ends() {
     for tree in [Tree::Given, Tree::None] {
-        let gateway = ordinary_gateway(tree);
-        let session = ordinary_session(&gateway).await;
-        for state in STATES {
-            let marker = session.marker();
-            let terminal = begin_state(&session, state, &marker).await;
-            terminal.kill(Some(Duration::from_millis(100))).await;
-            let outcome = terminal.wait().await;
-            assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed), "{state:?}");
-            assert!(Process::all_marked(&marker).is_empty(), "{state:?}, {tree:?}");
-            terminal.release().await;
-        }
-        session.close().await;
-        gateway.stop();
+        every_state_ends(&ordinary_gateway(tree), tree).await;
     }
+}
+
+async fn every_state_ends(gateway: &Arc<Gateway>, tree: Tree) {
+    let session = ordinary_session(gateway).await;
+    for state in STATES {
+        let marker = session.marker();
+        let terminal = begin_state(&session, state, &marker).await;
+        terminal.kill(Some(Duration::from_millis(100))).await;
+        let outcome = terminal.wait().await;
+        assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGKILL", ExitCause::Killed), "{state:?}");
+        assert!(Process::all_marked(&marker).is_empty(), "{state:?}, {tree:?}");
+        terminal.release().await;
+    }
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn every_state_ends_below_a_supervisor_with_a_subordinate_id() {
+    for tree in [Tree::Given, Tree::None] {
+        let Some(gateway) = gateway_with_subordinate_ids(tree) else { return };
+        every_state_ends(&gateway, tree).await;
+    }
+}
+
+/// The gateway may not signal such a supervisor as its own process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
+async fn a_stopped_supervisor_with_a_subordinate_id_keeps_nothing_from_its_end() {
+    for tree in [Tree::Given, Tree::None] {
+        let Some(gateway) = gateway_with_subordinate_ids(tree) else { return };
+        let ways = ["kill", "time limit", "close"];
+        futures_util::future::join_all(ways.map(|way| ends_with_a_stopped_supervisor(&gateway, tree, way)))
+            .await;
+        ends_with_a_stopped_supervisor(&gateway, tree, "the gateway's stop").await;
+    }
+}
+
+async fn ends_with_a_stopped_supervisor(gateway: &Arc<Gateway>, tree: Tree, way: &str) {
+    let session = ordinary_session(gateway).await;
+    let limits = if way == "time limit" { Limits::Time } else { Limits::None };
+    let (terminal, marker) = stopped_supervisor_in(&session, limits).await;
+    let supervisor = Process::read(supervisor_of(gateway, &marker).as_raw() as u32).expect("it is stopped");
+    let uid = supervisor.field("Uid").split_whitespace().next().expect("an id");
+    assert_eq!(uid.parse(), Ok(LAST_SUBORDINATE), "{tree:?}");
+    match way {
+        "kill" => {
+            terminal.kill(Some(Duration::ZERO)).await;
+            is_lost_and_gone(&terminal, ExitCause::Killed, &marker, way).await;
+        }
+        "time limit" => is_lost_and_gone(&terminal, ExitCause::TimeLimit, &marker, way).await,
+        "close" => session.close().await,
+        _ => stop(gateway).await,
+    }
+    let left = Process::all_marked(&marker);
+    assert!(left.is_empty(), "{way}, {tree:?}: {left:?}");
+    if matches!(way, "kill" | "time limit") {
+        // The session goes on in another sandbox.
+        assert_eq!(code(&session.command("true").finish().await.outcome), 0);
+        session.close().await;
+    }
+}
+
+async fn stop(gateway: &Arc<Gateway>) {
+    let stopping = gateway.clone();
+    tokio::task::spawn_blocking(move || stopping.stop()).await.expect("the gateway stops");
 }
 
 /// The cgroup of a terminal in the unified hierarchy. None where there is no such hierarchy.

@@ -40,15 +40,27 @@ pub(crate) fn ordinary_gateway(tree: Tree) -> Arc<Gateway> {
     Gateway::start_with(Options { policy: Some(prefer_limits), user, delegated, ..Options::default() })
 }
 
-/// A gateway of an ordinary user with subordinate ids, and with a gate in each sandbox.
-fn gateway_with_subordinate_ids(tree: Tree) -> Arc<Gateway> {
-    Gateway::start_with(Options {
+/// The id of a supervisor of a user with subordinate ids; the one before it is the gate's.
+pub(crate) const LAST_SUBORDINATE: u32 = FIRST_SUBORDINATE + 65_535;
+
+/// A gateway of an ordinary user with subordinate ids, and with a gate in each sandbox. None, and said, where it cannot be.
+pub(crate) fn gateway_with_subordinate_ids(tree: Tree) -> Option<Arc<Gateway>> {
+    if !is_root() {
+        skip("only root can show a gateway subordinate ids");
+        return None;
+    }
+    let programs = ["newuidmap", "newgidmap"];
+    if !programs.iter().all(|name| std::path::Path::new("/usr/bin").join(name).exists()) {
+        skip("newuidmap and newgidmap (package uidmap) are not there");
+        return None;
+    }
+    Some(Gateway::start_with(Options {
         policy: Some(prefer_limits_and_have_a_gate),
         user: Some(ORDINARY),
         delegated: tree == Tree::Given,
         subordinate_ids: true,
         ..Options::default()
-    })
+    }))
 }
 
 /// The subordinate user ids of a gateway's children, in order.
@@ -146,15 +158,8 @@ async fn a_command_cannot_hinder_a_supervisor_of_its_own_user() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn with_subordinate_ids_supervisor_and_gate_have_ids_that_no_command_has() {
-    if !is_root() {
-        return skip("only root can show a gateway subordinate ids");
-    }
-    let programs = ["newuidmap", "newgidmap"];
-    if !programs.iter().all(|name| std::path::Path::new("/usr/bin").join(name).exists()) {
-        return skip("newuidmap and newgidmap (package uidmap) are not there");
-    }
     for tree in [Tree::Given, Tree::None] {
-        let gateway = gateway_with_subordinate_ids(tree);
+        let Some(gateway) = gateway_with_subordinate_ids(tree) else { return };
         let session = ordinary_session(&gateway).await;
         let running = session.sh("echo ready; id -u; touch made; ls -n made; exec sleep 600").create().await;
         let said = running.until("made").await;
@@ -163,8 +168,7 @@ async fn with_subordinate_ids_supervisor_and_gate_have_ids_that_no_command_has()
             3,
             "commands and their files stay the user's: {said}"
         );
-        let (gate, supervisor) = (FIRST_SUBORDINATE + 65_534, FIRST_SUBORDINATE + 65_535);
-        assert_eq!(subordinate_ids_under(&gateway), [gate, supervisor], "{tree:?}");
+        assert_eq!(subordinate_ids_under(&gateway), [LAST_SUBORDINATE - 1, LAST_SUBORDINATE], "{tree:?}");
         running.release().await;
         does_not_hinder(&session).await;
         // The whole tree ends, also what has left its group, and the next command runs.
