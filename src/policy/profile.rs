@@ -88,6 +88,8 @@ pub struct Profile {
     /// (`policies/data/toolchains.toml`). Their programs join `path`: after the host's, or before them where the caller is the
     /// gateway's own user.
     pub toolchains: Vec<String>,
+    /// Whose homes are looked at for `toolchains`.
+    pub toolchain_homes: ToolchainHomes,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
@@ -378,6 +380,17 @@ impl Default for GitRule {
     }
 }
 
+/// Whose toolchains a profile shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolchainHomes {
+    /// Those of every caller: what a name means that the host does not have, the caller decides.
+    #[default]
+    Callers,
+    /// Those of a caller that is the gateway's own user, and nobody else's.
+    Gateway,
+}
+
 impl Default for Profile {
     fn default() -> Self {
         Self {
@@ -397,6 +410,7 @@ impl Default for Profile {
             output: OutputRule::default(),
             git: GitRule::default(),
             toolchains: Vec::new(),
+            toolchain_homes: ToolchainHomes::default(),
             shell: "/bin/sh".into(),
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)

@@ -9,7 +9,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::profile::Profile;
+use super::profile::{Profile, ToolchainHomes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,7 +33,7 @@ pub struct Toolchain {
 pub struct ToolchainPart {
     /// The tool, for people.
     pub tool: String,
-    /// Directories and files that are shown.
+    /// Directories and files that are shown. With a `*` at its end: all of which the last part begins so.
     pub show: Vec<PathBuf>,
     /// Directories of the search path.
     #[serde(default)]
@@ -51,6 +51,9 @@ pub struct ToolchainPart {
 pub struct ToolchainVersions {
     /// Where they are.
     pub directory: PathBuf,
+    /// How the names of all of them begin.
+    #[serde(default)]
+    pub prefix: String,
     /// A file that names one, or the beginning of one.
     pub chosen: Option<PathBuf>,
     /// Where its programs are.
@@ -97,7 +100,7 @@ pub fn holding(path: &Path) -> Option<&'static Toolchain> {
 
 /// A profile with the toolchains that it names, as far as they were found.
 pub fn adapt(profile: &Arc<Profile>, found: &[FoundToolchain], order: ToolchainOrder) -> Arc<Profile> {
-    let used: Vec<&FoundToolchain> = named_by(profile, found).collect();
+    let used: Vec<&FoundToolchain> = used_by(profile, found, order).collect();
     if used.is_empty() {
         return profile.clone();
     }
@@ -114,12 +117,19 @@ pub fn adapt(profile: &Arc<Profile>, found: &[FoundToolchain], order: ToolchainO
     Arc::new(adapted)
 }
 
-/// Those toolchains that a profile names.
-pub fn named_by<'a>(
+/// Those toolchains that a profile names and shows to this caller.
+pub fn used_by<'a>(
     profile: &'a Profile,
     found: &'a [FoundToolchain],
+    order: ToolchainOrder,
 ) -> impl Iterator<Item = &'a FoundToolchain> {
-    found.iter().filter(|one| profile.toolchains.contains(&one.name))
+    found.iter().filter(move |one| is_used(profile, &one.name, order))
+}
+
+/// Whether a profile names a toolchain and shows it to this caller.
+pub fn is_used(profile: &Profile, name: &str, order: ToolchainOrder) -> bool {
+    let is_shown = profile.toolchain_homes == ToolchainHomes::Callers || order == ToolchainOrder::HomeFirst;
+    is_shown && profile.toolchains.iter().any(|one| one == name)
 }
 
 #[cfg(test)]
@@ -162,5 +172,9 @@ mod tests {
         assert_eq!(first.path[0], Path::new("/home/me/rust/bin"));
         let plain = Arc::new(Profile::default());
         assert!(Arc::ptr_eq(&adapt(&plain, &found, ToolchainOrder::HomeFirst), &plain));
+        let own = Profile { toolchain_homes: ToolchainHomes::Gateway, ..Profile::clone(&profile) };
+        let own = Arc::new(own);
+        assert!(Arc::ptr_eq(&adapt(&own, &found, ToolchainOrder::HostFirst), &own));
+        assert_eq!(adapt(&own, &found, ToolchainOrder::HomeFirst).path[0], Path::new("/home/me/rust/bin"));
     }
 }

@@ -74,8 +74,9 @@ impl<'a> SessionResolver<'a> {
 
 impl ProfileResolvers for SessionResolver<'_> {
     fn for_profile<'a>(&'a self, profile: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
-        let shown: Vec<PathBuf> =
-            toolchain::named_by(profile, self.toolchains).flat_map(|one| one.shown.clone()).collect();
+        let shown: Vec<PathBuf> = toolchain::used_by(profile, self.toolchains, self.order)
+            .flat_map(|one| one.shown.clone())
+            .collect();
         Box::new(ProfileResolver::new(profile, self.roots.iter().cloned(), shown, &self.rights, self.cache))
     }
 

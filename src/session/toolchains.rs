@@ -46,8 +46,9 @@ pub struct Toolchains {
 impl Toolchains {
     /// What a profile shows of them.
     pub(super) fn of_profile(&self, profile: &Profile) -> impl Iterator<Item = &Root> {
-        let named = self.found.iter().zip(&self.open);
-        named.filter(|(found, _)| profile.toolchains.contains(&found.name)).flat_map(|(_, open)| open)
+        let all = self.found.iter().zip(&self.open);
+        all.filter(|(found, _)| toolchain::is_used(profile, &found.name, self.order))
+            .flat_map(|(_, open)| open)
     }
 }
 
@@ -89,20 +90,24 @@ impl Search<'_> {
 
     fn add_part(&self, part: &ToolchainPart, found: &mut FoundToolchain, open: &mut Vec<Root>) {
         // The home's own paths, and where they really are.
-        let mut places: Vec<(&Path, PathBuf)> = Vec::new();
+        let mut places: Vec<(PathBuf, PathBuf)> = Vec::new();
         for (index, shown) in part.show.iter().enumerate() {
-            match self.open_shown(shown) {
-                Some(root) => {
+            let before = places.len();
+            for shown in self.listed(shown) {
+                if let Some(root) = self.open_shown(&shown) {
                     places.push((shown, root.path.clone()));
                     open.push(root);
                 }
-                None if index == 0 => return,
-                None => {}
+            }
+            if index == 0 && places.len() == before {
+                return;
             }
         }
         let real = |path: &Path| {
-            let moved =
-                places.iter().find_map(|(shown, real)| Some(real.join(path.strip_prefix(shown).ok()?)));
+            let moved = places.iter().find_map(|(shown, real)| {
+                let rest = path.strip_prefix(shown).ok()?;
+                Some(if rest.as_os_str().is_empty() { real.clone() } else { real.join(rest) })
+            });
             moved.unwrap_or_else(|| self.home.join(path))
         };
         found.path.extend(part.path.iter().map(|path| real(path)));
@@ -110,6 +115,18 @@ impl Search<'_> {
         let values =
             part.set.iter().map(|(name, path)| (name.clone(), real(path).to_string_lossy().into_owned()));
         found.set.extend(values);
+    }
+
+    /// The paths that one of the list stands for: itself, or with a `*` at its end all that begin so.
+    fn listed(&self, shown: &Path) -> Vec<PathBuf> {
+        let text = shown.to_string_lossy();
+        let Some((directory, begin)) = text.strip_suffix('*').and_then(|text| text.rsplit_once('/')) else {
+            return vec![shown.to_owned()];
+        };
+        let opened = real_path::open(None, &self.home.join(directory), Kind::Directory).ok();
+        let names = opened.and_then(|one| real_path::names(one.descriptor.as_fd(), VERSIONS_MAX).ok());
+        let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with(begin));
+        names.map(|name| Path::new(directory).join(name)).collect()
     }
 
     /// What is shown, if it is the caller's or root's alone and no command of the session can change it.
@@ -136,6 +153,7 @@ impl Search<'_> {
     /// The programs of one version: of the chosen one, else of the newest.
     fn version(&self, versions: &ToolchainVersions, real: &impl Fn(&Path) -> PathBuf) -> Option<PathBuf> {
         let directory = real(&versions.directory);
+        let prefix = versions.prefix.as_str();
         let opened = real_path::open(None, &directory, Kind::Directory).ok()?;
         let names = real_path::names(opened.descriptor.as_fd(), VERSIONS_MAX).ok()?;
         let chosen = versions.chosen.as_ref().and_then(|file| {
@@ -144,7 +162,8 @@ impl Search<'_> {
             Some(numbers(std::str::from_utf8(&text).ok()?.trim()))
         });
         let chosen = chosen.unwrap_or_default();
-        let numbered = names.into_iter().map(|name| (numbers(&name), name));
+        let numbered =
+            names.into_iter().filter(|name| name.starts_with(prefix)).map(|name| (numbers(&name), name));
         let (_, newest) = numbered.filter(|(version, _)| version.starts_with(&chosen)).max()?;
         Some(directory.join(newest).join(&versions.below))
     }

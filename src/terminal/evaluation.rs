@@ -5,10 +5,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use nix::unistd::geteuid;
+
 use crate::{
     policy::{
         ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request,
-        explain::Explanation, toolchain::ToolchainOrder,
+        explain::Explanation,
+        profile::{Profile, ToolchainHomes},
+        toolchain::ToolchainOrder,
     },
     pool::PoolError,
     resolve::{ProgramCache, SessionResolver},
@@ -27,7 +31,7 @@ const INLINE_MAX_BYTES: usize = 4 << 10;
 /// name no path except that of a host's program, in one of the session's roots itself. All others are evaluated on a
 /// thread of the pool.
 fn can_evaluate_inline(policy: &PolicySet, session: &Session, request: &Request) -> bool {
-    if names_toolchains(policy) {
+    if names_toolchains(policy, session) {
         // Another user's home is another user's file system.
         let is_known = |toolchains: &Toolchains| {
             toolchains.found.is_empty() || toolchains.order == ToolchainOrder::HomeFirst
@@ -47,9 +51,13 @@ fn can_evaluate_inline(policy: &PolicySet, session: &Session, request: &Request)
     is_plain && command_bytes(request) <= INLINE_MAX_BYTES && session.roots.contains(&request.cwd)
 }
 
-/// Whether a profile shows anything of a caller's home.
-fn names_toolchains(policy: &PolicySet) -> bool {
-    policy.profiles().any(|(_, profile)| !profile.toolchains.is_empty())
+/// Whether a profile shows anything of this caller's home.
+fn names_toolchains(policy: &PolicySet, session: &Session) -> bool {
+    let is_own = session.rights.uid == geteuid().as_raw();
+    let shows = |profile: &Profile| {
+        !profile.toolchains.is_empty() && (is_own || profile.toolchain_homes == ToolchainHomes::Callers)
+    };
+    policy.profiles().any(|(_, profile)| shows(profile))
 }
 
 /// Larger requests are evaluated one at a time for each user.
@@ -163,7 +171,7 @@ fn resolvers<'a>(
 ) -> SessionResolver<'a> {
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
     let resolver = SessionResolver::new(roots, session.rights.clone(), program_cache);
-    if !names_toolchains(policy) {
+    if !names_toolchains(policy, session) {
         return resolver;
     }
     let toolchains = session.toolchains(governing);

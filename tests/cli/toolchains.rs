@@ -60,8 +60,11 @@ fn rustup_and_cargo_of_a_home_build_and_the_credentials_next_to_them_are_hidden(
     let done = run(&place, &home, "\"rust\"", &[], &["sh", "-c", &script]);
     assert_eq!(stdout(&done), "Hello, world!\n", "{}", shown(&done));
     assert!(!home.join(".cargo/bin/new").exists(), "{}", shown(&done));
-    let plain = place.run(&[], &["cargo", "--version"]).env("HOME", &home).output().expect("provost starts");
-    assert_ne!(code(&plain), 0, "no profile names it: {}", shown(&plain));
+    let without = run(&place, &home, "", &[], &["cargo", "--version"]);
+    assert_ne!(code(&without), 0, "the profile does not name it: {}", shown(&without));
+    let shipped =
+        place.run(&[], &["cargo", "--version"]).env("HOME", &home).output().expect("provost starts");
+    assert_eq!(code(&shipped), 0, "the shipped profile names it: {}", shown(&shipped));
 }
 
 #[test]
@@ -141,7 +144,9 @@ fn a_program_that_is_not_shown_is_named_with_its_place_and_the_line_that_would_s
     program(&home.join("bin/other-tool"), "#!/bin/sh\n");
     let search = format!("{0}/.cargo/bin:{0}/bin:/usr/bin:/bin", home.display());
     let said = |words: &[&str]| {
-        let mut run = place.run(&[], words);
+        let profile = "[profile.tools]\nextends = \"workspace\"\ntoolchains = []\n";
+        fs::write(place.policies().join("tools.toml"), profile).expect("a file can be written");
+        let mut run = place.run(&["--profile", "tools"], words);
         let done = run.env("HOME", &home).env("PATH", &search).output().expect("provost starts");
         assert_eq!(code(&done), 127, "{}", shown(&done));
         stderr(&done)

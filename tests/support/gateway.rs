@@ -183,6 +183,8 @@ impl Gateway {
             command.arg("--config").arg(at("config.toml"));
         }
         let child = command
+            // Without toolchains: those of this machine's home are none of the tests'.
+            .env("HOME", "/nonexistent")
             .envs(self.options.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
             .envs(env.iter().copied())
             // What must never be seen by a command.

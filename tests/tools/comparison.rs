@@ -139,6 +139,8 @@ impl<'a> Comparison<'a> {
 
     fn confined(&self, work: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        // The tools are those that the policy names, and not the toolchains of a home.
+        command.env("HOME", self.directory.join("home"));
         command.arg("run").arg("--policies").arg(self.policies()).arg("--root").arg(work);
         for (name, value) in self.run.variables(work) {
             command.arg("--env").arg(format!("{name}={value}"));
