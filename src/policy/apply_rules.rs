@@ -15,10 +15,11 @@ use super::{
     set::PolicySet,
 };
 
-/// Evaluates all rules on a command.
+/// Evaluates all rules on a command. `own_profile` is what it runs under where no rule gives another; `profile` is the one that it is
+/// looked at under.
 pub(super) fn apply_rules(
     policy: &PolicySet,
-    profile: &Profile,
+    (own_profile, profile): (&str, &Profile),
     resolver: &dyn ProgramResolver,
     request: &RequestContext,
     command: CommandInput<'_>,
@@ -27,6 +28,7 @@ pub(super) fn apply_rules(
         rules: policy.rules(),
         resolver,
         request,
+        own_profile,
         lookup: match environment::keeps_lookup(profile, &request.env) {
             true => Lookup::Trusted,
             false => Lookup::Changed,

@@ -5,7 +5,7 @@ use super::{
     command::{
         rule::Decision,
         shell,
-        verdict::{DecisionReason, RuleVerdict},
+        verdict::{DecisionReason, EffectsConflict, RuleVerdict},
     },
     path::AbsPath,
     profile::{Network, ProfileName},
@@ -67,9 +67,9 @@ pub enum Denial {
         /// The variable.
         name: String,
     },
-    /// Two rules that allow parts of the request have effects that exclude each other.
-    #[error("rules {0:?} and {1:?} have effects that exclude each other")]
-    ConflictingEffects(String, String),
+    /// The effects of rules on parts of the request cannot be put together.
+    #[error("{0}")]
+    ConflictingEffects(EffectsConflict),
     /// A rule selects another profile, under which a rule selects a third.
     #[error("the rules of profile {0:?} select profile {1:?}, whose rules select another")]
     ProfileChain(ProfileName, ProfileName),
@@ -111,7 +111,7 @@ impl Denial {
             Self::EnvironmentNotAllowed { profile, .. } => format!("profile.{profile}.environment.allow"),
             Self::CommandDenied { rule, .. } => rule.clone().unwrap_or_else(|| "default".to_owned()),
             Self::AssignmentDenied { profile, .. } => format!("profile.{profile}.environment"),
-            Self::ConflictingEffects(rule, _) => rule.clone(),
+            Self::ConflictingEffects(conflict) => conflict.rule().to_owned(),
             Self::ProfileChain(..) => "effects.profile".to_owned(),
             Self::NeedsApproval(question) => question.rule.clone(),
             Self::CwdOutsideRoots(_) => "session.roots".to_owned(),
@@ -129,7 +129,7 @@ impl Denial {
             DecisionReason::Variable(name) => {
                 Self::AssignmentDenied { profile: profile.clone(), name: name.clone() }
             }
-            DecisionReason::Conflict(a, b) => Self::ConflictingEffects(a.clone(), b.clone()),
+            DecisionReason::Conflict(conflict) => Self::ConflictingEffects(conflict.clone()),
             DecisionReason::Rule(id) => {
                 let reason = policy.rules().iter().find(|rule| rule.id == *id).and_then(|r| r.reason.clone());
                 Self::CommandDenied { rule: Some(id.clone()), command, reason }

@@ -101,7 +101,7 @@ impl PolicySet {
         let adapted = resolvers.adapt(requested.1);
         let requested = (requested.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(requested.1));
-        let verdict = self.verdict_under(requested, request, &programs)?;
+        let verdict = self.verdict_under(requested, requested.0, request, &programs)?;
         if !selects_other_profile(&verdict, requested.0) {
             let spec = build_spec(self, request, requested, &verdict, &programs)?;
             return Ok((verdict, spec));
@@ -113,7 +113,7 @@ impl PolicySet {
         let adapted = resolvers.adapt(selected.1);
         let selected = (selected.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(selected.1));
-        let verdict = self.verdict_under(selected, request, &programs)?;
+        let verdict = self.verdict_under(selected, requested.0, request, &programs)?;
         if selects_other_profile(&verdict, selected.0) {
             return Err(Denial::ProfileChain(requested.0.clone(), selected.0.clone()));
         }
@@ -121,10 +121,11 @@ impl PolicySet {
         Ok((verdict, spec))
     }
 
-    /// Checks what the caller brings, and asks the rules, under one profile.
+    /// Checks what the caller brings, and asks the rules, under one profile. `own` is the profile of commands that no rule gives one.
     fn verdict_under(
         &self,
         (name, profile): (&ProfileName, &Arc<Profile>),
+        own: &ProfileName,
         request: &Request,
         programs: &dyn ProgramResolver,
     ) -> Result<RuleVerdict, Denial> {
@@ -139,11 +140,11 @@ impl PolicySet {
         Ok(match &request.command {
             CommandSpec::Argv { command, args } => {
                 let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
-                apply_rules(self, profile, programs, &context, CommandInput::Argv(&argv))
+                apply_rules(self, (own.as_str(), profile), programs, &context, CommandInput::Argv(&argv))
             }
             CommandSpec::ShellLine(line) => {
                 let line = CommandInput::ShellLine(line, dialect(profile));
-                apply_rules(self, profile, programs, &context, line)
+                apply_rules(self, (own.as_str(), profile), programs, &context, line)
             }
         })
     }

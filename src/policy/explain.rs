@@ -243,6 +243,6 @@ fn decision_sentence(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> 
         DecisionReason::Variable(name) => {
             format!("profile {:?} denies the variable {name:?}", profile.as_str())
         }
-        DecisionReason::Conflict(a, b) => format!("the effects of rules {a:?} and {b:?} exclude each other"),
+        DecisionReason::Conflict(conflict) => conflict.to_string(),
     }
 }

@@ -198,7 +198,7 @@ impl Suite {
                     Some(line) => CommandInput::ShellLine(line, dialect(&profile)),
                     None => CommandInput::Argv(words),
                 };
-                let verdict = apply_rules(policy, &profile, &resolver, &context, command);
+                let verdict = apply_rules(policy, (name.as_str(), &profile), &resolver, &context, command);
                 (verdict.decision, verdict.cause_rule)
             }
         };
@@ -381,7 +381,7 @@ fn evaluate_line(policy: &PolicySet, line: &str) -> RuleVerdict {
         policy.profile(None).map_or_else(Profile::default, |(_, profile)| Profile::clone(profile));
     // What a line hides is what this is about: with a gate it would be left to the exec.
     profile.gate.enabled = false;
-    apply_rules(policy, &profile, &NominalResolver, &context, command)
+    apply_rules(policy, ("", &profile), &NominalResolver, &context, command)
 }
 
 impl LineTemplate {

@@ -19,7 +19,7 @@ fn an_agents_other_terminals_do_not_find_the_secret_of_one() {
     set_mode(&secret, 0o600);
     let policy = format!(
         "[secrets.RULED]\nfile = {secret:?}\n[[rule]]\nid = 'ruled'\ndecision = 'allow'\n\
-         argv = ['printenv', 'RULED']\neffects.secrets = ['RULED']\n"
+         argv = [['printenv', 'sleep'], '**']\neffects.secrets = ['RULED']\n"
     );
     let directory = gateway.directory().join("policies");
     fs::write(directory.join("secrets.new"), policy).expect("a policy can be written");

@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::{
     desk::{Desk, REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
     support::{
-        Refusal, Session, Terminal,
+        Gateway, Options, Refusal, Session, Terminal,
         api::{ApprovalDecision, ApprovalState, CreateTerminalRequest, ResolveApprovalRequest},
         code, in_session, within,
     },
@@ -104,6 +104,55 @@ async fn a_no_refuses_with_the_rule_its_reason_and_what_was_said() {
         );
         assert!(!session.workspace.join("made").exists());
         changes.must_be(ApprovalState::Denied).await;
+    })
+    .await;
+}
+
+/// A rule that asks, and gives what it lets run a variable and another profile.
+fn ask_with_effects(policy: &mut toml::Table) {
+    let more: toml::Table =
+        "[profile.other]\nextends = 'workspace'\nenvironment.set = { PROFILE = 'other' }\n[[rule]]\n\
+                             id = 'given'\ndecision = 'ask'\nargv = ['printenv', '**']\n\
+                             effects = { profile = 'other', environment = { GIVEN = 'by the rule' } }"
+            .parse()
+            .expect("it is TOML");
+    let profiles = policy["profile"].as_table_mut().expect("there are profiles");
+    profiles.insert("other".to_owned(), more["profile"]["other"].clone());
+    policy["rule"].as_array_mut().expect("there are rules").push(more["rule"][0].clone());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_effects_of_a_rule_that_asks_take_effect_after_the_yes() {
+    let gateway = Gateway::start_with(Options { policy: Some(ask_with_effects), ..Options::default() });
+    in_session(&gateway, async |session| {
+        let desk = Desk::of(&session.caller);
+        let mut changes = desk.watch().await;
+        for command in [
+            session.command("printenv").args(["GIVEN", "PROFILE"]),
+            session.sh("cd . && printenv GIVEN PROFILE"),
+        ] {
+            let begun = begin(command);
+            let pending = changes.must_be(ApprovalState::Pending).await;
+            desk.approve(&pending.id).await;
+            let terminal = outcome(begun).await.expect("it runs");
+            assert_eq!(code(&terminal.wait().await), 0);
+            let output = terminal.output().await.data;
+            assert_eq!(String::from_utf8_lossy(&output), "by the rule\nother\n");
+            terminal.release().await;
+            changes.must_be(ApprovalState::Approved).await;
+            changes.must_be(ApprovalState::Used).await;
+        }
+        // Nobody is asked about a line in which another command would have them.
+        let refused = session.sh("printenv GIVEN; ls").refusal().await;
+        assert_eq!((refused.code, refused.meta("rule")), (Code::PermissionDenied, "given"), "{refused:?}");
+        // A process is not moved to another profile, so that a yes would not give what the rule says.
+        fs::write(session.workspace.join("script"), "printenv GIVEN; echo ended")
+            .expect("a file can be written");
+        let done = session.sh("sh ./script").finish().await;
+        assert!(done.text().ends_with("ended\n") && !done.text().contains("by the rule"), "{}", done.text());
+        // The shell may try the name at several places.
+        let denied = &done.outcome.exec_denials;
+        assert!(!denied.is_empty() && denied.iter().all(|one| one.rule == "given"), "{denied:?}");
     })
     .await;
 }

@@ -181,6 +181,7 @@ pub(crate) fn verdict(line: &str, dialect: Dialect, rules: &[Rule]) -> Decision 
             rules,
             resolver: &NominalResolver,
             request: &circumstances,
+            own_profile: "workspace",
             lookup: Lookup::Trusted,
             unseen: Unseen::Asked,
             assignment_verdict: &|name, _| match name.starts_with("LD_") {

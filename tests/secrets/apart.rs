@@ -14,11 +14,11 @@ use crate::{
     with_secret,
 };
 
-/// The value that the rule of `printenv` gives.
+/// The value that the rules of `printenv` and `dash` give.
 const RULED: &str = "another-value-altogether";
 
 /// Leaves the value in every place that is a command's own, and waits there.
-const HOLDS: &str = r#"value=${TOKEN-$(printenv RULED)}; for place in ${PLACES-/tmp /dev/shm "$HOME"}; do
+const HOLDS: &str = r#"value=${TOKEN-$RULED}; for place in ${PLACES-/tmp /dev/shm "$HOME"}; do
     printf %s "$value" > "$place/left" 2>/dev/null && exec 7<"$place/left"
 done
 echo ready; exec sleep 1000"#;
@@ -84,7 +84,7 @@ fn prefer_limits(policy: &mut toml::Table) {
 async fn must_keep_apart(session: &Session) {
     let by_profile = with_secret(session.sh(HOLDS)).create().await;
     by_profile.until("ready").await;
-    let by_rule = session.sh(HOLDS).create().await;
+    let by_rule = session.command("dash").args(["-c", HOLDS]).create().await;
     by_rule.until("ready").await;
     for value in [VALUE, RULED] {
         must_find_nothing(session.attack("spy").args([backwards(value)]).create().await).await;

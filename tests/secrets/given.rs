@@ -26,10 +26,35 @@ async fn a_command_has_its_secret_as_a_variable_and_nowhere_else() {
         let without = session.sh(r#"echo "<$TOKEN>""#).finish().await;
         assert_eq!(without.text(), "<>\n");
         // A rule gives another to the one command that it allows.
-        let ruled = session.sh("printenv RULED > ruled; printenv RULED; echo \"<$TOKEN>\"").finish().await;
-        assert_eq!(ruled.text(), format!("{}\n<>\n", "*".repeat("another-value-altogether".len())));
+        let ruled = session.sh("printenv RULED > ruled; printenv RULED; echo done").finish().await;
+        assert_eq!(ruled.text(), format!("{}\ndone\n", "*".repeat("another-value-altogether".len())));
         let value = fs::read_to_string(session.workspace.join("ruled")).expect("it was written");
         assert_eq!(value, "another-value-altogether\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_secret_of_a_rule_reaches_no_other_command_of_its_line() {
+    armed(async |_, session| {
+        // With a secret that the profile gives to every command, each line is the theft.
+        for theft in
+            ["echo \"$TOKEN\" > stolen", "sh -c 'set > stolen'", "env > stolen", "export -p > stolen"]
+        {
+            with_secret(session.sh(theft)).finish().await;
+            let stolen = fs::read_to_string(session.workspace.join("stolen")).expect("it was written");
+            assert!(stolen.contains(VALUE), "{theft}: {stolen}");
+            fs::remove_file(session.workspace.join("stolen")).expect("it can be removed");
+            let theft = theft.replace("TOKEN", "RULED");
+            for line in [format!("printenv RULED; {theft}"), format!("{theft}; printenv RULED")] {
+                let refusal = session.sh(&line).refusal().await;
+                assert_eq!((refusal.code, refusal.meta("rule")), (Code::PermissionDenied, "ruled"), "{line}");
+                assert!(refusal.message.contains("run them as commands of their own"), "{line}: {refusal:?}");
+            }
+            assert!(!session.workspace.join("stolen").exists(), "{theft}: it ran");
+        }
+        let permitted = session.sh("cd . && echo first && printenv RULED").finish().await;
+        assert_eq!(permitted.text(), format!("first\n{}\n", "*".repeat("another-value-altogether".len())));
     })
     .await;
 }

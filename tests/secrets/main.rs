@@ -54,6 +54,7 @@ impl Armed {
             "[secrets.TOKEN]\nfile = {file:?}\n[secrets.RULED]\nfile = {ruled:?}\n\
              [profile.armed]\nextends = 'workspace'\nsecrets = ['TOKEN']\n\
              [[rule]]\nid = 'ruled'\ndecision = 'allow'\nargv = ['printenv', '**']\neffects.secrets = ['RULED']\n\
+             [[rule]]\nid = 'held'\ndecision = 'allow'\nargv = ['dash', '-c', '**']\neffects.secrets = ['RULED']\n\
              [[rule]]\nid = 'never'\ndecision = 'deny'\nargv = ['chown', '**']\nreason = 'never'\n\
              [[rule]]\nid = 'careful'\ndecision = 'ask'\nargv = ['mkfifo', '**']\nreason = 'ask first'\n"
         );

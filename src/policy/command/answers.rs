@@ -28,8 +28,8 @@ pub struct RuleAnswers<'r> {
     pub strictest: Option<(Decision, &'r Rule)>,
     /// The first rule by id that denies, if it matches.
     pub possible_deny: Option<&'r Rule>,
-    /// Rules that surely match and allow.
-    pub allowing: Vec<&'r Rule>,
+    /// Rules that surely match, and allow or ask: their effects count. What only perhaps matches gives nothing.
+    pub effective: Vec<&'r Rule>,
     /// Whether a rule perhaps allows.
     pub may_be_allowed: bool,
     /// The first rule by id that lets the command run, perhaps after a question, and start anything.
@@ -77,8 +77,8 @@ impl<'r> RuleAnswers<'r> {
             self.possible_deny = self.possible_deny.filter(|other| other.id < rule.id).or(Some(rule));
             return;
         }
-        if decision == Decision::Allow {
-            self.allowing.push(rule);
+        if answer == Match::Yes && decision != Decision::Deny {
+            self.effective.push(rule);
         }
         if rule.starts == Some(Starts::Any) {
             self.starts_any = self.starts_any.filter(|other| *other < rule.id.as_str()).or(Some(&rule.id));

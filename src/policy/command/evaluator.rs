@@ -8,9 +8,10 @@ mod variables;
 
 use super::{
     builtin::{is_builtin, runs_a_file},
+    effects::{AffectedCommand, CommandEffects, EffectsConflict, OwnWork},
     kinds,
     program::{self, PathStability, ProgramResolver, Resolved},
-    rule::{Decision, Effects, base_name},
+    rule::{Decision, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
     verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
     wrapper::{self, WrappedCommand},
@@ -63,7 +64,11 @@ enum InputForm {
 struct Evaluator<'a> {
     context: EvalContext<'a>,
     units: Vec<Unit>,
-    effects: Vec<(String, Effects)>,
+    affected: Vec<AffectedCommand>,
+    /// The effects on the commands around the one that is evaluated, outermost first: what they run has them, too.
+    around: Vec<CommandEffects>,
+    /// Why the effects on one command cannot be put together.
+    conflict: Option<EffectsConflict>,
     observed: Vec<(String, Decision)>,
     starts_any: Vec<String>,
     form: InputForm,
@@ -77,7 +82,9 @@ impl<'a> Evaluator<'a> {
         Self {
             context,
             units: Vec::new(),
-            effects: Vec::new(),
+            affected: Vec::new(),
+            around: Vec::new(),
+            conflict: None,
             observed: Vec::new(),
             starts_any: Vec::new(),
             form: InputForm::Line,
@@ -115,6 +122,14 @@ impl<'a> Evaluator<'a> {
         let parsed = shell::parse(line, dialect);
         for part in &parsed.opaque {
             self.hide(&part.text, part.reason, within);
+        }
+        for target in &parsed.expanded_targets {
+            self.affected.push(AffectedCommand {
+                unit: self.units.len(),
+                redirection: Some(target.clone()),
+                work: OwnWork::None { may_show_variables: true },
+                on: self.around.last().cloned().unwrap_or_default(),
+            });
         }
         for (at, command) in parsed.commands.iter().enumerate() {
             if self.units.len() >= MAX_UNITS {
@@ -212,6 +227,7 @@ impl<'a> Evaluator<'a> {
         };
         let answered = self.apply_rules(words, file, is_itself || is_function, place, within, otherwise);
         within.push(base.to_owned());
+        self.around.push(self.affected.last().map(|command| command.on.clone()).unwrap_or_default());
         for inner in inner {
             if within.len() > MAX_NESTING || self.units.len() >= MAX_UNITS {
                 self.hide_words(words, OpaqueReason::TooMany, within);
@@ -251,6 +267,7 @@ impl<'a> Evaluator<'a> {
                 WrappedCommand::Opaque(reason) => self.hide_words(words, reason, within),
             }
         }
+        self.around.pop();
         within.pop();
     }
 }

@@ -28,6 +28,7 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
             rules: &alone,
             resolver: &program::NominalResolver,
             request: &context,
+            own_profile: "workspace",
             lookup: Lookup::Trusted,
             unseen: Unseen::Asked,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,

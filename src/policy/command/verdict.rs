@@ -3,6 +3,7 @@
 //! Everything that the request would run, as far as it can be seen, is evaluated by itself; the strictest wins.
 //! The order of rules and files means nothing: deny beats ask beats allow beats the default, which is deny.
 
+pub use super::effects::EffectsConflict;
 use super::{
     pattern::Match,
     program::{ProgramResolver, Resolved},
@@ -43,8 +44,8 @@ pub enum DecisionReason {
     Started(String),
     /// A variable that the profile denies is set for it.
     Variable(String),
-    /// Two allowing rules ask for effects that exclude one another.
-    Conflict(String, String),
+    /// The effects of rules cannot be put together.
+    Conflict(EffectsConflict),
 }
 
 /// One command of the request, evaluated.
@@ -74,7 +75,7 @@ pub struct RuleVerdict {
     pub units: Vec<Unit>,
     /// The rule that made the decision.
     pub cause_rule: Option<String>,
-    /// What the allowing rules change.
+    /// What the rules that allow or ask change.
     pub effects: Effects,
     /// The rule, if there is one, by which processes of the terminal may execute what no rule matches.
     pub starts_any: Option<String>,
@@ -127,6 +128,8 @@ pub struct EvalContext<'a> {
     pub resolver: &'a dyn ProgramResolver,
     /// Who, where, in what.
     pub request: &'a RequestContext,
+    /// The profile of commands that no rule gives one.
+    pub own_profile: &'a str,
     /// What names mean in the environment that the command will have, before it changes anything in it.
     pub lookup: Lookup,
     /// What becomes of commands that cannot be seen.

@@ -23,6 +23,9 @@ use super::{
 
 use units::{ExecUnit, Permission, units_of};
 
+/// The reason for an exec that a rule asks about which gives it a profile.
+const OTHER_PROFILE: &str = "the rule that asks runs it under another profile, and a process stays under its own: run it as a command of its own";
+
 /// One exec of a process in a terminal's tree.
 #[derive(Debug, Clone)]
 pub struct ExecRequest<'a> {
@@ -123,8 +126,11 @@ impl PolicySet {
             Some(DecisionReason::Rule(id)) => Some(id.clone()),
             _ => None,
         };
-        let reason =
-            rule.as_ref().and_then(|id| self.rules().iter().find(|rule| rule.id == *id)?.reason.clone());
+        let decided = rule.as_ref().and_then(|id| self.rules().iter().find(|rule| rule.id == *id));
+        let reason = match (decision, decided) {
+            (Decision::Deny, Some(rule)) if rule.decision == Decision::Ask => Some(OTHER_PROFILE.to_owned()),
+            (_, rule) => rule.and_then(|rule| rule.reason.clone()),
+        };
         let starts_any = starts_any.filter(|_| decision != Decision::Deny);
         let verdict = ExecVerdict { decision, rule, reason, starts_any, observed, env_was_read };
         EvaluatedExec { verdict, units }
@@ -184,6 +190,8 @@ impl ExecEvaluation<'_> {
         };
         let decision = match (decision, &reason) {
             (Decision::Ask, DecisionReason::Rule(rule)) if self.is_approved(rule, unit) => Decision::Allow,
+            // A yes could not bring the process under the rule's profile.
+            (Decision::Ask, DecisionReason::Rule(rule)) if !self.is_under_profile_of(rule) => Decision::Deny,
             (decision, _) => decision,
         };
         let starts_any = answers.starts_any.map(str::to_owned);
@@ -204,9 +212,15 @@ impl ExecEvaluation<'_> {
 
     /// A rule that lets something run under another profile allows nothing here: the process stays under its own.
     fn holds_under_profile(&self, rule: &Rule) -> bool {
-        let profile = rule.effects.profile.as_deref();
-        rule.decision != Decision::Allow
-            || profile.is_none_or(|profile| profile == self.request.profile.as_str())
+        rule.decision != Decision::Allow || selects(rule, self.request.profile)
+    }
+
+    fn is_under_profile_of(&self, id: &str) -> bool {
+        self.policy
+            .rules()
+            .iter()
+            .filter(|rule| rule.id == *id)
+            .all(|rule| selects(rule, self.request.profile))
     }
 
     /// The path as rules for relative ones write it, where it is below the working directory.
@@ -214,6 +228,11 @@ impl ExecEvaluation<'_> {
         let below = path.strip_prefix(self.request.cwd.trim_end_matches('/'))?.strip_prefix('/')?;
         (!base_name(below).is_empty()).then(|| format!("./{below}"))
     }
+}
+
+/// Whether what a rule lets run is under this profile: it names it, or none.
+fn selects(rule: &Rule, profile: &ProfileName) -> bool {
+    rule.effects.profile.as_deref().is_none_or(|selected| selected == profile.as_str())
 }
 
 /// The absolute path by which a program is executed that is named by a path, or by a bare name and then found at its file.

@@ -5,10 +5,10 @@
 use super::{
     super::{
         answers::{Doubt, RuleAnswers},
-        effects::{Excluded, merge},
+        effects::{self, AffectedCommand, OwnWork},
         kinds,
         program::Resolved,
-        rule::{CommandRole, Decision, Effects, RuleSubject},
+        rule::{CommandRole, Decision, Effects, Rule, RuleSubject},
         shell::{self, LineCwd, OpaqueReason, Word},
         verdict::{DecisionReason, RuleVerdict, Unit, Unseen},
     },
@@ -35,9 +35,11 @@ impl Evaluator<'_> {
         };
         let answers =
             RuleAnswers::of(self.context.rules.iter(), &subject, role, self.context.resolver, doubt);
-        for rule in answers.allowing.iter().filter(|rule| rule.effects != Effects::default()) {
-            self.effects.push((rule.id.clone(), rule.effects.clone()));
-        }
+        let work = match &otherwise {
+            Some(DecisionReason::Transparent) => OwnWork::of_transparent(words, file == Resolved::Builtin),
+            _ => OwnWork::Some,
+        };
+        self.affect(work, &answers.effective);
         self.starts_any.extend(answers.starts_any.map(str::to_owned));
         self.observed.extend(answers.observed);
         let may_run = otherwise.is_some() || answers.may_be_allowed;
@@ -76,6 +78,15 @@ impl Evaluator<'_> {
         answered
     }
 
+    /// Keeps the effects on the command that becomes the next unit.
+    fn affect(&mut self, work: OwnWork, rules: &[&Rule]) {
+        let mut on = self.around.last().cloned().unwrap_or_default();
+        if let Err(conflict) = on.add(rules.iter().copied()) {
+            self.conflict.get_or_insert(conflict);
+        }
+        self.affected.push(AffectedCommand { unit: self.units.len(), redirection: None, work, on });
+    }
+
     fn role(&self, words: &[Word], within: &[String]) -> CommandRole {
         let is_first = self.form == InputForm::Vector
             && within.iter().all(|outer| kinds::runs_in_place(outer))
@@ -110,24 +121,23 @@ impl Evaluator<'_> {
     }
 
     pub(super) fn combine(mut self) -> RuleVerdict {
-        let mut effects = Effects::default();
-        self.effects.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut by: Option<String> = None;
-        for (id, more) in std::mem::take(&mut self.effects) {
-            if let Err(Excluded) = merge(&mut effects, &more) {
-                let other = by.clone().unwrap_or_default();
-                self.units.push(Unit {
-                    words: Vec::new(),
-                    file: Resolved::Unknown,
-                    within: Vec::new(),
-                    decision: Decision::Deny,
-                    reason: DecisionReason::Conflict(other, id),
-                    matched: Vec::new(),
-                });
-                break;
-            }
-            by = Some(id);
-        }
+        let text =
+            |unit: usize| self.units.get(unit).map(|unit| shell::print(&unit.words)).unwrap_or_default();
+        let effects = match self.conflict.take() {
+            Some(conflict) => Err(conflict),
+            None => effects::of_request(&self.affected, &text, self.context.own_profile),
+        };
+        let effects = effects.unwrap_or_else(|conflict| {
+            self.units.push(Unit {
+                words: Vec::new(),
+                file: Resolved::Unknown,
+                within: Vec::new(),
+                decision: Decision::Deny,
+                reason: DecisionReason::Conflict(conflict),
+                matched: Vec::new(),
+            });
+            Effects::default()
+        });
         // Nothing to run is nothing to allow.
         let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         self.observed.sort();

@@ -120,6 +120,8 @@ pub struct ParsedLine {
     pub defined: Vec<String>,
     /// Parts that make the line as a whole unknowable (a syntax error, too many commands, ...).
     pub opaque: Vec<Opaque>,
+    /// Redirections to files whose names are expanded: the name may show the value of a variable.
+    pub expanded_targets: Vec<String>,
 }
 
 /// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].

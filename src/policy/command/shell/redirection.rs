@@ -80,6 +80,9 @@ impl Parser<'_> {
         }
         // bash ends the word behind `>&-`, dash does not.
         let written = &self.text[target.start..target.end];
+        if operator != "<<<" && target.reason.is_some() {
+            self.line.expanded_targets.push(format!("{operator} {written}"));
+        }
         if operator.ends_with('&') && written.starts_with('-') && written != "-" {
             return self.fail(OpaqueReason::Dialect);
         }

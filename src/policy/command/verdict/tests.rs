@@ -113,6 +113,7 @@ fn verdict(form: CommandInput<'_>, rules: &[Rule]) -> RuleVerdict {
             rules,
             resolver: &LinkedHost,
             request: &context,
+            own_profile: "workspace",
             lookup: Lookup::Trusted,
             unseen: Unseen::Asked,
             assignment_verdict: &|name, _| match name {
@@ -327,13 +328,18 @@ effects = { profile = "two" }
     let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
     let rules: Vec<Rule> =
         file.rule.iter().filter_map(|s| Rule::compile(s, RuleMode::Enforce).ok()).collect();
-    let both = verdict(CommandInput::ShellLine("ls | cat", Dialect::Posix), &rules);
+    let judged = |line| verdict(CommandInput::ShellLine(line, Dialect::Posix), &rules);
+    let both = judged("cat x; cat y");
+    assert_eq!((both.decision, both.effects.profile), (Decision::Allow, None));
+    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
+    let both = judged("cd x && echo hi; A=5 ls; ls -l");
     assert_eq!(both.decision, Decision::Allow);
     assert_eq!(both.effects.profile.as_deref(), Some("one"));
-    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
+    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(10)));
     assert_eq!(both.effects.environment, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
-    let conflict = verdict(CommandInput::ShellLine("ls | grep x", Dialect::Posix), &rules);
-    assert_eq!(conflict.decision, Decision::Deny);
+    for line in ["ls | cat", "ls | grep x", "sh -c 'ls; cat x'", "cat $(ls)"] {
+        assert_eq!(judged(line).decision, Decision::Deny, "{line}");
+    }
 }
 
 #[test]

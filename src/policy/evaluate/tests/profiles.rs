@@ -167,3 +167,100 @@ fn an_answer_to_one_principal_is_none_to_another_even_of_the_same_digest() {
     assert!(!approval.covers(digest, generation + 1, "uid:1000"));
     assert!(!approval.covers(Digest([0; 32]), generation, "uid:1000"));
 }
+
+#[test]
+fn the_effects_of_a_rule_that_asks_are_in_the_spec_after_the_yes() {
+    let policy = PolicySet::parse(
+        "p",
+        "default_profile = 'a'\n[profile.a]\n[profile.b]\n[secrets.TOKEN]\nfile = '/secrets/token'\n\
+         [[rule]]\nid = 'any'\ndecision = 'allow'\nargv = ['**']\n\
+         [[rule]]\nid = 'publish'\ndecision = 'ask'\nargv = ['git', 'push', '**']\n\
+         effects = { profile = 'b', time_limit = '5s', environment = { J = '1' }, secrets = ['TOKEN'] }\n",
+    )
+    .unwrap();
+    let approved = |request: &Request| {
+        let denial = policy.evaluate(request, &NominalResolver).decide(None).unwrap_err();
+        let Denial::NeedsApproval(question) = denial else { return Err(denial) };
+        let approval = ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
+        Ok(policy.evaluate(request, &NominalResolver).decide(Some(approval)).unwrap().into_spec())
+    };
+    let line = |text: &str| Request { command: CommandSpec::ShellLine(text.into()), ..request() };
+    for request in [command("git", &["push"]), line("cd x && git push"), line("env A=b git push origin main")]
+    {
+        let spec = approved(&request).unwrap();
+        assert_eq!(spec.profile_name().as_str(), "b");
+        assert_eq!(spec.time_limit(), Some(Duration::from_secs(5)));
+        assert!(spec.env().contains(&bytes::Bytes::from("J=1")));
+        assert_eq!(spec.secrets().len(), 1);
+    }
+    // What cannot be seen is asked about, and gets nothing.
+    let unseen = approved(&line("git $X")).unwrap();
+    assert_eq!((unseen.profile_name().as_str(), unseen.secrets().len()), ("a", 0));
+}
+
+#[test]
+fn effects_reach_no_other_command_of_a_line() {
+    let policy = PolicySet::parse(
+        "p",
+        "default_profile = 'a'\n[profile.a]\n[profile.b]\n[secrets.TOKEN]\nfile = '/secrets/token'\n\
+         [[rule]]\nid = 'any'\ndecision = 'allow'\nargv = ['**']\n\
+         [[rule]]\nid = 'build'\ndecision = 'allow'\nargv = ['make', '**']\neffects.profile = 'b'\n\
+         [[rule]]\nid = 'own'\ndecision = 'allow'\nargv = ['tool']\neffects.profile = 'a'\n\
+         [[rule]]\nid = 'sign'\ndecision = 'allow'\nargv = ['sign', '**']\neffects.secrets = ['TOKEN']\n\
+         [[rule]]\nid = 'set'\ndecision = 'allow'\nargv = ['jobs-of-make', '**']\neffects.environment = { J = '1' }\n",
+    )
+    .unwrap();
+    let decided = |text: &str| {
+        let request = Request { command: CommandSpec::ShellLine(text.into()), ..request() };
+        policy.evaluate(&request, &NominalResolver).decide(None)
+    };
+    for (line, profile) in [
+        ("make; make all", "b"),
+        ("cd sub && export A=b && echo done; make", "b"),
+        ("make || exit 3", "b"),
+        ("timeout 5 make", "b"),
+        ("f() { make; }; f", "b"),
+        ("ls; tool; cat x", "a"),
+        ("cd sub && sign x && echo done", "a"),
+        ("sign $NAME", "a"),
+        ("jobs-of-make; echo $HOME", "a"),
+    ] {
+        let permit = decided(line).unwrap_or_else(|denial| panic!("{line}: {denial}"));
+        assert_eq!(permit.spec().profile_name().as_str(), profile, "{line}");
+    }
+    for (line, rule, reason) in [
+        (
+            "make && ls",
+            "build",
+            "rule \"build\" gives profile \"b\" to `make`, and in one line `ls` would have it, too",
+        ),
+        ("ls; make", "build", "to `make`, and in one line `ls`"),
+        ("make | tool", "build", "profile \"b\""),
+        ("make $(cat x)", "build", "`cat x`"),
+        ("find . -exec make ';'", "build", "`find"),
+        ("sign x; printenv", "sign", "the secret \"TOKEN\""),
+        (
+            "sign x; echo $TOKEN > file",
+            "sign",
+            "the secret \"TOKEN\" to `sign x`, and in one line `echo $TOKEN`",
+        ),
+        ("sign x; export -p > file", "sign", "`export -p`"),
+        ("set > file; sign x", "sign", "`set`"),
+        ("cd $TOKEN 2> file; sign x", "sign", "`cd $TOKEN`"),
+        ("sign x; : > $TOKEN", "sign", "`> $TOKEN`"),
+        ("exec 2> file; set -x; A=$TOKEN; sign x", "sign", "`set -x`"),
+        ("sign x; $OTHER", "sign", "the secret"),
+        ("jobs-of-make; ls", "set", "the variable \"J\""),
+    ] {
+        let denial = decided(line).err().unwrap_or_else(|| panic!("{line} runs"));
+        assert!(
+            matches!(denial, Denial::ConflictingEffects(_) | Denial::ProfileChain(..)),
+            "{line}: {denial}"
+        );
+        assert_eq!(
+            (denial.rule().as_str(), denial.to_string().contains(reason)),
+            (rule, true),
+            "{line}: {denial}"
+        );
+    }
+}
