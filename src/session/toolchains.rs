@@ -129,7 +129,8 @@ impl Search<'_> {
         names.map(|name| Path::new(directory).join(name)).collect()
     }
 
-    /// What is shown, if it is the caller's or root's alone and no command of the session can change it.
+    /// What is shown, if it is the caller's or root's alone and no command of the session can change it. A link must lead to something
+    /// of the same name: a directory with the whole path that is listed, a file with its last part.
     fn open_shown(&self, shown: &Path) -> Option<Root> {
         let opened = real_path::open(None, &self.home.join(shown), Kind::Any).ok()?;
         let stat = fstat(&opened.descriptor).ok()?;
@@ -142,8 +143,11 @@ impl Search<'_> {
         };
         let is_home = self.home.starts_with(&path) || roots::home_in(&path, self.owner).is_some();
         let is_apart = !self.roots.iter().any(overlaps) && !is_home;
+        // A command that once worked where a toolchain may lie can have left a link there, to what it could not read.
+        let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
+        let is_named = path.ends_with(shown) || (is_file && path.file_name() == shown.file_name());
         let is_text = path.to_str().is_some();
-        (is_own && is_closed && is_kind && is_apart && is_text).then_some(Root {
+        (is_own && is_closed && is_kind && is_apart && is_named && is_text).then_some(Root {
             path,
             descriptor,
             role: RootRole::ReadOnly,

@@ -173,3 +173,38 @@ fn a_toolchain_that_nobody_knows_is_refused_when_the_policy_is_loaded() {
     assert_eq!(code(&done), 125, "{}", shown(&done));
     assert!(stderr(&done).contains("\"cobol\" is no toolchain"), "{}", shown(&done));
 }
+
+#[test]
+fn a_link_that_a_command_leaves_in_place_of_a_toolchain_shows_nothing() {
+    let place = Place::new();
+    let home = home(&place);
+    fs::create_dir_all(home.join(".ssh")).expect("directories can be made");
+    fs::write(home.join(".ssh/key"), "hidden\n").expect("a file can be written");
+    fs::create_dir_all(home.join("elsewhere/.rustup")).expect("directories can be made");
+    fs::write(home.join("elsewhere/.rustup/file"), "moved\n").expect("a file can be written");
+    symlink("elsewhere/.rustup", home.join(".rustup")).expect("a link can be made");
+    program(&home.join(".cargo/bin/cargo"), "#!/bin/sh\n");
+    for (root, link) in [("go", "bin"), ("sdk", "go1.99"), (".nvm/versions", "node"), (".local/bin", "uv")] {
+        let root = home.join(root);
+        fs::create_dir_all(&root).expect("directories can be made");
+        let target = if link == "uv" { home.join(".ssh/key") } else { home.join(".ssh") };
+        let script = format!("ln -s {} {link}", target.display());
+        let mut make = place.run(&["--root", root.to_str().expect("text")], &["sh", "-c", &script]);
+        let made = make.env("HOME", &home).output().expect("provost starts");
+        assert_eq!(code(&made), 0, "{}", shown(&made));
+        let path = if link == "uv" { root.join(link) } else { root.join(link).join("key") };
+        assert_eq!(fs::read_to_string(&path).expect("outside it leads there"), "hidden\n");
+        let read = format!(
+            "cat {} {}; cat {}/.rustup/file",
+            path.display(),
+            target.display(),
+            home.join("elsewhere").display()
+        );
+        let named = run(&place, &home, "\"go\", \"node\", \"python\", \"rust\"", &[], &["sh", "-c", &read]);
+        let shipped =
+            place.run(&[], &["sh", "-c", &read]).env("HOME", &home).output().expect("provost starts");
+        for done in [named, shipped] {
+            assert_eq!(stdout(&done), "moved\n", "only what is a toolchain by its name: {}", shown(&done));
+        }
+    }
+}
