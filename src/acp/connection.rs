@@ -17,6 +17,7 @@ use super::{
     confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
     framing::{self, Disconnected, InputLine, LineReader, LineSender},
     permission_requests::PermissionRequests,
+    sessions::SharedDirectories,
     shim::{NoticeSink, Shim},
     stdio,
     terminals::AcpTerminals,
@@ -38,6 +39,8 @@ pub struct ShimOptions {
     pub command: Vec<OsString>,
     /// The profile of the commands; none for the policy's default.
     pub profile: Option<String>,
+    /// What every session has alongside its own directories.
+    pub shared: SharedDirectories,
     /// How the agent itself is confined, where it is.
     pub confine: Option<Confinement>,
     /// Where one-line notices for a person go.
@@ -85,7 +88,7 @@ pub async fn run(
     let permissions = PermissionRequests::new(editor.clone());
     let asked = permissions.clone();
     let ask: ApprovalPrompt = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
-    let terminals = AcpTerminals::new(client, options.profile, Some(ask));
+    let terminals = AcpTerminals::with_directories(client, options.profile, options.shared, Some(ask));
     let (agent_box, to_agent) = framing::line_channel();
     let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, note);
     let (of_editor, of_agent) = (shim.clone(), shim);

@@ -46,6 +46,6 @@ pub use exit::status_of;
 pub use framing::LINE_MAX_BYTES;
 pub use in_flight::IN_FLIGHT_MAX;
 pub use permission_requests::QUESTIONS_MAX;
-pub use sessions::{SESSIONS_MAX, SUBAGENTS_MAX, Workspace};
+pub use sessions::{SESSIONS_MAX, SUBAGENTS_MAX, SharedDirectories, Workspace};
 pub use shim::NoticeSink;
 pub use terminals::{AcpTerminals, AnswerFuture, TERMINALS_MAX};

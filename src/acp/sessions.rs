@@ -83,18 +83,33 @@ impl std::fmt::Debug for Approver {
     }
 }
 
+/// Directories that every session has alongside its own: named by the person who starts the agent, and not by the agent.
+#[derive(Debug, Clone, Default)]
+pub struct SharedDirectories {
+    /// Commands may write in them.
+    pub writable: Vec<PathBuf>,
+    /// Commands may read them.
+    pub read_only: Vec<PathBuf>,
+}
+
 /// All sessions of one connection.
 #[derive(Debug)]
 pub(super) struct AcpSessions {
     client: RetryingClient,
     profile: String,
+    shared: SharedDirectories,
     approver: Approver,
     by_id: Mutex<HashMap<String, Arc<AcpSession>>>,
 }
 
 impl AcpSessions {
-    pub(super) fn new(client: RetryingClient, profile: Option<String>, approver: Approver) -> Self {
-        Self { client, profile: profile.unwrap_or_default(), approver, by_id: Mutex::default() }
+    pub(super) fn new(
+        client: RetryingClient,
+        profile: Option<String>,
+        shared: SharedDirectories,
+        approver: Approver,
+    ) -> Self {
+        Self { client, profile: profile.unwrap_or_default(), shared, approver, by_id: Mutex::default() }
     }
 
     /// Knows a session from now on. One that is known with another workspace is given back, to be closed.
@@ -296,12 +311,13 @@ impl AcpSessions {
         }
         // One that is not there, or no directory, is no place to work in, and no reason to refuse all the others.
         let there = additional.iter().filter(|directory| directory.is_absolute() && directory.is_dir());
-        let roots = std::iter::once(cwd).chain(there);
-        let roots = roots.map(|root| root.to_string_lossy().into_owned()).collect();
+        let roots = std::iter::once(cwd).chain(there).chain(&self.shared.writable);
+        let text = |root: &PathBuf| root.to_string_lossy().into_owned();
         let id =
             (session.id.len() <= LABEL_MAX_BYTES).then(|| ("acp.session".to_owned(), session.id.clone()));
         Ok(v1::CreateSessionRequest {
-            roots,
+            roots: roots.map(text).collect(),
+            read_only_roots: self.shared.read_only.iter().map(text).collect(),
             labels: std::iter::once(FrontEnd::Acp.label()).chain(id).collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),

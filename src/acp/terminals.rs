@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use super::{
     approval_prompt::ApprovalPrompt,
     create, errors,
-    sessions::{AcpSession, AcpSessions, Approver, Workspace},
+    sessions::{AcpSession, AcpSessions, Approver, SharedDirectories, Workspace},
     subagents::{StartDirectory, SubagentAnnouncement},
     terminal::AcpTerminal,
 };
@@ -61,10 +61,21 @@ impl AcpTerminals {
     /// Terminals of a gateway that is connected to, under its policy's default profile or the one that is named.
     /// What a rule asks a person about is put to `ask`; without it such a command is refused.
     pub fn new(client: Client, profile: Option<String>, ask: Option<ApprovalPrompt>) -> Self {
+        Self::with_directories(client, profile, SharedDirectories::default(), ask)
+    }
+
+    /// The same, with directories that every session has alongside its own.
+    pub fn with_directories(
+        client: Client,
+        profile: Option<String>,
+        shared: SharedDirectories,
+        ask: Option<ApprovalPrompt>,
+    ) -> Self {
         let retrying = RetryingClient::new(client);
         let sessions = AcpSessions::new(
             retrying.clone(),
             profile,
+            shared,
             ask.clone().map_or(Approver::Absent, Approver::Present),
         );
         Self(Arc::new(Inner {

@@ -14,6 +14,7 @@ use super::{
     connection::GatewayConnection,
     error::CliError,
     log_writer::log_to,
+    run_request::real_paths,
     signals::TerminationSignals,
 };
 use crate::{acp, proto::v1};
@@ -32,7 +33,12 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
     let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
     let connection =
         GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
+    let shared = acp::SharedDirectories {
+        writable: real_paths(&arguments.root)?,
+        read_only: real_paths(&arguments.ro)?,
+    };
     let options = acp::ShimOptions {
+        shared,
         command: arguments.command,
         profile: arguments.profile,
         confine,

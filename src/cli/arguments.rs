@@ -210,6 +210,12 @@ pub(super) struct AcpArguments {
     /// embedded gateway keeps no journal
     #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
     pub(super) journal: Option<PathBuf>,
+    /// Let the commands of every session write in this directory, alongside the session's own; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(super) root: Vec<PathBuf>,
+    /// Show the commands of every session this directory, which they cannot write to; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(super) ro: Vec<PathBuf>,
     /// Run the agent itself in a sandbox, with the current directory and the git repository around it as its workspace; for agents that run commands
     /// without asking for a terminal
     #[arg(long)]

@@ -166,3 +166,35 @@ fn an_agents_variable_that_changes_what_a_name_means_is_refused_and_an_everyday_
     let answer = peer.ask("terminal/create", create(usual));
     assert!(answer["result"]["terminalId"].is_string(), "{answer}");
 }
+
+#[test]
+fn every_session_has_the_directories_that_the_person_names_and_reads_some_of_them_only() {
+    let alongside = tempfile::tempdir().expect("a directory");
+    let [more, ro, hidden] = ["more", "ro", "hidden"].map(|name| {
+        let directory = alongside.path().canonicalize().expect("it is there").join(name);
+        fs::create_dir(&directory).expect("a directory");
+        fs::write(directory.join("file"), name).expect("a file");
+        directory.display().to_string()
+    });
+    let mut peer = ShimPeer::in_session(&["--root", &more, "--ro", &ro], json!({}));
+    let other = directory(&peer, "other");
+    let params = json!({"sessionId":"s","cwd":other,"mcpServers":[]});
+    peer.editor_asks("session/fork", params, json!({"result":{"sessionId":"f"}}));
+    for session in ["s", "f"] {
+        let script = format!(
+            "cat {more}/file {ro}/file {hidden}/file 2>/dev/null; echo {session} > {more}/by; echo x > {ro}/by"
+        );
+        let shown = printed(&mut peer, session, &script);
+        assert!(
+            shown.as_str().is_some_and(|text| text.starts_with("morero") && !text.contains("hidden")),
+            "{shown}"
+        );
+        assert_eq!(fs::read_to_string(format!("{more}/by")).expect("it was written"), format!("{session}\n"));
+        assert!(!fs::exists(format!("{ro}/by")).expect("it can be looked for"));
+    }
+    assert_eq!(
+        code_of_create(&mut peer, "s", Some(&hidden)),
+        -32001,
+        "what nobody has named is no place to work in"
+    );
+}
