@@ -12,6 +12,7 @@ use super::{
     attach::AttachArguments,
     audit::AuditArguments,
     exec::ExecArguments,
+    init::InitArguments,
     manual::{CompletionsArguments, ManArguments},
     mcp::McpArguments,
     policy::PolicyCommand,
@@ -56,6 +57,7 @@ pub(super) enum CliCommand {
     Audit(AuditArguments),
     Doctor(DoctorArguments),
     Reap(ReapArguments),
+    Init(InitArguments),
     /// Check, test and explain policies, and show the active one
     #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(PolicyCommand),

@@ -30,6 +30,7 @@ mod doctor;
 mod error;
 mod exec;
 mod exit_status;
+mod init;
 mod installed_agents;
 mod json;
 mod log_writer;
@@ -39,6 +40,7 @@ mod mcp;
 mod missing_program;
 mod policy;
 mod policy_connect;
+mod policy_format;
 mod policy_status;
 mod prune;
 mod raw_terminal;
@@ -131,6 +133,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Audit(arguments) => audit::audit(arguments).await,
         CliCommand::Doctor(arguments) => doctor::examine(&arguments),
         CliCommand::Reap(arguments) => reap::reap(&arguments),
+        CliCommand::Init(arguments) => init::init(&arguments),
         CliCommand::AcpConformance(arguments) => acp_conformance::run(arguments).await,
         CliCommand::Completions(arguments) => manual::completions(&arguments, CommandLine::command()),
         CliCommand::Man(arguments) => manual::man(&arguments, CommandLine::command()),

@@ -17,7 +17,9 @@ use super::{
     argument_values::parse_assignment,
     arguments::{OutputArguments, OutputFormat, WorkspaceArguments},
     error::CliError,
+    init::{self, PolicyInitArguments},
     policy_connect::{self, Caller},
+    policy_format::{self, FormatArguments},
     policy_status::{self, ReloadArguments, StatusArguments},
     stdio,
 };
@@ -32,9 +34,9 @@ use crate::{
         environment::{self, EnvEntry},
         exec_gate,
         explain::Explanation,
-        rule_warnings::RuleWarning,
         schema,
         suite::{Corpus, Suite},
+        warning::{PolicyWarning, WarningId},
     },
     printable,
     resolve::{ProgramCache, SessionResolver},
@@ -44,6 +46,10 @@ use crate::{
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "one is parsed in the life of a process")]
 pub(super) enum PolicyCommand {
+    /// Write the shipped policy into a directory, to go on from
+    Init(PolicyInitArguments),
+    /// Lay out policy files: blank lines, indents, blanks around "="
+    Fmt(FormatArguments),
     /// Check a directory of policy files, or one file
     Check(CheckArguments),
     /// Run test files against a policy, or try the ways round a policy that are known
@@ -133,6 +139,8 @@ pub(super) struct ExplainArguments {
 /// Does what is asked; answers with the exit status.
 pub(super) async fn run(command: PolicyCommand) -> Result<u8, CliError> {
     match command {
+        PolicyCommand::Init(arguments) => init::init_policy(&arguments),
+        PolicyCommand::Fmt(arguments) => policy_format::run(&arguments),
         PolicyCommand::Check(arguments) => check(&arguments),
         PolicyCommand::Test(arguments) => test(&arguments),
         PolicyCommand::Explain(arguments) => explain(arguments),
@@ -180,9 +188,12 @@ fn check(arguments: &CheckArguments) -> Result<u8, CliError> {
                 "valid: {profiles} profiles, {rules} rules{about_connections}; {}",
                 policy.digest()
             ))?;
-            for RuleWarning { rule, location, problem } in policy.warnings() {
-                let place = location.map_or_else(String::new, |at| format!("{}:{}: ", at.file, at.line));
-                stdio::print_notice(&printable::line(&format!("{place}rule {rule:?} {problem}")));
+            for PolicyWarning { id, subject, location, problem } in policy.warnings() {
+                let place =
+                    location.as_ref().map_or_else(String::new, |at| format!("{}:{}: ", at.file, at.line));
+                let kind = if *id == WarningId::NoGate { "profile" } else { "rule" };
+                let text = format!("{place}{kind} {subject:?} {problem} [{}]", id.name());
+                stdio::print_notice(&printable::line(&text));
             }
             if rules == 0 {
                 stdio::print_notice("there is no rule, and what no rule allows is denied: nothing would run");

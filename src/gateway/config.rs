@@ -244,7 +244,12 @@ impl PolicySource {
         match self {
             Self::CompiledIn => Ok(PolicySet::compiled_in()),
             Self::CompiledInPreferringLimits => Ok(PolicySet::compiled_in().preferring_limits()),
-            Self::Directory(directory) => policy_directory::read(directory).map_err(ConfigError::Policies),
+            Self::Directory(directory) => {
+                let policy = policy_directory::read(directory).map_err(ConfigError::Policies)?;
+                // As with the compiled-in policy: an ordinary user may have no cgroup with the controllers.
+                let prefers = policy.has_built_in_profiles() && default_policies() != Self::CompiledIn;
+                Ok(if prefers { policy.preferring_limits() } else { policy })
+            }
         }
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! One mistake refuses the whole policy and is reported with its line. This file reads no files.
 
+mod built_in;
 mod connect_rules;
+mod effects;
 mod rule_place;
+mod warnings;
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -22,9 +25,9 @@ use super::{
     digest::Digest,
     file_error::PolicyFileError,
     profile::{Profile, ProfileName},
-    rule_warnings,
     secret::{self, SecretSource},
-    set::{PolicySet, PolicyText, RuleLocation},
+    set::{PolicySet, PolicyText},
+    warning::RuleLocation,
 };
 
 /// The most rules that a policy may have.
@@ -44,6 +47,9 @@ struct PolicyFile {
     /// The mode of the rules of this file that do not give one.
     #[serde(default)]
     mode: RuleMode,
+    /// Warnings that are not shown.
+    #[serde(default)]
+    silence: Vec<Spanned<String>>,
     #[serde(default)]
     secrets: BTreeMap<String, Spanned<SecretSource>>,
     #[serde(default)]
@@ -62,6 +68,10 @@ struct ParsedFile<'a> {
 }
 
 impl ParsedFile<'_> {
+    fn default_profile(&self) -> Option<&Spanned<String>> {
+        self.file.default_profile.as_ref()
+    }
+
     fn to_text(&self) -> PolicyText {
         PolicyText { name: self.name.to_owned(), text: self.text.to_owned() }
     }
@@ -74,7 +84,7 @@ impl ParsedFile<'_> {
 impl PolicySet {
     /// The policy that is compiled in: `policies/default.toml`.
     pub fn compiled_in() -> Self {
-        Self::parse("policies/default.toml", include_str!("../../policies/default.toml"))
+        Self::parse(built_in::NAME, built_in::TEXT)
             .expect("the policy that is compiled in is valid: a unit test loads it")
     }
 
@@ -94,8 +104,10 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
     files.sort_by(|a, b| a.name.cmp(b.name));
     let secrets = load_secrets(&files)?;
-    let profiles = load_profiles(&files, &secrets)?;
-    let default = choose_default(&files, &profiles)?;
+    let built_in = built_in::where_none_is_written(&files)?;
+    let with_profiles: Vec<&ParsedFile<'_>> = files.iter().chain(&built_in).collect();
+    let profiles = load_profiles(&with_profiles, &secrets)?;
+    let default = choose_default(&files, built_in.as_ref(), &profiles)?;
     let (rules, mut origins) = load_rules(&files, &profiles, &secrets)?;
     let connect_rules = connect_rules::load(&files, &profiles, &mut origins)?;
     Ok(PolicySet {
@@ -104,15 +116,12 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         confinements: Arc::new(
             profiles.iter().map(|(name, profile)| (name.clone(), hash(profile))).collect(),
         ),
+        warnings: warnings::find(&files, &profiles, &origins)?.into(),
+        has_built_in_profiles: built_in.is_some(),
         profiles,
         rules: rules.into(),
         connect_rules: connect_rules.into(),
         rule_locations: Arc::new(origins),
-        warnings: files
-            .iter()
-            .flat_map(|file| &file.file.rule)
-            .filter_map(|rule| Some((rule.get_ref().id.clone(), rule_warnings::check(rule.get_ref())?)))
-            .collect(),
         files: files.iter().map(|file| file.name.to_owned()).collect(),
         texts: files.iter().map(ParsedFile::to_text).collect(),
         secrets: Arc::new(secrets),
@@ -144,7 +153,7 @@ fn load_secrets(files: &[ParsedFile<'_>]) -> Result<SecretMap, PolicyFileError> 
 }
 
 fn load_profiles(
-    files: &[ParsedFile<'_>],
+    files: &[&ParsedFile<'_>],
     secrets: &SecretMap,
 ) -> Result<BTreeMap<ProfileName, Arc<Profile>>, PolicyFileError> {
     let mut owners: BTreeMap<&str, (&ParsedFile<'_>, &Spanned<Profile>)> = BTreeMap::new();
@@ -224,10 +233,12 @@ fn merge_tables(under: &mut Table, over: &Table) {
 
 fn choose_default(
     files: &[ParsedFile<'_>],
+    built_in: Option<&ParsedFile<'_>>,
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
 ) -> Result<ProfileName, PolicyFileError> {
-    let mut given = files.iter().filter_map(|file| Some((file, file.file.default_profile.as_ref()?)));
-    let Some((file, wanted)) = given.next() else {
+    let given_in = |file| Some((file, ParsedFile::default_profile(file)?));
+    let mut given = files.iter().filter_map(given_in);
+    let Some((file, wanted)) = given.next().or_else(|| built_in.and_then(given_in)) else {
         let problem = "default_profile: no file says which profile is the default";
         return Err(match files.first() {
             Some(file) => file.error(0..0, problem),
@@ -268,46 +279,13 @@ fn load_rules(
             };
             let rule = Rule::compile(source, file.file.mode).map_err(rule_error)?;
             examples::check(source, &rule).map_err(rule_error)?;
-            check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
+            effects::check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
             check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
                 .map_err(|problem| place.wrong("secrets", format!("effects.secrets: {problem}")))?;
             rules.push(rule);
         }
     }
     Ok((rules, locations))
-}
-
-fn check_effects(
-    source: &RuleSource,
-    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
-) -> Result<(), (&'static str, String)> {
-    let effects = &source.effects;
-    if let Some(name) = &effects.profile
-        && !profiles.contains_key(&ProfileName(name.as_str().into()))
-    {
-        return Err(("profile", format!("effects.profile: there is no [profile.{name}]")));
-    }
-    for (name, value) in &effects.environment {
-        super::environment::EnvEntry::new(name.clone(), value.clone())
-            .map_err(|error| ("environment", format!("effects.environment: {name:?}: {error}")))?;
-        // The rules have spoken on the names before they are given their environment.
-        if super::command::changes_lookup(name) {
-            let problem = "changes what names in command lines mean: a profile can set it";
-            return Err(("environment", format!("effects.environment: {name:?}: {problem}")));
-        }
-    }
-    for (key, time) in [("time_limit", effects.time_limit), ("idle_limit", effects.idle_limit)] {
-        if time.is_some_and(|time| time.is_zero()) {
-            return Err((key, format!("effects.{key}: must not be 0")));
-        }
-    }
-    let limits = &effects.limits;
-    let numbers =
-        [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)];
-    match numbers.into_iter().find(|(_, value)| *value == Some(0)) {
-        Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
-        None => Ok(()),
-    }
 }
 
 /// Checks that every named secret exists and that no variable has the name of one.

@@ -21,6 +21,9 @@ struct PolicyFileSchema {
     /// The mode of the rules of this file that do not give one.
     #[schemars(default)]
     mode: RuleMode,
+    /// Warnings of `provost policy check` about this file that are not shown: "ID", or "ID:NAME" for one rule or profile.
+    #[schemars(default)]
+    silence: Vec<String>,
     /// Secrets, by the name of the variable that holds each.
     #[schemars(default)]
     secrets: BTreeMap<String, SecretSource>,

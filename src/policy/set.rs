@@ -10,6 +10,7 @@ use super::{
     digest::Digest,
     profile::{Profile, ProfileName, Requirement},
     secret::SecretSource,
+    warning::{PolicyWarning, RuleLocation},
 };
 
 /// A whole policy.
@@ -22,8 +23,9 @@ pub struct PolicySet {
     pub(super) rules: Arc<[Rule]>,
     pub(super) connect_rules: Arc<[ConnectRule]>,
     pub(super) rule_locations: Arc<BTreeMap<String, RuleLocation>>,
-    /// Rules that do not catch what they seem to, each with what it misses.
-    pub(super) warnings: Arc<[(String, String)]>,
+    pub(super) warnings: Arc<[PolicyWarning]>,
+    /// Whether no file has a profile, so that the built-in ones are meant.
+    pub(super) has_built_in_profiles: bool,
     pub(super) files: Arc<[String]>,
     pub(super) texts: Arc<[PolicyText]>,
     pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
@@ -37,15 +39,6 @@ pub struct PolicyText {
     pub name: String,
     /// What it says.
     pub text: String,
-}
-
-/// Where a rule stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleLocation {
-    /// The file, as it was named to the loader.
-    pub file: String,
-    /// 1-based.
-    pub line: usize,
 }
 
 impl PolicySet {
@@ -121,6 +114,16 @@ impl PolicySet {
     /// All rules about connections.
     pub fn connect_rules(&self) -> &[ConnectRule] {
         &self.connect_rules
+    }
+
+    /// What is valid and perhaps not what its author means, without what the files silence.
+    pub fn warnings(&self) -> &[PolicyWarning] {
+        &self.warnings
+    }
+
+    /// Whether its files have no profile, so that the built-in ones are meant.
+    pub fn has_built_in_profiles(&self) -> bool {
+        self.has_built_in_profiles
     }
 
     /// Where a rule stands.

@@ -8,6 +8,7 @@ mod process_state;
 
 mod environment;
 mod escapes;
+mod first_policy;
 mod fixture;
 mod git;
 mod inherited;

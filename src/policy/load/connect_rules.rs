@@ -7,7 +7,7 @@ use crate::policy::{
     connect::{ConnectRule, ConnectRuleError},
     file_error::PolicyFileError,
     profile::{Profile, ProfileName},
-    set::RuleLocation,
+    warning::RuleLocation,
 };
 
 /// Compiles the rules of all files.

@@ -260,3 +260,42 @@ fn a_profile_is_laid_over_the_one_that_it_extends() {
     let unknown = "default_profile='a'\n[profile.a]\nextends='z'\n";
     assert!(PolicySet::parse("p.toml", unknown).is_err());
 }
+
+#[test]
+fn rules_without_a_profile_have_the_built_in_ones() {
+    let rule = "[[rule]]\nid = 'r'\ndecision = 'allow'\nargv = ['ls']\n";
+    let policy = PolicySet::parse("p.toml", rule).unwrap();
+    let shipped = PolicySet::compiled_in();
+    assert!(policy.has_built_in_profiles() && !shipped.has_built_in_profiles());
+    assert_eq!(policy.profile(None).unwrap(), shipped.profile(None).unwrap());
+    assert_eq!(policy.profiles().count(), shipped.profiles().count());
+    // Its rules are not meant: what this policy does not allow is denied.
+    assert_eq!((policy.rules().len(), policy.connect_rules().len()), (1, 0));
+    let other = PolicySet::parse("p.toml", &format!("default_profile = 'offline'\n{rule}")).unwrap();
+    assert_eq!(other.profile(None).unwrap().0.as_str(), "offline");
+    // Who writes one profile writes all, and says which is the default.
+    assert!(PolicySet::parse("p.toml", &format!("[profile.a]\n{rule}")).is_err());
+    assert!(
+        PolicySet::parse("p.toml", &format!("default_profile = 'workspace'\n[profile.a]\n{rule}")).is_err()
+    );
+    assert!(PolicySet::load(&[]).is_err());
+}
+
+#[test]
+fn a_profile_from_scratch_keeps_the_shipped_protections() {
+    let policy = PolicySet::parse("p.toml", HEAD).unwrap();
+    let shipped = PolicySet::compiled_in();
+    let (own, shipped) = (policy.profile(None).unwrap().1, shipped.profile(None).unwrap().1);
+    assert_eq!(own.filesystem, shipped.filesystem);
+    assert_eq!((own.seccomp, own.landlock), (shipped.seccomp, shipped.landlock));
+    assert_eq!((&own.identity, own.git), (&shipped.identity, shipped.git));
+    assert_eq!(own.environment.deny, shipped.environment.deny);
+    assert_eq!(
+        (&own.environment.drop, &own.environment.allow),
+        (&shipped.environment.drop, &shipped.environment.allow)
+    );
+    assert_eq!(own.limits.demand, shipped.limits.demand);
+    // It has less than the shipped one where that is the stricter choice.
+    assert!(own.toolchains.is_empty() && own.secrets.is_empty() && own.filesystem.writable.is_empty());
+    assert_eq!(own.network.choices, [super::super::profile::Network::None]);
+}

@@ -1,0 +1,66 @@
+//! Collects the warnings about a policy, without those that its files silence.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::ParsedFile;
+use crate::policy::{
+    PolicyFileError, ProfileName,
+    command::rule::{Decision, RuleSource},
+    profile::Profile,
+    rule_warnings::{self, Gates, WrittenRule},
+    warning::{PolicyWarning, RuleLocation, Silenced, WarningId},
+};
+
+/// Finds them, in the order of files and lines. An error for a file that silences what there is not.
+pub(super) fn find(
+    files: &[ParsedFile<'_>],
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+    locations: &BTreeMap<String, RuleLocation>,
+) -> Result<Vec<PolicyWarning>, PolicyFileError> {
+    let gates = match profiles.values().any(|profile| profile.gate.enabled) {
+        true => Gates::Some,
+        false => Gates::None,
+    };
+    let mut rules: Vec<WrittenRule<'_>> = Vec::new();
+    for file in files {
+        let sources = file.file.rule.iter().map(|rule| rule.get_ref());
+        let mode = |source: &RuleSource| source.mode.unwrap_or(file.file.mode);
+        rules.extend(sources.map(|source| WrittenRule { source, mode: mode(source) }));
+    }
+    let about_rules = rule_warnings::check(&rules, gates).into_iter().filter_map(|(at, id, problem)| {
+        let subject = rules.get(at)?.source.id.clone();
+        Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
+    });
+    let judges = rules.iter().any(|rule| rule.source.decision != Decision::Allow);
+    let about_profiles = files.iter().flat_map(|file| without_gate(file, profiles)).filter(|_| judges);
+    let mut silenced: Vec<(&str, Silenced)> = Vec::new();
+    for file in files {
+        for item in &file.file.silence {
+            let wrong = |problem| file.error(item.span(), format!("silence: {problem}"));
+            silenced.push((file.name, Silenced::parse(item.get_ref()).map_err(wrong)?));
+        }
+    }
+    let is_shown = |warning: &PolicyWarning| {
+        let file = warning.location.as_ref().map(|location| location.file.as_str());
+        !silenced.iter().any(|(of, item)| file == Some(*of) && item.covers(warning))
+    };
+    Ok(about_rules.chain(about_profiles).filter(is_shown).collect())
+}
+
+/// Profiles of a file under which only the commands of requests are judged.
+fn without_gate<'a>(
+    file: &'a ParsedFile<'_>,
+    profiles: &'a BTreeMap<ProfileName, Arc<Profile>>,
+) -> impl Iterator<Item = PolicyWarning> + 'a {
+    let named = file.file.profile.iter();
+    named.filter_map(|(name, written)| {
+        let profile = profiles.get(&ProfileName::from_recorded(name))?;
+        let line = file.text[..written.span().start.min(file.text.len())].matches('\n').count() + 1;
+        (!profile.gate.enabled).then(|| PolicyWarning {
+            id: WarningId::NoGate,
+            subject: name.clone(),
+            location: Some(RuleLocation { file: file.name.to_owned(), line }),
+            problem: "judges the commands of requests, and nothing that these start: `gate = { enabled = true }` does".to_owned(),
+        })
+    })
+}
