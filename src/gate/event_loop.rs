@@ -1,4 +1,7 @@
-//! The gate's event loop: one thread, one epoll set. Nothing else waits, but for what the sandbox's own file systems make wait.
+//! The gate's event loop: one thread. Nothing else waits, but for what the sandbox's own file systems make wait.
+//!
+//! The listener and the signals are polled by themselves, and the connections through an epoll set: the kernel then wakes the gate on
+//! the processor of the caller that waits for it, which epoll would not pass on (decision 0250).
 
 use std::{
     os::{
@@ -11,6 +14,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         signal::{SigSet, Signal},
@@ -35,6 +39,20 @@ const EXIT_SANDBOX_ENDED: i32 = 0;
 /// Events handled in one turn.
 const EVENTS: usize = 64;
 
+/// What poll(2) has said.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
+    seccomp: PollFlags,
+    signals: PollFlags,
+    connections: PollFlags,
+}
+
+impl Default for Ready {
+    fn default() -> Self {
+        Self { seccomp: PollFlags::empty(), signals: PollFlags::empty(), connections: PollFlags::empty() }
+    }
+}
+
 impl Gate {
     /// A gate with nothing to do yet.
     pub(super) fn new(
@@ -49,8 +67,6 @@ impl Gate {
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let readable = |token| EpollEvent::new(EpollFlags::EPOLLIN, token);
-        epoll.add(&descriptors.seccomp, readable(token::SECCOMP))?;
-        epoll.add(&signals, readable(token::SIGNALS))?;
         let listener = UnixListener::from(listener);
         listener.set_nonblocking(true).map_err(|_| Errno::last())?;
         epoll.add(&listener, readable(token::LISTENER))?;
@@ -77,7 +93,6 @@ impl Gate {
             held: Default::default(),
             verifying: Default::default(),
             queued: Default::default(),
-            is_receiving: true,
             tick_at: None,
             now: Instant::now(),
         })
@@ -87,14 +102,29 @@ impl Gate {
     pub(super) fn run(mut self) -> ! {
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {
-            let ready = match self.epoll.wait(&mut events, self.timeout()) {
-                Ok(count) => count,
-                Err(Errno::EINTR) => 0,
+            let ready = match self.wait() {
+                Ok(ready) => ready,
+                Err(Errno::EINTR) => Ready::default(),
                 Err(_) => exit(EXIT_SANDBOX_ENDED),
             };
             self.now = Instant::now();
-            for event in &events[..ready] {
-                self.dispatch(event.data(), event.events());
+            // First those who stand at their exec: others of their groups wait for them.
+            if !ready.signals.is_empty() {
+                // One signal may stand for many events. Where there is another one, poll says so again.
+                let _ = self.signals.read_signal();
+                self.trace_events();
+            }
+            if ready.seccomp.contains(PollFlags::POLLIN) {
+                self.notified();
+            } else if !ready.seccomp.is_empty() {
+                // No process is left under the filter.
+                exit(EXIT_SANDBOX_ENDED);
+            }
+            if !ready.connections.is_empty() {
+                let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+                for event in &events[..count] {
+                    self.dispatch(event.data(), event.events());
+                }
             }
             if self.tick_at.is_some_and(|at| at <= self.now) {
                 self.tick();
@@ -103,16 +133,21 @@ impl Gate {
         }
     }
 
+    fn wait(&self) -> Result<Ready, Errno> {
+        let has_room = self.held_execs() < MAX_HELD_EXECS;
+        let seccomp = if has_room { PollFlags::POLLIN } else { PollFlags::empty() };
+        let mut waited = [
+            PollFd::new(self.seccomp.as_fd(), seccomp),
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN),
+        ];
+        poll(&mut waited, self.timeout())?;
+        let [seccomp, signals, connections] = waited.map(|one| one.revents().unwrap_or(PollFlags::POLLERR));
+        Ok(Ready { seccomp, signals, connections })
+    }
+
     fn dispatch(&mut self, token: u64, flags: EpollFlags) {
         match token {
-            token::SECCOMP if flags.contains(EpollFlags::EPOLLIN) => self.notified(),
-            // No process is left under the filter.
-            token::SECCOMP => exit(EXIT_SANDBOX_ENDED),
-            token::SIGNALS => {
-                // One signal may stand for many events. Where there is another one, epoll says so again.
-                let _ = self.signals.read_signal();
-                self.trace_events();
-            }
             token::SUPERVISOR => self.supervisor_ready(flags),
             token::LISTENER => self.accept(),
             connection => self.connection_ready(connection, flags),
@@ -155,19 +190,12 @@ impl Gate {
         if self.tick_at.is_none() && waits() {
             self.tick_at = Some(self.now + TICK);
         }
-        let has_room = self.held_execs() < MAX_HELD_EXECS;
-        if has_room != self.is_receiving {
-            let flags = if has_room { EpollFlags::EPOLLIN } else { EpollFlags::empty() };
-            if self.epoll.modify(&self.seccomp, &mut EpollEvent::new(flags, token::SECCOMP)).is_ok() {
-                self.is_receiving = has_room;
-            }
-        }
     }
 
-    fn timeout(&self) -> EpollTimeout {
-        let Some(at) = self.tick_at else { return EpollTimeout::NONE };
+    fn timeout(&self) -> PollTimeout {
+        let Some(at) = self.tick_at else { return PollTimeout::NONE };
         // Rounded up: a timer must not fire before its time and spin.
         let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-        EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
     }
 }

@@ -46,10 +46,8 @@ pub(super) const TICK: Duration = Duration::from_secs(1);
 
 /// Tokens of the epoll set; connections have those from `FIRST_CONNECTION` on.
 pub(super) mod token {
-    pub(in super::super) const SECCOMP: u64 = 0;
-    pub(in super::super) const SIGNALS: u64 = 1;
-    pub(in super::super) const SUPERVISOR: u64 = 2;
-    pub(in super::super) const LISTENER: u64 = 3;
+    pub(in super::super) const SUPERVISOR: u64 = 0;
+    pub(in super::super) const LISTENER: u64 = 1;
     pub(in super::super) const FIRST_CONNECTION: u64 = 16;
 }
 
@@ -82,7 +80,6 @@ pub(super) struct Gate {
     pub(super) verifying: HashMap<i32, Verification>,
     /// Calls of threads whose group has one of those.
     pub(super) queued: HashMap<i32, VecDeque<ExecCall>>,
-    pub(super) is_receiving: bool,
     pub(super) tick_at: Option<Instant>,
     pub(super) now: Instant,
 }
