@@ -3,6 +3,7 @@
 pub mod access;
 pub mod allocator;
 pub mod async_fd;
+pub mod call_list;
 mod child;
 mod child_file;
 mod clone;

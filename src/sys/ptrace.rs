@@ -28,6 +28,10 @@ pub struct Traced {
     pub event: TraceEvent,
 }
 
+/// The requests of this file, as ptrace(2) numbers them.
+pub const REQUESTS: &[u32] =
+    &[libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT, libc::PTRACE_DETACH, libc::PTRACE_GETREGSET];
+
 /// Starts to trace a thread without stopping it; it will stop at its exec.
 ///
 /// # Errors
@@ -36,6 +40,15 @@ pub fn seize(thread: i32) -> Result<(), Errno> {
     let options = libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_EXITKILL;
     // SAFETY: with PTRACE_SEIZE the address is unused and the data are a number; no memory is touched.
     Errno::result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, options) }).map(drop)
+}
+
+/// As [`seize`], for a probe: the thread survives the end of the tracer.
+///
+/// # Errors
+/// As [`seize`].
+pub fn seize_for_a_moment(thread: i32) -> Result<(), Errno> {
+    // SAFETY: with PTRACE_SEIZE the address is unused and the data are a number; no memory is touched.
+    Errno::result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, 0, libc::PTRACE_O_TRACEEXEC) }).map(drop)
 }
 
 /// Makes a traced thread stop soon, wherever it is.

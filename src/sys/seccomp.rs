@@ -61,10 +61,20 @@ fn set_filter(program: &[u8], flags: u32) -> Result<i32, Errno> {
     Errno::result(done).map(|done| done as i32)
 }
 
-/// Whether the kernel has filters with this action (seccomp(2), `SECCOMP_GET_ACTION_AVAIL`).
+/// Whether the kernel has filters that refuse calls.
 #[must_use]
 pub fn has_errno_action() -> bool {
-    let action: u32 = libc::SECCOMP_RET_ERRNO;
+    has_action(libc::SECCOMP_RET_ERRNO)
+}
+
+/// Whether the kernel has filters that notify of calls.
+#[must_use]
+pub fn has_notify_action() -> bool {
+    has_action(libc::SECCOMP_RET_USER_NOTIF)
+}
+
+/// `SECCOMP_GET_ACTION_AVAIL` of seccomp(2).
+fn has_action(action: u32) -> bool {
     // SAFETY: the pointer is to a u32 that outlives the call.
     let done =
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0_u32, &raw const action) };

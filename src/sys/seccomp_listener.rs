@@ -27,6 +27,9 @@ const SEND: libc::Ioctl = 0xC018_2101_u32 as libc::Ioctl;
 const ID_VALID: libc::Ioctl = 0x4008_2102_u32 as libc::Ioctl;
 const SET_FLAGS: libc::Ioctl = 0x4008_2104_u32 as libc::Ioctl;
 
+/// The commands of this file that are used after [`expect_turns`].
+pub const COMMANDS: &[u32] = &[RECEIVE as u32, SEND as u32, ID_VALID as u32];
+
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`, since Linux 6.6.
 const WAKE_ON_SAME_PROCESSOR: u64 = 1;
 

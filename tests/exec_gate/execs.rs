@@ -234,9 +234,16 @@ fn the_gate_has_two_capabilities_over_the_sandbox_and_an_id_of_its_own() {
         ("CapBnd", "0000000000000000"),
         ("CapInh", "0000000000000000"),
         ("NoNewPrivs", "1"),
+        ("Threads", "1"),
+        ("Seccomp", "2"),
     ] {
         assert_eq!(field(name), expected, "{name}");
     }
+    // Also where the tests themselves run under filters.
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    let own = own.map_or(0, |count| count.trim().parse::<u32>().unwrap());
+    assert_eq!(field("Seccomp_filters"), (own + 1).to_string());
     // Nobody but root can look at these.
     if nix::unistd::geteuid().is_root() {
         let namespace = |pid: u32, name| fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();

@@ -11,4 +11,5 @@ mod disk;
 mod questions;
 mod reports;
 mod told;
+mod v1;
 mod work;

@@ -34,7 +34,7 @@ pub(crate) fn without_gate(policy: &mut toml::Table) {
     policy["profile"]["workspace"]["gate"]["enabled"] = false.into();
 }
 
-fn rules(policy: &mut toml::Table) {
+pub(crate) fn rules(policy: &mut toml::Table) {
     let rules = policy["rule"].as_array_mut().expect("there are rules");
     for rule in [
         format!("id = '{RULE}'\ndecision = 'deny'\nargv = ['touch', 'published', '**']\nreason = '{REASON}'"),

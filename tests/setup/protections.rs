@@ -30,6 +30,7 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
         "devpts",
         "seccomp",
         "landlock",
+        "exec-gate",
         "cgroup-v2",
         "cgroup-kill",
         "clone-into-cgroup",
@@ -47,9 +48,16 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
         assert!(one.status == ProtectionStatus::Available || explained, "{one:?}");
     }
     // Sandboxes are launched by the other tests here, so their parts are.
-    for there in
-        ["namespace-user", "namespace-pid", "namespace-mount", "pivot-root", "proc", "devpts", "pidfd"]
-    {
+    for there in [
+        "namespace-user",
+        "namespace-pid",
+        "namespace-mount",
+        "pivot-root",
+        "proc",
+        "devpts",
+        "exec-gate",
+        "pidfd",
+    ] {
         assert_eq!(names[there].status, ProtectionStatus::Available, "{:?}", names[there]);
     }
     let trial = format!("provost-probe-{}-", std::process::id());

@@ -55,6 +55,8 @@ pub struct Options {
     pub subordinate_ids: bool,
     /// Whether its v2 cgroup is given to that user.
     pub delegated: bool,
+    /// A mount of the host that only this gateway does not see.
+    pub hidden_mount: Option<String>,
 }
 
 /// A running gateway.
@@ -165,7 +167,14 @@ impl Gateway {
                 };
                 (format!("{show_ids}{become_user} "), at("provost"))
             }
-            None => (String::new(), env!("CARGO_BIN_EXE_provost").into()),
+            None => {
+                let hide = |mount: &String| {
+                    let script = format!("umount {mount} && exec \"$0\" \"$@\"");
+                    format!("unshare --mount --propagation slave /bin/sh -c '{script}' ")
+                };
+                let hiding = self.options.hidden_mount.as_ref().map(hide).unwrap_or_default();
+                (hiding, env!("CARGO_BIN_EXE_provost").into())
+            }
         };
         let mut command = Command::new("/bin/sh");
         command

@@ -14,14 +14,15 @@ use crate::{
         seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
         spec::Shortfall,
     },
-    sys::{landlock::ABI_WITH_TCP, random},
+    sys::{landlock::ABI_WITH_TCP, random, seccomp::has_notify_action},
 };
 
 /// The gate lives of the filter.
 pub(super) fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> Result<GatePlan, LaunchError> {
     let missing = match (profile.gate.enabled, profile.seccomp.enabled, Arch::native()) {
         (false, _, _) => return Ok(GatePlan { enabled: false }),
-        (true, true, Some(_)) => return Ok(GatePlan { enabled: true }),
+        (true, true, Some(_)) if has_notify_action() => return Ok(GatePlan { enabled: true }),
+        (true, true, Some(_)) => "the kernel does not notify of system calls",
         (true, false, _) => "the profile has no seccomp filter, which notifies the gate",
         (true, true, None) => "no filter is written for this processor",
     };

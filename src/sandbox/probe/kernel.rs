@@ -16,6 +16,7 @@ use crate::{
         mount::{self, Attributes, FsOption, MountScope},
         namespace::{self, IdPair},
         probe::{self, ProbeError},
+        ptrace, remote_memory, seccomp,
     },
 };
 
@@ -169,6 +170,49 @@ fn map_a_mount(directory: &Path) -> Result<(), Errno> {
     let ids = namespace::make_user_namespace(&pair, &pair)?;
     let copy = mount::copy(AT_FDCWD, &c_path(directory)?, MountScope::Single)?;
     mount::map_ids(copy.as_fd(), ids.as_fd())
+}
+
+/// Probes what the exec gate needs: notified calls, tracing from within a user namespace, and the memory of another process.
+pub(super) fn exec_gate() -> Protection {
+    const NAME: &str = "exec-gate";
+    let in_container = "in a container: one that allows ptrace(2), process_vm_readv(2) and seccomp(2)";
+    if !seccomp::has_notify_action() {
+        return missing(
+            NAME,
+            "the kernel does not notify of system calls",
+            "Linux 5.0 or later, with CONFIG_SECCOMP_FILTER",
+        );
+    }
+    let parent = || nix::unistd::getppid().as_raw();
+    // The inner process stands for the gate, the one outside of it for a command: it waits for the inner one.
+    let tried = |call: &dyn Fn() -> Result<(), Errno>| {
+        probe::run(CloneFlags::CLONE_NEWUSER, None, || {
+            probe::run(CloneFlags::empty(), None, call).map_err(|refused| match refused {
+                ProbeError::Clone(errno) | ProbeError::Call(errno) => errno,
+            })
+        })
+    };
+    if let Err(refused) = tried(&|| ptrace::seize_for_a_moment(parent())) {
+        let reason = format!("a process may not trace another one of its own ({refused})");
+        let remedy = match fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
+            Ok(scope) if scope.trim() == "3" => {
+                "a boot without kernel.yama.ptrace_scope=3, which cannot be taken back"
+            }
+            Ok(_) | Err(_) => in_container,
+        };
+        return missing(NAME, &reason, remedy);
+    }
+    let known = 42_u64;
+    let read = || {
+        let mut bytes = [0; size_of::<u64>()];
+        remote_memory::read(parent(), (&raw const known).addr() as u64, &mut bytes)?;
+        if u64::from_ne_bytes(bytes) == known { Ok(()) } else { Err(Errno::EIO) }
+    };
+    if let Err(refused) = tried(&read) {
+        let reason = format!("a process may not read the memory of another one of its own ({refused})");
+        return missing(NAME, &reason, in_container);
+    }
+    available(NAME, "execs can be notified, read and verified")
 }
 
 /// Probes other system calls that the supervisor needs.

@@ -29,6 +29,7 @@ pub fn protections(host: &Host) -> Vec<Protection> {
     all.extend(kernel::mounts());
     all.push(system_call_filter());
     all.push(landlock(host));
+    all.push(kernel::exec_gate());
     all.extend(cgroups::probe_all(host.own_cgroups()));
     all.extend(kernel::kernel_calls());
     all
