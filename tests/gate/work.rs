@@ -183,6 +183,116 @@ async fn a_compiler_works_and_what_it_made_starts_programs_from_eight_threads() 
     gateway.stop();
 }
 
+/// Tests that each start programs, on as many threads as the runner has.
+const TESTS_IN_RUST: &str = r#"
+fn start() {
+    for _ in 0..10 {
+        assert!(std::process::Command::new("true").status().unwrap().success());
+    }
+}
+#[test] fn one() { start() }
+#[test] fn two() { start() }
+#[test] fn three() { start() }
+#[test] fn four() { start() }
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cargo_builds_and_runs_tests_that_start_programs_from_four_threads() {
+    if !is_there("cargo") {
+        return;
+    }
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        write(
+            session,
+            "Cargo.toml",
+            "[package]\nname = \"small\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+        );
+        write(session, "src/lib.rs", TESTS_IN_RUST);
+        let line = "CARGO_HOME=$PWD/home cargo test -q --offline --lib -- --test-threads=4";
+        let output = works(session, line).await;
+        assert!(output.contains("4 passed"), "{output}");
+    })
+    .await;
+    gateway.stop();
+}
+
+const MAIN_IN_JAVA: &str = r#"
+import java.util.ArrayList;
+import java.util.concurrent.*;
+public class Main {
+    public static void main(String[] args) throws Exception {
+        var pool = Executors.newFixedThreadPool(4);
+        var started = new ArrayList<Future<Integer>>();
+        for (int i = 0; i < 16; i++) started.add(pool.submit(() -> new ProcessBuilder("true").start().waitFor()));
+        int ended = 0;
+        for (var one : started) if (one.get() == 0) ended++;
+        pool.shutdown();
+        System.out.println("ended " + ended);
+    }
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_compiles_a_class_and_its_threads_start_programs() {
+    if !is_there("javac") {
+        return;
+    }
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        write(session, "Main.java", MAIN_IN_JAVA);
+        assert!(works(session, "javac Main.java && java Main").await.contains("ended 16"));
+    })
+    .await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_headless_browser_runs_a_pages_script() {
+    let names = ["chromium-headless-shell", "chromium"];
+    let Some(browser) = names.into_iter().find(|name| is_there(name)) else { return };
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let script = "document.getElementById('x').textContent = 'it ' + 'works'";
+        write(session, "page.html", &format!("<p id=x>no</p><script>{script}</script>"));
+        // Its own sandbox needs namespaces within the session's.
+        let options = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom";
+        let output = works(session, &format!("{browser} {options} file://$PWD/page.html")).await;
+        assert!(output.contains("it works"), "{output}");
+    })
+    .await;
+    gateway.stop();
+}
+
+const HELD: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+volatile int answer;
+int main(void) {
+    answer = 42;
+    puts("ready");
+    fflush(stdout);
+    for (;;) pause();
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_debugger_attaches_to_a_process_that_runs() {
+    if !is_there("gdb") || !is_there("cc") {
+        return;
+    }
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        write(session, "held.c", HELD);
+        let line = "cc -g -o held held.c && mkfifo ready && { ./held >ready & } && held=$! && read -r word <ready && \
+                    gdb -q -nx -batch -p $held -ex 'print answer' -ex detach; kill $held";
+        let output = works(session, line).await;
+        assert!(output.contains("$1 = 42"), "{output}");
+    })
+    .await;
+    gateway.stop();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_is_started_under_a_debugger_is_refused_with_the_reason_or_runs_without_a_gate() {
     if !is_there("gdb") {
