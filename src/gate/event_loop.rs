@@ -89,6 +89,7 @@ impl Gate {
             lines: Default::default(),
             verdicts: Default::default(),
             terminals: Default::default(),
+            refusals: Default::default(),
             reports: Default::default(),
             held: Default::default(),
             verifying: Default::default(),
@@ -173,6 +174,7 @@ impl Gate {
     fn tick(&mut self) {
         self.tick_at = None;
         self.report_allowed();
+        self.report_denied_again(None);
         // Without a gateway nobody will say that the journal has a report.
         let is_alone = self.gateway.is_none();
         self.answer_denied(|_| is_alone);
@@ -185,7 +187,7 @@ impl Gate {
         let waits = || {
             !self.held.is_empty()
                 || self.verifying.values().any(|one| one.condemned.is_some())
-                || (self.gateway.is_some() && self.terminals.has_allowed())
+                || (self.gateway.is_some() && (self.terminals.has_allowed() || self.refusals.has_counted()))
         };
         if self.tick_at.is_none() && waits() {
             self.tick_at = Some(self.now + TICK);

@@ -93,6 +93,7 @@ impl Gate {
                 let answer = self.policy.set(policy);
                 self.names.forget();
                 self.verdicts.forget();
+                self.refusals.forget();
                 self.send(from_gate::Message::PolicyInForce(answer));
             }
             to_gate::Message::AddTerminal(added) => {
@@ -103,6 +104,7 @@ impl Gate {
                 for report in self.terminals.remove(&removed.terminal_id) {
                     self.report(&removed.terminal_id, report::Report::Allowed(report));
                 }
+                self.report_denied_again(Some(&removed.terminal_id));
                 let removed = TerminalRemoved { terminal_id: removed.terminal_id };
                 self.send(from_gate::Message::TerminalRemoved(removed));
             }

@@ -8,6 +8,7 @@ use super::{
     evaluation::{describe, evaluate},
     exec_call::ExecCall,
     reading::{ReadFailure, read},
+    refusals::Refused,
     state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, RECORD_TIMEOUT, Verification},
 };
 use crate::{
@@ -115,12 +116,27 @@ impl Gate {
             // What was read by the thread's number may have been another one's.
             ExecDecision::Ask | ExecDecision::Deny
                 if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) => {}
+            ExecDecision::Ask | ExecDecision::Deny if self.is_refused_again(&judged, verdict.decision) => {
+                self.fail(call.id, Errno::EACCES);
+            }
             ExecDecision::Ask => self.ask(judged, reason),
             ExecDecision::Deny => {
                 let cause = if judged.rule.is_empty() { Cause::Default } else { Cause::Rule };
                 self.deny_judged(&judged, cause, &reason);
             }
         }
+    }
+
+    /// Whether it was refused a moment ago in another directory of the search path.
+    fn is_refused_again(&mut self, judged: &JudgedExec, decision: ExecDecision) -> bool {
+        let refused = match decision {
+            ExecDecision::Allow => return false,
+            ExecDecision::Ask => Refused::Asks(&judged.rule),
+            ExecDecision::Deny if judged.rule.is_empty() => Refused::Default,
+            ExecDecision::Deny => Refused::Rule(&judged.rule),
+        };
+        let (thread, terminal_id) = (judged.call.thread, &judged.terminal_id);
+        self.refusals.is_again(thread, terminal_id, &judged.described, refused, self.now)
     }
 
     fn terminal_of(&mut self, thread: i32) -> Option<String> {
@@ -190,7 +206,15 @@ impl Gate {
     /// Denies an exec that was evaluated.
     pub(super) fn deny_judged(&mut self, judged: &JudgedExec, cause: Cause, reason: &str) {
         let (id, exec) = (judged.call.id, judged.described.clone());
+        let before = self.reports.last_number();
         self.deny(id, &judged.terminal_id, exec, cause, &judged.rule, reason);
+        let report = self.reports.last_number();
+        // What was only counted because there are too many has no number.
+        if report != before {
+            let (thread, terminal_id) = (judged.call.thread, &judged.terminal_id);
+            let decided = (cause, judged.rule.as_str(), report);
+            self.refusals.keep(thread, terminal_id, &judged.described, decided, self.now);
+        }
         self.end_ask(judged, End::Denied);
     }
 

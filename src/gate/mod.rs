@@ -4,7 +4,7 @@
 //! evaluated. It executes nothing, changes nothing in the sandbox, and ends with the supervisor.
 //!
 //! Types stand below the files that act on them: `process`, `lookup`, `exec_call`, `reading`, `terminals`, `verdicts`,
-//! `reports`, then `state`, then one file for each concern.
+//! `refusals`, `reports`, then `state`, then one file for each concern.
 
 mod asking;
 mod connection;
@@ -19,6 +19,7 @@ mod memory;
 mod policy_state;
 mod process;
 mod reading;
+mod refusals;
 mod reporting;
 mod reports;
 mod setup;

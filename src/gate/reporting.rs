@@ -42,6 +42,16 @@ impl Gate {
         }
     }
 
+    /// Reports how often refused execs were tried again, of one terminal or of all. Without a gateway it goes on being counted.
+    pub(super) fn report_denied_again(&mut self, of: Option<&str>) {
+        if self.gateway.is_none() {
+            return;
+        }
+        for (terminal_id, again) in self.refusals.take_counted(of) {
+            self.report(&terminal_id, report::Report::DeniedAgain(again));
+        }
+    }
+
     /// Changes how many execs of a terminal wait for a person.
     pub(super) fn change_asking(&mut self, terminal_id: &str, change: impl FnOnce(u32) -> u32) {
         let Some(terminal) = self.terminals.get_mut(terminal_id) else { return };

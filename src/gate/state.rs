@@ -24,6 +24,7 @@ use super::{
     policy_state::PolicyState,
     process::HostProc,
     reading::{FirstLines, ReadExec},
+    refusals::Refusals,
     reports::Reports,
     terminals::Terminals,
     verdicts::Verdicts,
@@ -73,6 +74,7 @@ pub(super) struct Gate {
     pub(super) lines: FirstLines,
     pub(super) verdicts: Verdicts,
     pub(super) terminals: Terminals,
+    pub(super) refusals: Refusals,
     pub(super) reports: Reports,
     /// Execs that wait for an answer of the gateway, by notification.
     pub(super) held: BTreeMap<u64, HeldExec>,

@@ -16,8 +16,9 @@ use aho_corasick::AhoCorasick;
 use super::JournalDirectory;
 
 /// What stands before the sandbox's id in a record of a report, and nowhere else.
-const PREFIXES: [&str; 4] = [
+const PREFIXES: [&str; 5] = [
     r#""record":{"kind":"exec_denied","sandbox":""#,
+    r#""record":{"kind":"exec_denied_again","sandbox":""#,
     r#""record":{"kind":"exec_asked","sandbox":""#,
     r#""record":{"kind":"exec_ask_ended","sandbox":""#,
     r#""record":{"kind":"execs_allowed","sandbox":""#,

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod bypasses;
 mod counts;
 #[path = "../journaled/disk.rs"]

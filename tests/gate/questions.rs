@@ -14,10 +14,10 @@ use crate::{
 };
 
 /// A person at a gateway.
-struct Approver(ApprovalsClient<Channel>);
+pub(crate) struct Approver(ApprovalsClient<Channel>);
 
 impl Approver {
-    fn of(caller: &Caller) -> Self {
+    pub(crate) fn of(caller: &Caller) -> Self {
         Self(ApprovalsClient::new(caller.channel()))
     }
 
@@ -27,7 +27,7 @@ impl Approver {
     }
 
     /// The one question, in this state.
-    async fn question(&mut self, state: ApprovalState) -> Approval {
+    pub(crate) async fn question(&mut self, state: ApprovalState) -> Approval {
         within("a question", async {
             loop {
                 let list = self.list().await;
@@ -40,7 +40,7 @@ impl Approver {
         .await
     }
 
-    async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
+    pub(crate) async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
         let request = ResolveApprovalRequest {
             approval_id: approval.id.clone(),
             decision: decision.into(),

@@ -56,6 +56,25 @@ pub struct ExecDeniedRecord {
     pub exec: RecordedExec,
 }
 
+/// [`Record::ExecDeniedAgain`](super::Record::ExecDeniedAgain).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecDeniedAgainRecord {
+    /// The sandbox.
+    pub sandbox: String,
+    /// The number of its gate's report.
+    pub report: u64,
+    /// The terminal.
+    pub terminal: String,
+    /// Its session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The number of the report of the refusal.
+    pub denied_in: u64,
+    /// How often it was tried in further directories.
+    pub count: u64,
+}
+
 /// [`Record::ExecAsked`](super::Record::ExecAsked).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecAskedRecord {

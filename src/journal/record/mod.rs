@@ -60,6 +60,8 @@ pub enum Record {
     WorkspaceChange(WorkspaceChange),
     /// An exec within a command was refused, and did not happen.
     ExecDenied(ExecDeniedRecord),
+    /// Such an exec was tried in further directories of a search path, and refused for the same reason.
+    ExecDeniedAgain(ExecDeniedAgainRecord),
     /// A person is to be asked about an exec within a command, which waits.
     ExecAsked(ExecAskedRecord),
     /// How such an exec went on.
@@ -157,6 +159,7 @@ impl Record {
             Self::Signal(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::Exit(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::ExecDenied(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
+            Self::ExecDeniedAgain(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::ExecAsked(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::ExecAskEnded(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),
             Self::ExecsAllowed(it) => RecordSubject::terminal(&it.principal, &it.session, &it.terminal),

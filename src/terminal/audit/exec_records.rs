@@ -4,14 +4,15 @@
 
 use crate::{
     journal::{
-        AllowedExecRecord, ExecAskEndedRecord, ExecAskedRecord, ExecDeniedRecord, ExecsAllowedRecord,
-        GateLostRecord, Record, RecordedExec,
+        AllowedExecRecord, ExecAskEndedRecord, ExecAskedRecord, ExecDeniedAgainRecord, ExecDeniedRecord,
+        ExecsAllowedRecord, GateLostRecord, Record, RecordedExec,
     },
     policy::Digest,
     printable,
     proto::{
         gate::{
-            AskEnded, Exec, ExecAsked, ExecDenied, ExecsAllowed, Report, ask_ended::End, exec_denied::Cause,
+            AskEnded, Exec, ExecAsked, ExecDenied, ExecDeniedAgain, ExecsAllowed, Report, ask_ended::End,
+            exec_denied::Cause,
         },
         v1::{self, ExecDenialCause},
     },
@@ -61,6 +62,19 @@ impl ReportSource<'_> {
             reason: bounded(&denied.reason),
             exec: exec(denied.exec.as_ref(), ARGUMENTS_MAX, ARGUMENTS_MAX_BYTES),
         }
+    }
+
+    /// A refused exec was tried in further directories.
+    pub(in crate::terminal) fn denied_again(self, again: &ExecDeniedAgain) -> Record {
+        Record::ExecDeniedAgain(ExecDeniedAgainRecord {
+            sandbox: self.owner.sandbox_id.clone(),
+            report: self.report.number,
+            terminal: bounded(&self.report.terminal_id),
+            session: self.owner.session_id.clone(),
+            principal: principal(self.owner),
+            denied_in: again.number,
+            count: again.count,
+        })
     }
 
     /// A person is to be asked about an exec.

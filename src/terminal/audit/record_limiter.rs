@@ -251,6 +251,9 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
             let kind = RepeatKind { session, rule: it.rule.clone(), ..RepeatKind::default() };
             Some((&it.principal, kind, exec_bytes(&it.exec) + it.reason.len() as u64))
         }
+        Record::ExecDeniedAgain(it) => {
+            Some((&it.principal, RepeatKind::of("exec_denied_again", &it.session), RECORD_OVERHEAD_BYTES))
+        }
         Record::ExecAsked(it) => {
             let (session, rule) = (Some(it.session.clone()), Some(it.rule.clone()));
             let kind = RepeatKind { session, rule, is_question: true, ..RepeatKind::default() };

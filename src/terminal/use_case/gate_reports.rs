@@ -15,7 +15,8 @@ use crate::{
     journal::{ExecAskedRecord, Record},
     policy::ActivePolicy,
     proto::gate::{
-        AskEnded, ExecAsked, ExecDenied, ExecsAllowed, Report, answer::Verdict, report::Report as Kind,
+        AskEnded, ExecAsked, ExecDenied, ExecDeniedAgain, ExecsAllowed, Report, answer::Verdict,
+        report::Report as Kind,
     },
     sandbox::{
         counters::SandboxCounters,
@@ -86,6 +87,7 @@ impl GateReports {
                 self.allowed(source, allowed, terminal.as_deref(), recording).await
             }
             Some(Kind::Asked(asked)) => self.asked(&link, source, asked, terminal, recording).await,
+            Some(Kind::DeniedAgain(again)) => self.denied_again(source, again, recording).await,
             Some(Kind::AskEnded(ended)) => self.ask_ended(source, ended, recording).await,
             // Of a newer gate: there is nothing that could be written.
             None => {}
@@ -196,6 +198,13 @@ impl GateReports {
         }
         // A policy may have come into force meanwhile.
         self.questions.supersede(self.policy.current().generation());
+    }
+
+    async fn denied_again(&self, source: ReportSource<'_>, again: &ExecDeniedAgain, recording: Recording) {
+        if recording == Recording::Needed {
+            let records = [source.denied_again(again)];
+            until_recorded(|| self.recorder.record_all_within_share(&records)).await;
+        }
     }
 
     async fn ask_ended(&self, source: ReportSource<'_>, ended: &AskEnded, recording: Recording) {
