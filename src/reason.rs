@@ -173,6 +173,8 @@ reasons! {
     StdinClosed = "STDIN_CLOSED", FailedPrecondition;
     /// The terminal has pipes and not a pseudo-terminal.
     NoPty = "NO_PTY", FailedPrecondition;
+    /// No caller is awaited: it is no resumable run of an earlier gateway, or its caller is back, or came too late.
+    RunNotAwaited = "RUN_NOT_AWAITED", FailedPrecondition;
     /// The terminal has secrets, which a screen would show: its screen is not shown.
     ScreenHasSecrets = "SCREEN_HAS_SECRETS", FailedPrecondition;
     /// The terminal's screen is not available now. Its command runs on.

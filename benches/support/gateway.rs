@@ -160,7 +160,7 @@ pub async fn release(client: &mut Client, terminal_id: String) {
 
 /// Run, to the end of its stream. The bytes that came.
 pub async fn run(client: &mut Client, request: CreateTerminalRequest) -> u64 {
-    let request = RunRequest { create: Some(request) };
+    let request = RunRequest { create: Some(request), resumable: false };
     let mut events = client.terminals.run(request).await.expect("the command runs").into_inner();
     let mut bytes = 0;
     let mut finished = None;

@@ -148,7 +148,7 @@ async fn run(
     client: &Client,
     create: CreateTerminalRequest,
 ) -> Result<(String, Streaming<RunResponse>), ConfineError> {
-    let request = RunRequest { create: Some(create) };
+    let request = RunRequest { create: Some(create), resumable: false };
     let mut events = client.terminals.clone().run(request).await?.into_inner();
     match events.message().await?.and_then(|event| event.event) {
         Some(Event::Started(terminal)) => Ok((terminal.id, events)),
@@ -163,8 +163,13 @@ async fn feed(client: Client, terminal_id: String, mut from: impl AsyncRead + Un
         let length = from.read(&mut buffer).await.unwrap_or(0);
         let eof = length == 0;
         let data = prost::bytes::Bytes::copy_from_slice(&buffer[..length]);
-        let request =
-            WriteInputRequest { terminal_id: terminal_id.clone(), session_id: String::new(), data, eof };
+        let request = WriteInputRequest {
+            terminal_id: terminal_id.clone(),
+            session_id: String::new(),
+            data,
+            eof,
+            offset: None,
+        };
         match client.terminals.clone().write_input(request).await {
             Ok(answer) if eof || answer.get_ref().written_bytes < length as u64 => return,
             Ok(_) => {}

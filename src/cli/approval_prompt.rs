@@ -6,11 +6,13 @@
 use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
 
 use clap::ValueEnum;
-use tokio::io::AsyncBufReadExt;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tonic::Status;
 
 use super::{
     connection::Approvals,
     error::CliError,
+    reconnect::{Outage, Restarts},
     stdio::{self, Input},
 };
 use crate::{
@@ -62,17 +64,46 @@ impl ApprovalMode {
 
 /// Asks about whatever waits in the session, one after another. Never ends: the run does.
 pub(super) async fn prompt(mut approvals: Approvals, session_id: String) -> Infallible {
-    if let Err(failure) = answer_all(&mut approvals, session_id).await {
-        failure.print();
+    let mut asked = BTreeSet::new();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut outage = Outage::new(Restarts::Followed);
+    loop {
+        let lost = match answer_all(&mut approvals, &session_id, &mut asked, &mut lines, &mut outage).await {
+            Ok(lost) => lost,
+            Err(failure) => {
+                failure.print();
+                break;
+            }
+        };
+        if let Err(status) = outage.wait(lost).await {
+            CliError::from(status).print();
+            break;
+        }
     }
     std::future::pending().await
 }
 
-async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(), CliError> {
-    let mut changes = approvals.watch_approvals(v1::WatchApprovalsRequest { session_id }).await?.into_inner();
-    let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
-    let mut asked = BTreeSet::new();
-    while let Some(change) = changes.message().await? {
+/// Until the stream of questions ends, and returns with what.
+async fn answer_all(
+    approvals: &mut Approvals,
+    session_id: &str,
+    asked: &mut BTreeSet<String>,
+    lines: &mut Lines<BufReader<Stdin>>,
+    outage: &mut Outage,
+) -> Result<Status, CliError> {
+    let request = v1::WatchApprovalsRequest { session_id: session_id.to_owned() };
+    let mut changes = match approvals.watch_approvals(request).await {
+        Ok(changes) => changes.into_inner(),
+        Err(status) => return Ok(status),
+    };
+    outage.over();
+    loop {
+        let change = match changes.message().await {
+            Ok(Some(change)) => change,
+            // The session is closed.
+            Ok(None) => return std::future::pending().await,
+            Err(status) => return Ok(status),
+        };
         let approval = change.approval.unwrap_or_default();
         if approval.state() != ApprovalState::Pending || !asked.insert(approval.id.clone()) {
             continue;
@@ -93,7 +124,6 @@ async fn answer_all(approvals: &mut Approvals, session_id: String) -> Result<(),
                 .print();
         }
     }
-    Ok(())
 }
 
 fn question(approval: &v1::Approval) -> String {

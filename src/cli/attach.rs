@@ -4,11 +4,12 @@ use clap::Args;
 
 use super::{
     arguments::GatewayArguments,
-    attached::{self, AttachEnd, AttachOptions, Restarts, StartAt, WindowMode},
+    attached::{self, AttachEnd, AttachOptions, StartAt, WindowMode},
     connection::GatewayConnection,
     detach_keys::DetachKeys,
     error::{self, CliError},
     exit_status,
+    reconnect::Restarts,
     signals::TerminationSignals,
     stdio::{self, Input},
 };

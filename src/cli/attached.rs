@@ -3,21 +3,21 @@
 //!
 //! When the gateway is restarted it comes back and goes on at its offset. It stops no command: that is its caller's.
 
-use std::{io::IsTerminal, os::fd::AsFd, time::Duration};
+use std::{io::IsTerminal, os::fd::AsFd};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc::{Receiver, Sender, channel},
-    time::{Instant, sleep},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use super::{
     connection::Terminals,
     detach_keys::{DetachKeys, Typed},
     error::CliError,
     raw_terminal::RawTerminal,
+    reconnect::{Outage, Restarts},
     signals::TerminationSignals,
     stdio::{self, Input, WriteOutcome},
 };
@@ -32,10 +32,6 @@ use crate::{
 const QUEUED_MESSAGES: usize = 16;
 /// The most that is typed in one message.
 const INPUT_BYTES: usize = 32 << 10;
-/// How long a restarted gateway may take until it serves again.
-const RECONNECT_FOR: Duration = Duration::from_secs(30);
-/// Between two attempts.
-const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How to attach.
 pub(super) struct AttachOptions {
@@ -69,15 +65,6 @@ pub(super) enum StartAt {
     Offset(u64),
     /// With this many of the last bytes.
     Tail(u64),
-}
-
-/// Whether a gateway that ends can be followed by another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Restarts {
-    /// It serves others, too, and is started again.
-    Followed,
-    /// It is this process's own.
-    Never,
 }
 
 /// Why this process is not attached any more.
@@ -177,11 +164,11 @@ impl Attachment {
         restarts: Restarts,
         signals: &mut TerminationSignals,
     ) -> Result<AttachEnd, CliError> {
-        let mut give_up_at = None;
+        let mut outage = Outage::new(restarts);
         loop {
             let lost = match self.connect().await {
                 Ok((messages, events)) => {
-                    give_up_at = None;
+                    outage.over();
                     match self.converse(messages, events, signals).await? {
                         Disconnect::End(end) => return Ok(end),
                         Disconnect::Lost(status) => status,
@@ -189,12 +176,8 @@ impl Attachment {
                 }
                 Err(status) => status,
             };
-            let give_up_at = *give_up_at.get_or_insert_with(|| Instant::now() + RECONNECT_FOR);
-            if restarts == Restarts::Never || !is_disconnect(&lost) || Instant::now() >= give_up_at {
-                return Err(lost.into());
-            }
             tokio::select! {
-                () = sleep(RECONNECT_INTERVAL) => {}
+                waited = outage.wait(lost) => waited?,
                 signal = signals.next() => return Ok(AttachEnd::Signal(signal)),
             }
         }
@@ -297,14 +280,6 @@ impl Attachment {
             let _ = messages.try_send(AttachRequest { message: Some(Message::Resize(window)) });
         }
     }
-}
-
-/// Whether the connection was lost, and not the call refused.
-fn is_disconnect(status: &Status) -> bool {
-    use tonic_types::StatusExt;
-    let has_reason = status.get_details_error_info().is_some_and(|info| info.reason != "DRAINING");
-    let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
-    !has_reason && codes.contains(&status.code())
 }
 
 /// Reads stdin until its end. A person's keys come one by one.

@@ -5,23 +5,25 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
-use tonic::Streaming;
+use tokio::{signal::unix::SignalKind, time::Instant};
 
 use super::{
     approval_prompt::{self, ApprovalMode},
     arguments::RunArguments,
-    attached::{self, Restarts},
+    attached,
     connection::{GatewayConnection, Terminals},
-    error::{self, CliError},
-    exit_status, missing_program, receipt,
+    error::CliError,
+    missing_program, receipt,
+    reconnect::{Restarts, until_answered},
     report::{RunEnd, RunReport},
     run_attached,
-    run_control::{interrupt, is_end_of_reader, stop, unless_interrupted},
+    run_control::{interrupt, stop, unless_interrupted},
     run_ending::Ending,
+    run_input::forward_input,
+    run_output::{RETAINED_BYTES, RunEvents},
     run_request::{real_paths, request, text, workspace_roots},
     signals::TerminationSignals,
-    stdio::{self, Input, WriteOutcome},
+    stdio::{self, Input},
 };
 use crate::{
     client::FrontEnd,
@@ -174,7 +176,11 @@ async fn in_session(
     if !session.name.is_empty() {
         return result;
     }
-    let closing = sessions.close_session(v1::CloseSessionRequest { session_id: session.id });
+    let request = v1::CloseSessionRequest { session_id: session.id };
+    let closing = until_answered(|| {
+        let (mut sessions, request) = (sessions.clone(), request.clone());
+        async move { sessions.close_session(request).await }
+    });
     // It ends with this process too.
     let Ok(closed) = unless_interrupted(signals, closing).await else { return result };
     let ended = result?;
@@ -193,13 +199,20 @@ pub(super) async fn drive(
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut terminals = connection.client().terminals;
+    let restarts = if connection.is_embedded() { Restarts::Never } else { Restarts::Followed };
     if create.pty.is_some() {
-        let restarts = if connection.is_embedded() { Restarts::Never } else { Restarts::Followed };
         return run_attached::drive(terminals, create, (input, restarts), signals).await;
     }
+    let request = match restarts {
+        Restarts::Followed => v1::RunRequest {
+            create: Some(v1::CreateTerminalRequest { output_byte_limit: Some(RETAINED_BYTES), ..create }),
+            resumable: true,
+        },
+        Restarts::Never => v1::RunRequest { create: Some(create), resumable: false },
+    };
     let mut starter = terminals.clone();
     let starting = async {
-        let mut events = starter.run(v1::RunRequest { create: Some(create) }).await?.into_inner();
+        let mut events = starter.run(request).await?.into_inner();
         let first = events.message().await?;
         Ok::<_, tonic::Status>((first, events))
     };
@@ -218,22 +231,29 @@ pub(super) async fn drive(
     {
         stdio::print_notice(&line);
     }
-    let feeding = (input == Input::Forwarded).then(|| forward_input(terminals.clone(), started.id.clone()));
-    let result = forward_until_end(&mut terminals, &started.id, events, signals).await;
+    let feeding =
+        (input == Input::Forwarded).then(|| forward_input(terminals.clone(), started.id.clone(), restarts));
+    let events = RunEvents::new(terminals.clone(), started.id.clone(), events, restarts);
+    let result = forward_until_end(&terminals, &started.id, events, signals).await;
     if let Some(feeding) = feeding {
         feeding.abort();
+    }
+    if result.as_ref().is_ok_and(|ended| ended.terminal.is_some()) && restarts == Restarts::Followed {
+        let request = v1::ReleaseTerminalRequest { terminal_id: started.id, ..Default::default() };
+        // What is not released here goes with its session, or after its time.
+        let _ = terminals.release_terminal(request).await;
     }
     result
 }
 
 /// Passes output on until the command has ended, and stops it when asked to.
 async fn forward_until_end(
-    terminals: &mut Terminals,
+    terminals: &Terminals,
     terminal_id: &str,
-    events: Streaming<v1::RunResponse>,
+    events: RunEvents,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    let passing = forward_output(terminals.clone(), terminal_id.to_owned(), events);
+    let passing = events.forward();
     tokio::pin!(passing);
     let mut ending = Ending::NotAsked;
     let mut exit_at = None;
@@ -269,77 +289,4 @@ async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
         }
         None => std::future::pending().await,
     }
-}
-
-/// Writes each chunk to its own stream as it comes. The command waits while this process's reader does.
-async fn forward_output(
-    terminals: Terminals,
-    terminal_id: String,
-    mut events: Streaming<v1::RunResponse>,
-) -> Result<RunEnd, CliError> {
-    let mut stdout = tokio::io::stdout();
-    let mut stderr = tokio::io::stderr();
-    let mut is_reader_gone = false;
-    while let Some(event) = events.message().await? {
-        match event.event {
-            Some(Event::Chunk(chunk)) if !is_reader_gone => {
-                let written = if chunk.stream() == v1::OutputStream::Stderr {
-                    stdio::write_all(&mut stderr, &chunk.data).await
-                } else {
-                    stdio::write_all(&mut stdout, &chunk.data).await
-                };
-                match written {
-                    Ok(WriteOutcome::Complete) => {}
-                    Ok(WriteOutcome::ReaderGone) => {
-                        is_reader_gone = true;
-                        stop(terminals.clone(), terminal_id.clone(), None);
-                    }
-                    Err(error) => {
-                        stop(terminals.clone(), terminal_id.clone(), None);
-                        return Err(CliError::caused_by("cannot write the command's output", error));
-                    }
-                }
-            }
-            Some(Event::Finished(terminal)) => {
-                let outcome = terminal.outcome.as_ref();
-                let exit_status = if is_reader_gone {
-                    exit_status::BROKEN_PIPE
-                } else {
-                    outcome.map_or(error::PROVOST_FAILED, exit_status::from_outcome)
-                };
-                return Ok(RunEnd { exit_status, terminal: Some(terminal) });
-            }
-            Some(Event::Chunk(_) | Event::Started(_)) | None => {}
-        }
-    }
-    Err(CliError::message_only("the gateway ended the call before the command had".to_owned())
-        .with_advice("what became of it is in the gateway's log"))
-}
-
-/// Feeds the command's stdin from this process's, and closes it at the end.
-fn forward_input(mut terminals: Terminals, terminal_id: String) -> AbortHandle {
-    let forwarding = tokio::spawn(async move {
-        let mut stdin = tokio::io::stdin();
-        loop {
-            let data = match stdio::next_input(&mut stdin).await {
-                Ok(data) => data,
-                Err(error) => return stdio::print_notice(&format!("cannot read stdin: {error}")),
-            };
-            let (eof, length) = (data.is_none(), data.as_ref().map_or(0, Vec::len) as u64);
-            let request = v1::WriteInputRequest {
-                terminal_id: terminal_id.clone(),
-                session_id: String::new(),
-                data: data.unwrap_or_default().into(),
-                eof,
-            };
-            match terminals.write_input(request).await {
-                // The command has closed its stdin, or has ended: what it did not want is not an error.
-                Ok(answer) if eof || answer.get_ref().written_bytes < length => return,
-                Ok(_) => {}
-                Err(status) if is_end_of_reader(status.code()) => return,
-                Err(status) => return CliError::from(status).print(),
-            }
-        }
-    });
-    forwarding.abort_handle()
 }

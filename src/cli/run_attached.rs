@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use super::{
-    attached::{self, AttachEnd, AttachOptions, Restarts, StartAt, WindowMode},
+    attached::{self, AttachEnd, AttachOptions, StartAt, WindowMode},
     connection::Terminals,
     detach_keys::DetachKeys,
     error::{self, CliError},
     exit_status, receipt,
+    reconnect::Restarts,
     report::RunEnd,
     run_control::{interrupt, stop, unless_interrupted},
     run_ending::Ending,

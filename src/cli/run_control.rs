@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::SignalKind;
 
-use super::{connection::Terminals, error::CliError, signals::TerminationSignals};
+use super::{connection::Terminals, error::CliError, reconnect::until_answered, signals::TerminationSignals};
 use crate::proto::v1;
 
 /// A step, or the interrupt that came first.
@@ -19,11 +19,15 @@ pub(super) async fn unless_interrupted<T>(
 }
 
 /// Passes SIGINT on to the command's process group, as a terminal does.
-pub(super) fn interrupt(mut terminals: Terminals, terminal_id: String) {
+pub(super) fn interrupt(terminals: Terminals, terminal_id: String) {
     tokio::spawn(async move {
         let request =
             v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
-        if let Err(status) = terminals.signal_terminal(request).await
+        // Sent twice, it is as Ctrl-C pressed twice.
+        if let Err(status) = until_answered(|| {
+            let (mut terminals, request) = (terminals.clone(), request.clone());
+            async move { terminals.signal_terminal(request).await }
+        }).await
             // It has ended meanwhile.
             && !is_end_of_reader(status.code())
         {
@@ -33,11 +37,14 @@ pub(super) fn interrupt(mut terminals: Terminals, terminal_id: String) {
 }
 
 /// Asks the gateway to stop the command; the end comes by the stream of events.
-pub(super) fn stop(mut terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
+pub(super) fn stop(terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
     tokio::spawn(async move {
         let grace = grace.and_then(|grace| grace.try_into().ok());
         let request = v1::KillTerminalRequest { terminal_id, session_id: String::new(), grace };
-        if let Err(status) = terminals.kill_terminal(request).await
+        if let Err(status) = until_answered(|| {
+            let (mut terminals, request) = (terminals.clone(), request.clone());
+            async move { terminals.kill_terminal(request).await }
+        }).await
             // It ended by itself meanwhile.
             && status.code() != tonic::Code::NotFound
         {

@@ -12,8 +12,8 @@ use tonic::Status;
 use super::{errors, response};
 use crate::{
     proto::v1::{
-        OutputEnd, RunResponse, StreamOutputResponse, WatchTerminalsResponse, run_response,
-        stream_output_response,
+        OutputEnd, ResumeRunResponse, RunResponse, StreamOutputResponse, WatchTerminalsResponse,
+        resume_run_response, run_response, stream_output_response,
     },
     session::{Principal, Session},
     terminal::{
@@ -85,6 +85,18 @@ pub fn run(run: Run) -> impl Stream<Item = Result<RunResponse, Status>> + Send {
             Err(error) => return Some((Err(errors::run(&error)), None)),
         };
         Some((Ok(RunResponse { event: Some(event) }), Some(run)))
+    })
+}
+
+/// The events of a run that goes on.
+pub fn resumed_run(events: Run) -> impl Stream<Item = Result<ResumeRunResponse, Status>> + Send {
+    run(events).map(|response| {
+        let event = response?.event.map(|event| match event {
+            run_response::Event::Started(terminal) => resume_run_response::Event::Resumed(terminal),
+            run_response::Event::Chunk(chunk) => resume_run_response::Event::Chunk(chunk),
+            run_response::Event::Finished(terminal) => resume_run_response::Event::Finished(terminal),
+        });
+        Ok(ResumeRunResponse { event })
     })
 }
 

@@ -19,10 +19,11 @@ use crate::{
             AttachRequest, AttachResponse, CreateTerminalRequest, CreateTerminalResponse, GetOutputRequest,
             GetOutputResponse, GetTerminalRequest, GetTerminalResponse, KillTerminalRequest,
             KillTerminalResponse, ListTerminalsRequest, ListTerminalsResponse, ReleaseTerminalRequest,
-            ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse, RunRequest, RunResponse,
-            SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse,
-            WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse,
-            WriteInputRequest, WriteInputResponse, terminals_server::Terminals as Service,
+            ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse, ResumeRunRequest,
+            ResumeRunResponse, RunRequest, RunResponse, SignalTerminalRequest, SignalTerminalResponse,
+            StreamOutputRequest, StreamOutputResponse, WaitForExitRequest, WaitForExitResponse,
+            WatchTerminalsRequest, WatchTerminalsResponse, WriteInputRequest, WriteInputResponse,
+            terminals_server::Terminals as Service,
         },
     },
     session::{Peer, Session, Sessions},
@@ -60,6 +61,7 @@ impl Service for TerminalsService {
     type StreamOutputStream = ResponseStream<StreamOutputResponse>;
     type AttachStream = ResponseStream<AttachResponse>;
     type RunStream = ResponseStream<RunResponse>;
+    type ResumeRunStream = ResponseStream<ResumeRunResponse>;
     type WatchTerminalsStream = ResponseStream<WatchTerminalsResponse>;
 
     async fn create_terminal(
@@ -218,14 +220,14 @@ impl Service for TerminalsService {
         request: Request<WriteInputRequest>,
     ) -> Result<Response<WriteInputResponse>, Status> {
         let peer = caller(&request)?;
-        let WriteInputRequest { terminal_id, session_id, data, eof } = request.into_inner();
+        let WriteInputRequest { terminal_id, session_id, data, eof, offset } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
-        let written = self
-            .terminals
-            .write(&terminal, data, end)
-            .await
-            .map_err(|error| errors::terminal_request(&error))?;
+        let written = match offset {
+            None => self.terminals.write(&terminal, data, end).await,
+            Some(offset) => self.terminals.write_at(&terminal, offset, data, end).await,
+        };
+        let written = written.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(WriteInputResponse { written_bytes: written }))
     }
 
@@ -257,12 +259,13 @@ impl Service for TerminalsService {
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let create = request.into_inner().create.unwrap_or_default();
+        let RunRequest { create, resumable } = request.into_inner();
+        let create = create.unwrap_or_default();
         let session = self.find_session(&peer, &create.session_id)?;
         request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
         let mut new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         new.request.overflow = OverflowMode::Block;
-        new.reader = ReaderKind::Run;
+        new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
         new.time_limit = time_limit;
         // A run is one call of one caller: repeated, it is another run.
         new.request_id = None;
@@ -270,6 +273,21 @@ impl Service for TerminalsService {
         let run = self.terminals.run(terminal);
         let waiter = self.terminals.waiters().register();
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
+    }
+
+    async fn resume_run(
+        &self,
+        request: Request<ResumeRunRequest>,
+    ) -> Result<Response<Self::ResumeRunStream>, Status> {
+        let peer = caller(&request)?;
+        let ResumeRunRequest { terminal_id, session_id, stdout_offset, stderr_offset } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let run = self
+            .terminals
+            .resume_run(terminal, [stdout_offset, stderr_offset])
+            .map_err(|error| errors::terminal_request(&error))?;
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::resumed_run(run)))))
     }
 
     async fn watch_terminals(

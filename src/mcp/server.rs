@@ -284,6 +284,7 @@ async fn write_input(
         session_id: terminal.session_id.clone(),
         data: text.into_bytes().into(),
         eof,
+        offset: None,
     };
     // Once: input that was written twice is another input.
     Ok(client.client().terminals.write_input(request).await?.into_inner().written_bytes)

@@ -345,7 +345,8 @@ mod tests {
     };
 
     fn message(sequence: u64, bytes: usize) -> ToSupervisor {
-        let request = WriteStdin { terminal_id: "t".into(), data: vec![7; bytes].into(), eof: false };
+        let request =
+            WriteStdin { terminal_id: "t".into(), data: vec![7; bytes].into(), eof: false, offset: None };
         ToSupervisor { sequence, request: Some(Request::WriteStdin(request)) }
     }
 

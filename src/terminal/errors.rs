@@ -94,6 +94,12 @@ pub enum OperationError {
     /// It has pipes, and not a pseudo-terminal.
     #[error("the terminal has pipes and not a pseudo-terminal")]
     NoPty,
+    /// It is no resumable run of an earlier gateway, its caller has come back already, or the time for that is over.
+    #[error("no caller is awaited for this terminal")]
+    RunNotAwaited,
+    /// Input at an offset beyond what was given so far.
+    #[error("the input before this offset has not been given")]
+    InputGap,
     /// The supervisor could not do it: errno(3).
     #[error("the supervisor answered errno {0}")]
     Errno(i32),

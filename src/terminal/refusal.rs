@@ -210,6 +210,8 @@ impl From<&OperationError> for Reason {
             OperationError::Ended => Self::CommandEnded,
             OperationError::StdinClosed => Self::StdinClosed,
             OperationError::NoPty => Self::NoPty,
+            OperationError::RunNotAwaited => Self::RunNotAwaited,
+            OperationError::InputGap => Self::BadField,
             OperationError::Control(error) => error.into(),
             OperationError::Errno(_) => Self::Supervisor,
         }

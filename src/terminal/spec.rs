@@ -75,6 +75,8 @@ pub enum Backpressure {
     ForStream,
     /// For the run that it was created for.
     ForRun,
+    /// For the run that it was created for, which outlives its gateway.
+    ForResumableRun,
 }
 
 /// Who reads.
@@ -84,4 +86,6 @@ pub enum ReaderKind {
     Stream,
     /// The run that the terminal is created for.
     Run,
+    /// The same, of a caller who comes back to the next gateway.
+    ResumableRun,
 }

@@ -118,6 +118,14 @@ impl Terminals {
         Run::new(self.context.registry().clone(), self.context.recorder().clone(), terminal)
     }
 
+    /// Goes on with a resumable run of an earlier gateway, from these offsets of stdout and stderr on.
+    ///
+    /// # Errors
+    /// [`OperationError::RunNotAwaited`].
+    pub fn resume_run(&self, terminal: Arc<Terminal>, offsets: [u64; 2]) -> Result<Run, OperationError> {
+        Run::resume(self.context.registry().clone(), self.context.recorder().clone(), terminal, offsets)
+    }
+
     /// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
     pub async fn kill(
         &self,
@@ -139,7 +147,18 @@ impl Terminals {
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
-        control::write_stdin(terminal, data, end).await
+        control::write_stdin(terminal, None, data, end).await
+    }
+
+    /// As [`Self::write`], of data that stands at this offset of all the input: what was taken before is skipped.
+    pub async fn write_at(
+        &self,
+        terminal: &Terminal,
+        offset: u64,
+        data: prost::bytes::Bytes,
+        end: EndOfInput,
+    ) -> Result<u64, OperationError> {
+        control::write_stdin(terminal, Some(offset), data, end).await
     }
 
     /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.

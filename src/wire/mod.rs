@@ -136,7 +136,7 @@ mod tests {
     use crate::proto::supervisor::{ToSupervisor, WriteStdin, to_supervisor::Request};
 
     fn message(sequence: u64, data: Vec<u8>) -> ToSupervisor {
-        let request = WriteStdin { terminal_id: "t".into(), data: data.into(), eof: false };
+        let request = WriteStdin { terminal_id: "t".into(), data: data.into(), eof: false, offset: None };
         ToSupervisor { sequence, request: Some(Request::WriteStdin(request)) }
     }
 

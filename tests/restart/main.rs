@@ -10,6 +10,7 @@ mod damage;
 mod draining;
 mod lines;
 mod lost;
+mod runs;
 mod survival;
 #[cfg(feature = "failpoints")]
 mod versions;

@@ -119,7 +119,7 @@ pub fn a_flood_starves_nobody() {
 }
 
 fn write(client: &mut Client, id: &str, data: &[u8], eof: bool) -> (u64, i32) {
-    let request = WriteStdin { terminal_id: id.into(), data: data.to_vec().into(), eof };
+    let request = WriteStdin { terminal_id: id.into(), data: data.to_vec().into(), eof, offset: None };
     match client.ask(Request::WriteStdin(request)) {
         Message::StdinWritten(StdinWritten { written, errno }) => (written, errno),
         other => panic!("{other:?}"),
@@ -140,7 +140,8 @@ pub fn input_is_fed_and_never_waited_for() {
     // One that does not read: what fits is taken, the next write waits, and one more is refused.
     client.spawn(open(command("term_2", &["sleep", "1000"]))).unwrap();
     assert_eq!(write(&mut client, "term_2", &big[..100_000], false), (100_000, 0));
-    let request = WriteStdin { terminal_id: "term_2".into(), data: big.clone().into(), eof: false };
+    let request =
+        WriteStdin { terminal_id: "term_2".into(), data: big.clone().into(), eof: false, offset: None };
     let waiting = client.send(Request::WriteStdin(request));
     assert_eq!(write(&mut client, "term_2", b"x", false), (0, libc::EAGAIN));
     client.stop("term_2", 0);

@@ -261,6 +261,11 @@ impl Command {
         self
     }
 
+    /// The request itself.
+    pub fn into_request(self) -> CreateTerminalRequest {
+        self.request
+    }
+
     /// Creates the terminal, or gives the refusal.
     pub async fn try_create(mut self) -> Result<Terminal, Refusal> {
         let session_id = self.request.session_id.clone();
@@ -294,7 +299,7 @@ impl Command {
 
     /// Runs through `Run`, in one call.
     pub async fn run(mut self) -> Result<Streaming<RunResponse>, Refusal> {
-        let request = RunRequest { create: Some(self.request) };
+        let request = RunRequest { create: Some(self.request), resumable: false };
         within("a run", self.caller.terminals.run(request))
             .await
             .map(|a| a.into_inner())
@@ -494,6 +499,7 @@ impl Terminal {
             session_id: self.session_id.clone(),
             data: data.to_vec().into(),
             eof: end == EndOfInput::After,
+            offset: None,
         };
         let mut terminals = self.caller.terminals.clone();
         within("Write", terminals.write_input(request))

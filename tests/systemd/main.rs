@@ -258,7 +258,7 @@ async fn e_a_reload_puts_a_new_profile_into_force_and_memory_runs_out_for_the_co
     request.profile = "small".into();
     let (cause, end) = within("the reload, and the command's end", async {
         loop {
-            match client.terminals.run(RunRequest { create: Some(request.clone()) }).await {
+            match client.terminals.run(RunRequest { create: Some(request.clone()), resumable: false }).await {
                 Ok(events) => {
                     let mut events = events.into_inner();
                     while let Some(event) = events.message().await.expect("an event") {

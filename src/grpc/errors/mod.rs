@@ -130,8 +130,12 @@ pub fn file_system(cause: &PoolError, message: String) -> Status {
 pub fn terminal_request(error: &OperationError) -> Status {
     match error {
         OperationError::Released(TerminalReleased) => not_found(ResourceKind::Terminal),
-        OperationError::Ended | OperationError::StdinClosed | OperationError::NoPty => {
-            status(error, error.to_string(), [])
+        OperationError::Ended
+        | OperationError::StdinClosed
+        | OperationError::NoPty
+        | OperationError::RunNotAwaited => status(error, error.to_string(), []),
+        OperationError::InputGap => {
+            bad_field(FieldError { field: "offset".into(), problem: error.to_string() })
         }
         OperationError::Control(error) => control(error),
         OperationError::Errno(errno) => status(error, describe_errno(*errno), [("errno", errno.to_string())]),

@@ -31,7 +31,12 @@ impl Runtime {
                 self.answer_stdin(connection, sequence, refuse(Errno::EAGAIN));
             }
             CommandStdin::Open(feed) => {
-                feed.extend(&request.data);
+                let Some(skipped) = feed.taken_before(request.offset) else {
+                    return self.answer_stdin(connection, sequence, refuse(Errno::EINVAL));
+                };
+                let fresh = request.data.get(skipped..).unwrap_or_default();
+                feed.taken_bytes += fresh.len() as u64;
+                feed.extend(fresh);
                 match &terminal.pty {
                     Some(pty) if request.eof => match pty.end_of_file(feed.is_line_begun) {
                         Ok(end) => feed.extend(&end),

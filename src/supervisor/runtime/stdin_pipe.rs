@@ -29,6 +29,8 @@ pub(super) enum CommandStdin {
 pub(super) struct StdinPipe {
     pub(super) pipe: OwnedFd,
     pub(super) buffer: VecDeque<u8>,
+    /// Bytes that were taken so far, without the characters that end a file.
+    pub(super) taken_bytes: u64,
     /// Close the pipe when the buffer is empty.
     pub(super) eof: bool,
     pub(super) pending: Option<PendingWrite>,
@@ -50,6 +52,7 @@ impl CommandStdin {
         Self::Open(StdinPipe {
             pipe,
             buffer: VecDeque::new(),
+            taken_bytes: 0,
             eof: false,
             pending: None,
             watched: false,
@@ -59,6 +62,12 @@ impl CommandStdin {
 }
 
 impl StdinPipe {
+    /// How many bytes of a write at this offset were taken by an earlier one. `None`: something before it is missing.
+    pub(super) fn taken_before(&self, offset: Option<u64>) -> Option<usize> {
+        let before = self.taken_bytes.checked_sub(offset.unwrap_or(self.taken_bytes))?;
+        Some(usize::try_from(before).unwrap_or(usize::MAX))
+    }
+
     /// Buffers bytes.
     pub(super) fn extend(&mut self, bytes: &[u8]) {
         self.buffer.extend(bytes);

@@ -4,8 +4,8 @@
 //! readers may miss bytes, which are counted. When the reader that holds a ring goes away, the ring waits for no reader; when
 //! the last such reader of the terminal goes away, no ring does. The rings of a run wait for that run only.
 //!
-//! A stream's hold trails behind what was sent, and stays when the gateway ends or dies: its reader comes back to the next
-//! one and has lost nothing (decision 0194).
+//! The hold of a stream, or of a resumable run, trails behind what was sent, and stays when the gateway ends or dies: its reader
+//! comes back to the next one and has lost nothing (decisions 0194 and 0260).
 
 use crate::terminal::{
     channel::Channel,
@@ -26,7 +26,7 @@ impl Terminal {
         let may = match self.spec.backpressure {
             Backpressure::Never => false,
             Backpressure::ForStream => reader == ReaderKind::Stream,
-            Backpressure::ForRun => reader == ReaderKind::Run,
+            Backpressure::ForRun | Backpressure::ForResumableRun => reader != ReaderKind::Stream,
         };
         let Some(live) = self.live().filter(|_| may) else { return Claim::Taken };
         let ring = match channel {

@@ -163,15 +163,12 @@ impl Cursor {
         Ok(Self { terminal, channel, offset, scanned: offset, queued: None, is_holding: false })
     }
 
-    /// The run's cursors: at the start of every stream, holding it.
-    pub fn for_run(terminal: &Arc<Terminal>) -> Vec<Self> {
+    /// The run's cursors: at these offsets of stdout and stderr, holding every stream.
+    pub fn for_run(terminal: &Arc<Terminal>, offsets: [u64; 2]) -> Vec<Self> {
         let split = terminal.live().is_some_and(|live| live.stderr.is_some());
-        let channels: &[Channel] =
-            if split { &[Channel::Stdout, Channel::Stderr] } else { &[Channel::Stdout] };
-        channels
-            .iter()
-            .map(|channel| Self::acquire_hold(terminal.clone(), *channel, 0, ReaderKind::Run))
-            .collect()
+        let at = |channel, offset| Self::acquire_hold(terminal.clone(), channel, offset, ReaderKind::Run);
+        let stdout = at(Channel::Stdout, offsets[0]);
+        if split { vec![stdout, at(Channel::Stderr, offsets[1])] } else { vec![stdout] }
     }
 
     fn acquire_hold(terminal: Arc<Terminal>, channel: Channel, offset: u64, reader: ReaderKind) -> Self {
@@ -227,10 +224,12 @@ impl Cursor {
         }
     }
 
-    /// How much of what was copied the reader may not have. A run does not come back.
+    /// How much of what was copied the reader may not have. A run that is not resumable does not come back.
     fn in_flight_bytes(&self, ring: &ring::RingReader) -> u64 {
         match self.terminal.spec.backpressure {
-            Backpressure::ForStream => IN_FLIGHT_BYTES_MAX.min(ring.capacity() / 2),
+            Backpressure::ForStream | Backpressure::ForResumableRun => {
+                IN_FLIGHT_BYTES_MAX.min(ring.capacity() / 2)
+            }
             Backpressure::Never | Backpressure::ForRun => 0,
         }
     }

@@ -62,6 +62,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
             Backpressure::Never => state::Backpressure::None,
             Backpressure::ForStream => state::Backpressure::Stream,
             Backpressure::ForRun => state::Backpressure::Run,
+            Backpressure::ForResumableRun => state::Backpressure::ResumableRun,
         }
         .into(),
         digest: Bytes::copy_from_slice(&summary.digest.bytes()),
@@ -144,6 +145,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
         state::Backpressure::Unspecified | state::Backpressure::None => Backpressure::Never,
         state::Backpressure::Stream => Backpressure::ForStream,
         state::Backpressure::Run => Backpressure::ForRun,
+        state::Backpressure::ResumableRun => Backpressure::ForResumableRun,
     };
     Ok(RestoredMetadata {
         spec: TerminalSpec {

@@ -16,6 +16,7 @@ pub mod quota_tracker;
 pub mod reader_holds;
 pub mod receipt;
 pub mod registry;
+pub mod run_caller;
 pub mod stage;
 pub mod terminal;
 pub mod terminal_log;

@@ -1,7 +1,7 @@
 //! Adopts terminals that an earlier gateway has started.
 //!
 //! Each keeps its id, owner, output and end; nothing is judged again. A run ends, because its caller cannot come
-//! back. A terminal that stands in a session's terminal log and has no sandbox ended with its sandbox.
+//! back; the caller of a resumable one is awaited for a time. A terminal that stands in a session's terminal log and has no sandbox ended with its sandbox.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,6 +25,7 @@ use crate::{
         id::TerminalId,
         spec::Backpressure,
         state::{
+            claim::Claim,
             exec_denials::ExecDenials,
             lease::Running,
             live::Live,
@@ -37,6 +38,8 @@ use crate::{
     },
 };
 
+/// How long the caller of a resumable run may take to come back, before its command is stopped.
+const CALLER_AWAITED_FOR: Duration = Duration::from_secs(10);
 /// Between TERM and KILL of a sandbox of its own in which there is nothing.
 const EMPTY_GRACE: Duration = Duration::ZERO;
 
@@ -231,8 +234,10 @@ impl TerminalContext {
         let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
         self.registry().insert_existing(&terminal);
         terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
-        if terminal.spec.backpressure == Backpressure::ForRun {
-            self.release_run(&terminal);
+        match terminal.spec.backpressure {
+            Backpressure::Never | Backpressure::ForStream => {}
+            Backpressure::ForRun => self.release_run(&terminal),
+            Backpressure::ForResumableRun => self.await_caller(&terminal),
         }
         Ok(())
     }
@@ -315,13 +320,31 @@ impl TerminalContext {
         match terminal.spec.backpressure {
             Backpressure::Never => {}
             // The gateway before may have taken the word that its reader has moved, and not passed it on.
-            Backpressure::ForStream => {
+            Backpressure::ForStream | Backpressure::ForResumableRun => {
                 let id = terminal.id.to_string();
                 // A sandbox that is gone has nothing more to write.
                 tokio::spawn(async move { sandbox.resume(id).await });
             }
             Backpressure::ForRun => self.release_run(terminal),
         }
+        if terminal.spec.backpressure == Backpressure::ForResumableRun {
+            self.await_caller(terminal);
+        }
+    }
+
+    /// Waits for the caller of a resumable run, who may be waiting for this gateway.
+    fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        terminal.run_caller.expect_back();
+        let (context, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(CALLER_AWAITED_FOR) => {}
+                () = terminal.wait_released() => return,
+            }
+            if terminal.run_caller.give_up() == Claim::Granted {
+                context.release_run(&terminal);
+            }
+        });
     }
 
     fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {

@@ -88,17 +88,19 @@ pub async fn signal(recorder: &Recorder, terminal: &Terminal, signal: i32) -> Re
 /// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it.
 pub async fn write_stdin(
     terminal: &Terminal,
+    offset: Option<u64>,
     data: prost::bytes::Bytes,
     end: EndOfInput,
 ) -> Result<u64, OperationError> {
     let sandbox = running(terminal).await?;
     let terminal_id = terminal.id.to_string();
-    let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis };
+    let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis, offset };
     let written = sandbox.write_stdin(request).await?;
     match written.errno {
         0 | libc::EPIPE => Ok(written.written),
         libc::EBADF => Err(OperationError::StdinClosed),
         libc::ENOENT => Err(OperationError::Ended),
+        libc::EINVAL if offset.is_some() => Err(OperationError::InputGap),
         errno => Err(OperationError::Errno(errno)),
     }
 }

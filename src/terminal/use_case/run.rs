@@ -1,6 +1,7 @@
 //! Runs a command in one call: created, streamed without loss, waited for, released.
 //!
-//! When the caller goes away, the command is stopped and released.
+//! When the caller goes away, the command is stopped and released. A resumable run goes on when its gateway goes away, and its
+//! caller releases it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +16,15 @@ use crate::{
         channel::Channel,
         errors::OperationError,
         output::reader::{Cursor, OutputPiece, OutputReadError},
-        state::{registry::Registry, stage::Stage, terminal::Terminal},
+        spec::Backpressure,
+        state::{claim::Claim, registry::Registry, stage::Stage, terminal::Terminal},
     },
 };
 
 /// What happens in a run, in order.
 #[derive(Debug)]
 pub enum RunProgress {
-    /// Exec has succeeded.
+    /// Exec has succeeded, or the run is resumed.
     Started(Arc<Terminal>),
     /// Output.
     Output {
@@ -33,7 +35,7 @@ pub enum RunProgress {
         /// At least one byte.
         data: Bytes,
     },
-    /// Ended, and released.
+    /// Ended, and released unless it is resumable.
     Finished(Arc<Terminal>),
 }
 
@@ -90,8 +92,28 @@ impl Run {
         recorder: Recorder,
         terminal: Arc<Terminal>,
     ) -> Self {
-        let cursors = Cursor::for_run(&terminal);
+        let cursors = Cursor::for_run(&terminal, [0; 2]);
         Self { registry, recorder, terminal, cursors, phase: Phase::Starting }
+    }
+
+    /// Of a run that was begun at an earlier gateway, from these offsets of stdout and stderr on.
+    pub(in crate::terminal) fn resume(
+        registry: Arc<Registry>,
+        recorder: Recorder,
+        terminal: Arc<Terminal>,
+        offsets: [u64; 2],
+    ) -> Result<Self, OperationError> {
+        match terminal.run_caller.come_back() {
+            Claim::Taken => Err(OperationError::RunNotAwaited),
+            Claim::Granted => {
+                let cursors = Cursor::for_run(&terminal, offsets);
+                Ok(Self { registry, recorder, terminal, cursors, phase: Phase::Starting })
+            }
+        }
+    }
+
+    fn is_resumable(&self) -> bool {
+        self.terminal.spec.backpressure == Backpressure::ForResumableRun
     }
 
     /// The next event; `None` after the last.
@@ -107,7 +129,10 @@ impl Run {
                 }
                 Some((_, OutputPiece::Gap { from, to })) => Err(RunError::Lost { from, to }),
                 None => {
-                    self.release().await?;
+                    self.phase = Phase::Done;
+                    if !self.is_resumable() {
+                        self.release().await?;
+                    }
                     Ok(Some(RunProgress::Finished(self.terminal.clone())))
                 }
             },
@@ -142,8 +167,7 @@ impl Run {
         }
     }
 
-    async fn release(&mut self) -> Result<(), OperationError> {
-        self.phase = Phase::Done;
+    async fn release(&self) -> Result<(), OperationError> {
         if matches!(self.terminal.stage(), Stage::Released(_)) {
             return Ok(());
         }
@@ -157,7 +181,9 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.phase == Phase::Done {
+        // A gateway that ends leaves the run to the next one.
+        let is_left = self.is_resumable() && self.terminal.holds.is_left();
+        if self.phase == Phase::Done || is_left {
             return;
         }
         let (registry, recorder) = (self.registry.clone(), self.recorder.clone());

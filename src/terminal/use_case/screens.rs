@@ -83,7 +83,7 @@ impl ScreenObserver for AnswerWriter {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
             // A program that does not read its input gets no answer.
-            let _ = control::write_stdin(&terminal, bytes.into(), EndOfInput::NotYet).await;
+            let _ = control::write_stdin(&terminal, None, bytes.into(), EndOfInput::NotYet).await;
             drop(place);
         });
     }

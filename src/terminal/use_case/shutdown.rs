@@ -24,7 +24,8 @@ pub fn leave_holds(registry: &Registry) {
     }
 }
 
-/// Ends what was run for one call each: its caller cannot come back to it. Answers when all of it is gone.
+/// Ends what was run for one call each, but for what is resumable: its caller cannot come back to it. Answers when all of it is
+/// gone.
 pub async fn end_runs(registry: &Arc<Registry>, recorder: &Recorder) {
     let mut ending = tokio::task::JoinSet::new();
     let is_run = |terminal: &Arc<Terminal>| terminal.spec.backpressure == Backpressure::ForRun;

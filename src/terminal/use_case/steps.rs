@@ -173,6 +173,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
             (OverflowMode::DropOldest, _) => Backpressure::Never,
             (OverflowMode::Block, ReaderKind::Stream) => Backpressure::ForStream,
             (OverflowMode::Block, ReaderKind::Run) => Backpressure::ForRun,
+            (OverflowMode::Block, ReaderKind::ResumableRun) => Backpressure::ForResumableRun,
         },
         time_limits: TimeLimits {
             limit: exec_spec.time_limit(),

@@ -1,0 +1,104 @@
+//! Calls over an outage of the gateway: which errors mean one, and for how long to try again.
+//!
+//! It repeats only what its callers say may be repeated.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// How long a restarted gateway may take until it serves again.
+const RECONNECT_FOR: Duration = Duration::from_secs(30);
+/// Between two attempts.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whether a gateway that ends can be followed by another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restarts {
+    /// It serves others, too, and is started again.
+    Followed,
+    /// It is this process's own.
+    Never,
+}
+
+/// The outage that a call has met, if any.
+#[derive(Debug)]
+pub(super) struct Outage {
+    restarts: Restarts,
+    give_up_at: Option<Instant>,
+}
+
+impl Outage {
+    /// None yet.
+    pub(super) fn new(restarts: Restarts) -> Self {
+        Self { restarts, give_up_at: None }
+    }
+
+    /// The gateway has answered.
+    pub(super) fn over(&mut self) {
+        self.give_up_at = None;
+    }
+
+    /// Returns when it is time to try again.
+    ///
+    /// # Errors
+    /// The status, if it is the gateway's answer, or the gateway has been away for too long. May be dropped meanwhile.
+    pub(super) async fn wait(&mut self, status: Status) -> Result<(), Status> {
+        let give_up_at = *self.give_up_at.get_or_insert_with(|| Instant::now() + RECONNECT_FOR);
+        if self.restarts == Restarts::Never || !is_disconnect(&status) || Instant::now() >= give_up_at {
+            return Err(status);
+        }
+        sleep(RECONNECT_INTERVAL).await;
+        Ok(())
+    }
+}
+
+/// Makes a call, which may be made twice, until the gateway answers.
+pub(super) async fn until_answered<T, F>(mut call: impl FnMut() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    let mut outage = Outage::new(Restarts::Followed);
+    loop {
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(status) => outage.wait(status).await?,
+        }
+    }
+}
+
+/// Whether the connection was lost, and not the call refused.
+pub(super) fn is_disconnect(status: &Status) -> bool {
+    let has_reason = status.get_details_error_info().is_some_and(|info| info.reason != "DRAINING");
+    let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
+    !has_reason && codes.contains(&status.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_connection_is_tried_again_for_a_time_and_an_answer_is_an_answer() {
+        let begun = Instant::now();
+        let mut calls = 0;
+        let failed = until_answered(|| {
+            calls += 1;
+            ready(Err::<(), _>(Status::unavailable("nobody listens")))
+        })
+        .await;
+        assert_eq!(failed.expect_err("it never came back").code(), Code::Unavailable);
+        assert!(begun.elapsed() >= RECONNECT_FOR && calls > 100, "{calls} in {:?}", begun.elapsed());
+        let begun = Instant::now();
+        let refused = until_answered(|| ready(Err::<(), _>(Status::not_found("x")))).await;
+        assert_eq!(
+            (refused.expect_err("it is refused").code(), begun.elapsed()),
+            (Code::NotFound, Duration::ZERO)
+        );
+        let own = Outage::new(Restarts::Never).wait(Status::unavailable("x")).await;
+        assert!(own.is_err(), "a gateway of this process does not come back");
+    }
+}
