@@ -15,15 +15,15 @@ use super::{
 };
 use crate::proto::v1;
 
-/// How much of what was shown before is shown again.
+/// How much of what was written before is shown again where there is no screen.
 const SHOWN_AGAIN_BYTES: u64 = 64 << 10;
 
 /// `provost attach`.
 #[derive(Debug, Args)]
 #[command(
     about = "Connect to a running terminal: its output here, your keys there",
-    long_about = "Connects to a running terminal. Shows the last of its output and what comes, and passes stdin on: every \
-                  key, if it is a pseudo-terminal and stdin is a terminal, with the size of the window. The detach \
+    long_about = "Connects to a running terminal. Shows its screen, or the last of its output where it has none, and what \
+                  comes, and passes stdin on: every key, if it is a pseudo-terminal and stdin is a terminal, with the size of the window. The detach \
                   keys leave it; it goes on without you. Several people can be attached to one terminal.",
     after_help = "Exit status:\n  the command's, as of `provost run`; 0 after the detach keys; 128+n if signal n ended this\n  \
                   process\n\n\
@@ -59,7 +59,7 @@ pub(super) async fn attach(arguments: AttachArguments) -> Result<u8, CliError> {
     let is_pty = terminal.pty.is_some();
     let options = AttachOptions {
         terminal_id: terminal.id,
-        from: StartAt::Tail(SHOWN_AGAIN_BYTES),
+        from: StartAt::Screen { tail_bytes: SHOWN_AGAIN_BYTES },
         input: match (arguments.no_stdin, is_pty) {
             (true, _) => Input::Empty,
             (false, true) => Input::Forwarded,
@@ -68,6 +68,7 @@ pub(super) async fn attach(arguments: AttachArguments) -> Result<u8, CliError> {
         detach: arguments.detach_keys,
         restarts: Restarts::Followed,
         window: if is_pty && !arguments.no_stdin { WindowMode::Followed } else { WindowMode::Ignored },
+        is_pty,
     };
     Ok(match attached::attach(terminals, options, &mut signals).await?.0 {
         AttachEnd::Ended(outcome) => {

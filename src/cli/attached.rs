@@ -18,6 +18,7 @@ use super::{
     error::CliError,
     raw_terminal::RawTerminal,
     reconnect::{Outage, Restarts},
+    shown_modes::ShownModes,
     signals::TerminationSignals,
     stdio::{self, Input, WriteOutcome},
 };
@@ -47,6 +48,8 @@ pub(super) struct AttachOptions {
     pub(super) restarts: Restarts,
     /// Whose size the terminal has.
     pub(super) window: WindowMode,
+    /// Whether it is a pseudo-terminal.
+    pub(super) is_pty: bool,
 }
 
 /// What the size of this process's window means for the terminal.
@@ -63,8 +66,11 @@ pub(super) enum WindowMode {
 pub(super) enum StartAt {
     /// At this offset.
     Offset(u64),
-    /// With this many of the last bytes.
-    Tail(u64),
+    /// With what the screen shows; without one, with this many of the last bytes.
+    Screen {
+        /// Without a screen.
+        tail_bytes: u64,
+    },
 }
 
 /// Why this process is not attached any more.
@@ -103,7 +109,7 @@ pub(super) async fn attach(
     options: AttachOptions,
     signals: &mut TerminationSignals,
 ) -> Result<(AttachEnd, StartAt), CliError> {
-    let is_typed = options.input == Input::Forwarded;
+    let (is_pty, is_typed) = (options.is_pty, options.input == Input::Forwarded);
     let is_raw = is_typed && options.window == WindowMode::Followed && std::io::stdin().is_terminal();
     let raw = is_raw.then(RawTerminal::enter).transpose();
     let raw = raw.map_err(|error| CliError::caused_by("cannot put the terminal into raw mode", error))?;
@@ -122,9 +128,15 @@ pub(super) async fn attach(
         window_changes: window_changes.map_err(no_signals)?,
         stops: stops.map_err(no_signals)?,
         missed_bytes: 0,
+        shown: ShownModes::default(),
         terminal_id: options.terminal_id,
     };
     let end = attachment.stay(options.restarts, signals).await;
+    let has_left = matches!(end, Ok(AttachEnd::Detached) | Err(_)) && std::io::stdout().is_terminal();
+    if has_left && is_pty {
+        // The program goes on, and with it what it has asked the terminal for.
+        let _ = stdio::write_to_stdout(&attachment.shown.leave());
+    }
     // Before anything is printed.
     attachment.raw = None;
     if attachment.missed_bytes > 0 {
@@ -150,6 +162,7 @@ struct Attachment {
     window_changes: Signal,
     stops: Signal,
     missed_bytes: u64,
+    shown: ShownModes,
 }
 
 /// What a connection ended with.
@@ -187,7 +200,7 @@ impl Attachment {
         let (messages, received) = channel(QUEUED_MESSAGES);
         let (offset, tail_bytes) = match self.offset {
             StartAt::Offset(offset) => (offset, None),
-            StartAt::Tail(bytes) => (0, Some(bytes)),
+            StartAt::Screen { tail_bytes } => (0, Some(tail_bytes)),
         };
         let start = AttachStart {
             terminal_id: self.terminal_id.clone(),
@@ -195,6 +208,7 @@ impl Attachment {
             offset,
             tail_bytes,
             size: self.window(),
+            restore_screen: tail_bytes.is_some(),
         };
         // The receiver is held, and has room.
         let _ = messages.try_send(AttachRequest { message: Some(Message::Start(start)) });
@@ -222,12 +236,16 @@ impl Attachment {
                     };
                     match event {
                         Some(Event::Attached(_)) => {}
+                        Some(Event::Restored(screen)) => {
+                            self.offset = StartAt::Offset(screen.offset);
+                            if let WriteOutcome::ReaderGone = self.show(&mut stdout, &screen.data).await? {
+                                return Ok(Disconnect::End(AttachEnd::ReaderGone));
+                            }
+                        }
                         Some(Event::Chunk(chunk)) => {
                             self.offset = StartAt::Offset(chunk.offset + chunk.data.len() as u64);
-                            match stdio::write_all(&mut stdout, &chunk.data).await {
-                                Ok(WriteOutcome::Complete) => {}
-                                Ok(WriteOutcome::ReaderGone) => return Ok(Disconnect::End(AttachEnd::ReaderGone)),
-                                Err(error) => return Err(CliError::caused_by("cannot write the command's output", error)),
+                            if let WriteOutcome::ReaderGone = self.show(&mut stdout, &chunk.data).await? {
+                                return Ok(Disconnect::End(AttachEnd::ReaderGone));
                             }
                         }
                         Some(Event::Gap(gap)) => {
@@ -272,6 +290,12 @@ impl Attachment {
                 signal = signals.next() => return Ok(Disconnect::End(AttachEnd::Signal(signal))),
             }
         }
+    }
+
+    async fn show(&mut self, stdout: &mut tokio::io::Stdout, bytes: &[u8]) -> Result<WriteOutcome, CliError> {
+        self.shown.show(bytes);
+        let written = stdio::write_all(stdout, bytes).await;
+        written.map_err(|error| CliError::caused_by("cannot write the command's output", error))
     }
 
     /// Sends the size of the window. One that finds no room is followed by a later one, or by that of the next connection.

@@ -57,6 +57,7 @@ mod run_input;
 mod run_output;
 mod run_request;
 mod serve;
+mod shown_modes;
 mod signals;
 mod stdio;
 mod table;

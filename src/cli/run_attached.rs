@@ -57,6 +57,7 @@ pub(super) async fn drive(
             detach: DetachKeys::none(),
             restarts,
             window: WindowMode::Followed,
+            is_pty: true,
         };
         let (end, next) = attached::attach(terminals.clone(), options, signals).await?;
         from = next;

@@ -13,5 +13,6 @@ pub mod mode;
 pub mod mouse;
 pub mod picture;
 pub mod reader;
+pub mod restore;
 pub mod row;
 pub mod size;

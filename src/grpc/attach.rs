@@ -12,18 +12,25 @@ use tonic::{Status, Streaming};
 
 use super::{errors, request, response, streams};
 use crate::{
+    display::restore,
     proto::v1::{
-        AttachRequest, AttachResponse, AttachStart, Pty, StreamOutputResponse, attach_request::Message,
-        attach_response::Event, stream_output_response,
+        AttachRequest, AttachResponse, AttachStart, Pty, RestoredScreen, StreamOutputResponse,
+        attach_request::Message, attach_response::Event, stream_output_response,
     },
     terminal::{
         AttachedGuard, Channel, EndOfInput, OperationError, Terminal, Terminals,
-        reader::{Cursor, Follow},
+        reader::{Cursor, Follow, OutputPiece},
     },
 };
 
 /// How long to wait when another caller's input fills the buffer of the terminal.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// How long a screen may take to get the size that its terminal has got. It is restored as it is then.
+const RESIZED_WITHIN: Duration = Duration::from_millis(500);
+/// Between two looks at it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Output before the screen in which the beginning of a control sequence is looked for.
+const UNFINISHED_MAX_BYTES: u64 = 4 << 10;
 
 /// The first message of a caller.
 pub async fn start(requests: &mut Streaming<AttachRequest>) -> Result<AttachStart, Status> {
@@ -46,8 +53,15 @@ pub async fn attach(
     if let Some(size) = start.size {
         resize(&terminals, &terminal, "start.size.", &size).await?;
     }
+    let restored = match start.restore_screen {
+        true => restored_screen(&terminals, &terminal).await,
+        false => None,
+    };
     let (oldest, next) = terminal.offsets(Channel::Stdout).unwrap_or_default();
-    let offset = start.tail_bytes.map_or(start.offset, |tail| next.saturating_sub(tail).max(oldest));
+    let offset = match &restored {
+        Some(screen) => screen.offset,
+        None => start.tail_bytes.map_or(start.offset, |tail| next.saturating_sub(tail).max(oldest)),
+    };
     let cursor = Cursor::without_hold(terminal.clone(), Channel::Stdout, offset)
         .map_err(|error| errors::read(&error))?;
     let (failed, failure) = oneshot::channel();
@@ -63,6 +77,7 @@ pub async fn attach(
     let attached = Attached {
         _guard: terminal.attach(),
         greeting: Some(response::terminal(&terminal)),
+        restored,
         terminal,
         cursor,
         failure: Some(failure),
@@ -81,6 +96,7 @@ pub async fn attach(
 struct Attached {
     _guard: AttachedGuard,
     greeting: Option<crate::proto::v1::Terminal>,
+    restored: Option<RestoredScreen>,
     terminal: Arc<Terminal>,
     cursor: Cursor,
     /// `None` when input has ended without a failure.
@@ -102,6 +118,9 @@ impl Attached {
         if let Some(terminal) = self.greeting.take() {
             return Ok(Event::Attached(terminal));
         }
+        if let Some(screen) = self.restored.take() {
+            return Ok(Event::Restored(screen));
+        }
         loop {
             let piece = tokio::select! {
                 piece = self.cursor.next(Follow::UntilEnd) => piece,
@@ -121,6 +140,30 @@ impl Attached {
             return Ok(event(response));
         }
     }
+}
+
+/// What the terminal's screen shows now. `None`: it has no screen that can be shown.
+async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Option<RestoredScreen> {
+    let size = terminal.pty_size()?;
+    let link = terminals.screen(terminal).await.ok()?;
+    let resized_by = tokio::time::Instant::now() + RESIZED_WITHIN;
+    let picture = loop {
+        let (_, picture) = link.snapshot(&terminal.id.to_string()).await.ok()?;
+        let has_size = (picture.size.columns(), picture.size.rows()) == (size.columns(), size.rows());
+        if has_size || tokio::time::Instant::now() >= resized_by {
+            break picture;
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    };
+    let looked_at = picture.offset.saturating_sub(UNFINISHED_MAX_BYTES);
+    let mut before = Cursor::without_hold(terminal.clone(), Channel::Stdout, looked_at).ok()?;
+    let mut unfinished = 0;
+    if let Ok(Some(OutputPiece::Data { offset, data })) = before.try_next().await {
+        let length = usize::try_from(picture.offset.saturating_sub(offset)).unwrap_or(usize::MAX);
+        unfinished = restore::unfinished_bytes(&data[..length.min(data.len())]) as u64;
+    }
+    let offset = picture.offset.saturating_sub(unfinished);
+    Some(RestoredScreen { data: restore::sequences(&picture).into(), offset })
 }
 
 async fn failed(failure: &mut Option<oneshot::Receiver<Status>>) -> Option<Status> {

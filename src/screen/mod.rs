@@ -13,6 +13,8 @@ mod event_loop;
 mod filter;
 mod process;
 mod requests;
+#[cfg(test)]
+mod restored;
 mod ring_source;
 mod sieve;
 mod state;

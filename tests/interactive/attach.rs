@@ -56,7 +56,7 @@ impl Attached {
             Some(Event::Chunk(chunk)) => self.seen.extend_from_slice(&chunk.data),
             Some(Event::Gap(gap)) => self.gaps += gap.to_offset - gap.from_offset,
             Some(Event::End(end)) => return Some(end),
-            Some(Event::Attached(_)) | None => panic!("no such event comes later"),
+            Some(Event::Attached(_) | Event::Restored(_)) | None => panic!("no such event comes later"),
         }
         None
     }

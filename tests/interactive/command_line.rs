@@ -130,7 +130,7 @@ async fn a_person_detaches_and_comes_back() {
         let attach = ["attach", "--gateway", &named, &terminal.id];
         let mut window = Window::open(session.workspace.as_path(), &attach);
         // What was shown is shown again.
-        window.shows("ready> ").await;
+        window.shows("ready>").await;
         window.types_until("variable=kept; stty size\r", "24 80").await;
         window.types("\u{10}\u{11}");
         assert_eq!(window.ends().await.code(), Some(0));

@@ -4,6 +4,7 @@
 mod support;
 
 mod attach;
+mod comes_back;
 mod command_line;
 mod keyboard;
 mod pty;

@@ -1,0 +1,156 @@
+//! Gateways that end under people at their terminals, and people who come back: the screen is whole.
+
+use provost::{display::size::ScreenSize, screen::emulator::Emulator};
+
+use crate::{
+    keyboard::{InPty, Keyboard, shell},
+    support::{
+        Gateway, Session, Terminal,
+        api::{SnapshotScreenRequest, screens_client::ScreensClient},
+        code, eventually, in_session, within,
+    },
+    window::Window,
+};
+
+fn address(gateway: &Gateway) -> String {
+    format!("unix:{}", gateway.socket.display())
+}
+
+async fn has_vim(session: &Session) -> bool {
+    let found = !session.sh("command -v vim").finish().await.text().is_empty();
+    if !found {
+        crate::support::skip("vim is not in the sandbox");
+    }
+    found
+}
+
+/// What a window of this size shows.
+fn shown(window: &Window, columns: u32, rows: u32) -> Vec<String> {
+    let mut emulator = Emulator::new(ScreenSize::new(columns, rows).expect("a size"));
+    emulator.advance(window.text().as_bytes());
+    emulator.picture().rows.iter().map(|row| row.text()).collect()
+}
+
+/// What the terminal's screen shows.
+async fn screen(terminal: &Terminal) -> Vec<String> {
+    let request = SnapshotScreenRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+    let mut screens = ScreensClient::new(terminal.caller.channel());
+    let answer = within("a snapshot", screens.snapshot_screen(request)).await.expect("it has a screen");
+    answer.into_inner().screen.unwrap_or_default().lines.into_iter().map(|line| line.text).collect()
+}
+
+/// Waits until a window shows what the terminal's screen shows, and this among it.
+async fn shows_the_screen(window: &Window, terminal: &Terminal, text: &str) {
+    within("the same screen", async {
+        loop {
+            let (theirs, ours) = (shown(window, 80, 24), screen(terminal).await);
+            if theirs == ours && ours.iter().any(|line| line.contains(text)) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_the_gateway_in_the_middle_of_vim_is_not_noticed() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    if has_vim(&session).await {
+        let named = address(&gateway);
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let run = ["run", "-it", "--gateway", &named, "vim", "-u", "NONE", "mine"];
+        let mut running = Window::open(directory.path(), &run);
+        running.shows("mine").await;
+        let terminal = session.command("vim").args(["-u", "NONE", "theirs"]).pty(80, 24).create().await;
+        let attach = ["attach", "--gateway", &named, &terminal.id];
+        let mut attached = Window::open(&session.workspace, &attach);
+        attached.shows("theirs").await;
+        for window in [&mut running, &mut attached] {
+            window.types_until("ifirst line\r", "first line").await;
+        }
+        gateway.crash();
+        for window in [&mut running, &mut attached] {
+            window.types("second line");
+        }
+        gateway.start_again();
+        session.go_on(&gateway.caller().await);
+        let terminal = terminal.over(&session.caller);
+        for window in [&mut running, &mut attached] {
+            window.shows("second line").await;
+        }
+        shows_the_screen(&attached, &terminal, "second line").await;
+        // Somebody who comes only now has the screen of the time before.
+        let late = Window::open(&session.workspace, &attach);
+        shows_the_screen(&late, &terminal, "first line").await;
+        for (window, file) in
+            [(&mut running, directory.path().join("mine")), (&mut attached, session.workspace.join("theirs"))]
+        {
+            window.types("\u{1b}:wq\r");
+            assert_eq!(window.ends().await.code(), Some(0));
+            let saved = std::fs::read_to_string(file).expect("it was saved");
+            assert_eq!(saved, "first line\nsecond line\n");
+        }
+        assert_eq!(code(&terminal.wait().await), 0);
+    }
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_attaches_sees_the_screen_and_not_what_was_written() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let named = address(&gateway);
+        let terminal = shell(session).await;
+        // What was written is much more than what is shown, and ends in the middle of a sequence.
+        let script = "seq 20000; clear; printf '\\033[5;9H\\033[1;31mred\\033[0m \\346\\227\\245\\033[9;3Hrest\\033[3'; cat";
+        terminal.types(&format!("{script}\r")).await;
+        eventually_shows(&terminal, "rest").await;
+        let attach = ["attach", "--gateway", &named, &terminal.id];
+        let window = Window::open(&session.workspace, &attach);
+        shows_the_screen(&window, &terminal, "rest").await;
+        assert!(!window.text().contains("12345"), "what is not on the screen is not sent: {:?}", window.text());
+        assert!(shown(&window, 80, 24)[4].contains("red 日"), "{:?}", shown(&window, 80, 24));
+        let mut window = window;
+        // The keys that leave; the alternate screen and the modes of a program are left, too.
+        window.types("\u{10}\u{11}");
+        assert_eq!(window.ends().await.code(), Some(0));
+        assert!(window.text().contains("\u{1b}[?2004l"), "{:?}", window.text());
+    })
+    .await;
+}
+
+async fn eventually_shows(terminal: &Terminal, text: &str) {
+    within(text, async {
+        while !screen(terminal).await.iter().any(|line| line.starts_with("  rest")) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_leaves_a_full_screen_program_has_the_usual_screen() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        if !has_vim(session).await {
+            return;
+        }
+        let named = address(&gateway);
+        let terminal = session.command("vim").args(["-u", "NONE", "file"]).pty(80, 24).create().await;
+        terminal.until("file").await;
+        let mut window = Window::open(&session.workspace, &["attach", "--gateway", &named, &terminal.id]);
+        shows_the_screen(&window, &terminal, "file").await;
+        window.types("\u{10}\u{11}");
+        assert_eq!(window.ends().await.code(), Some(0));
+        let text = window.text();
+        let (entered, left) = (text.rfind("\u{1b}[?1049h"), text.rfind("\u{1b}[?1049l"));
+        assert!(entered.is_some() && left > entered, "{text:?}");
+        eventually("the end of the output", || text.contains("detached").then_some(())).await;
+        terminal.types(":q!\r").await;
+        assert_eq!(code(&terminal.wait().await), 0);
+    })
+    .await;
+}
