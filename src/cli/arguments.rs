@@ -121,7 +121,8 @@ impl WorkspaceArguments {
                   provost run --timeout 10m --receipt -- python3 -m unittest\n  \
                   provost run -w docs -e CI=1 -- make html\n  \
                   tar c src | provost run sha256sum\n  \
-                  provost run -it bash"
+                  provost run -it bash\n  \
+                  provost run -d -- make all"
 )]
 pub(super) struct RunArguments {
     #[command(flatten)]
@@ -169,6 +170,10 @@ pub(super) struct RunArguments {
     /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command
     #[arg(short = 't', long)]
     pub(super) tty: bool,
+    /// Start the command, print its terminal's id and leave it running; where no gateway serves, one is started for this user,
+    /// which ends when it has had no session for 10 minutes; output and status stay for 30 minutes after the command's end
+    #[arg(short, long, conflicts_with_all = ["policies", "journal", "receipt", "report"])]
+    pub(super) detach: bool,
     /// Give the command an empty stdin
     #[arg(short, long, conflicts_with = "stdin")]
     pub(super) no_stdin: bool,

@@ -97,6 +97,11 @@ pub(super) fn own_window() -> Option<v1::Pty> {
     Some(v1::Pty { columns: columns.into(), rows: rows.into(), term })
 }
 
+/// The window of a terminal that nobody sits at.
+pub(super) fn usual_window() -> v1::Pty {
+    v1::Pty { columns: 80, rows: 24, term: String::new() }
+}
+
 /// The reason for a refusal of a pseudo-terminal.
 pub(super) fn no_terminal() -> CliError {
     CliError::message_only("-t needs a terminal on stdin, and it is none".to_owned())

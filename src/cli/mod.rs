@@ -52,6 +52,7 @@ mod report;
 mod run;
 mod run_attached;
 mod run_control;
+mod run_detached;
 mod run_ending;
 mod run_input;
 mod run_output;

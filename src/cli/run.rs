@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use tokio::{signal::unix::SignalKind, time::Instant};
 
 use super::{
-    approval_prompt::{self, ApprovalMode},
+    approval_prompt::{self, ApprovalMode, OnAskChoice},
     arguments::RunArguments,
     attached,
     connection::{GatewayConnection, Terminals},
@@ -18,6 +18,7 @@ use super::{
     report::{RunEnd, RunReport},
     run_attached,
     run_control::{interrupt, stop, unless_interrupted},
+    run_detached,
     run_ending::Ending,
     run_input::forward_input,
     run_output::{RETAINED_BYTES, RunEvents},
@@ -59,20 +60,23 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let roots = workspace_roots(arguments.workspace.roots())?;
     let read_only_roots = real_paths(&arguments.ro)?;
     let working_directory = arguments.workspace.working_directory(&roots[0]);
-    let input = match (arguments.stdin, arguments.no_stdin) {
+    let input = match (arguments.stdin, arguments.no_stdin || arguments.detach) {
         (true, _) => Input::Forwarded,
         (_, true) => Input::Empty,
         (false, false) => Input::of_stdin(),
     };
-    let window = match arguments.tty {
-        true => Some(attached::own_window().ok_or_else(attached::no_terminal)?),
-        false => None,
+    let window = match (arguments.tty, attached::own_window()) {
+        (false, _) => None,
+        (true, None) if arguments.detach => Some(attached::usual_window()),
+        (true, window) => Some(window.ok_or_else(attached::no_terminal)?),
     };
+    let detach = arguments.detach;
     let program =
         arguments.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
     let named = arguments.gateway.gateway.clone();
-    let approval_mode = ApprovalMode::new(arguments.on_ask, input);
+    let on_ask = arguments.on_ask.or(detach.then_some(OnAskChoice::Refuse));
+    let approval_mode = ApprovalMode::new(on_ask, input);
     let texts = |paths: Vec<PathBuf>, what| {
         paths.into_iter().map(|path| text(path.into_os_string(), what)).collect::<Result<Vec<_>, _>>()
     };
@@ -102,6 +106,15 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         Some(window) => run_attached::in_pty(request, window),
         None => request,
     };
+    if detach {
+        let started = run_detached::start(
+            named.as_deref(),
+            workspace,
+            run_detached::without_reader(request),
+            &mut signals,
+        );
+        return started.await.map_err(|failure| missing_program::advise(failure, &program));
+    }
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match (&policies, &journal) {
         (Some(_), _) | (_, Some(_)) => None,
