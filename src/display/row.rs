@@ -53,7 +53,9 @@ impl Row {
     pub fn runs(&self) -> Vec<Run> {
         let plain = Cell::default();
         let is_blank = |cell: &Cell| cell.character == ' ' && cell.has_style_of(&plain);
+        let last_marked = self.marks.keys().next_back().map_or(0, |column| usize::from(*column) + 1);
         let end = self.cells.iter().rposition(|cell| !is_blank(cell)).map_or(0, |last| last + 1);
+        let end = end.max(last_marked).min(self.cells.len());
         let mut runs: Vec<Run> = Vec::new();
         for (cell, column) in self.cells[..end].iter().zip(0..) {
             let starts = runs.last().is_none_or(|run| !run.style.has_style_of(cell));
@@ -99,5 +101,7 @@ mod tests {
         assert_eq!(row.text(), "a日e\u{301}");
         let runs: Vec<_> = row.runs().into_iter().map(|run| (run.column, run.columns, run.text)).collect();
         assert_eq!(runs, [(0, 1, "a".into()), (1, 3, "日e\u{301}".into())]);
+        row.add_mark(6, '\u{301}');
+        assert_eq!(row.runs().last().map(|run| run.text.clone()), Some("   \u{301}".into()));
     }
 }

@@ -81,7 +81,7 @@ async fn a_crash_of_the_gateway_in_the_middle_of_vim_is_not_noticed() {
             window.shows("second line").await;
         }
         shows_the_screen(&attached, &terminal, "second line").await;
-        // Somebody who comes only now has the screen of the time before.
+        // A person who comes only now has the screen of the time before.
         let late = Window::open(&session.workspace, &attach);
         shows_the_screen(&late, &terminal, "first line").await;
         for (window, file) in
