@@ -67,7 +67,7 @@ pub(super) fn recover_directory(held: &LockedDirectory, sync: SyncRule) -> io::R
     for (at, file) in files.iter().enumerate().rev() {
         let scan = scan_file(held, file, head)?;
         let is_oldest = at == 0;
-        let usable = recover_file(held, file, scan, is_oldest, head, &mut recovered)?;
+        let usable = recover_file(held, file, scan, is_oldest, &mut recovered)?;
         if usable {
             break;
         }
@@ -82,7 +82,6 @@ fn recover_file(
     file: &JournalFile,
     scan: FileScan,
     is_oldest: bool,
-    head: Option<ChainHead>,
     recovered: &mut RecoveredState,
 ) -> io::Result<bool> {
     recovered.journal = scan.journal;
@@ -107,10 +106,9 @@ fn recover_file(
     let Some(last) = scan.last else {
         held.remove(file)?;
         recovered.previous = None;
-        // The files before it are gone: its name is all that is left of their count.
+        // The files before it are gone: its name is all that is left of their count, and their hash is the head's or lost.
         let before = file.first_sequence.saturating_sub(1);
-        let hash = head.filter(|head| head.sequence == before).map_or(Hash::ZERO, |head| head.hash);
-        recovered.chain_head = ChainHead { sequence: before, hash };
+        recovered.chain_head = ChainHead { sequence: before, hash: Hash::ZERO };
         return Ok(is_oldest);
     };
     recovered.chain_head = last.chain_head();

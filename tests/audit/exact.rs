@@ -4,7 +4,9 @@
 
 use std::fs;
 
-use provost::journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey};
+use provost::journal::{
+    FaultKind, Integrity, Journal, JournalDirectory, JournalFile, JournalKey, JournalOptions, verify,
+};
 
 use crate::{
     options, report, report_with,
@@ -138,6 +140,10 @@ fn a_line_that_is_cut_off_in_a_file_before_the_last_one_is_changed_and_not_torn(
     let expected = (FaultKind::Changed, &between.name, text.lines().count() as u64);
     assert_eq!((fault.kind, &fault.file, fault.line), expected, "{broken:#?}");
     assert!(broken.torn_line.is_none(), "{broken:#?}");
+    // The line that cannot be read is one of them.
+    let read =
+        |file: &JournalFile| fs::read_to_string(directory.join(&file.name)).unwrap().lines().count() as u64;
+    assert_eq!(broken.records, files.iter().map(read).sum::<u64>(), "{broken:#?}");
 }
 
 #[test]
@@ -182,4 +188,37 @@ fn a_start_that_finds_no_head_or_cannot_read_it_says_so_and_a_first_start_does_n
     written(options(&directory), 1);
     assert_eq!(text().matches(&problem).count(), 1, "{problem}: {}", text());
     assert_eq!(text().matches("the file head is missing").count(), 1, "{}", text());
+}
+
+#[test]
+fn a_file_that_the_next_start_goes_on_with_says_at_its_end_how_many_records_it_has() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("journal");
+    let small = || JournalOptions { rotate_bytes: 2_000, ..options(&directory) };
+    written(small(), 2);
+    let files = || JournalDirectory::new(&directory).files().unwrap();
+    assert_eq!(files().len(), 1, "the next start goes on with it");
+    written(small(), 40);
+    for file in files().iter().rev().skip(1) {
+        let text = fs::read_to_string(directory.join(&file.name)).unwrap();
+        let closed = text.lines().last().unwrap();
+        assert!(closed.contains(&format!("\"records\":{},", text.lines().count())), "{closed}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_not_passed_over() {
+    let (_root, file, _) = small(5);
+    let elsewhere = file.with_extension("elsewhere");
+    fs::rename(&file, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+    let unread = verify(&JournalDirectory::new(file.parent().unwrap()), None);
+    assert!(unread.is_err(), "{unread:#?}");
+}
+
+#[test]
+fn a_directory_in_which_no_journal_has_begun_has_nothing_wrong() {
+    let root = tempfile::tempdir().unwrap();
+    let empty = report(root.path());
+    assert_eq!((empty.integrity(), empty.records), (Integrity::Intact, 0), "{empty:#?}");
 }

@@ -78,13 +78,16 @@ fn a_torn_last_line_is_moved_away_and_said_wherever_it_is_torn() {
         written(options(&directory), 2);
         let file = directory.join(&JournalDirectory::new(&directory).files().unwrap()[0].name);
         let torn = &line_of_next.as_bytes()[..kept];
+        let good_bytes = fs::metadata(&file).unwrap().len();
         OpenOptions::new().append(true).open(&file).unwrap().write_all(torn).unwrap();
         assert_eq!(report(&directory).integrity(), Integrity::Torn);
         written(options(&directory), 1);
         let report = assert_intact(&directory);
         // The file's first, two, what was torn, one more.
         assert_eq!(report.records, 5, "{report:#?}");
-        assert!(format!("{:?}", report.notices[0].record).contains("TornTail"));
+        let notice = format!("{:?}", report.notices[0].record);
+        let torn_tail = format!("offset: {good_bytes}, bytes: {kept}, ");
+        assert!(notice.contains("TornTail") && notice.contains(&torn_tail), "{notice}");
         let quarantined: Vec<_> =
             fs::read_dir(directory.join("quarantine")).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(quarantined.len(), 1);
