@@ -136,8 +136,8 @@ pub fn unfinished_bytes(output: &[u8]) -> usize {
             (_, 0xc2..=0xf4) => {
                 start = at;
                 Within::Character(match byte {
-                    ..0xe0 => 1,
-                    ..0xf0 => 2,
+                    0xc2..0xe0 => 1,
+                    0xe0..0xf0 => 2,
                     _ => 3,
                 })
             }
