@@ -51,7 +51,7 @@ impl Place {
     fn spec(&self, id: &str) -> SandboxSpec {
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
         let mut profile = Profile::default();
-        profile.limits.demand = Requirement::Prefer;
+        profile.limits.requirement = Requirement::Prefer;
         profile.gate.enabled = true;
         SandboxSpec {
             id: id.into(),

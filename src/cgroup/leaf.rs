@@ -161,10 +161,10 @@ impl Leaves {
         &self,
         name: CString,
         limits: &LeafLimits,
-        demand: LimitRequirement,
+        requirement: LimitRequirement,
     ) -> Result<Leaf, LeafError> {
         let mut leaf = Leaf { name, cgroups: Vec::new(), limits: Vec::new(), unset: Vec::new() };
-        match self.fill(&mut leaf, limits, demand) {
+        match self.fill(&mut leaf, limits, requirement) {
             Ok(()) => Ok(leaf),
             Err(error) => {
                 // It never held a process, so it is not busy.
@@ -174,7 +174,12 @@ impl Leaves {
         }
     }
 
-    fn fill(&self, leaf: &mut Leaf, limits: &LeafLimits, demand: LimitRequirement) -> Result<(), LeafError> {
+    fn fill(
+        &self,
+        leaf: &mut Leaf,
+        limits: &LeafLimits,
+        requirement: LimitRequirement,
+    ) -> Result<(), LeafError> {
         self.add_cgroup(leaf, 0)?;
         let wanted = [
             (LimitKind::Memory, limits.memory_bytes),
@@ -185,7 +190,7 @@ impl Leaves {
         for (kind, value) in wanted {
             let Some(value) = value else { continue };
             let result = self.set_limit(leaf, kind, value, limits);
-            match (result, demand) {
+            match (result, requirement) {
                 (Ok(()), _) => {}
                 (Err(LeafError::Limit { kind, .. }), LimitRequirement::Prefer) => leaf.unset.push(kind),
                 (Err(LeafError::Directory { .. }), LimitRequirement::Prefer) => leaf.unset.push(kind),

@@ -269,7 +269,7 @@ impl HostReport {
 
 /// Whether a profile refuses to run without a protection.
 fn requires(profile: &Profile, protection: &str) -> bool {
-    let demands = |layer: &Layer| layer.enabled && layer.demand == Requirement::Require;
+    let demands = |layer: &Layer| layer.enabled && layer.requirement == Requirement::Require;
     match protection {
         "seccomp" => demands(&profile.seccomp),
         "landlock" => demands(&profile.landlock),
@@ -277,7 +277,7 @@ fn requires(profile: &Profile, protection: &str) -> bool {
             let limits = [&profile.limits.terminal, &profile.limits.session];
             let is_set =
                 |limit: fn(&crate::policy::profile::CgroupLimits) -> bool| limits.into_iter().any(limit);
-            profile.limits.demand == Requirement::Require
+            profile.limits.requirement == Requirement::Require
                 && match protection {
                     "cgroup-memory" => is_set(|limits| limits.memory_bytes.is_some()),
                     "cgroup-pids" => is_set(|limits| limits.pids.is_some()),

@@ -63,9 +63,10 @@ pub(super) fn init(arguments: &InitArguments) -> Result<u8, CliError> {
     let (what, text) = match presets::compose(&kinds) {
         Some(text) => (kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", "), text),
         // A person's own gateway may have no cgroup with the controllers that limits need.
-        None => {
-            ("the shipped policy".to_owned(), SHIPPED.replace("demand = \"require\"", "demand = \"prefer\""))
-        }
+        None => (
+            "the shipped policy".to_owned(),
+            SHIPPED.replace("requirement = \"require\"", "requirement = \"prefer\""),
+        ),
     };
     let directory = make(&directory, Some(&project))?;
     write(&directory.join("policy.toml"), &text)?;

@@ -47,7 +47,7 @@ pub(super) fn apply_rules(
 
 /// Whether every exec under the profile is certain to be evaluated. With a gate that is only preferred, it is not.
 fn judges_execs(profile: &Profile) -> bool {
-    profile.gate.enabled && profile.gate.demand == Requirement::Require
+    profile.gate.enabled && profile.gate.requirement == Requirement::Require
 }
 
 /// The grammar of the profile's shell.

@@ -114,12 +114,12 @@ pub struct Layer {
     /// On or off.
     pub enabled: bool,
     /// What to do when this host cannot give it.
-    pub demand: Requirement,
+    pub requirement: Requirement,
 }
 
 impl Default for Layer {
     fn default() -> Self {
-        Self { enabled: true, demand: Requirement::Require }
+        Self { enabled: true, requirement: Requirement::Require }
     }
 }
 
@@ -273,7 +273,7 @@ impl Default for IdentityRule {
 #[serde(deny_unknown_fields, default)]
 pub struct LimitRules {
     /// What happens when the host cannot enforce cgroup limits.
-    pub demand: Requirement,
+    pub requirement: Requirement,
     /// On each terminal.
     pub terminal: CgroupLimits,
     /// On all terminals of a session together.
@@ -403,7 +403,7 @@ impl Default for Profile {
             limits: LimitRules::default(),
             seccomp: Layer::default(),
             landlock: Layer::default(),
-            gate: Layer { enabled: false, demand: Requirement::Require },
+            gate: Layer { enabled: false, requirement: Requirement::Require },
             environment: EnvironmentRule::default(),
             secrets: Vec::new(),
             times: TimeRules::default(),

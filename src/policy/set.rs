@@ -47,7 +47,7 @@ impl PolicySet {
     #[must_use]
     pub fn preferring_limits(mut self) -> Self {
         for profile in self.profiles.values_mut() {
-            Arc::make_mut(profile).limits.demand = Requirement::Prefer;
+            Arc::make_mut(profile).limits.requirement = Requirement::Prefer;
         }
         self
     }

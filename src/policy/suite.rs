@@ -68,7 +68,7 @@ pub struct SuiteCase {
     pub rule: Option<String>,
     /// The context of this case.
     #[serde(default)]
-    pub given: CaseContext,
+    pub context: CaseContext,
 }
 
 /// The principal, working directory, labels and variables of a case.
@@ -157,7 +157,7 @@ impl Suite {
 
     /// The decision on a case, and the rule that made it.
     fn evaluate_case(&self, policy: &PolicySet, case: &SuiteCase) -> Result<(Decision, String), String> {
-        let (own, other) = (&case.given, &self.defaults);
+        let (own, other) = (&case.context, &self.defaults);
         let profile = own.profile.as_deref().or(other.profile.as_deref());
         let (name, profile) =
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
@@ -454,12 +454,12 @@ mod tests {
         )
         .unwrap_or_else(|e| panic!("{e}"));
         let text = "[[case]]\nline = '$X'\nexpect = 'ask'\n\
-                    [[case]]\nline = '$X'\nexpect = 'allow'\ngiven = { gate = true }\n\
+                    [[case]]\nline = '$X'\nexpect = 'allow'\ncontext = { gate = true }\n\
                     [[case]]\ncommand = ['cc']\nat = 'tree'\nexpect = 'deny'\n\
-                    [[case]]\ncommand = ['cc']\nat = 'tree'\nexpect = 'allow'\ngiven = { starts_any = 'make' }\n\
-                    [[case]]\ncommand = ['/bin/rm']\nat = 'tree'\nexpect = 'deny'\nrule = 'rm'\ngiven = { starts_any = 'make' }\n\
+                    [[case]]\ncommand = ['cc']\nat = 'tree'\nexpect = 'allow'\ncontext = { starts_any = 'make' }\n\
+                    [[case]]\ncommand = ['/bin/rm']\nat = 'tree'\nexpect = 'deny'\nrule = 'rm'\ncontext = { starts_any = 'make' }\n\
                     [[case]]\ncommand = ['./x']\nat = 'tree'\nexpect = 'deny'\nrule = 'rm'\n\
-                    given = { starts_any = 'make', interpreters = ['/usr/bin/rm'] }\n\
+                    context = { starts_any = 'make', interpreters = ['/usr/bin/rm'] }\n\
                     [[case]]\ncommand = ['sh', '-c', 'rm x']\nat = 'tree'\nexpect = 'allow'\n";
         let suite = Suite::parse("t", text).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(suite.run(&policy, text), []);

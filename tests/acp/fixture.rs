@@ -57,7 +57,7 @@ impl Fixture {
         let shipped = fs::read_to_string(shipped).expect("the policy is there");
         let mut policy: toml::Table = shipped.parse().expect("the policy is TOML");
         // As `provost acp` has it by itself, for want of a delegated group.
-        policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+        policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
         fs::write(fixture.path("policies/default.toml"), policy.to_string()).expect("files can be written");
         fs::write(fixture.path("policies/tests.toml"), RULES).expect("files can be written");
         fs::write(fixture.path("marker"), MARKER).expect("files can be written");

@@ -201,8 +201,8 @@ fn a_create_that_is_cancelled_leaves_nothing_running() {
 
 #[test]
 fn pagers_are_off_unless_the_profile_says_otherwise() {
-    let shipped =
-        include_str!("../../policies/default.toml").replace("demand = \"require\"", "demand = \"prefer\"");
+    let shipped = include_str!("../../policies/default.toml")
+        .replace("requirement = \"require\"", "requirement = \"prefer\"");
     let lines = ["PAGER = \"cat\"", "GIT_PAGER = \"cat\"", "GIT_TERMINAL_PROMPT = \"0\""];
     let silent: String =
         shipped.lines().filter(|line| !lines.contains(line)).map(|line| format!("{line}\n")).collect();

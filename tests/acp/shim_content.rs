@@ -8,8 +8,8 @@ use crate::shim_peer::ShimPeer;
 
 /// The shipped policy without its demand for limits, and a rule that asks.
 fn asking_policy(directory: &Path) {
-    let shipped =
-        include_str!("../../policies/default.toml").replace("demand = \"require\"", "demand = \"prefer\"");
+    let shipped = include_str!("../../policies/default.toml")
+        .replace("requirement = \"require\"", "requirement = \"prefer\"");
     fs::write(directory.join("default.toml"), shipped).expect("a policy");
     let asking = "[[rule]]\nid = \"ask-first\"\ndecision = \"ask\"\nargv = [\"touch\", \"**\"]\nreason = \"files need a person\"\n";
     fs::write(directory.join("ask.toml"), asking).expect("a policy");

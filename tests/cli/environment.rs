@@ -15,7 +15,7 @@ fn program(path: PathBuf, text: &str) {
 fn narrow(place: &Place) -> String {
     let directory = place.path().join("narrow");
     fs::create_dir_all(&directory).expect("a directory can be made");
-    let rules = "default_profile = 'workspace'\n[profile.workspace]\nlimits.demand = 'prefer'\n\
+    let rules = "default_profile = 'workspace'\n[profile.workspace]\nlimits.requirement = 'prefer'\n\
                  [[rule]]\nid = 'look'\ndecision = 'allow'\nargv = ['ls', '**']\n\
                  [[rule]]\nid = 'status'\ndecision = 'allow'\nargv = ['git', ['init', 'status'], '**']\n";
     fs::write(directory.join("narrow.toml"), rules).expect("a file can be written");

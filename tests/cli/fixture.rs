@@ -56,7 +56,7 @@ impl Place {
             std::fs::create_dir(&directory).expect("a directory can be made");
             std::fs::write(
                 directory.join("default.toml"),
-                text.replace("demand = \"require\"", "demand = \"prefer\""),
+                text.replace("requirement = \"require\"", "requirement = \"prefer\""),
             )
             .expect("a file can be written");
         }

@@ -63,7 +63,7 @@ fn a_test_file_has_execs_and_a_check_warns_of_a_rule_that_an_option_gets_round()
 
     let cases = place.path().join("cases.toml");
     let text = "[[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'deny'\n\
-                [[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'allow'\ngiven = { starts_any = 'build' }\n\
+                [[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'allow'\ncontext = { starts_any = 'build' }\n\
                 [[case]]\nat = 'tree'\ncommand = ['make']\nexpect = 'deny'\n";
     fs::write(&cases, text).expect("a file can be written");
     let mut test = place.provost();

@@ -30,7 +30,7 @@ impl Place {
         fs::create_dir(place.policies()).expect("a directory can be made");
         let shipped = include_str!("../../policies/default.toml");
         let text = shipped
-            .replace("demand = \"require\"", "demand = \"prefer\"")
+            .replace("requirement = \"require\"", "requirement = \"prefer\"")
             .replace("grace = \"5s\"", "grace = \"100ms\"");
         assert!(text.contains("grace = \"100ms\""), "the shipped policy has a grace");
         fs::write(place.policies().join("default.toml"), text).expect("a file can be written");

@@ -24,7 +24,7 @@ pub(crate) enum Tree {
 }
 
 fn prefer_limits(policy: &mut toml::Table) {
-    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
 }
 
 fn prefer_limits_and_have_a_gate(policy: &mut toml::Table) {

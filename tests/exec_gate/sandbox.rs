@@ -51,7 +51,7 @@ pub struct Sandbox {
 /// The profile of these tests.
 pub fn profile() -> Profile {
     let mut profile = Profile::default();
-    profile.limits.demand = Requirement::Prefer;
+    profile.limits.requirement = Requirement::Prefer;
     profile.gate.enabled = true;
     profile
 }

@@ -10,7 +10,7 @@ use crate::{
 /// The limits of the shipped profile need a v2 tree, by which a command's processes are killed together.
 fn without_limits(policy: &mut toml::Table) {
     rules(policy);
-    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
 }
 
 /// Where the v2 tree of a host with v1 hierarchies is mounted.

@@ -105,7 +105,7 @@ async fn a_session_of_an_ordinary_users_gateway_takes_a_part_of_what_the_user_ha
     let user = 54_382;
     let gateway = Gateway::start_with(Options {
         user: Some(user),
-        policy: Some(|policy| policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into()),
+        policy: Some(|policy| policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into()),
         ..Options::default()
     });
     let (hostile, neighbour) =

@@ -15,7 +15,7 @@ fn tight() -> Arc<Gateway> {
         for (_, profile) in policy["profile"].as_table_mut().expect("profiles").iter_mut() {
             let profile = profile.as_table_mut().expect("a table");
             let limits: toml::Table = "
-                demand = \"require\"
+                requirement = \"require\"
                 terminal = { memory_bytes = 134217728, pids = 64 }
                 session = { memory_bytes = 268435456, pids = 128 }
                 rlimits = { core = 0, nofile = 256 }"

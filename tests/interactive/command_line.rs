@@ -277,7 +277,7 @@ async fn top_shows_what_runs_until_it_is_interrupted() {
 fn policies() -> tempfile::TempDir {
     let directory = workspace();
     let text = include_str!("../../policies/default.toml");
-    let text = text.replace("demand = \"require\"", "demand = \"prefer\"");
+    let text = text.replace("requirement = \"require\"", "requirement = \"prefer\"");
     std::fs::write(directory.path().join("default.toml"), text).expect("the policy can be written");
     directory
 }

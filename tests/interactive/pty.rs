@@ -331,7 +331,7 @@ async fn an_ordinary_user_has_the_same() {
         delegated: true,
         policy: Some(|policy| {
             for profile in ["workspace", "offline"] {
-                policy["profile"][profile]["limits"]["demand"] = "prefer".into();
+                policy["profile"][profile]["limits"]["requirement"] = "prefer".into();
             }
         }),
         ..Options::default()

@@ -182,7 +182,7 @@ impl Drop for Fixture {
 /// An ordinary user's gateway has no cgroup here.
 fn preferring(table: &mut toml::Table) {
     policy(table);
-    table["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    table["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
 }
 
 fn policy(policy: &mut toml::Table) {

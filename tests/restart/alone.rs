@@ -22,7 +22,7 @@ pub(crate) fn each_its_own(policy: &mut toml::Table) {
 
 /// Limits are had where they can be.
 fn prefer_limits(policy: &mut toml::Table) {
-    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
 }
 
 /// A kind of gateway, and who calls it.

@@ -360,7 +360,7 @@ async fn an_ordinary_user_has_screens_too() {
         delegated: true,
         policy: Some(|policy| {
             for profile in ["workspace", "offline"] {
-                policy["profile"][profile]["limits"]["demand"] = "prefer".into();
+                policy["profile"][profile]["limits"]["requirement"] = "prefer".into();
             }
         }),
         ..Options::default()

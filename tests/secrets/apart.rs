@@ -77,7 +77,7 @@ async fn an_ordinary_users_gateway_keeps_secrets_apart_too() {
 
 /// An ordinary user has no cgroup to make limits in.
 fn prefer_limits(policy: &mut toml::Table) {
-    policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into();
+    policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();
 }
 
 /// By a profile and by a rule; from a command without secrets, and from one that has one of its own.

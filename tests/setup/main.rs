@@ -75,7 +75,7 @@ impl Place {
             roots::open(self.work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default())
                 .unwrap();
         let mut profile = Profile::default();
-        profile.limits.demand = Requirement::Prefer;
+        profile.limits.requirement = Requirement::Prefer;
         SandboxSpec {
             id: id.into(),
             profile_name: "test".into(),

@@ -163,7 +163,7 @@ impl<'a> Comparison<'a> {
         let filesystem = toml::Table::from_iter([("read_only".to_owned(), shown.into())]);
         workspace.insert("filesystem".to_owned(), filesystem.into());
         workspace.insert("path".to_owned(), self.run.path().into());
-        workspace["limits"]["demand"] = "prefer".into();
+        workspace["limits"]["requirement"] = "prefer".into();
         // Caches of a tool's own, in the directory that is compared.
         let environment = workspace["environment"].as_table_mut().expect("a table");
         environment.insert("drop".to_owned(), vec!["CARGO_HOME"].into());

@@ -50,7 +50,7 @@ async fn an_ordinary_users_gateway_undoes_it_too() {
     let user = 54_391;
     let gateway = Gateway::start_with(Options {
         user: Some(user),
-        policy: Some(|policy| policy["profile"]["workspace"]["limits"]["demand"] = "prefer".into()),
+        policy: Some(|policy| policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into()),
         ..Options::default()
     });
     let session = Session::open_as(&gateway, user).await;

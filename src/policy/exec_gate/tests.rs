@@ -320,5 +320,5 @@ fn the_gate_of_a_profile_is_off_unless_it_is_enabled() {
     let policy = policy("");
     let layer = |name: &str| policy.profile(Some(name)).unwrap().1.gate;
     assert!(!layer("a").enabled && layer("gated").enabled);
-    assert_eq!(layer("gated").demand, super::super::profile::Requirement::Require);
+    assert_eq!(layer("gated").requirement, super::super::profile::Requirement::Require);
 }

@@ -18,9 +18,9 @@ fn the_compiled_in_policy_loads_and_denies_the_loaders_hooks() {
         let checked = super::super::environment::check_variable(&profile.environment, name, Some("x"));
         assert!(checked.is_err(), "{name}");
     }
-    assert_eq!(profile.limits.demand, Requirement::Require);
+    assert_eq!(profile.limits.requirement, Requirement::Require);
     let preferring = PolicySet::compiled_in().preferring_limits();
-    assert_eq!(preferring.profile(None).unwrap().1.limits.demand, Requirement::Prefer);
+    assert_eq!(preferring.profile(None).unwrap().1.limits.requirement, Requirement::Prefer);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn a_profile_from_scratch_keeps_the_shipped_protections() {
         (&own.environment.drop, &own.environment.allow),
         (&shipped.environment.drop, &shipped.environment.allow)
     );
-    assert_eq!(own.limits.demand, shipped.limits.demand);
+    assert_eq!(own.limits.requirement, shipped.limits.requirement);
     // It has less than the shipped one where that is the stricter choice.
     assert!(own.toolchains.is_empty() && own.secrets.is_empty() && own.filesystem.writable.is_empty());
     assert_eq!(own.network.choices, [super::super::profile::Network::None]);

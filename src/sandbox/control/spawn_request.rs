@@ -138,7 +138,7 @@ fn limits(rules: &LimitRules) -> Limits {
         pids: leaf.pids,
         cpu_millis: leaf.cpu_millis,
         rlimits: rlimits(rules),
-        require: rules.demand == Requirement::Require,
+        require: rules.requirement == Requirement::Require,
     }
 }
 

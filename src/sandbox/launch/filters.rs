@@ -26,7 +26,7 @@ pub(super) fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> R
         (true, false, _) => "the profile has no seccomp filter, which notifies the gate",
         (true, true, None) => "no filter is written for this processor",
     };
-    record_missing("gate", missing.into(), profile.gate.demand, shortfalls)?;
+    record_missing("gate", missing.into(), profile.gate.requirement, shortfalls)?;
     Ok(GatePlan { enabled: false })
 }
 
@@ -58,7 +58,7 @@ pub(super) fn plan_seccomp(
         }
         None => {
             let reason = "no filter is written for this processor".into();
-            record_missing("seccomp", reason, profile.seccomp.demand, shortfalls)?;
+            record_missing("seccomp", reason, profile.seccomp.requirement, shortfalls)?;
             Ok(SeccompPlan::default())
         }
     }
@@ -74,7 +74,7 @@ pub(super) fn plan_landlock(
     let enabled = profile.landlock.enabled && host.landlock_abi() > 0;
     if profile.landlock.enabled && !enabled {
         let reason = "the kernel does not offer it".into();
-        record_missing("landlock", reason, profile.landlock.demand, shortfalls)?;
+        record_missing("landlock", reason, profile.landlock.requirement, shortfalls)?;
     }
     if !enabled {
         return Ok(LandlockPlan::default());
@@ -92,7 +92,7 @@ pub(super) fn plan_landlock(
     let (connect, bind) = (ports(&profile.network.tcp_connect), ports(&profile.network.tcp_bind));
     if (connect.is_some() || bind.is_some()) && host.landlock_abi() < ABI_WITH_TCP {
         let reason = format!("the kernel's landlock has ABI {}, without TCP ports", host.landlock_abi());
-        record_missing("landlock-tcp", reason, profile.landlock.demand, shortfalls)?;
+        record_missing("landlock-tcp", reason, profile.landlock.requirement, shortfalls)?;
     } else {
         (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
         // The list is about where to; the proxies are the way there.
@@ -107,10 +107,10 @@ pub(super) fn plan_landlock(
 pub(super) fn record_missing(
     protection: &'static str,
     reason: String,
-    demand: Requirement,
+    requirement: Requirement,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<(), LaunchError> {
-    match demand {
+    match requirement {
         Requirement::Require => Err(LaunchError::Unavailable { protection, reason }),
         Requirement::Prefer => {
             shortfalls.push(Shortfall { protection: protection.into(), reason });

@@ -299,12 +299,12 @@ fn make_cgroup(
                 "pids" => "cgroup-pids",
                 _ => "cgroup-cpu",
             };
-            record_missing(protection, missing.reason.clone(), limits.demand, shortfalls)?;
+            record_missing(protection, missing.reason.clone(), limits.requirement, shortfalls)?;
         }
     }
     if !groups.has_v2() {
         let reason = "no v2 group can be written; trees are killed by their PID 1".into();
-        record_missing("cgroup-v2", reason, limits.demand, shortfalls)?;
+        record_missing("cgroup-v2", reason, limits.requirement, shortfalls)?;
     }
     let CgroupLimits { memory_bytes, swap_bytes, pids, cpu_millis } = limits.session;
     let socket_bytes = Some(SOCKET_BYTES);

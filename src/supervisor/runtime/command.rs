@@ -33,7 +33,7 @@ pub(super) struct ParsedSpawn {
     pub(super) rlimits: Vec<(u32, ResourceLimit)>,
     pub(super) leaf_name: CString,
     pub(super) limits: LeafLimits,
-    pub(super) demand: LimitRequirement,
+    pub(super) requirement: LimitRequirement,
     pub(super) pty: Option<WindowSize>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
             pids: limits.pids,
             cpu_millis: limits.cpu_millis,
         },
-        demand: if limits.require { LimitRequirement::Require } else { LimitRequirement::Prefer },
+        requirement: if limits.require { LimitRequirement::Require } else { LimitRequirement::Prefer },
         pty,
     })
 }

@@ -122,9 +122,10 @@ impl Runtime {
             None => self.make_pipes(key, request, parsed, &mut prepared).map_err(resource_failure)?,
         }
         if self.leaves.is_available() {
-            let leaf = self.leaves.make(parsed.leaf_name.clone(), &parsed.limits, parsed.demand);
+            let leaf = self.leaves.make(parsed.leaf_name.clone(), &parsed.limits, parsed.requirement);
             prepared.leaf = Some(leaf.map_err(leaf_failure)?);
-        } else if let (LimitRequirement::Require, Some(index)) = (parsed.demand, first_limit(&parsed.limits))
+        } else if let (LimitRequirement::Require, Some(index)) =
+            (parsed.requirement, first_limit(&parsed.limits))
         {
             return Err(failure(Stage::LeafLimit, index, Errno::ENOTSUP));
         }

@@ -20,5 +20,6 @@ pub mod run_caller;
 pub mod stage;
 pub mod terminal;
 pub mod terminal_log;
+pub(in crate::terminal) mod transitions;
 pub mod waiters;
 pub mod workspace;

@@ -415,16 +415,18 @@ class ReleaseTerminalResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class WriteInputRequest(_message.Message):
-    __slots__ = ("terminal_id", "session_id", "data", "eof")
+    __slots__ = ("terminal_id", "session_id", "data", "eof", "offset")
     TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     EOF_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     session_id: str
     data: bytes
     eof: bool
-    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., data: _Optional[bytes] = ..., eof: _Optional[bool] = ...) -> None: ...
+    offset: int
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., data: _Optional[bytes] = ..., eof: _Optional[bool] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class WriteInputResponse(_message.Message):
     __slots__ = ("written_bytes",)
@@ -461,40 +463,54 @@ class AttachRequest(_message.Message):
     def __init__(self, start: _Optional[_Union[AttachStart, _Mapping]] = ..., input: _Optional[bytes] = ..., resize: _Optional[_Union[Pty, _Mapping]] = ..., end_of_input: _Optional[_Union[EndOfInput, _Mapping]] = ...) -> None: ...
 
 class AttachStart(_message.Message):
-    __slots__ = ("terminal_id", "session_id", "offset", "tail_bytes", "size")
+    __slots__ = ("terminal_id", "session_id", "offset", "tail_bytes", "size", "restore_screen")
     TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TAIL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_SCREEN_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     session_id: str
     offset: int
     tail_bytes: int
     size: Pty
-    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., size: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
+    restore_screen: bool
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., offset: _Optional[int] = ..., tail_bytes: _Optional[int] = ..., size: _Optional[_Union[Pty, _Mapping]] = ..., restore_screen: _Optional[bool] = ...) -> None: ...
 
 class EndOfInput(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("attached", "chunk", "gap", "end")
+    __slots__ = ("attached", "chunk", "gap", "end", "restored")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     GAP_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     attached: Terminal
     chunk: OutputChunk
     gap: OutputGap
     end: OutputEnd
-    def __init__(self, attached: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., end: _Optional[_Union[OutputEnd, _Mapping]] = ...) -> None: ...
+    restored: RestoredScreen
+    def __init__(self, attached: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., end: _Optional[_Union[OutputEnd, _Mapping]] = ..., restored: _Optional[_Union[RestoredScreen, _Mapping]] = ...) -> None: ...
+
+class RestoredScreen(_message.Message):
+    __slots__ = ("data", "offset")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset: int
+    def __init__(self, data: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("create",)
+    __slots__ = ("create", "resumable")
     CREATE_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     create: CreateTerminalRequest
-    def __init__(self, create: _Optional[_Union[CreateTerminalRequest, _Mapping]] = ...) -> None: ...
+    resumable: bool
+    def __init__(self, create: _Optional[_Union[CreateTerminalRequest, _Mapping]] = ..., resumable: _Optional[bool] = ...) -> None: ...
 
 class RunResponse(_message.Message):
     __slots__ = ("started", "chunk", "finished")
@@ -505,3 +521,25 @@ class RunResponse(_message.Message):
     chunk: OutputChunk
     finished: Terminal
     def __init__(self, started: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., finished: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
+
+class ResumeRunRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "stdout_offset", "stderr_offset")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STDERR_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    stdout_offset: int
+    stderr_offset: int
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., stdout_offset: _Optional[int] = ..., stderr_offset: _Optional[int] = ...) -> None: ...
+
+class ResumeRunResponse(_message.Message):
+    __slots__ = ("resumed", "chunk", "finished")
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    resumed: Terminal
+    chunk: OutputChunk
+    finished: Terminal
+    def __init__(self, resumed: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., finished: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
