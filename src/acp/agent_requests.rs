@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use super::{
     handshake::Handshake, message, permission_requests::PermissionRequests, raw_object::RawObject,
-    sessions::Workspace, terminals::AcpTerminals, tool_calls::ToolCalls,
+    session::Workspace, terminals::AcpTerminals, tool_calls::ToolCalls,
 };
 
 /// Requests of the editor whose answers matter here that are remembered at once.

@@ -11,14 +11,14 @@ use std::{
 };
 
 use agent_client_protocol_schema::v1::Error;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::{
-    approval_prompt::{self, ApprovalPrompt, PendingQuestions},
+    approval_prompt::{self, ApprovalPrompt},
     errors,
     exec_questions::ExecQuestions,
-    subagents::{StartDirectory, SubagentAnnouncement},
+    session::{AcpSession, Workspace},
+    subagents::SubagentAnnouncement,
 };
 use crate::{
     client::{FrontEnd, RetryingClient},
@@ -36,34 +36,6 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nobody is there to press a key. What the profile or a caller names itself wins.
 const NON_INTERACTIVE_ENV: [(&str, &str); 3] =
     [("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
-
-/// Where a session works.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Workspace {
-    /// The default working directory of commands; absolute.
-    pub cwd: PathBuf,
-    /// Further directories that commands may work in; absolute.
-    pub additional: Vec<PathBuf>,
-}
-
-/// One session.
-#[derive(Debug)]
-pub(super) struct AcpSession {
-    /// The protocol's id.
-    pub(super) id: String,
-    pub(super) workspace: Workspace,
-    /// Of a subagent's: the one that it was announced in.
-    parent: Option<Arc<AcpSession>>,
-    /// Of a subagent's: where its commands start, where that is not where its parent's do.
-    start_dir: Mutex<Option<PathBuf>>,
-    /// The gateway's id, once it is open there.
-    gateway_id: Mutex<Option<String>>,
-    /// Held by the task that opens the session: it is opened once.
-    open_lock: tokio::sync::Mutex<()>,
-    closed: CancellationToken,
-    /// What rules ask of its commands.
-    pub(super) questions: Arc<PendingQuestions>,
-}
 
 /// Whether a user is there to be asked.
 #[derive(Clone)]
@@ -345,63 +317,4 @@ impl AcpSessions {
 fn close_with_subagents(session: &AcpSession, by_id: &mut HashMap<String, Arc<AcpSession>>) {
     session.closed.cancel();
     by_id.retain(|_, session| !session.is_closed());
-}
-
-impl AcpSession {
-    fn new(id: &str, workspace: Workspace, parent: Option<Arc<Self>>) -> Self {
-        Self {
-            id: id.to_owned(),
-            workspace,
-            start_dir: Mutex::default(),
-            gateway_id: Mutex::default(),
-            open_lock: tokio::sync::Mutex::default(),
-            closed: parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token()),
-            questions: parent.as_ref().map(|parent| parent.questions.clone()).unwrap_or_default(),
-            parent,
-        }
-    }
-
-    /// Whether it is a subagent's.
-    pub(super) fn is_subagent(&self) -> bool {
-        self.parent.is_some()
-    }
-
-    /// Where commands start that name no directory; none for the workspace's own.
-    pub(super) fn start_dir(&self) -> Option<PathBuf> {
-        let own = self.start_dir.lock().expect("no code panics while it holds the directory").clone();
-        own.or_else(|| self.parent.as_ref()?.start_dir())
-    }
-
-    fn set_start_dir(&self, placement: StartDirectory) {
-        let mut start = self.start_dir.lock().expect("no code panics while it holds the directory");
-        match placement {
-            StartDirectory::Unchanged => {}
-            StartDirectory::Inherited => *start = None,
-            StartDirectory::At(directory) => *start = Some(directory),
-        }
-    }
-
-    /// The session that the gateway has for it: its own, or that of the session that announced it.
-    fn root_of(&self) -> &Self {
-        self.parent.as_ref().map_or(self, |parent| parent.root_of())
-    }
-
-    /// As [`Session::root_of`], to keep.
-    pub(super) fn root(self: &Arc<Self>) -> Arc<Self> {
-        self.parent.as_ref().map_or_else(|| self.clone(), Self::root)
-    }
-
-    /// Whether it was closed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.is_cancelled()
-    }
-
-    /// The gateway's id, where it is open there.
-    fn gateway_id(&self) -> Option<String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.gateway_id.lock().expect("no code panics while it holds the id")
-    }
 }

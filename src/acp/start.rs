@@ -15,7 +15,7 @@ use super::{
     approval_prompt,
     create::{self, CommandForm},
     errors,
-    sessions::AcpSession,
+    session::AcpSession,
     terminal::AcpTerminal,
     terminals::{AcpTerminals, TERMINALS_MAX, release},
 };

@@ -10,7 +10,7 @@ use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
 use tokio::sync::{Mutex, OnceCell};
 use tonic::{Code, Status};
 
-use super::{content::SHOWN_BYTES, errors, exit, sessions::AcpSession, text::Tail};
+use super::{content::SHOWN_BYTES, errors, exit, session::AcpSession, text::Tail};
 use crate::{
     client::{self, Client, RetryingClient},
     proto::v1::{

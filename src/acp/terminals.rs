@@ -23,7 +23,8 @@ use serde_json::value::RawValue;
 use super::{
     approval_prompt::ApprovalPrompt,
     create, errors,
-    sessions::{AcpSession, AcpSessions, Approver, SharedDirectories, Workspace},
+    session::{AcpSession, Workspace},
+    sessions::{AcpSessions, Approver, SharedDirectories},
     subagents::{StartDirectory, SubagentAnnouncement},
     terminal::AcpTerminal,
 };

@@ -5,10 +5,7 @@ use clap::{Parser, Subcommand};
 use super::{
     acp_conformance::AcpConformanceArguments,
     approvals::ApprovalsArguments,
-    arguments::{
-        AcpArguments, DoctorArguments, KillArguments, LogsArguments, PruneArguments, PsArguments,
-        ReapArguments, RmArguments, RunArguments, ServeArguments, StopArguments, WaitArguments,
-    },
+    arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
     attach::AttachArguments,
     audit::AuditArguments,
     exec::ExecArguments,
@@ -17,6 +14,9 @@ use super::{
     mcp::McpArguments,
     policy::PolicyCommand,
     record::PlayArguments,
+    terminal_arguments::{
+        KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments, WaitArguments,
+    },
     top::TopArguments,
 };
 

@@ -7,12 +7,13 @@ use serde::Serialize;
 use tonic::Streaming;
 
 use super::{
-    arguments::{LogsArguments, OutputFormat},
+    arguments::OutputFormat,
     connection::{GatewayConnection, Terminals},
     error::CliError,
     exit_status, json, record,
     stdio::{self, WriteOutcome},
     table::to_json_line,
+    terminal_arguments::LogsArguments,
 };
 use crate::{
     output::plain_text::PlainText,

@@ -40,6 +40,8 @@ mod mcp;
 mod missing_program;
 mod policy;
 mod policy_connect;
+mod policy_explain;
+mod policy_files;
 mod policy_format;
 mod policy_status;
 mod prune;
@@ -62,6 +64,7 @@ mod shown_modes;
 mod signals;
 mod stdio;
 mod table;
+mod terminal_arguments;
 mod terminals;
 mod top;
 

@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use tonic::Code;
 
-use super::{arguments::PruneArguments, connection::GatewayConnection, error::CliError, table, terminals};
+use super::{
+    connection::GatewayConnection, error::CliError, table, terminal_arguments::PruneArguments, terminals,
+};
 use crate::proto::v1;
 
 /// `provost prune`. Prints the id of each terminal that is removed.

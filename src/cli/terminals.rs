@@ -4,11 +4,12 @@
 //! so that a script cannot act on a terminal that it did not mean.
 
 use super::{
-    arguments::{KillArguments, OutputFormat, PsArguments, RmArguments, StopArguments, WaitArguments},
+    arguments::OutputFormat,
     connection::{GatewayConnection, Terminals},
     error::CliError,
     exit_status, json, receipt, stdio,
     table::{align_columns, print_to_stdout, to_json_line},
+    terminal_arguments::{KillArguments, PsArguments, RmArguments, StopArguments, WaitArguments},
 };
 use crate::{printable, proto::v1};
 

@@ -3,11 +3,14 @@
 //! Types only. [`super::check`] refuses values that make no sense, and the doc comments are the descriptions of the JSON
 //! schema.
 
+mod network;
+
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::network::{Network, NetworkRule};
 use super::{duration, workspace_files};
 
 /// What happens when the host cannot give a protection.
@@ -198,54 +201,6 @@ pub enum Access {
     /// Readable and writable.
     #[default]
     Write,
-}
-
-/// Which network a command has, and which a caller may ask for.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct NetworkRule {
-    /// When the caller says nothing.
-    pub default: Network,
-    /// What the caller may ask for.
-    pub choices: Vec<Network>,
-    /// TCP ports that may be connected to, in either network, and no others: enforced by landlock. Absent: all.
-    pub tcp_connect: Option<Vec<u16>>,
-    /// TCP ports that may be bound, likewise.
-    pub tcp_bind: Option<Vec<u16>>,
-}
-
-impl Default for NetworkRule {
-    fn default() -> Self {
-        Self { default: Network::None, choices: vec![Network::None], tcp_connect: None, tcp_bind: None }
-    }
-}
-
-/// A kind of network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// A network of its own, with a loopback only.
-    None,
-    /// The host's.
-    Host,
-    /// A network of its own, with proxies on its loopback that carry what rules about connections allow.
-    Proxy,
-}
-
-impl Network {
-    /// As policy files write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Host => "host",
-            Self::Proxy => "proxy",
-        }
-    }
-
-    /// The network with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::None, Self::Host, Self::Proxy].into_iter().find(|one| one.name() == name)
-    }
 }
 
 /// The user and group that commands run as. Never the host's root.

@@ -1,5 +1,6 @@
 //! Verdicts on commands of every shape, against a small set of rules.
 
+mod effects;
 mod hiding;
 
 use std::collections::BTreeMap;
@@ -304,42 +305,6 @@ fn the_cause_names_the_rule_and_the_command() {
     let cause = verdict.cause().unwrap_or_else(|| panic!("no cause"));
     assert_eq!(cause.reason, DecisionReason::Rule("git-publish".into()));
     assert_eq!(cause.within, ["env"]);
-}
-
-#[test]
-fn effects_that_exclude_one_another_are_refused() {
-    let text = r#"
-[[rule]]
-id = "a"
-decision = "allow"
-argv = ["ls", "**"]
-effects = { profile = "one", time_limit = "10s", environment = { A = "1" } }
-[[rule]]
-id = "b"
-decision = "allow"
-argv = ["cat", "**"]
-effects = { time_limit = "5s" }
-[[rule]]
-id = "c"
-decision = "allow"
-argv = ["grep", "**"]
-effects = { profile = "two" }
-"#;
-    let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
-    let rules: Vec<Rule> =
-        file.rule.iter().filter_map(|s| Rule::compile(s, RuleMode::Enforce).ok()).collect();
-    let judged = |line| verdict(CommandInput::ShellLine(line, Dialect::Posix), &rules);
-    let both = judged("cat x; cat y");
-    assert_eq!((both.decision, both.effects.profile), (Decision::Allow, None));
-    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(5)));
-    let both = judged("cd x && echo hi; A=5 ls; ls -l");
-    assert_eq!(both.decision, Decision::Allow);
-    assert_eq!(both.effects.profile.as_deref(), Some("one"));
-    assert_eq!(both.effects.time_limit, Some(std::time::Duration::from_secs(10)));
-    assert_eq!(both.effects.environment, BTreeMap::from([("A".to_owned(), "1".to_owned())]));
-    for line in ["ls | cat", "ls | grep x", "sh -c 'ls; cat x'", "cat $(ls)"] {
-        assert_eq!(judged(line).decision, Decision::Deny, "{line}");
-    }
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! One session of the protocol: its workspace, whose subagent it is, and what the gateway has for it.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{approval_prompt::PendingQuestions, subagents::StartDirectory};
+
+/// Where a session works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// The default working directory of commands; absolute.
+    pub cwd: PathBuf,
+    /// Further directories that commands may work in; absolute.
+    pub additional: Vec<PathBuf>,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct AcpSession {
+    /// The protocol's id.
+    pub(super) id: String,
+    pub(super) workspace: Workspace,
+    /// Of a subagent's: the one that it was announced in.
+    pub(super) parent: Option<Arc<AcpSession>>,
+    /// Of a subagent's: where its commands start, where that is not where its parent's do.
+    pub(super) start_dir: Mutex<Option<PathBuf>>,
+    /// The gateway's id, once it is open there.
+    pub(super) gateway_id: Mutex<Option<String>>,
+    /// Held by the task that opens the session: it is opened once.
+    pub(super) open_lock: tokio::sync::Mutex<()>,
+    pub(super) closed: CancellationToken,
+    /// What rules ask of its commands.
+    pub(super) questions: Arc<PendingQuestions>,
+}
+
+impl AcpSession {
+    pub(super) fn new(id: &str, workspace: Workspace, parent: Option<Arc<Self>>) -> Self {
+        Self {
+            id: id.to_owned(),
+            workspace,
+            start_dir: Mutex::default(),
+            gateway_id: Mutex::default(),
+            open_lock: tokio::sync::Mutex::default(),
+            closed: parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token()),
+            questions: parent.as_ref().map(|parent| parent.questions.clone()).unwrap_or_default(),
+            parent,
+        }
+    }
+
+    /// Whether it is a subagent's.
+    pub(super) fn is_subagent(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// Where commands start that name no directory; none for the workspace's own.
+    pub(super) fn start_dir(&self) -> Option<PathBuf> {
+        let own = self.start_dir.lock().expect("no code panics while it holds the directory").clone();
+        own.or_else(|| self.parent.as_ref()?.start_dir())
+    }
+
+    pub(super) fn set_start_dir(&self, placement: StartDirectory) {
+        let mut start = self.start_dir.lock().expect("no code panics while it holds the directory");
+        match placement {
+            StartDirectory::Unchanged => {}
+            StartDirectory::Inherited => *start = None,
+            StartDirectory::At(directory) => *start = Some(directory),
+        }
+    }
+
+    /// The session that the gateway has for it: its own, or that of the session that announced it.
+    pub(super) fn root_of(&self) -> &Self {
+        self.parent.as_ref().map_or(self, |parent| parent.root_of())
+    }
+
+    /// As [`Session::root_of`], to keep.
+    pub(super) fn root(self: &Arc<Self>) -> Arc<Self> {
+        self.parent.as_ref().map_or_else(|| self.clone(), Self::root)
+    }
+
+    /// Whether it was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_cancelled()
+    }
+
+    /// The gateway's id, where it is open there.
+    pub(super) fn gateway_id(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.gateway_id.lock().expect("no code panics while it holds the id")
+    }
+}
