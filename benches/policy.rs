@@ -41,6 +41,7 @@ fn main() {
             rules: policy.rules(),
             resolver: &NominalResolver,
             request: &circumstances,
+            own_profile: "a",
             lookup: Lookup::Trusted,
             unseen: Unseen::Asked,
             assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
