@@ -2,7 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use nix::{errno::Errno, sys::epoll::Epoll};
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+    sys::epoll::Epoll,
+};
 use prost::Message;
 
 use crate::sys::polled_connection::{Ended, PolledConnection};
@@ -14,8 +18,9 @@ pub(super) const MAX_QUEUED_BYTES: usize = 32 << 20;
 pub(super) struct Connection(PolledConnection);
 
 impl Connection {
-    /// Adds the socket to the set.
+    /// Makes the socket non-blocking and adds it to the set.
     pub(super) fn new(socket: OwnedFd, epoll: &Epoll, token: u64) -> Result<Self, Errno> {
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         PolledConnection::new(socket, epoll, token, MAX_QUEUED_BYTES).map(Self)
     }
 

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::{
     errno::Errno,
-    fcntl::{FcntlArg, OFlag, fcntl},
     sys::epoll::{Epoll, EpollEvent, EpollFlags},
 };
 use prost::Message;
@@ -28,12 +27,11 @@ pub struct PolledConnection {
 }
 
 impl PolledConnection {
-    /// Makes the socket non-blocking and adds it to the set. A peer that leaves more than `max_queued_bytes` unread is given up.
+    /// Adds a non-blocking socket to the set. A peer that leaves more than `max_queued_bytes` unread is given up.
     ///
     /// # Errors
-    /// Of `fcntl` and `epoll_ctl`.
+    /// The errno of epoll_ctl(2).
     pub fn new(socket: OwnedFd, epoll: &Epoll, token: u64, max_queued_bytes: usize) -> Result<Self, Errno> {
-        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, token))?;
         let (receiver, sender) = (FrameReceiver::new(), FrameSender::new());
         Ok(Self { socket, token, max_queued_bytes, receiver, sender, watches_write: false })

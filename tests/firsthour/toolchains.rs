@@ -47,9 +47,13 @@ fn copy(options: &[&str], from: &Path, to: &Path) -> bool {
 
 /// node as nvm lays it out, with npm from its registry.
 pub(crate) fn nvm(person: &Person) -> bool {
+    // What this machine sets for its npm (its certificates, say) lies at the prefix, of which this is another.
     let script = "node=$(command -v node) && version=$(node --version) && mkdir -p .nvm/alias && \
-                  npm install --silent --global --prefix \"$PWD/.nvm/versions/node/$version\" npm@10 && \
-                  cp \"$node\" \".nvm/versions/node/$version/bin/node\" && echo \"$version\" > .nvm/alias/default";
+                  prefix=$PWD/.nvm/versions/node/$version && mkdir -p \"$prefix/etc\" && \
+                  config=$(npm config get globalconfig) && \
+                  { [ ! -e \"$config\" ] || cp \"$config\" \"$prefix/etc/npmrc\"; } && \
+                  npm install --loglevel=error --global --prefix \"$prefix\" npm@10 && \
+                  cp \"$node\" \"$prefix/bin/node\" && echo \"$version\" > .nvm/alias/default";
     installed(person, "npm", script)
 }
 
