@@ -33,7 +33,7 @@ fn rules(policy: &mut toml::Table) {
 fn gated(policy: &mut toml::Table) {
     rules(policy);
     let profile = policy["profile"]["workspace"].as_table_mut().expect("a profile");
-    let gate = "enabled = true\ndemand = \"require\"".parse::<toml::Table>().expect("it is TOML");
+    let gate = "enabled = true\nrequirement = \"require\"".parse::<toml::Table>().expect("it is TOML");
     profile.insert("gate".to_owned(), gate.into());
 }
 

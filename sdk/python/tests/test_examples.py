@@ -47,6 +47,8 @@ class Examples(unittest.TestCase):
             env={**os.environ, "PROVOST_GATEWAY": self.served.address},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            # Who runs the tests may ignore it, and that is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         with running:
             assert running.stdout

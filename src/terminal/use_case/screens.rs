@@ -188,7 +188,8 @@ impl Screens {
             let link = self.link(terminal).await?;
             match link.snapshot(&terminal.id.to_string()).await {
                 Ok((_, picture)) => return Ok((link, picture)),
-                Err(ScreenError::Lost) => {}
+                // The link is about to say that it has ended; the next one is waited for then.
+                Err(ScreenError::Lost) => link.wait_ended().await,
                 Err(error) => return Err(error.into()),
             }
         }
