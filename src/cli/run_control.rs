@@ -53,7 +53,7 @@ pub(super) fn stop(terminals: Terminals, terminal_id: String, grace: Option<Dura
     });
 }
 
-/// Whether the command has ended, or has closed its stdin.
+/// Whether the command has ended, or has closed its stdin, or the gateway of this process has ended.
 pub(super) fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
 }

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tonic::Code;
 
 use super::{
     connection::Terminals,
@@ -62,7 +61,6 @@ async fn write(
             Ok(written) => return Ok(written.into_inner().written_bytes),
             // The command has not read what the same write gave it before.
             Err(status) if is_repeated && is_pending(&status) => tokio::time::sleep(RETRY_AFTER).await,
-            Err(status) if status.code() == Code::Cancelled => return Err(status),
             Err(status) => {
                 outage.wait(status).await?;
                 is_repeated = true;
