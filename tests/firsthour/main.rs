@@ -158,10 +158,14 @@ fn a_version_of_node_and_uv_in_the_home_are_used() {
             Prints("command -v uv"),
             Ends("uv venv -q .venv && uv pip install -q six==1.16.0"),
             Prints(".venv/bin/python -c 'import six; print(six.__version__)'"),
-            Ends("touch \"$(dirname \"$(command -v uv)\")/new\" && false"),
+            // Outside it is made, and has the name of the user's id there.
+            Ends("touch \"$(dirname \"$(command -v uv)\")/new-$(id -u)\" && false"),
         ];
         Walk::new(&person, "homes", Network::Host).take(&lines);
-        assert!(!person.home().join(".local/bin/new").exists(), "the home's programs cannot be changed");
+        let programs = std::fs::read_dir(person.home().join(".local/bin")).expect("uv is there").flatten();
+        let names = programs.map(|program| program.file_name().to_string_lossy().into_owned());
+        let new: Vec<_> = names.filter(|name| name.starts_with("new-")).collect();
+        assert_eq!(new, [format!("new-{}", person.id())], "inside, the home's programs cannot be changed");
     }
 }
 

@@ -67,6 +67,11 @@ impl Person {
         person
     }
 
+    /// The id of the user.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// The home.
     pub(crate) fn home(&self) -> PathBuf {
         self.directory.path().canonicalize().expect("it is there").join("home")
