@@ -33,20 +33,6 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_faccessat2,
     libc::SYS_process_vm_readv,
     libc::SYS_wait4,
-    // Memory, time, the end.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    libc::SYS_futex,
-    libc::SYS_getrandom,
-    libc::SYS_clock_gettime,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
 ];
 
 const WITH_ARGUMENT: &[(c_long, u32, &[u32])] = &[

@@ -5,7 +5,7 @@ use libc::c_long;
 
 use crate::sys::call_list::CallList;
 
-/// Reading and writing what is open, memory, time, the event loop, the end.
+/// Reading and writing what is open, and the event loop.
 const ALLOWED: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -25,20 +25,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_epoll_pwait,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    libc::SYS_futex,
-    libc::SYS_getrandom,
-    libc::SYS_clock_gettime,
     libc::SYS_sched_yield,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_restart_syscall,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
 ];
 
 /// The program.
