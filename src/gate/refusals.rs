@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{BuildHasher as _, RandomState},
     time::{Duration, Instant},
 };
 
@@ -23,6 +24,8 @@ pub(super) const MAX_COUNTED: usize = 256;
 /// The last refusal of each task, by the task's number.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
+    /// Keyed by chance: no command can choose paths that have one digest.
+    digests: RandomState,
     last: HashMap<i32, Refusal>,
     /// By the number of the refusal's report.
     counted: BTreeMap<u64, (String, u64)>,
@@ -34,8 +37,10 @@ struct Refusal {
     terminal_id: String,
     argv_sha256: Vec<u8>,
     cwd: String,
-    /// The paths that were refused.
-    tried: Vec<String>,
+    /// The last part of the paths that were refused.
+    name: String,
+    /// Their digests: the paths of all tasks together would be long.
+    tried: Vec<u64>,
     cause: Cause,
     rule: String,
     report: u64,
@@ -70,7 +75,8 @@ impl Refusals {
             terminal_id: terminal_id.to_owned(),
             argv_sha256: exec.argv_sha256.to_vec(),
             cwd: exec.cwd.clone(),
-            tried: vec![exec.path.clone()],
+            name: name(&exec.path).to_owned(),
+            tried: vec![self.digests.hash_one(&exec.path)],
             cause,
             rule: rule.to_owned(),
             report,
@@ -88,18 +94,19 @@ impl Refusals {
         now: Instant,
     ) -> bool {
         let Some(last) = self.last.get_mut(&thread) else { return false };
+        let path = self.digests.hash_one(&exec.path);
         let is_same = last.until > now
             && last.terminal_id == terminal_id
             && last.argv_sha256 == exec.argv_sha256
             && last.cwd == exec.cwd
             && last.is_by(refused)
-            && last.tried.first().is_some_and(|first| name(first) == name(&exec.path))
-            && !last.tried.contains(&exec.path)
+            && last.name == name(&exec.path)
+            && !last.tried.contains(&path)
             && last.tried.len() < MAX_TRIED;
         if !is_same || (self.counted.len() >= MAX_COUNTED && !self.counted.contains_key(&last.report)) {
             return false;
         }
-        last.tried.push(exec.path.clone());
+        last.tried.push(path);
         self.counted.entry(last.report).or_insert_with(|| (terminal_id.to_owned(), 0)).1 += 1;
         true
     }
