@@ -13,12 +13,12 @@ use clap::Args;
 
 use super::{error::CliError, table::print_to_stdout};
 use crate::{
-    policy::presets::{self, PRESETS, Preset},
+    policy::{
+        BUILT_IN_TEXT,
+        presets::{self, PRESETS, Preset},
+    },
     printable,
 };
-
-/// The policy that is shipped.
-const SHIPPED: &str = include_str!("../../policies/default.toml");
 
 /// `provost init`.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub(super) fn init(arguments: &InitArguments) -> Result<u8, CliError> {
         // A person's own gateway may have no cgroup with the controllers that limits need.
         None => (
             "the shipped policy".to_owned(),
-            SHIPPED.replace("requirement = \"require\"", "requirement = \"prefer\""),
+            BUILT_IN_TEXT.replace("requirement = \"require\"", "requirement = \"prefer\""),
         ),
     };
     let directory = make(&directory, Some(&project))?;
@@ -81,7 +81,7 @@ pub(super) fn init(arguments: &InitArguments) -> Result<u8, CliError> {
 pub(super) fn init_policy(arguments: &PolicyInitArguments) -> Result<u8, CliError> {
     let directory = make(&absolute(&arguments.directory)?, None)?;
     let file = directory.join("default.toml");
-    write(&file, SHIPPED)?;
+    write(&file, BUILT_IN_TEXT)?;
     print_to_stdout(&format!("{}\n", printable::path(&file)))
 }
 

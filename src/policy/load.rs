@@ -14,6 +14,7 @@ use serde::Deserialize;
 use sha2::Digest as _;
 use toml::{Spanned, Table, Value};
 
+pub use self::built_in::TEXT as BUILT_IN_TEXT;
 use self::rule_place::placed;
 use super::{
     check::{InvalidValue, check_profile},

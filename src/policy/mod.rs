@@ -53,7 +53,7 @@ pub use evaluate::{Evaluation, EvaluationTrace, ProfileResolvers};
 pub use exec_gate::{ExecDecision, ExecRequest, ExecVerdict};
 pub use exec_spec::ExecSpec;
 pub use file_error::PolicyFileError;
-pub use load::MAX_RULES;
+pub use load::{BUILT_IN_TEXT, MAX_RULES};
 pub use path::{AbsPath, PathError};
 pub use permit::Permit;
 pub use profile::ProfileName;

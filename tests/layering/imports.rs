@@ -260,7 +260,7 @@ mod tests {
                 "mod a; mod b; mod c; pub use b::*; pub(super) use c::Third as Last; pub struct Own;",
             ),
             source(&["m", "a"], "use super::{Own, Second}; pub struct First;"),
-            source(&["m", "b"], "pub struct Second; fn f() -> super::Last { todo!() }"),
+            source(&["m", "b"], "pub struct Second; fn f(_: super::Last) {}"),
             source(&["m", "c"], "pub struct Third(pub crate::m::a::First);"),
             source(&["n"], "use crate::m::Second;"),
         ];
