@@ -100,7 +100,7 @@ async fn no_line_of_the_corpus_runs_in_dash_what_a_rule_denies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: a minute for each shell"]
+#[ignore = "long: .ci/long execs runs it"]
 async fn no_line_of_the_corpus_runs_in_any_shell_what_a_rule_denies() {
     no_line_gets_round(&SHELLS).await;
 }

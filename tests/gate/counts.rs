@@ -37,7 +37,7 @@ async fn two_thousand_execs_add_up_although_the_gateway_is_killed_in_the_middle(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: minutes"]
+#[ignore = "long: .ci/long execs runs it"]
 async fn fifty_thousand_execs_add_up_although_the_gateway_is_killed_in_the_middle() {
     add_up_over_a_crash(50_000).await;
 }

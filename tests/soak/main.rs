@@ -104,7 +104,7 @@ async fn of_two_thousand_short_commands_none_hangs_and_no_exit_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: .ci/run runs it"]
+#[ignore = "long: .ci/long soak runs it"]
 async fn of_twenty_thousand_short_commands_none_hangs_and_no_exit_is_lost() {
     none_hangs_and_none_is_lost(20_000).await;
 }
