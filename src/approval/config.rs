@@ -77,6 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refusal_names_the_bound_and_its_value() {
+        for (reached, name) in [
+            (ApprovalLimitReached::Principal(17), "approvals_open_per_principal"),
+            (ApprovalLimitReached::Gateway(17), "approvals_open"),
+        ] {
+            assert_eq!((reached.name(), reached.max()), (name, 17));
+            assert!(reached.to_string().starts_with("17 questions"), "{reached}");
+        }
+    }
+
+    #[test]
     fn a_question_waits_for_some_time_and_not_for_ever() {
         let expiry =
             |text: &str| toml::from_str::<ApprovalConfig>(&format!("expiry = '{text}'")).map(|it| it.expiry);

@@ -334,3 +334,20 @@ impl Drop for ApprovalWait {
         self.store.withdraw(self.approval.id());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_there_is_room_is_known_before_a_question_is_made() {
+        let store = |open, open_per_principal| {
+            let config = ApprovalConfig { open, open_per_principal, ..ApprovalConfig::default() };
+            ApprovalStore::new(config, 0, ApprovalObserver(Box::new(|_| {})))
+        };
+        let principal = Principal { uid: 1_000 };
+        assert_eq!(store(1, 1).check_capacity(principal), Ok(()));
+        assert_eq!(store(0, 1).check_capacity(principal), Err(ApprovalLimitReached::Gateway(0)));
+        assert_eq!(store(1, 0).check_capacity(principal), Err(ApprovalLimitReached::Principal(0)));
+    }
+}

@@ -68,3 +68,20 @@ fn with_descendants(group: &Path) -> Vec<PathBuf> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_in_a_group_and_below_it_is_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let [group, nested] = [directory.path().to_owned(), directory.path().join("a/b")];
+        assert_eq!(count(&group), 0, "what cannot be read holds nothing that is known");
+        std::fs::create_dir_all(&nested).unwrap();
+        std::fs::write(group.join("cgroup.procs"), "11\n12\n").unwrap();
+        std::fs::write(nested.join("cgroup.procs"), "13\n").unwrap();
+        assert_eq!(count(&group), 3);
+        assert_eq!(count(&nested), 1);
+    }
+}

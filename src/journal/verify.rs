@@ -328,7 +328,10 @@ impl Verifier<'_> {
             let sequence = chain_head.sequence;
             let fault = JournalFault { file, line, sequence, kind: FaultKind::MissingFile, problem };
             self.report.faults.insert(0, fault);
-            self.report.faults.truncate(MAX_FAULTS);
+            if self.report.faults.len() > MAX_FAULTS {
+                self.report.faults.truncate(MAX_FAULTS);
+                self.report.more_faults += 1;
+            }
         }
         self.report
     }
@@ -360,3 +363,6 @@ fn parse(raw: &RawLine<'_>) -> Result<JournalLine, LineError> {
         LineEnd::EndOfFile | LineEnd::TooLong => Err(LineError::NotARecord),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// How long each race takes; `PROVOST_RACE_SECONDS` says otherwise.
-const SECONDS: u32 = 5;
+const SECONDS: u32 = 2;
 
 fn seconds() -> String {
     let given = std::env::var("PROVOST_RACE_SECONDS").ok().and_then(|text| text.parse().ok());

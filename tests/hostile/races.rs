@@ -154,7 +154,17 @@ async fn a_caller_that_leaves_in_the_middle_of_create_leaves_nothing_unowned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_spawns_of_a_missing_program_leave_nothing() {
+    spawns_of_a_missing_program_leave_nothing(2_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn ten_thousand_spawns_of_a_missing_program_leave_nothing() {
+    spawns_of_a_missing_program_leave_nothing(10_000).await;
+}
+
+async fn spawns_of_a_missing_program_leave_nothing(count: usize) {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
         let missing = async |n: usize| {
@@ -175,10 +185,10 @@ async fn ten_thousand_spawns_of_a_missing_program_leave_nothing() {
         };
         missing(1000).await;
         let (before, resident) = (gateway.footprint(), gateway.process().resident_bytes());
-        missing(9000).await;
+        missing(count - 1000).await;
         gateway.comes_back_to(&before).await;
         let now = gateway.process().resident_bytes();
-        println!("resident: {} KiB after 1,000, {} KiB after 10,000", resident >> 10, now >> 10);
+        println!("resident: {} KiB after 1,000, {} KiB after {count}", resident >> 10, now >> 10);
         assert!(now < resident + (4 << 20), "the gateway grew from {resident} to {now} bytes");
     })
     .await;
