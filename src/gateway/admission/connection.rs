@@ -1,4 +1,5 @@
-//! A connection: the credentials of its user, its slot in the user's share, and how fast it is read.
+//! A connection: the credentials of its user, its slot in the user's share, how fast it is read, and the processor time that it
+//! takes.
 //!
 //! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client
 //! down. A connection that does not start with HTTP/2 in time is closed.
@@ -19,6 +20,7 @@ use tokio::{
 use tonic::transport::server::Connected;
 
 use super::{
+    connection_clock::ConnectionClock,
     frames::FrameMeter,
     goaway::send_goaway,
     shares::{Admission, ConnectionRefusal, ConnectionSlot},
@@ -35,6 +37,7 @@ pub(in super::super) struct Connection {
     peer: Peer,
     slot: ConnectionSlot,
     frames: FrameMeter,
+    clock: ConnectionClock,
     /// Until it has begun.
     handshake: Option<Pin<Box<Sleep>>>,
     /// While its user must wait.
@@ -66,7 +69,8 @@ impl Connection {
         };
         let peer = Peer::of(&stream).map_err(unknown).ok()?;
         let handshake = Some(Box::pin(sleep(HANDSHAKE_TIMEOUT)));
-        Some(Self { stream, peer, slot: place, frames: FrameMeter::default(), handshake, pause: None })
+        let (frames, clock) = (FrameMeter::default(), ConnectionClock::default());
+        Some(Self { stream, peer, slot: place, frames, clock, handshake, pause: None })
     }
 
     /// Whether it may be read now.
@@ -82,6 +86,23 @@ impl Connection {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// One read or write, which is paid for with what the connection has done since the one before.
+    fn poll_timed<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: impl FnOnce(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let spent = self.clock.lap();
+        if !spent.is_zero() {
+            self.slot.share.scheduler.charge(spent);
+        }
+        let polled = poll(self, context);
+        if polled.is_pending() {
+            self.clock.end_turn();
+        }
+        polled
     }
 
     fn charge(&mut self, bytes: &[u8]) {
@@ -110,11 +131,18 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_read_allowed(context))?;
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
-        self.charge(&buffer.filled()[before..]);
-        Poll::Ready(Ok(()))
+        self.poll_timed(context, |this, context| {
+            ready!(this.poll_read_allowed(context))?;
+            if this.clock.is_over() {
+                // It goes on after those that are ready now.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            this.charge(&buffer.filled()[before..]);
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
@@ -124,7 +152,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.poll_timed(context, |this, context| Pin::new(&mut this.stream).poll_write(context, bytes))
     }
 
     fn poll_write_vectored(
@@ -132,7 +160,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        self.poll_timed(context, |this, context| {
+            Pin::new(&mut this.stream).poll_write_vectored(context, slices)
+        })
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -6,6 +6,7 @@
 
 mod calls;
 mod connection;
+mod connection_clock;
 mod descriptor_limit;
 mod descriptor_reserve;
 mod frames;

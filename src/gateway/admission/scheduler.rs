@@ -41,6 +41,11 @@ impl CallScheduler {
             cpu: TokenBucket::new(per_s, burst),
         })
     }
+
+    /// Pays for processor time that was spent on the user. Nothing waits for a debt here: the next turn of a call does.
+    pub(super) fn charge(&self, spent: Duration) {
+        let _ = self.cpu.take(spent.as_secs_f64());
+    }
 }
 
 type Acquiring = Pin<Box<dyn Future<Output = OwnedSemaphorePermit> + Send>>;
@@ -113,15 +118,14 @@ impl<F: Future> Future for ScheduledCall<F> {
         let before = thread_cpu_time();
         let driven = self.call.as_mut().poll(context);
         let spent = thread_cpu_time().saturating_sub(before);
-        // Nothing waits for a debt here: the user's next turn does.
-        let _ = self.scheduler.cpu.take(spent.as_secs_f64());
+        self.scheduler.charge(spent);
         drop(permit);
         driven
     }
 }
 
 /// Of this thread, so that what others do on the machine does not count.
-fn thread_cpu_time() -> Duration {
+pub(super) fn thread_cpu_time() -> Duration {
     // It cannot fail for a clock that every kernel has.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
