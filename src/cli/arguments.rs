@@ -143,7 +143,8 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "DIR")]
     pub(super) ro: Vec<PathBuf>,
     /// Run the command in the session of this name, which is opened if there is none and stays open for 30 minutes after its
-    /// last command; commands of one session and network share its /tmp, home and loopback; needs a gateway that serves
+    /// last command; its commands share /tmp and the home, and those of one profile the loopback; a later run must ask for the
+    /// same workspace, profile and network; needs a gateway that serves
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policies", "journal"])]
     pub(super) session: Option<String>,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given

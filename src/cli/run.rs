@@ -171,6 +171,7 @@ async fn in_session(
     let mut sessions = connection.client().sessions;
     let opening = sessions.create_session(v1::CreateSessionRequest {
         profile: create.profile.clone(),
+        network: create.network,
         labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
         ..workspace
     });

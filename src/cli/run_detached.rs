@@ -75,6 +75,7 @@ async fn start_at(
         name: if is_own { own_name() } else { workspace.name.clone() },
         lifetime: v1::Lifetime::Explicit.into(),
         profile: create.profile.clone(),
+        network: create.network,
         labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
         ..workspace
     };

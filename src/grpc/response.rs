@@ -1,11 +1,11 @@
 //! Makes response messages from the gateway's types.
 
 use crate::{
-    policy::StreamMode,
+    policy::{StreamMode, profile::Network},
     proto::v1::{
-        EnvVar, Lifetime as LifetimeWord, OutputChunk, OutputGap, OutputPosition, OutputStream, Pty,
-        Session as SessionWord, StreamOutputResponse, Terminal as TerminalWord, TerminalState,
-        stream_output_response,
+        EnvVar, Lifetime as LifetimeWord, Network as NetworkWord, OutputChunk, OutputGap, OutputPosition,
+        OutputStream, Pty, Session as SessionWord, StreamOutputResponse, Terminal as TerminalWord,
+        TerminalState, stream_output_response,
     },
     session::{Lifetime, Session},
     terminal::{Channel, QuotaUsage, Stage, Terminal, TerminalId, outcome::timestamp, reader::OutputPiece},
@@ -20,6 +20,13 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
         read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
         name: session.name.clone().unwrap_or_default(),
         repository: session.repository.to_report(),
+        network: match session.network {
+            None => NetworkWord::Unspecified,
+            Some(Network::None) => NetworkWord::None,
+            Some(Network::Host) => NetworkWord::Host,
+            Some(Network::Proxy) => NetworkWord::Proxy,
+        }
+        .into(),
         cwd: session.cwd.to_string(),
         env: session
             .env

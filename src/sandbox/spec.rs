@@ -2,7 +2,7 @@
 //!
 //! Only types. Profile, roots and network were decided before.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
 use crate::{
     policy::profile::{Network, Profile},
@@ -34,12 +34,44 @@ pub struct SandboxSpec {
     pub caller_home: CallerHome,
     /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
+    /// Whether it has `/tmp`, home and the commands' id for itself.
+    pub session_files: SessionFilesUse,
     /// The session and profile that it serves.
     pub assignment: SandboxAssignment,
     /// Whether it ends with the control connection (embedded gateway), or waits for the next gateway.
     pub die_with_gateway: bool,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
     pub fail_at: Option<String>,
+}
+
+/// Whose a sandbox's `/tmp`, home and commands' id are.
+#[derive(Debug, Clone, Default)]
+pub enum SessionFilesUse {
+    /// Its own.
+    #[default]
+    Own,
+    /// The session's. This sandbox makes them.
+    First,
+    /// The session's, which another sandbox has made.
+    Given(SessionFiles),
+}
+
+/// What the sandboxes of a session have in common. It is there as long as one of them or a copy of this is.
+#[derive(Debug, Clone)]
+pub struct SessionFiles {
+    /// Detached mounts, by their names in a plan.
+    pub mounts: BTreeMap<String, Arc<OwnedFd>>,
+    /// The commands' id; absent: it is the gateway's user's.
+    pub command_id: Option<SharedHostId>,
+}
+
+/// A host id that the commands of several sandboxes have, as user and as group.
+#[derive(Debug, Clone)]
+pub struct SharedHostId {
+    /// The id.
+    pub id: u32,
+    /// It belongs to the session while a copy of this is open.
+    pub lock: Arc<OwnedFd>,
 }
 
 /// What a sandbox has of its caller's home.

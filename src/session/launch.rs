@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{launch_context::LaunchContext, sandboxes::sandbox_key, session::Session};
+use super::{files::FilesTurn, launch_context::LaunchContext, sandboxes::sandbox_key, session::Session};
 use crate::{
     policy::{
         ExecSpec,
@@ -11,7 +11,7 @@ use crate::{
     sandbox::{
         SandboxLinks,
         handle::Sandbox,
-        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, Sharing},
+        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, SessionFilesUse, Sharing},
         start::StartError,
     },
 };
@@ -59,6 +59,7 @@ impl Session {
         sharing: Sharing,
     ) -> Result<Arc<Sandbox>, StartError> {
         let roots = self.clone_roots(exec_spec.profile())?;
+        let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
             profile_name: exec_spec.profile_name().to_string(),
@@ -70,6 +71,7 @@ impl Session {
             groups: self.rights.groups.clone(),
             caller_home: self.caller_home(exec_spec.profile()),
             governing: context.governing.clone(),
+            session_files: turn.as_ref().map_or(SessionFilesUse::Own, FilesTurn::for_launch),
             assignment: SandboxAssignment {
                 session_id: self.id.to_string(),
                 confinement: exec_spec.confinement(),
@@ -79,7 +81,21 @@ impl Session {
             fail_at: fail_at(),
         };
         let links = SandboxLinks { gates: &context.gates, nets: &context.nets };
-        Sandbox::start(&context.host, &context.state, spec, links, &context.counters).await
+        let started = Sandbox::start(&context.host, &context.state, spec, links, &context.counters).await;
+        match (&started, turn) {
+            (_, None) => {}
+            (Ok(sandbox), Some(turn)) => turn.end(sandbox.clone()),
+            (Err(error), Some(turn)) if error.is_of_session_files() => turn.forget(),
+            (Err(_), Some(turn)) => drop(turn),
+        }
+        started
+    }
+
+    /// A sandbox of the gateway before serves this session.
+    pub fn share_files_of(&self, adopted: &Arc<Sandbox>) {
+        if adopted.has_session_files() {
+            self.files.adopt(adopted.clone());
+        }
     }
 
     /// What a profile lets a sandbox have of the caller's home.
@@ -98,6 +114,12 @@ impl Session {
         let toolchains = self.known_toolchains().into_iter().flat_map(|one| one.of_profile(profile));
         self.root_descriptors.iter().chain(toolchains).map(clone).collect()
     }
+}
+
+/// Whether a command has the session's `/tmp`, home and id. What a secret is written to, nobody else reads, and what a profile
+/// isolates meets nothing that other commands have left.
+fn shares_files(exec_spec: &ExecSpec) -> bool {
+    exec_spec.secrets().is_empty() && exec_spec.profile().isolation == Isolation::Session
 }
 
 fn sharing_for(context: &LaunchContext, exec_spec: &ExecSpec) -> Sharing {

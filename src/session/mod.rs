@@ -4,6 +4,7 @@
 
 mod descriptors;
 mod directories;
+mod files;
 mod git_identity;
 mod id;
 mod launch;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{descriptors::DescriptorQuotaReached, session::Lifetime, workspace_extent::WorkspaceExtent};
 use crate::{
-    policy::{AbsPath, Denial, environment::EnvEntry},
+    policy::{AbsPath, Denial, environment::EnvEntry, profile::Network},
     pool::PoolError,
     sandbox::{governing::GoverningError, roots::RootError},
 };
@@ -26,6 +26,8 @@ pub struct NewSession {
     pub labels: BTreeMap<String, String>,
     /// Absent: the policy's default.
     pub profile: Option<String>,
+    /// The network of its terminals that ask for none; absent: their profile's.
+    pub network: Option<Network>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
     /// Makes a request for the same session by another process answer with it.

@@ -31,7 +31,7 @@ use crate::{
 
 /// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
 /// files, and its owner's process.
-const SESSION_DESCRIPTORS: u64 = 16;
+const SESSION_DESCRIPTORS: u64 = 19;
 
 /// What opening did.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Sessions {
             self.pool.run(uid, FILESYSTEM_TIMEOUT, check).await?.map_err(OpenError::Governing)?;
         };
         if let Some(named) = table.find_named(peer.principal, session.name.as_deref()) {
-            if let Some(field) = named.differing_field(&session) {
+            if let Some(field) = named.differing_field(&session, policy) {
                 return Err(OpenError::OtherSession { field });
             }
             named.unused_since.reset();
@@ -309,9 +309,11 @@ fn prepare(
         request_id: new.request_id,
         toolchains: OnceLock::new(),
         name: new.name,
+        network: new.network,
         policy: policy.digest(),
         unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
+        files: Arc::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),
     })

@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldDescriptors, Principal, SessionId, Toolchains, sandboxes::Sandboxes, toolchains,
+    HeldDescriptors, Principal, SessionId, Toolchains, files::SharedFiles, sandboxes::Sandboxes, toolchains,
     workspace_extent::RepositoryOutcome,
 };
 use crate::{
-    policy::{AbsPath, Digest, environment::EnvEntry},
+    policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
     sandbox::{
         governing::{Governing, GoverningError},
         roots,
@@ -81,10 +81,14 @@ pub struct Session {
     pub name: Option<String>,
     /// The policy under which it was opened.
     pub(super) policy: Digest,
+    /// The network of its terminals that ask for none; absent: their profile's.
+    pub network: Option<Network>,
     /// Since when nothing has run in it, as far as anybody has looked.
     pub(super) unused_since: UnusedSince,
     /// Its sandboxes.
     pub sandboxes: Sandboxes,
+    /// What they have in common.
+    pub(super) files: Arc<SharedFiles>,
     /// What it holds of the gateway's descriptors.
     pub(super) descriptors: OnceLock<HeldDescriptors>,
     pub(super) close_barrier: CloseBarrier,
@@ -120,12 +124,18 @@ impl Session {
         self.toolchains.get()
     }
 
-    /// The field in which a request of the same name asks for another session than this one.
-    pub(super) fn differing_field(&self, asked: &Self) -> Option<&'static str> {
+    /// The field in which a request of the same name, under this policy, asks for another session than this one.
+    pub(super) fn differing_field(&self, asked: &Self, policy: &PolicySet) -> Option<&'static str> {
+        let network = |one: &Self| {
+            let profile_default =
+                || policy.profile(Some(&one.profile)).map(|(_, profile)| profile.network.default);
+            one.network.or_else(profile_default)
+        };
         let pairs = [
             ("roots", self.writable_roots().eq(asked.writable_roots())),
             ("read_only_roots", self.read_only_roots().eq(asked.read_only_roots())),
             ("profile", self.profile == asked.profile),
+            ("network", network(self) == network(asked)),
             ("env", self.env == asked.env),
             ("lifetime", self.lifetime == asked.lifetime),
             ("name", self.policy == asked.policy),

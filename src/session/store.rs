@@ -29,6 +29,7 @@ use crate::{
     policy::{
         AbsPath, Digest, PathError,
         environment::{EnvEntry, EnvVarError},
+        profile::Network,
     },
     proto::state::{GitIdentityRecord, OwnerProcess, RootRecord, SessionRecord, Variable},
     sandbox::{
@@ -180,9 +181,11 @@ pub(super) fn read(
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         toolchains: OnceLock::new(),
         name: Some(record.name).filter(|name| !name.is_empty()),
+        network: Network::from_name(&record.network),
         policy: Digest::from_bytes(record.policy_digest.as_ref().try_into().unwrap_or_default()),
         unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
+        files: Arc::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),
     })
@@ -288,6 +291,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         request_id: session.request_id.clone().unwrap_or_default(),
         boot_id: process::boot_id()?,
         name: session.name.clone().unwrap_or_default(),
+        network: session.network.map(|network| network.name().to_owned()).unwrap_or_default(),
         policy_digest: session.policy.bytes().to_vec().into(),
         git_identity: session
             .git_identity

@@ -27,10 +27,30 @@ pub struct Ready {
     pub gate: Option<SupervisedGate>,
     /// The listeners of the proxies: of HTTP, then of SOCKS5. Empty: there are none.
     pub proxy_listeners: Vec<Arc<OwnedFd>>,
+    /// What it has in common with the other sandboxes of its session, for the next one.
+    pub session_files: SharedFiles,
+    /// The commands' id on the host, where it is not the gateway's user's; 0: it is.
+    pub command_host_id: u32,
     /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
     /// The stage at which a fault is injected, in builds with failpoints.
     pub fail_at: Option<String>,
+}
+
+/// What a session's sandboxes have in common, as one supervisor keeps it.
+#[derive(Debug, Default)]
+pub struct SharedFiles {
+    /// Detached mounts, by their names in the session.
+    pub mounts: Vec<(String, Arc<OwnedFd>)>,
+    /// The lock on the commands' host id.
+    pub lock: Option<Arc<OwnedFd>>,
+}
+
+impl SharedFiles {
+    /// The mounts, then the lock.
+    pub fn descriptors(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
+        self.mounts.iter().map(|(_, mount)| mount).chain(&self.lock)
+    }
 }
 
 /// What a supervisor holds of its sandbox's gate.

@@ -71,11 +71,19 @@ fn a_session_with_a_name_is_not_used_for_another_workspace_or_profile() {
         ("roots", vec!["--root", other]),
         ("read_only_roots", vec!["--ro", other]),
         ("profile", vec!["--profile", "offline"]),
+        ("network", vec!["--network", "host"]),
     ] {
         let refused = run(&place, &gateway, &[&["--session", "dev"], &options[..]].concat(), "echo ran");
         assert_eq!((code(&refused), stdout(&refused).as_str()), (125, ""), "{}", shown(&refused));
         assert!(stderr(&refused).contains(field), "{field}: {}", shown(&refused));
     }
+    let same = run(&place, &gateway, &["--session", "dev", "--network", "none"], "echo ran");
+    assert_eq!(stdout(&same), "ran\n", "the profile's default: {}", shown(&same));
+    let hosts = ["--session", "hosts", "--network", "host"];
+    assert_eq!(code(&run(&place, &gateway, &hosts, "true")), 0);
+    let without = run(&place, &gateway, &["--session", "hosts"], "echo ran");
+    assert_eq!((code(&without), stdout(&without).as_str()), (125, ""), "{}", shown(&without));
+    assert!(stderr(&without).contains("network"), "{}", shown(&without));
     let odd = run(&place, &gateway, &["--session", "a/b"], "true");
     assert_eq!(code(&odd), 125, "{}", shown(&odd));
     gateway.stop();

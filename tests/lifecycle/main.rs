@@ -10,6 +10,7 @@ mod input;
 mod isolation;
 mod reaping;
 mod refusals;
+mod session_files;
 mod spawn_errors;
 mod stopping;
 mod watching;

@@ -11,6 +11,7 @@ mod draining;
 mod lines;
 mod lost;
 mod runs;
+mod session_files;
 mod survival;
 #[cfg(feature = "failpoints")]
 mod versions;

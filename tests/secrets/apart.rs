@@ -75,6 +75,27 @@ async fn an_ordinary_users_gateway_keeps_secrets_apart_too() {
     session.close().await;
 }
 
+/// What a command without a secret has left is not there for one that has one, which would use it, and the other way round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_command_with_a_secret_has_neither_the_sessions_tmp_nor_its_home() {
+    armed(async |_, session| {
+        let leave = session.sh("echo left > /tmp/file; echo left > ~/file").finish().await;
+        assert_eq!(leave.text(), "");
+        // Below /tmp lies the workspace, too.
+        let list = "ls -A ~; ls -A /tmp | grep -v provost-test";
+        let look = &format!("{list}; echo mine > /tmp/own; echo mine > ~/own; id -u");
+        let plain = session.sh("cat /tmp/file ~/file; id -u").finish().await.text();
+        let id = plain.strip_prefix("left\nleft\n").expect("what is the session's");
+        for _ in 0..2 {
+            let with = with_secret(session.sh(look)).finish().await;
+            assert_eq!(with.text(), format!(".gitconfig\n{id}"));
+        }
+        let after = session.sh(list).finish().await;
+        assert_eq!(after.text(), ".gitconfig\nfile\nfile\n");
+    })
+    .await;
+}
+
 /// An ordinary user has no cgroup to make limits in.
 fn prefer_limits(policy: &mut toml::Table) {
     policy["profile"]["workspace"]["limits"]["requirement"] = "prefer".into();

@@ -96,6 +96,10 @@ fn sandbox(error: &StartError) -> Status {
             metadata.extend([("errno", libc::EINVAL.to_string()), ("path", printable::path(path))]);
             "id_map".to_owned()
         }
+        StartError::Launch(LaunchError::SessionFiles { name }) => {
+            metadata.push(("path", name.clone()));
+            "mount".to_owned()
+        }
         StartError::Launch(LaunchError::Governing(_)) => "governing".to_owned(),
         StartError::Launch(
             LaunchError::State { .. }

@@ -6,8 +6,9 @@ use crate::{
     policy::{
         AbsPath, PtySize, PtySizeError,
         environment::{self, EnvEntry},
+        profile,
     },
-    proto::v1::EnvVar,
+    proto::v1::{EnvVar, Network},
 };
 
 /// Labels of one session or terminal.
@@ -35,6 +36,17 @@ pub struct FieldError {
 
 pub(super) fn field_error(field: impl Into<String>, problem: impl ToString) -> FieldError {
     FieldError { field: field.into(), problem: problem.to_string() }
+}
+
+/// A network that is asked for; `None`: no particular one.
+pub(super) fn network(field: &str, value: i32) -> Result<Option<profile::Network>, FieldError> {
+    match Network::try_from(value) {
+        Ok(Network::Unspecified) => Ok(None),
+        Ok(Network::None) => Ok(Some(profile::Network::None)),
+        Ok(Network::Host) => Ok(Some(profile::Network::Host)),
+        Ok(Network::Proxy) => Ok(Some(profile::Network::Proxy)),
+        Err(_) => Err(unknown_value(field, value)),
+    }
 }
 
 /// The size of a pseudo-terminal. `within` is the place of its fields.

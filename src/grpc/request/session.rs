@@ -1,7 +1,7 @@
 //! Parses the request for a session.
 
 use super::fields::{
-    FieldError, NAME_MAX_BYTES, directory, env, field_error, labels, request_id, unknown_value,
+    FieldError, NAME_MAX_BYTES, directory, env, field_error, labels, network, request_id, unknown_value,
 };
 use crate::{
     policy::AbsPath,
@@ -35,6 +35,7 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         env: env("env", request.env)?,
         labels: labels("labels", request.labels)?,
         profile: Some(request.profile).filter(|name| !name.is_empty()),
+        network: network("network", request.network)?,
         lifetime,
         name: session_name(request.name)?,
         request_id: request_id("request_id", request.request_id)?,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::fields::{
-    ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error, grace, labels, pty_size,
-    request_id, time_limit, unknown_value,
+    ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error, grace, labels, network,
+    pty_size, request_id, time_limit, unknown_value,
 };
 use crate::{
-    policy::{self, CommandSpec, Request, StdinSource, StreamMode, environment::EnvEntry, profile},
+    policy::{self, CommandSpec, Request, StdinSource, StreamMode, environment::EnvEntry},
     proto::v1::{
-        CreateTerminalRequest, Network, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
+        CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
         create_terminal_request::Command,
     },
     session::Session,
@@ -34,13 +34,7 @@ pub fn new_terminal(
 ) -> Result<NewRequest, FieldError> {
     let at = |field: &str| format!("{within}{field}");
     let program = program(within, &request)?;
-    let network = match Network::try_from(request.network) {
-        Ok(Network::Unspecified) => None,
-        Ok(Network::None) => Some(profile::Network::None),
-        Ok(Network::Host) => Some(profile::Network::Host),
-        Ok(Network::Proxy) => Some(profile::Network::Proxy),
-        Err(_) => return Err(unknown_value(at("network"), request.network)),
-    };
+    let network = network(&at("network"), request.network)?.or(session.network);
     let pty = request.pty.as_ref().map(|pty| pty_size(&at("pty."), pty.columns, pty.rows)).transpose()?;
     let streams = match (OutputMode::try_from(request.output_mode), pty) {
         (Ok(OutputMode::Unspecified | OutputMode::Merged), None) => StreamMode::Merged,

@@ -59,6 +59,8 @@ pub(crate) struct AnsweredSandbox {
     pub(crate) control: ControlConnection,
     /// Its gate.
     pub(crate) gate: SandboxGate,
+    /// It shares its session's directories.
+    pub(crate) has_session_files: bool,
 }
 
 /// A sandbox.
@@ -77,6 +79,7 @@ pub struct Sandbox {
     pub(super) counters: Arc<SandboxCounters>,
     pub(super) cgroup: SandboxCgroup,
     pub(super) supervisor: AsyncFd<OwnedFd>,
+    pub(super) has_session_files: bool,
 }
 
 impl Sandbox {
@@ -88,7 +91,8 @@ impl Sandbox {
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
-        let AnsweredSandbox { effective_confinement, supervisor, control, gate } = answered;
+        let AnsweredSandbox { effective_confinement, supervisor, control, gate, has_session_files } =
+            answered;
         counters.adopted.inc();
         let SandboxState { id, identity, shortfalls, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
@@ -104,6 +108,7 @@ impl Sandbox {
             counters: counters.clone(),
             cgroup,
             supervisor,
+            has_session_files,
         });
         tokio::spawn(sandbox.clone().supervise(cleanup));
         sandbox

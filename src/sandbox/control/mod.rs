@@ -9,6 +9,7 @@ pub mod links;
 pub mod listener;
 mod net;
 pub mod requests;
+mod session_files;
 pub mod spawn_error;
 pub mod spawn_request;
 pub mod start;

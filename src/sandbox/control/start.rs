@@ -29,7 +29,7 @@ use crate::{
         host::Host,
         launch::{self, LaunchError, LaunchedSandbox},
         net_link::{NetError, NetOwner},
-        spec::SandboxSpec,
+        spec::{SandboxSpec, SessionFilesUse},
     },
     sys::{async_fd, namespace},
 };
@@ -63,6 +63,21 @@ pub enum StartError {
     TimedOut,
 }
 
+impl StartError {
+    /// Whether the kernel does not attach the session's directories.
+    pub fn is_of_session_files(&self) -> bool {
+        match self {
+            Self::Launch(error) => error.is_of_session_files(),
+            Self::Connect(_)
+            | Self::RootGone(_)
+            | Self::Descriptors(_)
+            | Self::Net(_)
+            | Self::Gate(_)
+            | Self::TimedOut => false,
+        }
+    }
+}
+
 impl Sandbox {
     /// Launches a sandbox and completes the handshake.
     pub async fn start(
@@ -92,9 +107,10 @@ impl Sandbox {
             uid: spec.principal_uid,
         };
         let net_owner = (spec.network == Network::Proxy).then(|| NetOwner::of(&spec));
+        let has_session_files = !matches!(spec.session_files, SessionFilesUse::Own);
         let launched = launch::launch(host, state, spec).await?;
         failpoint::reach("sandbox.launched");
-        let sandbox = Self::from_launched(launched, links.gates, owner, counters).await?;
+        let sandbox = Self::from_launched(launched, links.gates, owner, counters, has_session_files).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
         let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
@@ -127,6 +143,7 @@ impl Sandbox {
         gates: &Arc<Gates>,
         owner: GateOwner,
         counters: Arc<SandboxCounters>,
+        has_session_files: bool,
     ) -> Result<Arc<Self>, StartError> {
         let LaunchedSandbox { id, socket, supervisor, gate, cgroup, identity, shortfalls, ptys, .. } =
             launched;
@@ -168,6 +185,7 @@ impl Sandbox {
             counters,
             cgroup,
             supervisor,
+            has_session_files,
         });
         sandbox.counters.launched.inc();
         tokio::spawn(sandbox.clone().supervise(cleanup));

@@ -97,9 +97,22 @@ pub enum LaunchError {
         /// What the step is about: a mount's target, an executable path, or empty.
         what: String,
     },
+    /// A directory of the session cannot be attached any more: before Linux 6.15, when a launch failed that had it.
+    #[error("attach the session's {name:?}, which another sandbox has made")]
+    SessionFiles {
+        /// Which one.
+        name: String,
+    },
     /// The launch timed out, or no thread was free for it.
     #[error("wait for the launch")]
     Wait(#[source] PoolError),
+}
+
+impl LaunchError {
+    /// Whether it is [`Self::SessionFiles`].
+    pub(crate) fn is_of_session_files(&self) -> bool {
+        matches!(self, Self::SessionFiles { .. })
+    }
 }
 
 /// Finds in the plan what a failed stage was about.
@@ -112,6 +125,13 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
     {
         let path = PathBuf::from(&mount.target);
         return LaunchError::NoIdMapping { filesystem: name_filesystem(&path), path };
+    }
+    if let (Stage::Mount, Some(mount)) = (stage, mount(failure.index))
+        && !mount.shared.is_empty()
+        && mount.from_descriptor
+        && errno == Errno::EINVAL
+    {
+        return LaunchError::SessionFiles { name: mount.shared.clone() };
     }
     let executable = |index: u32| {
         let at = index.checked_sub(EXECUTABLE_PATHS_FROM)?;

@@ -4,6 +4,7 @@ mod error;
 mod filters;
 mod mapped_groups;
 mod prepare;
+mod private_files;
 mod protected;
 mod rootfs;
 mod start;

@@ -32,10 +32,12 @@ use crate::{
         launch::{
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
-            mapped_groups, rootfs,
+            mapped_groups,
+            private_files::PrivateFiles,
+            rootfs,
         },
         roots, sandbox_state,
-        spec::{SandboxSpec, Shortfall},
+        spec::{SandboxSpec, SessionFilesUse, SharedHostId, Shortfall},
     },
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
@@ -60,11 +62,19 @@ pub(super) struct PreparedLaunch {
     pub(super) cgroup_descriptors: Vec<OwnedFd>,
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
+    pub(super) session_claim: Option<Arc<OwnedFd>>,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ptys: PtyReservation,
     pub(super) launcher: PathBuf,
     pub(super) warm_launcher: Arc<WarmLauncher>,
     pub(super) cleanup: LaunchCleanup,
+}
+
+/// Who a sandbox's processes are on the host, and what keeps others from having the same ids.
+struct AssignedIdentity {
+    identity: Identity,
+    claim: Option<OwnedFd>,
+    session_claim: Option<Arc<OwnedFd>>,
 }
 
 /// What a failed launch removes.
@@ -105,13 +115,14 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         // Without a mapping the caller's groups apply as they are.
         false => Vec::new(),
     };
-    let (identity, claim) = assign_identity(host, profile, groups, &gate)?;
+    let AssignedIdentity { identity, claim, session_claim } =
+        assign_identity(host, profile, groups, &gate, &spec.session_files)?;
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
     let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();
-    let mut view =
-        rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &spec.caller_home, covered)?;
+    let homes = PrivateFiles { caller: &spec.caller_home, session: &spec.session_files };
+    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &homes, covered)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);
@@ -161,6 +172,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         cgroup_descriptors: groups,
         sources: view.sources,
         claim,
+        session_claim,
         shortfalls,
         ptys,
         launcher,
@@ -193,7 +205,8 @@ fn assign_identity(
     profile: &Profile,
     mut groups: Vec<MappedGroup>,
     gate: &GatePlan,
-) -> Result<(Identity, Option<OwnedFd>), LaunchError> {
+    files: &SessionFilesUse,
+) -> Result<AssignedIdentity, LaunchError> {
     let rule = &profile.identity;
     let common = Identity {
         command_user_name: rule.user.clone(),
@@ -203,6 +216,8 @@ fn assign_identity(
     if host.is_privileged() {
         let count = groups.len() + usize::from(gate.enabled);
         let HostIdClaim { supervisor, command, more, lock } = host.ids().claim(count)?;
+        let shared = shared_command_id(host, files)?;
+        let command = shared.as_ref().map_or(command, |shared| shared.id);
         for (index, (group, host_gid)) in groups.iter_mut().zip(&more).enumerate() {
             // The same id as on the host, unless it has another meaning in a sandbox.
             let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
@@ -227,9 +242,22 @@ fn assign_identity(
             separate_ids: true,
             ..common
         };
-        return Ok((identity, Some(lock)));
+        let session_claim = shared.map(|shared| shared.lock);
+        return Ok(AssignedIdentity { identity, claim: Some(lock), session_claim });
     }
-    Ok((users_identity(host, gate, common), None))
+    Ok(AssignedIdentity { identity: users_identity(host, gate, common), claim: None, session_claim: None })
+}
+
+/// The id that the commands have in all sandboxes of the session that share one.
+fn shared_command_id(host: &Host, files: &SessionFilesUse) -> Result<Option<SharedHostId>, LaunchError> {
+    match files {
+        SessionFilesUse::Own => Ok(None),
+        SessionFilesUse::Given(files) => Ok(files.command_id.clone()),
+        SessionFilesUse::First => {
+            let HostIdClaim { command, lock, .. } = host.ids().claim(0)?;
+            Ok(Some(SharedHostId { id: command, lock: Arc::new(lock) }))
+        }
+    }
 }
 
 /// The ids of an ordinary user's sandbox: the commands are the user, and so is the supervisor without subordinate ids.

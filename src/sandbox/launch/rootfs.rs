@@ -14,9 +14,12 @@ use crate::{
     policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
-        launch::protected::{self, ProtectError},
+        launch::{
+            private_files::{self, PrivateFiles},
+            protected::{self, ProtectError},
+        },
         roots::{Root, RootRole},
-        spec::{CallerHome, GitIdentity, Owner},
+        spec::{Owner, SessionFilesUse},
     },
 };
 
@@ -68,6 +71,9 @@ pub enum RootfsError {
     /// Commands are never root, not even in their own namespace.
     #[error("commands cannot have the id 0")]
     RootId,
+    /// The session's directories cannot be held open once more.
+    #[error("hold the session's directories")]
+    SessionFiles(#[source] io::Error),
     /// A protected file in a root cannot be mounted.
     #[error(transparent)]
     Protect(#[from] ProtectError),
@@ -92,7 +98,7 @@ pub fn plan(
     network: Network,
     ids: &Identity,
     owner: Owner,
-    caller_home: &CallerHome,
+    private: &PrivateFiles<'_>,
     covered: Option<&Path>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
@@ -123,11 +129,14 @@ pub fn plan(
     let fixed = plan.entries.len();
     let files = &profile.filesystem;
     plan.add_tmpfs("/tmp", 0o1777, files.tmp_bytes, files.tmp_inodes);
+    plan.share("tmp", private.session)?;
     plan.add_tmpfs("/dev/shm", 0o1777, files.tmp_bytes, files.tmp_inodes);
     if !roots.iter().any(|root| root.path == Path::new(&ids.home)) {
         plan.add_tmpfs(&ids.home, 0o700, files.tmp_bytes, files.tmp_inodes);
-        // In the private home alone: elsewhere it would be written on the host.
-        plan.add(git_configuration(&ids.home, caller_home.git_identity.as_ref()));
+        // In the private home alone: elsewhere it would be written on the host. In a session's, once.
+        if !plan.share("home", private.session)? {
+            plan.add(private_files::git_configuration(&ids.home, private.caller.git_identity.as_ref()));
+        }
     }
     for path in &files.read_only {
         plan.add_profile_path(path, Access::Read)?;
@@ -147,27 +156,6 @@ pub fn plan(
         sources.extend(entry.source);
     }
     Ok(Rootfs { mounts, sources })
-}
-
-/// Git's own configuration in the private home, which commands may change.
-fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> Mount {
-    let quote = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-    let GitIdentity { name, email } = identity.cloned().unwrap_or_default();
-    let lines: String = [("name", name), ("email", email)]
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(key, value)| format!("\t{key} = \"{}\"\n", quote(&value)))
-        .collect();
-    let user = if lines.is_empty() { String::new() } else { format!("[user]\n{lines}") };
-    // Any owner's repository: git's own check keeps others' configuration from running, and here it is confined.
-    let content = format!("{user}[safe]\n\tdirectory = *\n");
-    Mount {
-        kind: Kind::File.into(),
-        target: format!("{home}/.gitconfig"),
-        content: content.into_bytes().into(),
-        mode: 0o644,
-        ..Mount::default()
-    }
 }
 
 /// The host's object, read-only and where it is on the host; nothing where the host has none.
@@ -302,6 +290,14 @@ impl RootfsPlanner<'_> {
         });
     }
 
+    /// Makes the tmpfs that was added last one that the session's sandboxes have in common. Whether it was there before.
+    fn share(&mut self, name: &str, files: &SessionFilesUse) -> Result<bool, RootfsError> {
+        let Some(last) = self.entries.last_mut() else { return Ok(false) };
+        last.source =
+            private_files::share(&mut last.mount, name, files).map_err(RootfsError::SessionFiles)?;
+        Ok(last.source.is_some())
+    }
+
     /// A directory or file that the profile adds. It is opened here, so that it cannot be replaced before it is
     /// mounted.
     fn add_profile_path(&mut self, path: &Path, access: Access) -> Result<(), RootfsError> {
@@ -379,6 +375,10 @@ impl RootfsPlanner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::spec::CallerHome;
+
+    const NOTHING: PrivateFiles<'_> =
+        PrivateFiles { caller: &CallerHome { git_identity: None }, session: &SessionFilesUse::Own };
 
     fn ids() -> Identity {
         Identity {
@@ -396,16 +396,9 @@ mod tests {
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {
-        let view = plan(
-            &Profile::default(),
-            roots,
-            Network::None,
-            &ids(),
-            Owner { uid: 7, gid: 7 },
-            &CallerHome::default(),
-            None,
-        )
-        .unwrap();
+        let view =
+            plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }, &NOTHING, None)
+                .unwrap();
         view.mounts.into_iter().map(|mount| mount.target).collect()
     }
 
@@ -436,8 +429,7 @@ mod tests {
     #[test]
     fn an_absent_extra_a_root_id_and_a_garbled_name_are_refused() {
         let try_with = |profile: &Profile, ids: &Identity| {
-            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, &CallerHome::default(), None)
-                .unwrap_err()
+            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, &NOTHING, None).unwrap_err()
         };
         let mut profile = Profile::default();
         let garbled = Identity { command_user_name: "a:b\n".into(), ..ids() };

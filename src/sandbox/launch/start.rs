@@ -132,6 +132,7 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
         .chain(prepared.gate_listener.iter().map(AsFd::as_fd))
         .chain(prepared.sources.iter().map(AsFd::as_fd))
         .chain(prepared.claim.iter().map(AsFd::as_fd))
+        .chain(prepared.session_claim.iter().map(AsFd::as_fd))
         .collect();
     let frame = wire::encode(&prepared.plan, descriptors.len())?;
 

@@ -60,6 +60,7 @@ pub struct AdoptableSandbox {
     supervisor: AsyncFd<OwnedFd>,
     client: HandshakeClient,
     gate: DiscoveredGate,
+    has_session_files: bool,
 }
 
 /// The gate of a sandbox that has answered.
@@ -121,6 +122,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         supervisor,
         client: talk,
         gate,
+        has_session_files: answer.has_session_files,
     })))
 }
 
@@ -154,7 +156,9 @@ impl AdoptableSandbox {
         SandboxLinks { gates, nets }: SandboxLinks<'_>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
-        let Self { state, directory, effective_confinement, supervisor, client, gate, .. } = self;
+        let Self {
+            state, directory, effective_confinement, supervisor, client, gate, has_session_files, ..
+        } = self;
         let owner =
             GateOwner { sandbox_id: state.id.clone(), session_id: state.assignment.session_id.clone(), uid };
         let gate = take_over_gate(gate, gates, owner, &listeners);
@@ -164,7 +168,13 @@ impl AdoptableSandbox {
         let sandbox = Sandbox::from_adopted(
             state,
             cleanup,
-            AnsweredSandbox { effective_confinement, supervisor, control: client.into_control(), gate },
+            AnsweredSandbox {
+                effective_confinement,
+                supervisor,
+                control: client.into_control(),
+                gate,
+                has_session_files,
+            },
             listeners,
             counters,
         );

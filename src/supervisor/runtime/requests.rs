@@ -16,7 +16,8 @@ use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
         GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, ProxyListeners, Release, SendSignal,
-        Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+        SessionFiles, Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message,
+        to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -83,6 +84,12 @@ impl Runtime {
                 let listeners = self.proxy_listeners.clone();
                 self.answer(key, sequence, Message::ProxyListeners(ProxyListeners {}), listeners);
             }
+            Request::GetSessionFiles(_) => {
+                let names = self.session_files.mounts.iter().map(|(name, _)| name.clone()).collect();
+                let kept = self.session_files.descriptors().cloned().collect();
+                let files = SessionFiles { names, command_host_id: self.command_host_id };
+                self.answer(key, sequence, Message::SessionFiles(files), kept);
+            }
             Request::ListTerminals(list) => {
                 if list.from == 0 {
                     self.receive_from_others(key);
@@ -103,6 +110,7 @@ impl Runtime {
             version: agreed.unwrap_or_default(),
             sandbox_id: self.sandbox_id.clone(),
             effective_confinement: Some(self.effective_confinement.clone()),
+            has_session_files: !self.session_files.mounts.is_empty(),
         };
         // The gateway that launched us has a pidfd already; another one goes without if none can be opened.
         let own = Pidfd::open(std::process::id().cast_signed()).ok();

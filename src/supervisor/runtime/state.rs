@@ -29,7 +29,7 @@ use super::{
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaves},
     proto::supervisor::EffectiveConfinement,
-    supervisor::ready::{CommandIdentity, Ready},
+    supervisor::ready::{CommandIdentity, Ready, SharedFiles},
     sys::spawn::Spawner,
 };
 
@@ -71,6 +71,8 @@ pub(super) struct Runtime {
     pub(super) spawner: Spawner,
     pub(super) oom_score: OomScore,
     pub(super) proxy_listeners: Vec<Arc<OwnedFd>>,
+    pub(super) session_files: SharedFiles,
+    pub(super) command_host_id: u32,
     pub(super) gate: GateLink,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
@@ -127,6 +129,8 @@ impl Runtime {
             spawner,
             oom_score: OomScore::new(ready.oom_score),
             proxy_listeners: ready.proxy_listeners,
+            session_files: ready.session_files,
+            command_host_id: ready.command_host_id,
             gate,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.

@@ -1,6 +1,6 @@
 //! The descriptors that come with a plan, told apart by what they are for.
 
-use std::{collections::VecDeque, os::fd::OwnedFd};
+use std::{collections::VecDeque, os::fd::OwnedFd, sync::Arc};
 
 use super::stage::StageError;
 use crate::{
@@ -37,6 +37,8 @@ pub struct PlanDescriptors {
     pub binds: VecDeque<OwnedFd>,
     /// The lock on the host ids.
     pub claim: Option<OwnedFd>,
+    /// The lock on the id that the commands of all sandboxes of the session have.
+    pub session_claim: Option<Arc<OwnedFd>>,
     /// The v1 cgroups that the supervisor still has to join.
     pub v1_join_fds: Vec<V1JoinFd>,
 }
@@ -73,9 +75,17 @@ impl PlanDescriptors {
             return Err(StageError::malformed_plan());
         }
         let mut claims = rest.split_off(count);
-        let claim = claims.pop_front();
+        let (claim, session_claim) = (claims.pop_front(), claims.pop_front().map(Arc::new));
         if claims.is_empty() {
-            Ok(Self { listener, gate_listener, directories, binds: rest, claim, v1_join_fds: Vec::new() })
+            Ok(Self {
+                listener,
+                gate_listener,
+                directories,
+                binds: rest,
+                claim,
+                session_claim,
+                v1_join_fds: Vec::new(),
+            })
         } else {
             Err(StageError::malformed_plan())
         }

@@ -1,10 +1,13 @@
 //! In the privileged launcher: the plan's directories as detached mounts whose ids are mapped.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use nix::errno::Errno;
 
-use super::{descriptors::PlanDescriptors, stage::StageError};
+use super::{descriptors::PlanDescriptors, session_files, stage::StageError};
 use crate::{
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage},
     sys::{
@@ -14,17 +17,28 @@ use crate::{
     wire::launch::ID_MAPPED_MOUNTS_FROM,
 };
 
-/// Turns each source that came by descriptor into a detached mount, with its owner's ids mapped to the command's.
+/// Turns each source that came by descriptor into a detached mount, with its owner's ids mapped to the command's, and makes
+/// what the session's sandboxes will have in common: in the host's user namespace, so that each of their supervisors can write to it.
 /// Only the host's root may do that, and only outside of the sandbox's user namespace.
 pub fn detach_sources(
     plan: &SandboxPlan,
     ids: &Identity,
     descriptors: &mut PlanDescriptors,
 ) -> Result<(), StageError> {
-    let planned = plan.mounts.iter().enumerate().filter(|(_, mount)| mount.from_descriptor);
+    let mut given = std::mem::replace(&mut descriptors.binds, VecDeque::with_capacity(plan.mounts.len()));
     let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
-    for ((index, planned), source) in planned.zip(&mut descriptors.binds) {
+    for (index, planned) in plan.mounts.iter().enumerate().filter(|(_, mount)| is_source(mount, ids)) {
         let step = StageError::of_step(Stage::Mount, index);
+        if !planned.from_descriptor {
+            let owner = (ids.command_host_uid, ids.command_host_gid);
+            descriptors.binds.push_back(session_files::make_tmpfs(planned, owner).map_err(&step)?);
+            continue;
+        }
+        let source = given.pop_front().ok_or_else(StageError::malformed_plan)?;
+        if !planned.shared.is_empty() {
+            descriptors.binds.push_back(source);
+            continue;
+        }
         let detached = mount::copy(source.as_fd(), c"", scope_of(planned)).map_err(&step)?;
         // The host's mounts are usually shared, so the copy must leave their peer group.
         mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
@@ -41,9 +55,14 @@ pub fn detach_sources(
                     .map_err(StageError::of_step(Stage::IdMap, index + ID_MAPPED_MOUNTS_FROM as usize))?;
             }
         }
-        *source = detached;
+        descriptors.binds.push_back(detached);
     }
     Ok(())
+}
+
+/// Whether set-up finds a descriptor for this mount.
+pub(super) fn is_source(mount: &Mount, ids: &Identity) -> bool {
+    mount.from_descriptor || (ids.privileged && !mount.shared.is_empty())
 }
 
 fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {

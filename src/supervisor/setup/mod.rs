@@ -15,6 +15,7 @@ mod masked_proc;
 mod new_root;
 mod pivot_root;
 mod proxy_listeners;
+mod session_files;
 mod stage;
 pub mod user_limits;
 
@@ -35,7 +36,7 @@ pub use self::{
     identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id},
     stage::{OOM_SCORE_STEP, StageError},
 };
-use super::ready::{CommandIdentity, Ready};
+use super::ready::{CommandIdentity, Ready, SharedFiles};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
     sys::{file, keyring, loopback, oom::OwnOomScore},
@@ -125,13 +126,14 @@ fn set_up(
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
     fail(Stage::Mount)?;
-    let PlanDescriptors { listener, directories, binds, claim, .. } = descriptors;
-    let view = new_root::build(plan, ids, binds)?;
+    let PlanDescriptors { listener, directories, binds, claim, session_claim, .. } = descriptors;
+    let mut view = new_root::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
     pivot_root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;
     user_limits::limit_sandbox(ids, &view)?;
     identity::forbid_nested_namespaces(ids, &view)?;
+    let session_files = SharedFiles { mounts: std::mem::take(&mut view.shared), lock: session_claim };
     drop(view);
     replace_standard_descriptors()?;
 
@@ -146,6 +148,7 @@ fn set_up(
         .chain([report.as_fd()])
         .chain(gate.iter().flat_map(GateHandover::descriptors).map(AsFd::as_fd))
         .chain(proxy_listeners.iter().map(|listener| listener.as_fd()))
+        .chain(session_files.descriptors().map(|kept| kept.as_fd()))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
     fail(Stage::Landlock)?;
@@ -173,6 +176,8 @@ fn set_up(
         oom_score: score,
         gate,
         proxy_listeners,
+        session_files,
+        command_host_id: if ids.privileged { ids.command_host_uid } else { 0 },
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use nix::{
@@ -18,8 +19,8 @@ use nix::{
 
 use super::{
     beneath::{NO_SUID_NO_DEV, below_root, create_file, fs_option, is_directory, open_beneath, write_new},
-    detached_mounts::scope_of,
-    masked_proc,
+    detached_mounts::{is_source, scope_of},
+    masked_proc, session_files,
     stage::StageError,
 };
 use crate::{
@@ -37,6 +38,8 @@ pub struct NewRoot {
     pub root: OwnedFd,
     /// The new /proc by a second mount, which is writable and at no path.
     pub proc: Option<OwnedFd>,
+    /// Detached mounts of what the session's sandboxes have in common, by name.
+    pub shared: Vec<(String, Arc<OwnedFd>)>,
 }
 
 /// Builds the new root in the supervisor's mount namespace.
@@ -52,9 +55,9 @@ pub fn build(
             .map_err(&setup)?;
     mount::attach(root.as_fd(), AT_FDCWD, c"/").map_err(&setup)?;
 
-    let mut view = NewRoot { root, proc: None };
+    let mut view = NewRoot { root, proc: None, shared: Vec::new() };
     for (index, mount) in plan.mounts.iter().enumerate() {
-        let source = if mount.from_descriptor {
+        let source = if is_source(mount, ids) {
             Some(binds.pop_front().ok_or_else(StageError::malformed_plan)?)
         } else {
             None
@@ -73,7 +76,7 @@ impl NewRoot {
     fn add(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         match mount.kind() {
             Kind::Bind => self.bind(mount, source, ids),
-            Kind::Tmpfs => self.tmpfs(mount, ids),
+            Kind::Tmpfs => self.tmpfs(mount, source, ids),
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
@@ -113,22 +116,17 @@ impl NewRoot {
         mount::attach(detached.as_fd(), place.as_fd(), c"")
     }
 
-    fn tmpfs(&self, mount: &Mount, ids: &Identity) -> Result<(), Errno> {
+    fn tmpfs(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         // Without an id of their own, commands own what the namespace's root owns.
-        let (uid, gid) = if ids.separate_ids { (mount.disk_uid, mount.disk_gid) } else { (0, 0) };
-        let mut attributes = NO_SUID_NO_DEV;
-        if mount.no_exec {
-            attributes = attributes.and(Attributes::NO_EXEC);
+        let owner = if ids.separate_ids { (mount.disk_uid, mount.disk_gid) } else { (0, 0) };
+        let tmpfs = source.map_or_else(|| session_files::make_tmpfs(mount, owner), Ok)?;
+        let place = self.directory(Path::new(&mount.target))?;
+        if mount.shared.is_empty() {
+            return mount::attach(tmpfs.as_fd(), place.as_fd(), c"");
         }
-        let options = [
-            fs_option(c"mode", &format!("{:o}", mount.mode)),
-            fs_option(c"size", &mount.size_bytes.to_string()),
-            fs_option(c"nr_inodes", &mount.inodes.to_string()),
-            fs_option(c"uid", &uid.to_string()),
-            fs_option(c"gid", &gid.to_string()),
-        ];
-        let tmpfs = mount::make(c"tmpfs", &options, attributes)?;
-        mount::attach(tmpfs.as_fd(), self.directory(Path::new(&mount.target))?.as_fd(), c"")
+        let next = session_files::attach(tmpfs, mount, place.as_fd())?;
+        self.shared.push((mount.shared.clone(), Arc::new(next)));
+        Ok(())
     }
 
     fn proc(&mut self, mount: &Mount) -> Result<(), Errno> {

@@ -132,6 +132,7 @@ impl TerminalContext {
         let links = SandboxLinks { gates: &site.gates, nets: &site.nets };
         let uid = session.principal.uid;
         let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
+        session.share_files_of(&sandbox);
         let count = restored.len();
         for (terminal, held, masker) in restored {
             if let Some(size) = held.pty {
