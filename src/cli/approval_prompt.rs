@@ -133,9 +133,11 @@ fn question(approval: &v1::Approval) -> String {
     };
     let within = if approval.exec.is_some() { " about an exec within the command" } else { "" };
     format!(
-        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: run it? [y/N] ",
+        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: in {}, session {}\nprovost: run it? [y/N] ",
         printable::line(&approval.rule),
-        printable::line(&approval.matched_command)
+        printable::line(&approval.matched_command),
+        printable::line(&approval.cwd),
+        approval.session_id,
     )
 }
 

@@ -133,8 +133,7 @@ async fn list(
             print_to_stdout(&to_json_line(&shown.into_iter().map(ApprovalJson::from).collect::<Vec<_>>())?)
         }
         OutputFormat::Text => {
-            let mut rows =
-                vec![["APPROVAL", "STATE", "PRINCIPAL", "EXPIRES", "RULE", "ASKS ABOUT"].map(str::to_owned)];
+            let mut rows = vec![COLUMNS.map(str::to_owned)];
             rows.extend(shown.into_iter().map(row));
             print_to_stdout(&align_columns(&rows))
         }
@@ -177,13 +176,18 @@ async fn resolve(
     }
 }
 
-fn row(approval: &v1::Approval) -> [String; 6] {
+const COLUMNS: [&str; 8] =
+    ["APPROVAL", "STATE", "PRINCIPAL", "SESSION", "EXPIRES", "RULE", "DIRECTORY", "ASKS ABOUT"];
+
+fn row(approval: &v1::Approval) -> [String; 8] {
     [
         approval.id.clone(),
         json::approval_state(approval.state()).to_owned(),
         approval.principal.clone(),
+        approval.session_id.clone(),
         approval.expires_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
         printable::line(&approval.rule).into_owned(),
+        printable::line(&approval.cwd).into_owned(),
         printable::line(&approval.matched_command).into_owned(),
     ]
 }

@@ -55,6 +55,8 @@ async fn approvals_are_listed_watched_and_answered() {
         let table = run(&gateway, &["approvals"]).await;
         let table = String::from_utf8(table.stdout).expect("it is text");
         assert!(table.contains(&id) && !table.contains('\u{1b}'), "{table:?}");
+        let workspace = session.workspace.display().to_string();
+        assert!(table.contains(&session.id) && table.contains(&workspace), "who asks, and where: {table}");
 
         let approved =
             run(&gateway, &["approvals", "approve", &id, "--comment", "fine", "--on-behalf-of", "Ada"]).await;

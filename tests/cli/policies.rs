@@ -73,3 +73,44 @@ fn a_test_file_has_execs_and_a_check_warns_of_a_rule_that_an_option_gets_round()
     assert!(stdout(&output).contains("2 of 3 cases as expected"), "{}", shown(&output));
     assert!(stdout(&output).contains("expected deny, got allow (rule build)"), "{}", shown(&output));
 }
+
+fn json(output: &std::process::Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", shown(output)))
+}
+
+#[test]
+fn what_a_check_and_a_test_find_can_be_printed_as_json() {
+    let place = Place::new();
+    let more = "[[rule]]\nid = 'mine'\ndecision = 'deny'\nargv = ['mytool', 'publish', '**']\n";
+    let directory = policies(&place, &format!("{RULES}{more}"));
+    let run = |arguments: &[&str]| {
+        let mut command = place.provost();
+        command.arg("policy").args(arguments).arg("-o").arg("json").output().expect("provost starts")
+    };
+    let directory = directory.to_str().expect("text");
+    let valid = run(&["check", directory]);
+    assert_eq!(code(&valid), 0, "{}", shown(&valid));
+    let found = json(&valid);
+    assert_eq!((&found["valid"], stderr(&valid).as_str()), (&true.into(), ""), "{found}");
+    let warning = found["warnings"].as_array().into_iter().flatten().find(|one| one["subject"] == "mine");
+    let warning = warning.unwrap_or_else(|| panic!("{found}"));
+    assert_eq!((&warning["id"], &warning["line"]), (&"unknown-options".into(), &18.into()), "{found}");
+
+    let cases = place.path().join("cases.toml");
+    let text = "[[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'deny'\n\
+                [[case]]\nat = 'tree'\ncommand = ['cc']\nexpect = 'allow'\n";
+    fs::write(&cases, text).expect("a file can be written");
+    let tested = run(&["test", "--corpus", "--policies", directory, cases.to_str().expect("text")]);
+    let found = json(&tested);
+    assert_eq!((code(&tested), &found["passed"]), (1, &false.into()), "{}", shown(&tested));
+    assert_eq!(found["files"][0]["cases"], 2, "{found}");
+    assert_eq!(found["files"][0]["failed"][0]["line"], 5, "{found}");
+    assert!(found["corpus"]["bypasses"].is_array(), "{found}");
+
+    fs::write(std::path::Path::new(directory).join("p.toml"), "a = 1\nno_such_key = 1\n")
+        .expect("a file can be written");
+    let broken = run(&["check", directory]);
+    let found = json(&broken);
+    assert_eq!((code(&broken), &found["valid"]), (1, &false.into()), "{}", shown(&broken));
+    assert!(found["error"]["line"].is_u64() && found["error"]["problem"].is_string(), "{found}");
+}
