@@ -4,7 +4,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{environment::EnvEntry, profile::Profile, toolchain, variables};
+use super::{cache, environment::EnvEntry, profile::Profile, toolchain, variables};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
@@ -48,6 +48,7 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Invalid
     check_environment(profile)?;
     check_times(profile)?;
     check_toolchains(profile)?;
+    check_caches(profile)?;
     if profile.output.default_bytes > profile.output.ceiling_bytes {
         return invalid("default_bytes", "must not be above ceiling_bytes");
     }
@@ -61,6 +62,14 @@ fn check_toolchains(profile: &Profile) -> Result<(), InvalidValue> {
         Some(name) => {
             invalid("toolchains", format!("{name:?} is no toolchain; there are {}", known.join(", ")))
         }
+    }
+}
+
+fn check_caches(profile: &Profile) -> Result<(), InvalidValue> {
+    let known: Vec<&str> = cache::all().iter().map(|one| one.name.as_str()).collect();
+    match profile.caches.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => invalid("caches", format!("{name:?} is no cache; there are {}", known.join(", "))),
     }
 }
 

@@ -11,6 +11,7 @@ mod apply_rules;
 mod approval;
 mod approved_command;
 mod build_spec;
+pub mod cache;
 mod caller_checks;
 mod check;
 pub mod command;

@@ -93,6 +93,9 @@ pub struct Profile {
     pub toolchains: Vec<String>,
     /// Whose homes are looked at for `toolchains`.
     pub toolchain_homes: ToolchainHomes,
+    /// Caches of the caller's home that commands begin with: "cargo", "npm", "pip", "go", "ccache"
+    /// (`policies/data/caches.toml`). What a command writes to them is the session's, and never the caller's.
+    pub caches: Vec<String>,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
@@ -366,6 +369,7 @@ impl Default for Profile {
             git: GitRule::default(),
             toolchains: Vec::new(),
             toolchain_homes: ToolchainHomes::default(),
+            caches: Vec::new(),
             shell: "/bin/sh".into(),
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)

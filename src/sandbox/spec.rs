@@ -2,7 +2,7 @@
 //!
 //! Only types. Profile, roots and network were decided before.
 
-use std::{borrow::Cow, collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use crate::{
     policy::profile::{Network, Profile},
@@ -32,6 +32,8 @@ pub struct SandboxSpec {
     pub groups: Arc<[u32]>,
     /// What it has of the caller's home.
     pub caller_home: CallerHome,
+    /// Caches of the caller's home that commands begin with.
+    pub caches: Vec<SharedCache>,
     /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
     /// Whether it has `/tmp`, home and the commands' id for itself.
@@ -79,6 +81,15 @@ pub struct SharedHostId {
 pub struct CallerHome {
     /// The name and address of the commits that git makes.
     pub git_identity: Option<GitIdentity>,
+}
+
+/// A cache of the caller's home: commands see it at the same place of theirs, and write to a private layer above it.
+#[derive(Debug, Clone)]
+pub struct SharedCache {
+    /// Relative to the home.
+    pub place: PathBuf,
+    /// The caller's own, which is only read.
+    pub own: Arc<Root>,
 }
 
 /// The name and address of git's commits. Texts without control characters.

@@ -2,16 +2,24 @@
 
 use std::sync::Arc;
 
-use super::{files::FilesTurn, launch_context::LaunchContext, sandboxes::sandbox_key, session::Session};
+use super::{
+    caches,
+    files::FilesTurn,
+    launch_context::{FILESYSTEM_TIMEOUT, LaunchContext},
+    sandboxes::sandbox_key,
+    session::Session,
+};
 use crate::{
     policy::{
         ExecSpec,
         profile::{Isolation, Profile},
     },
+    pool::PoolError,
     sandbox::{
         SandboxLinks,
         handle::Sandbox,
-        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, SessionFilesUse, Sharing},
+        launch::LaunchError,
+        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, SessionFilesUse, SharedCache, Sharing},
         start::StartError,
     },
 };
@@ -59,6 +67,7 @@ impl Session {
         sharing: Sharing,
     ) -> Result<Arc<Sandbox>, StartError> {
         let roots = self.clone_roots(exec_spec.profile())?;
+        let caches = self.caches_of(context, exec_spec.profile()).await.map_err(LaunchError::Wait)?;
         let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
@@ -70,6 +79,7 @@ impl Session {
             principal_uid: self.principal.uid,
             groups: self.rights.groups.clone(),
             caller_home: self.caller_home(exec_spec.profile()),
+            caches,
             governing: context.governing.clone(),
             session_files: turn.as_ref().map_or(SessionFilesUse::Own, FilesTurn::for_launch),
             assignment: SandboxAssignment {
@@ -101,6 +111,26 @@ impl Session {
     /// What a profile lets a sandbox have of the caller's home.
     fn caller_home(&self, profile: &Profile) -> CallerHome {
         CallerHome { git_identity: self.git_identity.clone().filter(|_| profile.git.identity) }
+    }
+
+    /// The caches of the caller's home that a profile names. The first call looks for all of them, on the caller's file
+    /// system.
+    async fn caches_of(
+        &self,
+        context: &LaunchContext,
+        profile: &Profile,
+    ) -> Result<Vec<SharedCache>, PoolError> {
+        if profile.caches.is_empty() {
+            return Ok(Vec::new());
+        }
+        let look = async || {
+            let writable: Vec<_> = self.writable_roots().map(|root| root.as_path().to_owned()).collect();
+            let (rights, governing) = (self.rights.clone(), context.governing.clone());
+            let find = move || caches::find(&rights, &writable, &governing);
+            context.pool.run(self.principal.uid, FILESYSTEM_TIMEOUT, find).await
+        };
+        let found = self.caches.get_or_try_init(look).await?;
+        Ok(found.iter().filter_map(|one| one.shared_by(profile)).collect())
     }
 
     fn clone_roots(&self, profile: &Profile) -> Result<Vec<Root>, StartError> {

@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod caches;
 mod descriptors;
 mod directories;
 mod files;
 mod git_identity;
+mod home_search;
 mod id;
 mod launch;
 mod launch_context;

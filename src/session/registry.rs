@@ -308,6 +308,7 @@ fn prepare(
         created_at: SystemTime::now(),
         request_id: new.request_id,
         toolchains: OnceLock::new(),
+        caches: tokio::sync::OnceCell::new(),
         name: new.name,
         network: new.network,
         policy: policy.digest(),

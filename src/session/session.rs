@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldDescriptors, Principal, SessionId, Toolchains, files::SharedFiles, sandboxes::Sandboxes, toolchains,
-    workspace_extent::RepositoryOutcome,
+    HeldDescriptors, Principal, SessionId, Toolchains, caches::FoundCache, files::SharedFiles,
+    sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
 };
 use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
@@ -77,6 +77,8 @@ pub struct Session {
     pub(super) request_id: Option<String>,
     /// The toolchains of its caller's home, once they were looked for.
     pub(super) toolchains: OnceLock<Toolchains>,
+    /// The caches of its caller's home, once they were looked for.
+    pub(super) caches: tokio::sync::OnceCell<Vec<FoundCache>>,
     /// By which its principal finds it again.
     pub name: Option<String>,
     /// The policy under which it was opened.

@@ -4,13 +4,14 @@
 //! shown by descriptor. What a command of the session could change is left out, and so is what belongs to another user.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     path::{Path, PathBuf},
 };
 
-use nix::{fcntl::AT_FDCWD, sys::stat::fstat, unistd::geteuid};
+use nix::{fcntl::AT_FDCWD, unistd::geteuid};
 
 use super::{
+    home_search::HomeSearch,
     real_path::{self, Kind},
     small_file::{self, Links},
 };
@@ -62,7 +63,9 @@ pub(super) fn find(rights: &Rights, roots: &[Root], governing: &Governing) -> To
         true => ToolchainOrder::HomeFirst,
         false => ToolchainOrder::HostFirst,
     };
-    let search = Search { home: &home, owner: rights.uid, roots };
+    let writable: Vec<PathBuf> =
+        roots.iter().filter(|root| root.role != RootRole::ReadOnly).map(|root| root.path.clone()).collect();
+    let search = HomeSearch { home: &home, owner: rights.uid, writable: &writable };
     let look = || toolchain::all().iter().filter_map(|one| search.toolchain(&one.name, &one.part)).collect();
     let all: Vec<(FoundToolchain, Vec<Root>)> = rights.run_with(look).unwrap_or_default();
     let is_free =
@@ -71,13 +74,7 @@ pub(super) fn find(rights: &Rights, roots: &[Root], governing: &Governing) -> To
     Toolchains { found, order, open }
 }
 
-struct Search<'a> {
-    home: &'a Path,
-    owner: u32,
-    roots: &'a [Root],
-}
-
-impl Search<'_> {
+impl HomeSearch<'_> {
     fn toolchain(&self, name: &str, parts: &[ToolchainPart]) -> Option<(FoundToolchain, Vec<Root>)> {
         let mut found = FoundToolchain { name: name.to_owned(), ..FoundToolchain::default() };
         let mut open = Vec::new();
@@ -127,31 +124,6 @@ impl Search<'_> {
         let names = opened.and_then(|one| real_path::names(one.descriptor.as_fd(), VERSIONS_MAX).ok());
         let names = names.unwrap_or_default().into_iter().filter(|name| name.starts_with(begin));
         names.map(|name| Path::new(directory).join(name)).collect()
-    }
-
-    /// What is shown, if it is the caller's or root's alone and no command of the session can change it. A link must lead to something
-    /// of the same name: a directory with the whole path that is listed, a file with its last part.
-    fn open_shown(&self, shown: &Path) -> Option<Root> {
-        let opened = real_path::open(None, &self.home.join(shown), Kind::Any).ok()?;
-        let stat = fstat(&opened.descriptor).ok()?;
-        let (path, descriptor): (PathBuf, OwnedFd) = (opened.found.path, opened.descriptor);
-        let is_own = stat.st_uid == self.owner || stat.st_uid == 0;
-        let is_closed = stat.st_mode & libc::S_IWOTH == 0;
-        let is_kind = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFDIR | libc::S_IFREG);
-        let overlaps = |root: &Root| {
-            root.role != RootRole::ReadOnly && (root.path.starts_with(&path) || path.starts_with(&root.path))
-        };
-        let is_home = self.home.starts_with(&path) || roots::home_in(&path, self.owner).is_some();
-        let is_apart = !self.roots.iter().any(overlaps) && !is_home;
-        // A command that once worked where a toolchain may lie can have left a link there, to what it could not read.
-        let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-        let is_named = path.ends_with(shown) || (is_file && path.file_name() == shown.file_name());
-        let is_text = path.to_str().is_some();
-        (is_own && is_closed && is_kind && is_apart && is_named && is_text).then_some(Root {
-            path,
-            descriptor,
-            role: RootRole::ReadOnly,
-        })
     }
 
     /// The programs of one version: of the chosen one, else of the newest.

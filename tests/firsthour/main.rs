@@ -6,6 +6,7 @@
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+mod caches;
 mod person;
 mod toolchains;
 mod walk;

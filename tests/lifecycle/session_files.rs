@@ -69,7 +69,13 @@ async fn must_be_the_sessions(session: &Session, other: &Session) {
     for (whose, profile, session) in
         [("a sandbox of its own", "alone", session), ("another session", "workspace", other)]
     {
-        let none = under(session, profile, Network::Unspecified, "ls -A /tmp | grep -v provost-test; ls -A ~; id -u").await;
+        let none = under(
+            session,
+            profile,
+            Network::Unspecified,
+            "ls -A /tmp | grep -v provost-test; ls -A ~; id -u",
+        )
+        .await;
         assert_eq!(none.text(), format!(".gitconfig\n{own_id}"), "{whose}");
     }
     let ((one, first), (two, second)) =

@@ -118,10 +118,12 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let AssignedIdentity { identity, claim, session_claim } =
         assign_identity(host, profile, groups, &gate, &spec.session_files)?;
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
-    let shown: Vec<_> = spec.roots.iter().map(roots::visible).collect();
+    let caches = spec.caches.iter().map(|cache| &*cache.own);
+    let shown: Vec<_> = spec.roots.iter().chain(caches).map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();
-    let homes = PrivateFiles { caller: &spec.caller_home, session: &spec.session_files };
+    let homes =
+        PrivateFiles { caller: &spec.caller_home, caches: &spec.caches, session: &spec.session_files };
     let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &homes, covered)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 

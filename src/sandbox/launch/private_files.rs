@@ -4,7 +4,7 @@ use std::{io, os::fd::OwnedFd};
 
 use crate::{
     proto::supervisor::{Mount, mount::Kind},
-    sandbox::spec::{CallerHome, GitIdentity, SessionFilesUse},
+    sandbox::spec::{CallerHome, GitIdentity, SessionFilesUse, SharedCache},
 };
 
 /// What a sandbox has of the caller's home and of its session's directories.
@@ -12,8 +12,17 @@ use crate::{
 pub struct PrivateFiles<'a> {
     /// Of the caller's home.
     pub caller: &'a CallerHome,
+    /// Caches of the caller's home.
+    pub caches: &'a [SharedCache],
     /// Whose `/tmp` and home are.
     pub session: &'a SessionFilesUse,
+}
+
+/// The directories between a directory and what lies below it, outermost first.
+pub(super) fn between(above: &str, below: &str) -> Vec<String> {
+    let inner = below.strip_prefix(above).unwrap_or_default().trim_start_matches('/');
+    let ends = inner.match_indices('/').map(|(end, _)| &inner[..end]);
+    ends.map(|part| format!("{above}/{part}")).collect()
 }
 
 /// Makes a tmpfs the session's one of this name. Returns its mount, if another sandbox has made it.
@@ -26,6 +35,7 @@ pub(super) fn share(tmpfs: &mut Mount, name: &str, files: &SessionFilesUse) -> i
     let given = given.map(|mount| mount.try_clone()).transpose()?;
     tmpfs.shared = name.into();
     tmpfs.from_descriptor = given.is_some();
+    tmpfs.given = given.is_some();
     Ok(given)
 }
 

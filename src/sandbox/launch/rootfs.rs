@@ -19,7 +19,7 @@ use crate::{
             protected::{self, ProtectError},
         },
         roots::{Root, RootRole},
-        spec::{Owner, SessionFilesUse},
+        spec::{Owner, SessionFilesUse, SharedCache},
     },
 };
 
@@ -136,6 +136,9 @@ pub fn plan(
         // In the private home alone: elsewhere it would be written on the host. In a session's, once.
         if !plan.share("home", private.session)? {
             plan.add(private_files::git_configuration(&ids.home, private.caller.git_identity.as_ref()));
+        }
+        for cache in private.caches {
+            plan.add_cache(cache, files, private.session)?;
         }
     }
     for path in &files.read_only {
@@ -298,6 +301,49 @@ impl RootfsPlanner<'_> {
         Ok(last.source.is_some())
     }
 
+    /// A cache of the caller's home, at its place in the private home, with a private layer above it.
+    fn add_cache(
+        &mut self,
+        cache: &SharedCache,
+        files: &Filesystem,
+        session: &SessionFilesUse,
+    ) -> Result<(), RootfsError> {
+        let place = cache.place.to_string_lossy();
+        let target = format!("{}/{place}", self.ids.home);
+        for parent in private_files::between(&self.ids.home, &target) {
+            self.add(Mount {
+                kind: Kind::Directory.into(),
+                target: parent,
+                disk_uid: self.ids.command_uid,
+                disk_gid: self.ids.command_gid,
+                ..Mount::default()
+            });
+        }
+        let held = |cause| RootfsError::ProfilePath { path: cache.own.path.clone(), cause };
+        let stat = nix::sys::stat::fstat(&cache.own.descriptor).map_err(|errno| held(errno.into()))?;
+        let mount = Mount {
+            kind: Kind::Overlay.into(),
+            source: check_path(&cache.own.path)?.to_owned(),
+            target,
+            from_descriptor: true,
+            idmap: self.ids.privileged,
+            disk_uid: stat.st_uid,
+            disk_gid: stat.st_gid,
+            mode: 0o755,
+            size_bytes: files.tmp_bytes,
+            inodes: files.tmp_inodes,
+            ..Mount::default()
+        };
+        self.add(mount);
+        if !self.share(&format!("cache {place}"), session)?
+            && let Some(last) = self.entries.last_mut()
+        {
+            last.mount.from_descriptor = true;
+            last.source = Some(cache.own.descriptor.try_clone().map_err(held)?);
+        }
+        Ok(())
+    }
+
     /// A directory or file that the profile adds. It is opened here, so that it cannot be replaced before it is
     /// mounted.
     fn add_profile_path(&mut self, path: &Path, access: Access) -> Result<(), RootfsError> {
@@ -377,8 +423,11 @@ mod tests {
     use super::*;
     use crate::sandbox::spec::CallerHome;
 
-    const NOTHING: PrivateFiles<'_> =
-        PrivateFiles { caller: &CallerHome { git_identity: None }, session: &SessionFilesUse::Own };
+    const NOTHING: PrivateFiles<'_> = PrivateFiles {
+        caller: &CallerHome { git_identity: None },
+        caches: &[],
+        session: &SessionFilesUse::Own,
+    };
 
     fn ids() -> Identity {
         Identity {

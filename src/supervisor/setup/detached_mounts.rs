@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use super::{descriptors::PlanDescriptors, session_files, stage::StageError};
 use crate::{
-    proto::supervisor::{Identity, Mount, SandboxPlan, Stage},
+    proto::supervisor::{Identity, Mount, SandboxPlan, Stage, mount::Kind},
     sys::{
         mount::{self, MountScope},
         namespace::{self, IdPair},
@@ -35,7 +35,7 @@ pub fn detach_sources(
             continue;
         }
         let source = given.pop_front().ok_or_else(StageError::malformed_plan)?;
-        if !planned.shared.is_empty() {
+        if planned.given {
             descriptors.binds.push_back(source);
             continue;
         }
@@ -62,7 +62,8 @@ pub fn detach_sources(
 
 /// Whether set-up finds a descriptor for this mount.
 pub(super) fn is_source(mount: &Mount, ids: &Identity) -> bool {
-    mount.from_descriptor || (ids.privileged && !mount.shared.is_empty())
+    let is_made = mount.kind() == Kind::Tmpfs && !mount.shared.is_empty();
+    mount.from_descriptor || (ids.privileged && is_made)
 }
 
 fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {

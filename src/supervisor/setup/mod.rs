@@ -13,6 +13,7 @@ mod gate;
 mod identity;
 mod masked_proc;
 mod new_root;
+mod overlay;
 mod pivot_root;
 mod proxy_listeners;
 mod session_files;

@@ -13,14 +13,15 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
     sys::stat::{Mode, mkdirat},
+    unistd::{Gid, Uid, fchownat},
 };
 
 use super::{
     beneath::{NO_SUID_NO_DEV, below_root, create_file, fs_option, is_directory, open_beneath, write_new},
     detached_mounts::{is_source, scope_of},
-    masked_proc, session_files,
+    masked_proc, overlay, session_files,
     stage::StageError,
 };
 use crate::{
@@ -77,6 +78,7 @@ impl NewRoot {
         match mount.kind() {
             Kind::Bind => self.bind(mount, source, ids),
             Kind::Tmpfs => self.tmpfs(mount, source, ids),
+            Kind::Overlay => self.overlay(mount, source.ok_or(Errno::EINVAL)?, ids),
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
@@ -88,16 +90,14 @@ impl NewRoot {
                 )
             }
             Kind::File => self.file(mount),
-            Kind::Directory => self.directory(Path::new(&mount.target)).map(drop),
+            Kind::Directory => self.owned_directory(mount, ids),
             Kind::Unspecified => Err(Errno::EINVAL),
         }
     }
 
     fn bind(&self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         let detached = match source {
-            // The launcher has made a detached mount.
-            Some(detached) if ids.privileged => detached,
-            Some(wanted) => copy_if_unchanged(&wanted, mount)?,
+            Some(source) => detached(source, mount, ids)?,
             None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, scope_of(mount))?,
         };
         let mut attributes = NO_SUID_NO_DEV;
@@ -117,14 +117,27 @@ impl NewRoot {
     }
 
     fn tmpfs(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
-        // Without an id of their own, commands own what the namespace's root owns.
-        let owner = if ids.separate_ids { (mount.disk_uid, mount.disk_gid) } else { (0, 0) };
+        let owner = owner_inside((mount.disk_uid, mount.disk_gid), ids);
         let tmpfs = source.map_or_else(|| session_files::make_tmpfs(mount, owner), Ok)?;
+        self.attach(tmpfs, mount)
+    }
+
+    fn overlay(&mut self, mount: &Mount, source: OwnedFd, ids: &Identity) -> Result<(), Errno> {
+        if mount.given {
+            return self.attach(source, mount);
+        }
+        let owner = owner_inside((ids.command_uid, ids.command_gid), ids);
+        let overlay = overlay::make(&self.root, detached(source, mount, ids)?, mount, owner)?;
+        self.attach(overlay, mount)
+    }
+
+    /// Attaches what the sandbox has for itself, or shares with others of its session.
+    fn attach(&mut self, file_system: OwnedFd, mount: &Mount) -> Result<(), Errno> {
         let place = self.directory(Path::new(&mount.target))?;
         if mount.shared.is_empty() {
-            return mount::attach(tmpfs.as_fd(), place.as_fd(), c"");
+            return mount::attach(file_system.as_fd(), place.as_fd(), c"");
         }
-        let next = session_files::attach(tmpfs, mount, place.as_fd())?;
+        let next = session_files::attach(file_system, mount, place.as_fd())?;
         self.shared.push((mount.shared.clone(), Arc::new(next)));
         Ok(())
     }
@@ -200,6 +213,18 @@ impl NewRoot {
         nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
     }
 
+    /// A directory that belongs to the commands, if the plan says so and it is not there yet.
+    fn owned_directory(&self, mount: &Mount, ids: &Identity) -> Result<(), Errno> {
+        let target = Path::new(&mount.target);
+        match self.find(target) {
+            Err(Errno::ENOENT) => {}
+            found => return found.map(drop),
+        }
+        let made = self.directory(target)?;
+        let (uid, gid) = owner_inside((mount.disk_uid, mount.disk_gid), ids);
+        fchownat(&made, "", Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), AtFlags::AT_EMPTY_PATH)
+    }
+
     /// The directory at this path of the new root, made if it is missing.
     fn directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
         let mut directory = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
@@ -241,6 +266,17 @@ impl NewRoot {
 struct NewEntry {
     directory: OwnedFd,
     name: PathBuf,
+}
+
+/// Without an id of their own, commands own what the namespace's root owns.
+fn owner_inside(commands: (u32, u32), ids: &Identity) -> (u32, u32) {
+    if ids.separate_ids { commands } else { (0, 0) }
+}
+
+/// A detached mount of the directory that came by descriptor.
+fn detached(source: OwnedFd, mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+    // The privileged launcher has made one.
+    if ids.privileged { Ok(source) } else { copy_if_unchanged(&source, mount) }
 }
 
 /// A copy of the mount at the bind's path, if that is still the object that the gateway had opened. An ordinary
