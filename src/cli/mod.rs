@@ -25,6 +25,7 @@ mod audit_remote;
 mod cast;
 mod command_line;
 mod connection;
+mod denial_remedy;
 mod detach_keys;
 mod doctor;
 mod error;

@@ -12,7 +12,7 @@ use std::{
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
-use super::{error::CliError, exit_status, json, receipt, stdio};
+use super::{denial_remedy, error::CliError, exit_status, json, receipt, stdio};
 use crate::{client, printable, proto::v1};
 
 /// How a command ended, as far as this process saw it.
@@ -68,7 +68,8 @@ impl RunReport {
             let lines = client::denial_lines(outcome)
                 .chain(receipt::workspace(outcome))
                 .chain(receipt::unusual_end(outcome));
-            lines.for_each(|line| stdio::print_notice(&line));
+            let remedies = denial_remedy::remedy_lines(outcome);
+            lines.chain(remedies).for_each(|line| stdio::print_notice(&line));
         }
         self.write(&ReportJson {
             exit_status: ended.exit_status,

@@ -12,6 +12,7 @@ use super::{
     arguments::RunArguments,
     attached,
     connection::{GatewayConnection, Terminals},
+    denial_remedy,
     error::CliError,
     missing_program, receipt,
     reconnect::{Restarts, until_answered},
@@ -113,7 +114,9 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
             run_detached::without_reader(request),
             &mut signals,
         );
-        return started.await.map_err(|failure| missing_program::advise(failure, &program));
+        return started
+            .await
+            .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     }
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match (&policies, &journal) {
@@ -134,7 +137,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
     let result = result
         .map_err(|failure| advise_on_approval(failure, &connection))
-        .map_err(|failure| missing_program::advise(failure, &program));
+        .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     connection.close().await;
     result
 }

@@ -13,6 +13,7 @@ mod fixture;
 mod git;
 mod inherited;
 mod manual;
+mod messages;
 mod policies;
 mod repository;
 mod run;

@@ -65,6 +65,9 @@ async fn provost_run_says_on_stderr_what_was_refused() {
     let stderr = String::from_utf8_lossy(&printed.stderr);
     let line = "provost: denied: connection to other.test:18080: no rule allows it (rule \"default\")";
     assert!(stderr.lines().any(|shown| shown == line), "{stderr}");
+    let remedy = "provost: a [[connect]] rule of the policy would allow it: decision = \"allow\", \
+                  host = [\"other.test\"], port = [18080]";
+    assert!(stderr.lines().any(|shown| shown == remedy), "{stderr}");
     session.close().await;
     fixture.gateway.stop();
 }
