@@ -37,7 +37,10 @@ fn connect_denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ 
 pub fn connect_denial_line(denial: &ConnectDenial) -> String {
     let host = printable::line(&denial.host);
     let reason = printable::line(denial.reason.trim());
-    format!("denied: connection to {host}:{}: {reason} (rule {:?})", denial.port, denial.rule)
+    match denial.port {
+        0 => format!("denied: the name {host}: {reason} (rule {:?})", denial.rule),
+        port => format!("denied: connection to {host}:{port}: {reason} (rule {:?})", denial.rule),
+    }
 }
 
 /// A refused exec as data, for front ends that give an agent more than text.

@@ -1,7 +1,7 @@
-//! Makes the process what it stays: one socket, two listeners, an id of its own, no file, no capability, a filter.
+//! Makes the process what it stays: one socket, the sandbox's listeners, an id of its own, no file, no capability, a filter.
 
 use std::{
-    net::TcpListener,
+    net::{TcpListener, UdpSocket},
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
@@ -38,8 +38,17 @@ pub(super) struct Confined {
     pub(super) socket: UnixStream,
     pub(super) http: TcpListener,
     pub(super) socks: TcpListener,
+    /// Of the sandbox's resolver, if it has one.
+    pub(super) resolver: Option<ResolverSockets>,
     pub(super) setup: Setup,
     pub(super) landlock_abi: u32,
+}
+
+/// The sockets on which programs ask for names.
+#[derive(Debug)]
+pub(super) struct ResolverSockets {
+    pub(super) udp: UdpSocket,
+    pub(super) tcp: TcpListener,
 }
 
 /// Receives the set-up on descriptor 0, and gives up everything else.
@@ -51,15 +60,16 @@ pub(super) fn confine() -> Result<Confined, Errno> {
     let frame = FrameReceiver::new().receive(socket.as_fd()).map_err(|_| Errno::EBADMSG)?;
     let frame = frame.ok_or(Errno::ENODATA)?;
     let message = ToNet::decode(frame.message.as_slice()).map_err(|_| Errno::EBADMSG)?.message;
-    let (Some(to_net::Message::Setup(setup)), Ok(listeners)) =
-        (message, <[OwnedFd; 2]>::try_from(frame.descriptors))
-    else {
+    let Some(to_net::Message::Setup(setup)) = message else { return Err(Errno::EBADMSG) };
+    let given = frame.descriptors;
+    if ![2, 4].contains(&given.len()) {
         return Err(Errno::EBADMSG);
-    };
+    }
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     file::replace_standard(null.as_fd())?;
     drop(null);
-    file::close_all_except(&[socket.as_fd(), listeners[0].as_fd(), listeners[1].as_fd()])?;
+    let kept: Vec<_> = std::iter::once(&socket).chain(&given).map(OwnedFd::as_fd).collect();
+    file::close_all_except(&kept)?;
     signals::reset();
     limit()?;
     if setup.change_ids {
@@ -77,8 +87,17 @@ pub(super) fn confine() -> Result<Confined, Errno> {
     if !setup.seccomp_program.is_empty() {
         seccomp::install(&setup.seccomp_program)?;
     }
-    let [http, socks] = listeners.map(TcpListener::from);
-    Ok(Confined { socket: UnixStream::from(socket), http, socks, setup, landlock_abi })
+    let mut given = given.into_iter();
+    let (Some(http), Some(socks)) = (given.next(), given.next()) else { return Err(Errno::EBADMSG) };
+    let resolver = given.next().zip(given.next());
+    Ok(Confined {
+        socket: UnixStream::from(socket),
+        http: http.into(),
+        socks: socks.into(),
+        resolver: resolver.map(|(udp, tcp)| ResolverSockets { udp: udp.into(), tcp: tcp.into() }),
+        setup,
+        landlock_abi,
+    })
 }
 
 fn limit() -> Result<(), Errno> {

@@ -4,6 +4,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::OwnedFd,
     sync::Arc,
 };
 
@@ -18,14 +19,25 @@ use super::{
 use crate::{
     network::destination::{Destination, Host},
     proto::net::{
-        AboutAddresses, AboutHost, Address, Attempt, Denied, Dial, Disagreement, Protocol, question::About,
-        verdict::Verdict,
+        AboutAddresses, AboutHost, AboutName, Address, Attempt, Denied, Dial, Disagreement, Protocol,
+        question::About, verdict::Verdict,
     },
     wire::net::MAX_HOST_BYTES,
 };
 
 /// The rule's name of a refusal that no rule made.
 const UNAVAILABLE: &str = "network.gateway";
+
+/// What a name may be used for, as the gateway says.
+#[derive(Debug)]
+pub(super) enum NameVerdict {
+    /// Connections to it could be allowed at these ports. One socket for each that is not open.
+    Ports(Vec<u16>, Vec<OwnedFd>),
+    /// No rule could allow any.
+    Denied,
+    /// The gateway does not answer.
+    Unavailable,
+}
 
 /// What every connection needs.
 #[derive(Debug)]
@@ -56,6 +68,7 @@ impl Connector {
             Verdict::Dial(dial) => return self.dial(attempt, dial).await,
             Verdict::Denied(denied) => return Err(refusal(denied)),
             Verdict::Resolve(_) => self.addresses(&attempt).await?,
+            Verdict::Ports(_) => return Err(unavailable()),
         };
         let asked = addresses.iter().map(|address| Address {
             address: address.to_string(),
@@ -65,7 +78,22 @@ impl Connector {
         match self.ask(&attempt, about).await? {
             Verdict::Dial(dial) => self.dial(attempt, dial).await,
             Verdict::Denied(denied) => Err(refusal(denied)),
-            Verdict::Resolve(_) => Err(unavailable()),
+            Verdict::Resolve(_) | Verdict::Ports(_) => Err(unavailable()),
+        }
+    }
+
+    /// Asks what a name may be used for. Nothing of it leaves the host.
+    pub(super) async fn name(&self, attempt: &Attempt, open_ports: Vec<u32>) -> NameVerdict {
+        let about = About::Name(AboutName { open_ports });
+        let Ok(answer) = self.link.ask(attempt, about).await else { return NameVerdict::Unavailable };
+        match answer.verdict {
+            Verdict::Ports(ports) => {
+                let ports = ports.ports.into_iter().filter_map(|port| u16::try_from(port).ok()).collect();
+                NameVerdict::Ports(ports, answer.sockets)
+            }
+            Verdict::Denied(denied) if denied.rule == UNAVAILABLE => NameVerdict::Unavailable,
+            Verdict::Denied(_) => NameVerdict::Denied,
+            Verdict::Resolve(_) | Verdict::Dial(_) => NameVerdict::Unavailable,
         }
     }
 
@@ -74,13 +102,13 @@ impl Connector {
         let disagreement = Disagreement { found, connection_id: allowed.connection_id.clone() };
         match self.ask(&allowed.attempt, About::Disagreement(disagreement)).await {
             Ok(Verdict::Denied(denied)) => refusal(denied),
-            Ok(Verdict::Resolve(_) | Verdict::Dial(_)) => unavailable(),
+            Ok(Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Ports(_)) => unavailable(),
             Err(refusal) => refusal,
         }
     }
 
     async fn ask(&self, attempt: &Attempt, about: About) -> Result<Verdict, Refusal> {
-        self.link.ask(attempt, about).await.map_err(|_| unavailable())
+        self.link.ask(attempt, about).await.map(|answer| answer.verdict).map_err(|_| unavailable())
     }
 
     async fn addresses(&self, attempt: &Attempt) -> Result<(Vec<IpAddr>, Destination), Refusal> {

@@ -2,8 +2,19 @@
 
 use std::time::Duration;
 
-/// New connections in one second, of the whole sandbox. More wait in the listeners.
+/// New connections in one second: to the HTTP proxy, to the SOCKS proxy, and to all names together. More wait in the listeners.
 pub(super) const ACCEPTS_PER_S: u32 = 500;
+
+/// Questions for names in one second, and those that are answered at once. More wait in the socket, or are lost.
+pub(super) const QUESTIONS_PER_S: u32 = 500;
+pub(super) const MAX_QUESTIONS: usize = 64;
+
+/// Names that have an address, and listeners for them. The name that was asked for the longest ago goes.
+pub(super) const MAX_NAMES: usize = 256;
+pub(super) const MAX_NAME_LISTENERS: usize = 1_024;
+
+/// Addresses that are tried for a name, when others or a command hold them.
+pub(super) const MAX_ADDRESSES_TRIED: usize = 4;
 
 /// How long a program may take for the head of a request, a SOCKS greeting, or the first bytes in a tunnel.
 pub(super) const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,5 +44,5 @@ pub(super) const COPY_BUFFER_BYTES: usize = 16 << 10;
 /// The head of a request or of an answer.
 pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Open descriptors: two for each connection, and those of asking for names.
+/// Open descriptors: two for each connection, one for each listener of a name, and those of asking for names.
 pub(super) const MAX_DESCRIPTORS: u64 = 4_096;

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::unix::net::UnixStream as StdUnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,8 +12,6 @@ use std::{
 
 use prost::Message as _;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{UnixStream, unix::OwnedReadHalf},
     sync::{mpsc, oneshot},
     time::timeout,
 };
@@ -24,12 +22,19 @@ use crate::{
         Attempt, Ended, FromNet, Question, Ready, ToNet, Verdict, from_net::Message, question::About, to_net,
         verdict,
     },
-    wire::{self, Decoder, net::MAX_CONNECTIONS},
+    sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
+    wire::{self, net::MAX_CONNECTIONS},
 };
 
 /// Messages that wait to be written: each connection has one question and one end at most.
 const MAX_QUEUED_MESSAGES: usize = 2 * MAX_CONNECTIONS;
-const READ_BYTES: usize = 16 << 10;
+
+/// A verdict, and the sockets that came with it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) verdict: verdict::Verdict,
+    pub(super) sockets: Vec<OwnedFd>,
+}
 
 /// The gateway has not answered, or is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,21 +45,21 @@ pub(super) struct NoVerdict;
 #[derive(Debug)]
 pub(super) struct GatewayLink {
     outgoing: mpsc::Sender<Message>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<verdict::Verdict>>>,
+    pending: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     last_number: AtomicU64,
 }
 
 impl GatewayLink {
     /// Starts to write. Says that the process is ready.
-    pub(super) fn start(socket: StdUnixStream, ready: Ready) -> io::Result<(Arc<Self>, Verdicts)> {
-        socket.set_nonblocking(true)?;
-        let (incoming, mut outgoing) = UnixStream::from_std(socket)?.into_split();
+    pub(super) fn start(socket: UnixStream, ready: Ready) -> io::Result<(Arc<Self>, Verdicts)> {
+        let stream = Arc::new(FrameStream::new(socket)?);
+        let outgoing = stream.clone();
         let (sender, mut messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
         tokio::spawn(async move {
             while let Some(message) = messages.recv().await {
                 let Ok(frame) = wire::encode(&FromNet { message: Some(message) }, 0) else { continue };
                 // The reader sees the same end.
-                if outgoing.write_all(&frame).await.is_err() {
+                if outgoing.send(frame, Vec::new()).await.is_err() {
                     return;
                 }
             }
@@ -63,11 +68,11 @@ impl GatewayLink {
             Arc::new(Self { outgoing: sender, pending: Mutex::default(), last_number: AtomicU64::new(0) });
         // The channel is empty.
         let _ = link.outgoing.try_send(Message::Ready(ready));
-        Ok((link.clone(), Verdicts { link, incoming }))
+        Ok((link.clone(), Verdicts { link, stream }))
     }
 
     /// Asks the gateway.
-    pub(super) async fn ask(&self, attempt: &Attempt, about: About) -> Result<verdict::Verdict, NoVerdict> {
+    pub(super) async fn ask(&self, attempt: &Attempt, about: About) -> Result<Answer, NoVerdict> {
         let number = self.last_number.fetch_add(1, Relaxed) + 1;
         let (sender, receiver) = oneshot::channel();
         self.lock().insert(number, sender);
@@ -84,7 +89,7 @@ impl GatewayLink {
         let _ = self.outgoing.try_send(Message::Ended(ended));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<verdict::Verdict>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,37 +109,24 @@ impl Drop for ForgetOnDrop<'_> {
 /// The gateway's half of the socket.
 pub(super) struct Verdicts {
     link: Arc<GatewayLink>,
-    incoming: OwnedReadHalf,
+    stream: Arc<FrameStream>,
 }
 
 impl Verdicts {
     /// Passes verdicts on. Returns when the gateway has closed the socket, or says what cannot be understood.
-    pub(super) async fn receive(mut self) {
-        let mut decoder = Decoder::new();
-        let mut bytes = vec![0; READ_BYTES];
-        loop {
-            let count = match self.incoming.read(&mut bytes).await {
-                Ok(0) | Err(_) => return,
-                Ok(count) => count,
+    pub(super) async fn receive(self) {
+        let mut receiver = FrameReceiver::new();
+        while let Ok(Some(frame)) = self.stream.receive(&mut receiver).await {
+            let Ok(ToNet {
+                message: Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) })),
+            }) = ToNet::decode(&frame.message[..])
+            else {
+                return;
             };
-            decoder.feed(bytes.get(..count).unwrap_or_default());
-            loop {
-                let frame = match decoder.next_frame() {
-                    Ok(Some(frame)) => frame,
-                    Ok(None) => break,
-                    Err(_) => return,
-                };
-                let Ok(ToNet {
-                    message: Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) })),
-                }) = ToNet::decode(&frame.message[..])
-                else {
-                    return;
-                };
-                let asker = self.link.lock().remove(&number);
-                if let Some(asker) = asker {
-                    // The asker may have given up.
-                    let _ = asker.send(verdict);
-                }
+            let asker = self.link.lock().remove(&number);
+            if let Some(asker) = asker {
+                // The asker may have given up.
+                let _ = asker.send(Answer { verdict, sockets: frame.descriptors });
             }
         }
     }

@@ -1,22 +1,23 @@
-//! Accepts the connections of the sandbox's programs, within bounds, and serves each in a task of its own.
+//! Listens for the sandbox's programs: for those that speak to a proxy, and for those that ask for names.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, sync::Arc};
 
 use base64::Engine as _;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, header::PROXY_AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     sync::Semaphore,
-    time::sleep,
 };
 
 use super::{
-    confine::Confined,
+    accept::{Pace, accept},
+    confine::{Confined, ResolverSockets},
     connector::{Connector, attempt},
     http::{self, Body, Tunnel},
     limits::ACCEPTS_PER_S,
     link::GatewayLink,
+    names::Names,
     resolver::Resolver,
     socks, tunnel,
 };
@@ -26,62 +27,37 @@ use crate::{
     wire::net::MAX_CONNECTIONS,
 };
 
-/// How long a listener that fails, for want of descriptors, is left alone.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// The longest claim about a terminal.
 const MAX_TERMINAL_BYTES: usize = 64;
-
-/// Which proxy a listener is of.
-#[derive(Debug, Clone, Copy)]
-enum Proxy {
-    Http,
-    Socks,
-}
 
 /// Serves until the gateway closes the socket.
 ///
 /// # Errors
 /// When the descriptors that the gateway sent cannot be used.
 pub(super) async fn serve(confined: Confined) -> io::Result<()> {
-    let Confined { socket, http, socks, setup, landlock_abi } = confined;
-    let listeners = [(http, Proxy::Http), (socks, Proxy::Socks)];
+    let Confined { socket, http, socks, resolver, setup, landlock_abi } = confined;
     let (link, verdicts) = GatewayLink::start(socket, Ready { landlock_abi })?;
     let connector = Arc::new(Connector::new(link, Resolver::new(&setup)));
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    for (listener, proxy) in listeners {
-        let listener = TcpListener::from_std(listener)?;
-        tokio::spawn(accept(listener, proxy, connector.clone(), places.clone()));
+    let shared = connector.clone();
+    let serve_http = move |program| serve_http(shared.clone(), program);
+    tokio::spawn(accept(TcpListener::from_std(http)?, places.clone(), Pace::new(ACCEPTS_PER_S), serve_http));
+    let shared = connector.clone();
+    let serve_socks = move |program| socks::serve(shared.clone(), program);
+    tokio::spawn(accept(
+        TcpListener::from_std(socks)?,
+        places.clone(),
+        Pace::new(ACCEPTS_PER_S),
+        serve_socks,
+    ));
+    if let Some(ResolverSockets { udp, tcp }) = resolver {
+        let names = Names::new(connector, places.clone());
+        tokio::spawn(names.clone().answer_datagrams(UdpSocket::from_std(udp)?));
+        let answer = move |program| names.clone().answer_stream(program);
+        tokio::spawn(accept(TcpListener::from_std(tcp)?, places, Pace::new(ACCEPTS_PER_S), answer));
     }
     verdicts.receive().await;
     Ok(())
-}
-
-async fn accept(listener: TcpListener, proxy: Proxy, connector: Arc<Connector>, places: Arc<Semaphore>) {
-    let pause = Duration::from_secs(1) / ACCEPTS_PER_S;
-    let mut next = tokio::time::Instant::now();
-    loop {
-        // Closed never.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let Ok((program, _)) = listener.accept().await else {
-            sleep(ACCEPT_BACKOFF).await;
-            continue;
-        };
-        let connector = connector.clone();
-        tokio::spawn(async move {
-            let _ = program.set_nodelay(true);
-            match proxy {
-                Proxy::Http => serve_http(connector, program).await,
-                Proxy::Socks => socks::serve(&connector, program).await,
-            }
-            drop(place);
-        });
-        // A second's worth may come at once.
-        let now = tokio::time::Instant::now();
-        next = next.max(now) + pause;
-        if next > now + Duration::from_secs(1) {
-            tokio::time::sleep_until(next - Duration::from_secs(1)).await;
-        }
-    }
 }
 
 /// Serves a program that speaks to the HTTP proxy. A tunnel is part of its connection.

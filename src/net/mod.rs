@@ -1,13 +1,14 @@
 //! The net process of a sandbox with the network `proxy`: it takes the connections of the sandbox's programs and carries those
-//! that the gateway allows.
+//! that the gateway allows. It answers their questions for names with addresses of the sandbox's own.
 //!
 //! It alone has the host's network. It decides nothing: it asks the gateway about every name, every address and every HTTP request,
 //! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
 //! the gateway's socket.
 //!
-//! Files in order of import: `limits`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `listen`,
-//! `confine`.
+//! Files in order of import: `limits`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
+//! `transparent`, `names`, `confine`, `listen`.
 
+mod accept;
 mod confine;
 mod connector;
 mod http;
@@ -15,10 +16,12 @@ mod idle;
 mod limits;
 mod link;
 mod listen;
+mod names;
 mod outcome;
 mod prefixed;
 mod resolver;
 mod socks;
+mod transparent;
 mod tunnel;
 
 use std::process::exit;

@@ -44,7 +44,7 @@ struct Wanted {
 }
 
 /// Serves one program.
-pub(super) async fn serve(connector: &Arc<Connector>, mut program: TcpStream) {
+pub(super) async fn serve(connector: Arc<Connector>, mut program: TcpStream) {
     let wanted = match timeout(FIRST_BYTES_TIMEOUT, greet(&mut program)).await {
         Ok(Ok(Some(wanted))) => wanted,
         Ok(Ok(None) | Err(_)) | Err(_) => return,
@@ -58,7 +58,7 @@ pub(super) async fn serve(connector: &Arc<Connector>, mut program: TcpStream) {
             if answer(&mut program, SUCCEEDED).await.is_ok() {
                 let terminal_id = wanted.terminal_id;
                 let tunnel = Tunnel { destination, protocol: Protocol::Socks, terminal_id };
-                tunnel::carry(connector, program, upstream, tunnel).await;
+                tunnel::carry(&connector, program, upstream, tunnel).await;
             }
         }
         (Err(Refusal::Denied { .. }), _) | (Ok(_), None) => drop(answer(&mut program, NOT_ALLOWED).await),

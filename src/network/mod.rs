@@ -9,11 +9,16 @@ pub mod address;
 pub mod client_hello;
 pub mod destination;
 pub mod dns;
+pub mod dns_server;
 pub mod name;
 pub mod pattern;
+pub mod synthetic;
 
 /// The port of the HTTP proxy on a sandbox's loopback.
 pub const HTTP_PROXY_PORT: u16 = 3128;
 
 /// The port of the SOCKS5 proxy on a sandbox's loopback.
 pub const SOCKS_PORT: u16 = 1080;
+
+/// The port of the resolver on a sandbox's loopback.
+pub const RESOLVER_PORT: u16 = 53;

@@ -16,7 +16,10 @@ use prost::Message;
 use super::{
     gate_launch::{self, GateLaunch, StartedGate},
     outcome::{read_outcome, wait_until_ready},
-    setup::{self, LaunchSockets, OOM_SCORE_STEP, PlanDescriptors, StageError},
+    setup::{
+        self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, StageError,
+        proxy_listeners::{self, NameAddresses},
+    },
     subordinate_maps,
 };
 use crate::{
@@ -89,6 +92,10 @@ fn launch(
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
     let (supervisors_end, gates_end) = gate_launch::sockets(plan)?.unzip();
+    let maker = match &network {
+        Some(prepared) => NetworkMaker::Launcher(prepared.add_name_addresses(plan)?),
+        None => NetworkMaker::Clone,
+    };
     let (cloned, birthplace) = clone_supervisor(plan, identity, &descriptors, network)?;
     match cloned {
         Cloned::Child => {
@@ -98,6 +105,7 @@ fn launch(
                 identity,
                 descriptors,
                 LaunchSockets { permission, report, gate: supervisors_end },
+                maker,
             )
         }
         Cloned::Parent { pid, pidfd } => {
@@ -166,6 +174,12 @@ impl PreparedNetwork {
             // A launcher in an unknown network namespace must not launch anything.
             Err(_) => exit(EXIT_NO_NETWORK),
         }
+    }
+
+    /// Gives it addresses for names, where the plan has proxies.
+    fn add_name_addresses(&self, plan: &SandboxPlan) -> Result<NameAddresses, StageError> {
+        let has_proxies = proxy_listeners::has_proxies(plan)?;
+        Ok(if has_proxies { proxy_listeners::add_name_addresses() } else { NameAddresses::Missing })
     }
 
     /// Returns to the host's network namespace.

@@ -25,12 +25,14 @@ pub struct Ready {
     pub oom_score: OwnOomScore,
     /// The gate, if the sandbox has one.
     pub gate: Option<SupervisedGate>,
-    /// The listeners of the proxies: of HTTP, then of SOCKS5. Empty: there are none.
+    /// The listeners of the proxies: of HTTP, then of SOCKS5; then the resolver's sockets, if it has one. Empty: there are none.
     pub proxy_listeners: Vec<Arc<OwnedFd>>,
     /// What it has in common with the other sandboxes of its session, for the next one.
     pub session_files: SharedFiles,
     /// The commands' id on the host, where it is not the gateway's user's; 0: it is.
     pub command_host_id: u32,
+    /// The network is the sandbox's own.
+    pub own_network: bool,
     /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
     /// The stage at which a fault is injected, in builds with failpoints.

@@ -6,5 +6,8 @@ pub const PROCESS_NAME: &str = "provost-net";
 /// The most connections that a net process carries at once, of its whole sandbox. More wait in the listeners.
 pub const MAX_CONNECTIONS: usize = 1_024;
 
+/// The most ports of one name at which connections to it are accepted inside.
+pub const MAX_NAME_PORTS: usize = 16;
+
 /// The most of a host as a program wrote it, in bytes.
 pub const MAX_HOST_BYTES: usize = 320;

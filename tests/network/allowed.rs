@@ -134,13 +134,9 @@ fn reached(fixture: &Fixture, host: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_knows_no_proxy_reaches_nothing() {
+async fn a_sandbox_has_a_loopback_and_nothing_else() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
-    let script =
-        "env -u http_proxy -u HTTP_PROXY -u all_proxy -u ALL_PROXY curl -sS http://registry.test:18080/ 2>&1";
-    let done = fixture.sh(&session, script).finish().await;
-    assert!(done.text().contains("resolve host"), "{}", done.text());
     let list = fixture
         .sh(&session, "cat /proc/net/route; ls /sys/class/net 2>/dev/null; cat /proc/net/dev")
         .finish()

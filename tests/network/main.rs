@@ -7,4 +7,5 @@ mod allowed;
 mod bypass;
 mod fixture;
 mod life;
+mod names;
 mod rules;

@@ -1,6 +1,6 @@
 //! Decides about one connection: first about the name, then about each address that it leads to.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     super::{
@@ -13,7 +13,8 @@ use super::{
 };
 use crate::network::{
     address::{self, Scope},
-    destination::Host,
+    destination::{Destination, Host},
+    name::HostName,
 };
 
 /// The name under which an address is refused that is not public and that no rule names.
@@ -86,6 +87,31 @@ impl PolicySet {
             Some(rule) => rules.decide_by(rule, rule.tunnel),
             None => rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked),
         }
+    }
+
+    /// The ports, in order, at which connections to a name could be allowed. An error is the decision against all of them.
+    pub fn connect_ports(
+        &self,
+        principal: &str,
+        profile: &str,
+        name: &HostName,
+    ) -> Result<Vec<u16>, ConnectDecision> {
+        let host = Host::Name(name.clone());
+        let decide = |port| {
+            let destination = Destination { host: host.clone(), port };
+            self.connect_name(&ConnectRequest { principal, profile, destination: &destination })
+        };
+        let naming = self.connect_rules().iter().filter(|rule| rule.names_host(&host));
+        let ports: BTreeSet<u16> = naming.flat_map(ConnectRule::ports).copied().collect();
+        let (allowed, denied): (Vec<_>, Vec<_>) = ports
+            .into_iter()
+            .map(|port| (port, decide(port)))
+            .partition(|(_, decided)| decided.decision != Decision::Deny);
+        if !allowed.is_empty() {
+            return Ok(allowed.into_iter().map(|(port, _)| port).collect());
+        }
+        // A rule that is about every port says so for none in particular.
+        Err(denied.into_iter().next().map_or_else(|| decide(0), |(_, decided)| decided))
     }
 
     /// Decides whether an address may be dialled: the one that was asked for, or one that its name leads to.
@@ -219,6 +245,21 @@ mod tests {
             assert_eq!(decide(destination, address, "a"), expected, "{destination} {address:?}");
         }
         assert_eq!(decide("10.2.0.5:5432", Some("10.2.0.5"), "b"), (Deny, "default".to_owned()));
+    }
+
+    #[test]
+    fn a_name_has_the_ports_at_which_some_rule_could_allow_it() {
+        let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
+        let ports = |name| {
+            let name = HostName::parse(name).unwrap();
+            let decided = policy.connect_ports("uid:1", "a", &name);
+            decided.map_err(|decided| decided.reason.rule().to_owned())
+        };
+        assert_eq!(ports("registry.example.org"), Ok(vec![443]));
+        assert_eq!(ports("git.corp.example"), Ok(vec![22, 443]));
+        assert_eq!(ports("secret.files.example.org"), Err("no-secrets".to_owned()));
+        assert_eq!(ports("new.example.org"), Err("default".to_owned()), "what only watches allows nothing");
+        assert_eq!(ports("c2VjcmV0.example.org"), Err("default".to_owned()));
     }
 
     #[test]

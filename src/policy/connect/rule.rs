@@ -172,6 +172,11 @@ impl ConnectRule {
             && self.has_port(request.destination.port)
     }
 
+    /// The ports that it names; none means all.
+    pub(super) fn ports(&self) -> &[u16] {
+        &self.ports
+    }
+
     fn has_port(&self, port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&port)
     }

@@ -2,19 +2,21 @@
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
+use futures_util::{FutureExt as _, future::BoxFuture};
+
 use super::handle::{Sandbox, SandboxLife};
 use crate::{
-    proto::supervisor::{GetProxyListeners, from_supervisor::Message, to_supervisor::Request},
+    proto::supervisor::{GetProxyListeners, MakeSockets, from_supervisor::Message, to_supervisor::Request},
     sandbox::{
         host::Host,
-        net_link::{NetError, NetOwner, NetProcess, Nets},
+        net_link::{NetError, NetOwner, NetProcess, Nets, ServedSandbox},
     },
 };
 
 /// Between the end of a net process and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
 
-/// How long a supervisor may take for the listeners.
+/// How long a supervisor may take for the listeners, or for sockets.
 const LISTENERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sandbox {
@@ -53,20 +55,19 @@ impl Sandbox {
     }
 
     async fn serve_net(
-        &self,
+        self: &Arc<Self>,
         host: &Arc<Host>,
         nets: &Arc<Nets>,
         owner: &Arc<NetOwner>,
         mut next: Option<NetProcess>,
     ) {
-        let terminal_of = |claimed: &str| self.terminal_of(claimed);
         loop {
             let started = match next.take() {
                 Some(process) => Ok(process),
                 None => self.launch_net(host, nets).await,
             };
             let served = match started {
-                Ok(process) => process.serve(nets, owner, &terminal_of).await,
+                Ok(process) => process.serve(nets, owner, self.clone()).await,
                 Err(error) => Err(error),
             };
             match served {
@@ -81,16 +82,6 @@ impl Sandbox {
         }
     }
 
-    /// The terminal that a program says it belongs to, if it is one that runs here, else the only one that does.
-    fn terminal_of(&self, claimed: &str) -> Option<String> {
-        let terminals = self.lock_terminals();
-        if terminals.contains_key(claimed) {
-            return Some(claimed.to_owned());
-        }
-        let mut running = terminals.keys();
-        running.next().filter(|_| running.next().is_none()).cloned()
-    }
-
     async fn launch_net(&self, host: &Arc<Host>, nets: &Arc<Nets>) -> Result<NetProcess, NetError> {
         let request = self.control().request(Request::GetProxyListeners(GetProxyListeners {}));
         let answer = tokio::time::timeout(LISTENERS_TIMEOUT, request).await;
@@ -103,7 +94,46 @@ impl Sandbox {
         let process = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
-        tracing::info!(sandbox.id = %self.id(), pid = process.pid(), "net process up");
+        let has_resolver = process.has_resolver();
+        tracing::info!(sandbox.id = %self.id(), pid = process.pid(), has_resolver, "net process up");
+        if !has_resolver {
+            tracing::warn!(
+                sandbox.id = %self.id(),
+                "programs that know no proxy find no names: /proc/sys/net could not be written"
+            );
+        }
         Ok(process)
+    }
+}
+
+impl Sandbox {
+    /// Makes TCP sockets of the sandbox's own network, not bound. `None`: it has none, or its supervisor is too old for it.
+    pub(crate) async fn make_sockets(&self, count: usize) -> Option<Vec<OwnedFd>> {
+        if !self.effective_confinement().is_some_and(|confinement| confinement.makes_sockets) {
+            return None;
+        }
+        let count = u32::try_from(count).ok()?;
+        let request = self.control().request(Request::MakeSockets(MakeSockets { count }));
+        match tokio::time::timeout(LISTENERS_TIMEOUT, request).await {
+            Ok(Ok(answer)) if matches!(answer.message, Message::Sockets(_)) => {
+                (answer.descriptors.len() == count as usize).then_some(answer.descriptors)
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) => None,
+        }
+    }
+}
+
+impl ServedSandbox for Sandbox {
+    fn terminal_of(&self, claimed: &str) -> Option<String> {
+        let terminals = self.lock_terminals();
+        if terminals.contains_key(claimed) {
+            return Some(claimed.to_owned());
+        }
+        let mut running = terminals.keys();
+        running.next().filter(|_| running.next().is_none()).cloned()
+    }
+
+    fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>> {
+        self.make_sockets(count).boxed()
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    network::{HTTP_PROXY_PORT, SOCKS_PORT},
+    network::{HTTP_PROXY_PORT, RESOLVER_PORT, SOCKS_PORT},
     policy::profile::{Network, Profile, Requirement},
     proto::supervisor::{ExecutablePaths, GatePlan, LandlockPlan, SeccompPlan, TcpPorts},
     sandbox::{
@@ -95,9 +95,9 @@ pub(super) fn plan_landlock(
         record_missing("landlock-tcp", reason, profile.landlock.requirement, shortfalls)?;
     } else {
         (plan.tcp_connect, plan.tcp_bind) = (connect, bind);
-        // The list is about where to; the proxies are the way there.
+        // The list is about where to; the proxies and the resolver are the way there.
         if let (Network::Proxy, Some(connect)) = (network, &mut plan.tcp_connect) {
-            connect.ports.extend([HTTP_PROXY_PORT, SOCKS_PORT].map(u32::from));
+            connect.ports.extend([HTTP_PROXY_PORT, SOCKS_PORT, RESOLVER_PORT].map(u32::from));
         }
     }
     Ok(plan)

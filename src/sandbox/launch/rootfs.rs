@@ -32,17 +32,31 @@ pub struct Rootfs {
     pub sources: Vec<OwnedFd>,
 }
 
-/// nsswitch.conf(5) of a sandbox without a network: a name is found in a file or refused at once. Programs that ask a
-/// server that cannot be reached try again for a minute.
-fn names_without_network() -> String {
+/// nsswitch.conf(5) of a sandbox with a network of its own. Without a resolver a name is found in a file or refused at once: programs
+/// that ask a server that cannot be reached try again for a minute.
+fn name_sources(resolver: Resolver) -> String {
     let host = std::fs::read_to_string("/etc/nsswitch.conf").unwrap_or_default();
     let hosts = host.lines().find_map(|line| line.trim_start().strip_prefix("hosts:")).unwrap_or_default();
     // A module that the host does not name may not be installed, and then every name is an error.
     let own_name = if hosts.split_whitespace().any(|word| word == "myhostname") { " myhostname" } else { "" };
     let databases = ["passwd", "group", "shadow", "networks", "protocols", "services", "ethers", "rpc"];
     let others: String = databases.iter().map(|name| format!("{name}: files\n")).collect();
-    format!("{others}hosts: files{own_name}\n")
+    let dns = match resolver {
+        Resolver::Absent => "",
+        Resolver::OnLoopback => " dns",
+    };
+    format!("{others}hosts: files{dns}{own_name}\n")
 }
+
+/// Whether there is a resolver inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resolver {
+    Absent,
+    OnLoopback,
+}
+
+/// resolv.conf(5) where names are answered by the sandbox's own resolver, at once or never.
+const RESOLV_CONF: &str = "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n";
 
 /// Why the root file system cannot be planned.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +123,11 @@ pub fn plan(
     plan.add_accounts();
     match network {
         Network::Host => plan.add_resolv_conf(),
-        Network::None | Network::Proxy => plan.add_file("/etc/nsswitch.conf", &names_without_network()),
+        Network::None => plan.add_file("/etc/nsswitch.conf", &name_sources(Resolver::Absent)),
+        Network::Proxy => {
+            plan.add_file("/etc/nsswitch.conf", &name_sources(Resolver::OnLoopback));
+            plan.add_own_resolv_conf();
+        }
     }
     plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
     plan.add(Mount { kind: Kind::Dev.into(), target: "/dev".into(), ..Mount::default() });
@@ -276,6 +294,15 @@ impl RootfsPlanner<'_> {
         if let (false, Ok(place)) = (real.starts_with("/etc"), check_path(&real)) {
             let place = place.to_owned();
             self.add(read_only_in_place(place));
+        }
+    }
+
+    /// The sandbox's own resolv.conf(5). Where there is no place for it, resolvers ask the loopback all the same.
+    fn add_own_resolv_conf(&mut self) {
+        let path = Path::new("/etc/resolv.conf");
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if let Ok(place) = check_path(&real).map(str::to_owned) {
+            self.add_file(&place, RESOLV_CONF);
         }
     }
 

@@ -9,3 +9,4 @@ mod serving;
 
 pub use nets::{ConnectionObserver, NameFiles, NetOwner, Nets};
 pub(crate) use process::{NetError, NetProcess};
+pub(crate) use serving::ServedSandbox;

@@ -64,6 +64,7 @@ pub enum NetError {
 pub(crate) struct NetProcess {
     process: Child,
     pub(super) socket: UnixStream,
+    has_resolver: bool,
     /// Its ids are its own while this is open.
     _claim: Option<HostIdClaim>,
 }
@@ -74,7 +75,8 @@ impl NetProcess {
     /// # Errors
     /// [`NetError`]; nothing is left then.
     pub(crate) fn start(host: &Host, nets: &Nets, listeners: &[OwnedFd]) -> Result<Self, NetError> {
-        if listeners.len() != 2 {
+        // With a resolver or without.
+        if ![2, 4].contains(&listeners.len()) {
             return Err(NetError::Listeners);
         }
         let claim = host.is_privileged().then(|| host.ids().claim(0)).transpose()?;
@@ -103,7 +105,7 @@ impl NetProcess {
             .process_group(0)
             .spawn()
             .map_err(NetError::Start)?;
-        let started = Self { process, socket, _claim: claim };
+        let started = Self { process, socket, has_resolver: listeners.len() > 2, _claim: claim };
         let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|listener| listener.as_fd()).collect();
         fdpass::send(started.socket.as_fd(), &frame, &descriptors).map_err(NetError::Send)?;
         started.await_ready()?;
@@ -125,6 +127,11 @@ impl NetProcess {
             Ok(FromNet { message: Some(from_net::Message::Ready(_)) }) => Ok(()),
             Ok(_) | Err(_) => Err(NetError::NotReady(None)),
         }
+    }
+
+    /// Whether it answers questions for names inside.
+    pub(crate) fn has_resolver(&self) -> bool {
+        self.has_resolver
     }
 
     /// Its process id, for reports.

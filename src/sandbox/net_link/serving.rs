@@ -1,25 +1,38 @@
 //! Answers the questions of one net process until it ends.
 
-use std::{io, sync::Arc};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
+use futures_util::future::BoxFuture;
 use prost::Message as _;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::UnixStream,
-    sync::mpsc,
-    task::JoinSet,
-};
+use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{ConnectionObserver, NetError, NetOwner, NetProcess, Nets};
 use crate::{
-    proto::net::{Attempt, FromNet, ToNet, Verdict, from_net::Message, to_net},
-    wire::{self, Decoder, net::MAX_CONNECTIONS},
+    proto::net::{
+        Attempt, Denied, FromNet, Question, ToNet, Verdict, from_net::Message, question::About, to_net,
+        verdict,
+    },
+    sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
+    wire::{
+        self,
+        net::{MAX_CONNECTIONS, MAX_NAME_PORTS},
+    },
 };
 
-const READ_BYTES: usize = 64 << 10;
+/// The rule's name of a refusal that no rule made.
+const UNAVAILABLE: &str = "network.gateway";
 
-/// Which terminal a connection belongs to: of the claim, if it is one of the sandbox's, else the only one that runs.
-pub(crate) type TerminalOf<'a> = dyn Fn(&str) -> Option<String> + Send + Sync + 'a;
+/// The sandbox whose connections are judged.
+pub(crate) trait ServedSandbox: Send + Sync {
+    /// Which terminal a connection belongs to: of the claim, if it is one of the sandbox's, else the only one that runs.
+    fn terminal_of(&self, claimed: &str) -> Option<String>;
+
+    /// TCP sockets of the sandbox's network; `None` where it makes none.
+    fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>>;
+}
+
+/// A verdict, and the sockets that go with it.
+type Answer = (Verdict, Vec<Arc<OwnedFd>>);
 
 impl NetProcess {
     /// Answers its questions. Returns when it has ended, or has said what is no message.
@@ -30,45 +43,34 @@ impl NetProcess {
         &self,
         nets: &Nets,
         owner: &Arc<NetOwner>,
-        terminal_of: &TerminalOf<'_>,
+        sandbox: Arc<dyn ServedSandbox>,
     ) -> Result<(), NetError> {
         let observer = nets.observer().ok_or(NetError::Unobserved)?;
-        let socket = self.socket.try_clone().and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            UnixStream::from_std(socket)
-        });
-        let (mut incoming, mut outgoing) = socket.map_err(NetError::Start)?.into_split();
+        let stream = self.socket.try_clone().and_then(FrameStream::new).map_err(NetError::Start)?;
         // One verdict for each question.
-        let (sender, mut verdicts) = mpsc::channel::<Verdict>(MAX_CONNECTIONS);
-        let write = async move {
-            while let Some(verdict) = verdicts.recv().await {
+        let (sender, mut verdicts) = mpsc::channel::<Answer>(MAX_CONNECTIONS);
+        let write = async {
+            while let Some((verdict, sockets)) = verdicts.recv().await {
                 let message = ToNet { message: Some(to_net::Message::Verdict(verdict)) };
-                let frame = wire::encode(&message, 0).map_err(io::Error::other)?;
-                outgoing.write_all(&frame).await?;
+                let frame = wire::encode(&message, sockets.len()).map_err(io::Error::other)?;
+                stream.send(frame, sockets).await?;
             }
             Ok::<_, io::Error>(())
         };
-        let read = async move {
-            let mut decoder = Decoder::new();
-            let mut bytes = vec![0; READ_BYTES];
+        let serving = Serving { observer, owner: owner.clone(), sandbox, sender };
+        let read = async {
+            let mut receiver = FrameReceiver::new();
             let mut judging = JoinSet::new();
-            loop {
-                let count = match incoming.read(&mut bytes).await {
-                    Ok(0) | Err(_) => return,
-                    Ok(count) => count,
+            while let Ok(Some(frame)) = stream.receive(&mut receiver).await {
+                let Ok(FromNet { message: Some(message) }) = FromNet::decode(&frame.message[..]) else {
+                    return;
                 };
-                decoder.feed(bytes.get(..count).unwrap_or_default());
-                while let Ok(Some(frame)) = decoder.next_frame() {
-                    let Ok(FromNet { message: Some(message) }) = FromNet::decode(&frame.message[..]) else {
-                        return;
-                    };
-                    // No more than a net process can ask at once.
-                    while judging.len() >= MAX_CONNECTIONS {
-                        judging.join_next().await;
-                    }
-                    while judging.try_join_next().is_some() {}
-                    take(message, &observer, owner, terminal_of, &sender, &mut judging);
+                // No more than a net process can ask at once.
+                while judging.len() >= MAX_CONNECTIONS {
+                    judging.join_next().await;
                 }
+                while judging.try_join_next().is_some() {}
+                serving.take(message, &mut judging);
             }
         };
         tokio::select! {
@@ -79,31 +81,65 @@ impl NetProcess {
     }
 }
 
-fn take(
-    message: Message,
-    observer: &Arc<dyn ConnectionObserver>,
-    owner: &Arc<NetOwner>,
-    terminal_of: &TerminalOf<'_>,
-    sender: &mpsc::Sender<Verdict>,
-    judging: &mut JoinSet<()>,
-) {
-    let terminal =
-        |attempt: Option<&Attempt>| terminal_of(attempt.map_or("", |attempt| &attempt.terminal_id));
-    match message {
-        Message::Ready(_) => {}
-        Message::Ended(ended) => {
-            let terminal = terminal(ended.attempt.as_ref());
-            observer.ended(owner, ended, terminal);
+/// What answering one net process takes.
+#[derive(Clone)]
+struct Serving {
+    observer: Arc<dyn ConnectionObserver>,
+    owner: Arc<NetOwner>,
+    sandbox: Arc<dyn ServedSandbox>,
+    sender: mpsc::Sender<Answer>,
+}
+
+impl Serving {
+    fn take(&self, message: Message, judging: &mut JoinSet<()>) {
+        match message {
+            Message::Ready(_) => {}
+            Message::Ended(ended) => {
+                let terminal = self.terminal(ended.attempt.as_ref());
+                self.observer.ended(&self.owner, ended, terminal);
+            }
+            Message::Question(question) => {
+                let serving = self.clone();
+                judging.spawn(async move {
+                    let answer = serving.answer(question).await;
+                    // The process is gone, and with it the one that asked.
+                    let _ = serving.sender.send(answer).await;
+                });
+            }
         }
-        Message::Question(question) => {
-            let terminal = terminal(question.attempt.as_ref());
-            let (observer, owner, sender) = (observer.clone(), owner.clone(), sender.clone());
-            judging.spawn(async move {
-                let number = question.number;
-                let verdict = observer.judge(&owner, question, terminal).await;
-                // The process is gone, and with it the one that asked.
-                let _ = sender.send(Verdict { number, verdict: Some(verdict) }).await;
-            });
+    }
+
+    fn terminal(&self, attempt: Option<&Attempt>) -> Option<String> {
+        self.sandbox.terminal_of(attempt.map_or("", |attempt| &attempt.terminal_id))
+    }
+
+    async fn answer(&self, question: Question) -> Answer {
+        let number = question.number;
+        let mut open_ports = Vec::new();
+        if let Some(About::Name(name)) = &question.about {
+            open_ports.clone_from(&name.open_ports);
+        }
+        let terminal = self.terminal(question.attempt.as_ref());
+        let verdict = self.observer.judge(&self.owner, question, terminal).await;
+        let answer = |verdict| Verdict { number, verdict: Some(verdict) };
+        let verdict::Verdict::Ports(mut ports) = verdict else { return (answer(verdict), Vec::new()) };
+        ports.ports.truncate(MAX_NAME_PORTS);
+        let missing = ports.ports.iter().filter(|port| !open_ports.contains(port)).count();
+        let sockets = match missing {
+            0 => Some(Vec::new()),
+            count => self.sandbox.sockets(count).await,
+        };
+        match sockets {
+            Some(sockets) => {
+                (answer(verdict::Verdict::Ports(ports)), sockets.into_iter().map(Arc::new).collect())
+            }
+            None => {
+                let reason = "the sandbox makes no sockets".to_owned();
+                (
+                    answer(verdict::Verdict::Denied(Denied { rule: UNAVAILABLE.to_owned(), reason })),
+                    Vec::new(),
+                )
+            }
         }
     }
 }

@@ -2,7 +2,14 @@
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use nix::{errno::Errno, sys::signal::Signal, unistd::Pid};
+use nix::{
+    errno::Errno,
+    sys::{
+        signal::Signal,
+        socket::{AddressFamily, SockFlag, SockType, socket},
+    },
+    unistd::Pid,
+};
 use prost::Message as _;
 
 use super::{
@@ -16,7 +23,7 @@ use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
         GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, ProxyListeners, Release, SendSignal,
-        SessionFiles, Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message,
+        SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message,
         to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
@@ -31,6 +38,9 @@ const MAX_LISTED_TERMINALS: usize = 200;
 
 /// A list's frame that is this long gets no further terminal. With the longest metadata it still fits.
 const MAX_LISTED_BYTES: usize = 2 << 20;
+
+/// Sockets in one answer.
+const MAX_SOCKETS: u32 = 64;
 
 /// How long after its grace a shutdown waits for the last process.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
@@ -90,6 +100,10 @@ impl Runtime {
                 let files = SessionFiles { names, command_host_id: self.command_host_id };
                 self.answer(key, sequence, Message::SessionFiles(files), kept);
             }
+            Request::MakeSockets(asked) => match self.make_sockets(asked.count) {
+                Ok(sockets) => self.answer(key, sequence, Message::Sockets(Sockets {}), sockets),
+                Err(errno) => self.answer_done(key, sequence, Err(errno)),
+            },
             Request::ListTerminals(list) => {
                 if list.from == 0 {
                     self.receive_from_others(key);
@@ -119,6 +133,20 @@ impl Runtime {
         if agreed.is_some() && self.gate.is_lost() {
             self.answer(key, 0, Message::GateLost(GateLost {}), Vec::new());
         }
+    }
+
+    /// TCP sockets of the sandbox's network, for a process that is not in it.
+    fn make_sockets(&self, count: u32) -> Result<Vec<Arc<OwnedFd>>, Errno> {
+        // Those of the host's network would be a way into it for the process that gets them.
+        if !self.own_network {
+            return Err(Errno::EPERM);
+        }
+        if !(1..=MAX_SOCKETS).contains(&count) {
+            return Err(Errno::EINVAL);
+        }
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let make = |_| socket(AddressFamily::Inet, SockType::Stream, flags, None).map(Arc::new);
+        (0..count).map(make).collect()
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {

@@ -73,6 +73,8 @@ pub(super) struct Runtime {
     pub(super) proxy_listeners: Vec<Arc<OwnedFd>>,
     pub(super) session_files: SharedFiles,
     pub(super) command_host_id: u32,
+    /// The network is the sandbox's own.
+    pub(super) own_network: bool,
     pub(super) gate: GateLink,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
@@ -131,6 +133,7 @@ impl Runtime {
             proxy_listeners: ready.proxy_listeners,
             session_files: ready.session_files,
             command_host_id: ready.command_host_id,
+            own_network: ready.own_network,
             gate,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.

@@ -63,7 +63,8 @@ pub fn read_back(
         }
     }
     let has_ptys = Path::new("/dev/ptmx").exists();
-    Ok(EffectiveConfinement { namespaces: read_namespaces()?, landlock_abi, cgroup, has_ptys })
+    let namespaces = read_namespaces()?;
+    Ok(EffectiveConfinement { namespaces, landlock_abi, cgroup, has_ptys, makes_sockets: plan.own_network })
 }
 
 fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {

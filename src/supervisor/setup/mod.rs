@@ -15,7 +15,7 @@ mod masked_proc;
 mod new_root;
 mod overlay;
 mod pivot_root;
-mod proxy_listeners;
+pub mod proxy_listeners;
 mod session_files;
 mod stage;
 pub mod user_limits;
@@ -31,12 +31,12 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
-use self::gate::GateHandover;
 pub use self::{
     descriptors::{PlanDescriptors, has_gate},
     identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id},
     stage::{OOM_SCORE_STEP, StageError},
 };
+use self::{gate::GateHandover, proxy_listeners::NameAddresses};
 use super::ready::{CommandIdentity, Ready, SharedFiles};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
@@ -59,15 +59,25 @@ pub struct LaunchSockets {
     pub gate: Option<OwnedFd>,
 }
 
+/// Who has made the network namespace of the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkMaker {
+    /// The launcher, before the clone: only it has power over the namespace. It has prepared it for the plan.
+    Launcher(NameAddresses),
+    /// The clone, for the supervisor's user namespace; or nobody, and it is the host's.
+    Clone,
+}
+
 /// Sets the sandbox up and continues as its supervisor.
 pub fn run(
     plan: &SandboxPlan,
     identity: &Identity,
     descriptors: PlanDescriptors,
     sockets: LaunchSockets,
+    network: NetworkMaker,
 ) -> ! {
     let LaunchSockets { permission, report, gate } = sockets;
-    match set_up(plan, identity, descriptors, gate, &permission, &report) {
+    match set_up(plan, identity, descriptors, gate, network, &permission, &report) {
         Ok((ready, _claim)) => {
             // Success is written explicitly: a closed pipe also means death.
             if nix::unistd::write(&report, &StageError::encode_success()).is_err() {
@@ -92,6 +102,7 @@ fn set_up(
     ids: &Identity,
     mut descriptors: PlanDescriptors,
     gate: Option<OwnedFd>,
+    network: NetworkMaker,
     permission: &OwnedFd,
     report: &OwnedFd,
 ) -> Result<(Ready, HostIdLock), StageError> {
@@ -122,7 +133,12 @@ fn set_up(
     if plan.own_network {
         loopback::bring_up().map_err(StageError::of(Stage::Loopback))?;
     }
-    let proxy_listeners = proxy_listeners::open(plan)?;
+    let names = match network {
+        NetworkMaker::Launcher(names) => names,
+        NetworkMaker::Clone if proxy_listeners::has_proxies(plan)? => proxy_listeners::add_name_addresses(),
+        NetworkMaker::Clone => NameAddresses::Missing,
+    };
+    let proxy_listeners = proxy_listeners::open(plan, names)?;
 
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
@@ -179,6 +195,7 @@ fn set_up(
         proxy_listeners,
         session_files,
         command_host_id: if ids.privileged { ids.command_host_uid } else { 0 },
+        own_network: plan.own_network,
         die_with_gateway: plan.die_with_gateway,
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };

@@ -1,10 +1,12 @@
-//! Makes the listeners of the proxies on the sandbox's loopback, before any command runs: no command can be there first.
+//! Makes what programs with the network `proxy` speak to, before any command runs, so that no command can be there first: the listeners of
+//! the proxies and the sockets of the resolver on the sandbox's loopback, and the addresses that stand for names.
 //!
-//! The supervisor holds them and never accepts: the gateway gets copies, for the process that does.
+//! The supervisor holds the sockets and never accepts or reads: the gateway gets copies, for the process that does.
 
 use std::{
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     os::fd::OwnedFd,
+    path::Path,
     sync::Arc,
 };
 
@@ -12,30 +14,66 @@ use nix::errno::Errno;
 
 use super::stage::StageError;
 use crate::{
-    network::{HTTP_PROXY_PORT, SOCKS_PORT},
+    network::{HTTP_PROXY_PORT, RESOLVER_PORT, SOCKS_PORT, synthetic},
     proto::supervisor::{SandboxPlan, Stage},
+    sys::{file, route},
 };
 
 /// The step of the loopback stage that makes the listeners.
 const LISTENERS_STEP: usize = 1;
 
-/// The listeners of the plan: of HTTP, then of SOCKS5. They do not block who accepts.
-pub(super) fn open(plan: &SandboxPlan) -> Result<Vec<Arc<OwnedFd>>, StageError> {
-    if !plan.proxy.is_some_and(|proxy| proxy.enabled) {
+/// The lowest port that a process without privilege may bind, of the network namespace of who writes it: ip(7).
+const LOWEST_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+
+/// Whether the calling process's network namespace has addresses for names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameAddresses {
+    /// It has a route for them, and every port may be bound.
+    Ready,
+    /// Programs that know no proxy reach nothing: `/proc/sys` cannot be written here.
+    Missing,
+}
+
+/// Gives the calling process's network namespace the addresses that stand for names. Needs `CAP_NET_ADMIN` over it.
+pub fn add_name_addresses() -> NameAddresses {
+    let added = route::add_local(synthetic::NETWORK, synthetic::PREFIX)
+        // The ports of names are bound later, by a process without privilege. Nothing else is in this namespace.
+        .and_then(|()| file::write_once(Path::new(LOWEST_PORT), b"0"));
+    if added.is_ok() { NameAddresses::Ready } else { NameAddresses::Missing }
+}
+
+/// Whether the plan has proxies. In the host's network they would be everybody's.
+pub fn has_proxies(plan: &SandboxPlan) -> Result<bool, StageError> {
+    match (plan.proxy.is_some_and(|proxy| proxy.enabled), plan.own_network) {
+        (true, false) => Err(StageError::malformed_plan()),
+        (is_enabled, _) => Ok(is_enabled),
+    }
+}
+
+/// The sockets of the plan: the listeners of HTTP and of SOCKS5, then the resolver's UDP socket and TCP listener if names have addresses.
+/// They do not block who accepts.
+pub(super) fn open(plan: &SandboxPlan, names: NameAddresses) -> Result<Vec<Arc<OwnedFd>>, StageError> {
+    if !has_proxies(plan)? {
         return Ok(Vec::new());
     }
-    // In the host's network they would be everybody's.
-    if !plan.own_network {
-        return Err(StageError::malformed_plan());
-    }
-    let listen = |port: u16| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        listener.set_nonblocking(true)?;
-        Ok(Arc::new(OwnedFd::from(listener)))
-    };
     let failed = |error: std::io::Error| {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         StageError::at(Stage::Loopback, LISTENERS_STEP, errno)
     };
-    [HTTP_PROXY_PORT, SOCKS_PORT].into_iter().map(listen).collect::<Result<_, _>>().map_err(failed)
+    let listen = |port: u16| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        Ok(OwnedFd::from(listener))
+    };
+    let receive = |port: u16| {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
+        socket.set_nonblocking(true)?;
+        Ok(OwnedFd::from(socket))
+    };
+    let mut sockets = vec![listen(HTTP_PROXY_PORT).map_err(failed)?, listen(SOCKS_PORT).map_err(failed)?];
+    if names == NameAddresses::Ready {
+        sockets.push(receive(RESOLVER_PORT).map_err(failed)?);
+        sockets.push(listen(RESOLVER_PORT).map_err(failed)?);
+    }
+    Ok(sockets.into_iter().map(Arc::new).collect())
 }

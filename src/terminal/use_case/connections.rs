@@ -10,7 +10,10 @@ use ulid::Ulid;
 
 use crate::{
     journal::{ConnectionEndedRecord, ConnectionRecord, Record, RecordedVerdict},
-    network::destination::{Destination, Host},
+    network::{
+        destination::{Destination, Host},
+        name::HostName,
+    },
     policy::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
@@ -19,7 +22,7 @@ use crate::{
     printable,
     proto::{
         net::{
-            Attempt, Denied, Dial, Disagreement, Ended, Protocol, Question, Resolve, question::About,
+            Attempt, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve, question::About,
             verdict::Verdict,
         },
         v1::ConnectDenial,
@@ -101,6 +104,13 @@ struct Wanted<'a> {
 impl Connections {
     async fn decide(&self, wanted: Wanted<'_>, about: Option<About>) -> Verdict {
         let parsed = Host::parse(&wanted.attempt.host);
+        if let Some(About::Name(_)) = about {
+            return match parsed {
+                Ok(Host::Name(name)) => self.ports(wanted, &name).await,
+                Ok(Host::Address(_)) => self.deny(wanted, NAME_RULE, "it is an address", None).await,
+                Err(error) => self.deny(wanted, NAME_RULE, &error.to_string(), None).await,
+            };
+        }
         let (host, port) = match (parsed, port(wanted.attempt)) {
             (Ok(host), port @ 1..) => (host, port),
             (Err(error), _) => return self.deny(wanted, NAME_RULE, &error.to_string(), None).await,
@@ -115,7 +125,8 @@ impl Connections {
             destination: &destination,
         };
         match about {
-            None | Some(About::Host(_)) => {
+            // Answered above.
+            None | Some(About::Host(_) | About::Name(_)) => {
                 let decided = policy.connect_name(&request);
                 match decided.decision {
                     Decision::Allow => Verdict::Resolve(Resolve {}),
@@ -132,6 +143,16 @@ impl Connections {
                 let reason = format!("{}; the connection is for {}", bounded(&found), destination.host);
                 self.deny(wanted, AGREEMENT_RULE, &reason, None).await
             }
+        }
+    }
+
+    /// What a name may be used for. Only a refusal is written down: a name is nothing before it is connected to.
+    async fn ports(&self, wanted: Wanted<'_>, name: &HostName) -> Verdict {
+        let policy = self.policy.current();
+        let decided = policy.connect_ports(&principal(wanted.owner), &wanted.owner.profile, name);
+        match decided {
+            Ok(ports) => Verdict::Ports(Ports { ports: ports.into_iter().map(u32::from).collect() }),
+            Err(decided) => self.deny_by(wanted, &decided, None).await,
         }
     }
 
@@ -223,6 +244,8 @@ fn record(wanted: Wanted<'_>) -> ConnectionRecord {
         Protocol::Connect => "connect",
         Protocol::Http => "http",
         Protocol::Socks => "socks",
+        Protocol::Transparent => "transparent",
+        Protocol::Dns => "dns",
     };
     ConnectionRecord {
         session: wanted.owner.session_id.clone(),
