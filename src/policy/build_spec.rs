@@ -69,7 +69,11 @@ fn choose_network(name: &ProfileName, profile: &Profile, request: &Request) -> R
     if profile.network.choices.contains(&network) {
         Ok(network)
     } else {
-        Err(Denial::NetworkNotOffered { profile: name.clone(), network })
+        Err(Denial::NetworkNotOffered {
+            profile: name.clone(),
+            network,
+            offered: profile.network.choices.clone(),
+        })
     }
 }
 

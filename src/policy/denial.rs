@@ -19,12 +19,18 @@ pub enum Denial {
     #[error("there is no profile {0:?}")]
     UnknownProfile(String),
     /// The profile does not offer this network.
-    #[error("profile {profile:?} does not offer the network {:?}", network.name())]
+    #[error(
+        "profile {profile:?} does not offer the network {:?}; a policy offers it that has in [profile.{profile}.network]: {}",
+        network.name(),
+        offering(offered, *network)
+    )]
     NetworkNotOffered {
         /// The profile.
         profile: ProfileName,
         /// The network that was asked for.
         network: Network,
+        /// What it offers.
+        offered: Vec<Network>,
     },
     /// A pattern denies this variable.
     #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}", reason_suffix(*reason))]
@@ -79,6 +85,13 @@ pub enum Denial {
     /// The working directory lies outside the session's roots.
     #[error("working directory {0} lies outside the session's roots")]
     CwdOutsideRoots(AbsPath),
+}
+
+/// The line of a profile that offers a network, next to what it offers already.
+fn offering(offered: &[Network], network: Network) -> String {
+    let names: Vec<String> =
+        offered.iter().chain([&network]).map(|network| format!("{:?}", network.name())).collect();
+    format!("choices = [{}]", names.join(", "))
 }
 
 impl Denial {

@@ -415,7 +415,21 @@ fn a_report_that_cannot_be_written_is_a_failure_before_the_command_starts() {
 #[test]
 fn a_use_of_the_hosts_network_says_what_it_reaches() {
     let place = Place::new();
-    let output = place.output(&["--receipt", "--network", "host"], &["true"]);
+    // The shipped policy does not offer it, and the refusal says what would.
+    let output = place.output(&["--network", "host"], &["true"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    let line = "[profile.workspace.network]: choices = [\"none\", \"proxy\", \"host\"]";
+    assert!(stderr(&output).contains(line), "{}", shown(&output));
+    let policies = place.path().join("policies");
+    fs::create_dir(&policies).unwrap();
+    let shipped = include_str!("../../policies/default.toml");
+    let offering =
+        shipped.replace("choices = [\"none\", \"proxy\"]", "choices = [\"none\", \"proxy\", \"host\"]");
+    // As `provost run` has it by itself: limits where there are any.
+    let offering = offering.replace("requirement = \"require\"", "requirement = \"prefer\"");
+    fs::write(policies.join("default.toml"), offering).unwrap();
+    let directory = policies.display().to_string();
+    let output = place.output(&["--policies", &directory, "--receipt", "--network", "host"], &["true"]);
     assert_eq!(code(&output), 0, "{}", shown(&output));
     assert!(stderr(&output).contains("host: reaches services on the host's loopback"), "{}", shown(&output));
     let help = place.provost().args(["run", "--help"]).output().expect("provost starts");

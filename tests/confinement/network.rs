@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use crate::support::{Attack, Gateway, api::Network, in_session, run_outside};
+use crate::support::{Attack, Gateway, api::Network, in_session, offer_hosts_network, run_outside};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_hosts_loopback_and_the_metadata_address_cannot_be_reached() {
@@ -60,7 +60,7 @@ async fn unix_sockets_of_the_host_cannot_be_reached_by_name_with_either_network(
     let _abstract_listener = UnixListener::bind_addr(&address).expect("an abstract socket");
     let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_abstract", &name]);
     assert_eq!(outside, "connect_abstract OK\n");
-    let gateway = Gateway::shared();
+    let gateway = Gateway::with_policy(offer_hosts_network);
     let path = gateway.directory().join("host.sock");
     let _path_listener = UnixListener::bind(&path).expect("a path socket");
     in_session(&gateway, async |session| {
@@ -87,7 +87,7 @@ async fn unix_sockets_of_the_host_cannot_be_reached_by_name_with_either_network(
 async fn the_hosts_network_is_there_when_it_is_asked_for_and_allowed() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port().to_string();
-    in_session(&Gateway::shared(), async |session| {
+    in_session(&Gateway::with_policy(offer_hosts_network), async |session| {
         let terminal = session
             .attack("attack")
             .args(["connect_tcp", "127.0.0.1", &port])
@@ -102,6 +102,18 @@ async fn the_hosts_network_is_there_when_it_is_asked_for_and_allowed() {
         let own = session.command("true").create().await.info.receipt.clone().expect("a receipt");
         assert_eq!((own.network(), own.network_exposure.len()), (Network::None, 0), "{own:?}");
         assert!(!receipt.namespaces.iter().any(|n| n == "net"), "{receipt:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_shipped_policy_does_not_offer_the_hosts_network() {
+    in_session(&Gateway::shared(), async |session| {
+        let refusal = session.command("true").with(|r| r.network = 2).refusal().await;
+        assert_eq!(refusal.meta("rule"), "profile.workspace.network.choices", "{refusal:?}");
+        for network in [1, 3] {
+            session.command("true").with(|r| r.network = network).finish().await;
+        }
     })
     .await;
 }

@@ -82,6 +82,18 @@ impl Person {
         self.directory.path().join("provost")
     }
 
+    /// The shipped policy as `provost run` has it, with the host's network for those who ask: registries may be mirrors at private
+    /// addresses.
+    pub(crate) fn policies_with_hosts_network(&self) -> PathBuf {
+        let directory = self.directory.path().join("policies");
+        self.make(&directory);
+        let policy = include_str!("../../policies/default.toml")
+            .replace("choices = [\"none\", \"proxy\"]", "choices = [\"none\", \"proxy\", \"host\"]")
+            .replace("requirement = \"require\"", "requirement = \"prefer\"");
+        fs::write(directory.join("default.toml"), policy).expect("the policy can be written");
+        directory
+    }
+
     fn runtime(&self) -> PathBuf {
         self.directory.path().join("runtime")
     }

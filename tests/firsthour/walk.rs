@@ -84,6 +84,7 @@ impl<'a> Walk<'a> {
         let mut command = self.person.command(self.person.provost(), &self.inside);
         command.arg("run");
         if self.network == Network::Host {
+            command.arg("--policies").arg(self.person.policies_with_hosts_network());
             command.args(["--network", "host"]);
         }
         command.args(["sh", "-c", line]).output().expect("provost starts")

@@ -6,7 +6,7 @@ use provost::proto::v1::Network;
 
 use crate::{
     fixture::Fixture,
-    support::{Session, code},
+    support::{Session, code, is_root, skip},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,6 +142,53 @@ async fn a_sandbox_has_a_loopback_and_nothing_else() {
         .finish()
         .await;
     assert!(list.text().contains("lo:") && !list.text().contains("eth"), "{}", list.text());
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+/// A package for npm in the server's directory, and a project with a lock file that names it.
+const PACKAGE: &str = "import base64, hashlib, io, json, sys, tarfile
+files = {'package/package.json': json.dumps({'name': 'is-there', 'version': '1.0.0'}), 'package/index.js': 'module.exports = 42'}
+with tarfile.open(sys.argv[1] + '/package.tgz', 'w:gz') as package:
+    for name, text in files.items():
+        entry = tarfile.TarInfo(name)
+        entry.size = len(text)
+        package.addfile(entry, io.BytesIO(text.encode()))
+digest = hashlib.sha512(open(sys.argv[1] + '/package.tgz', 'rb').read()).digest()
+own = {'name': 'project', 'version': '1.0.0', 'dependencies': {'is-there': '1.0.0'}}
+locked = {'version': '1.0.0', 'resolved': 'https://registry.npmjs.org/is-there/-/is-there-1.0.0.tgz',
+          'integrity': 'sha512-' + base64.b64encode(digest).decode()}
+json.dump(own, open(sys.argv[2] + '/package.json', 'w'))
+json.dump(dict(own, lockfileVersion=3, packages={'': own, 'node_modules/is-there': locked}),
+          open(sys.argv[2] + '/package-lock.json', 'w'))
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn npm_ci_fetches_from_the_registry_by_the_shipped_policy() {
+    if !is_root() {
+        return skip("a server on port 443 needs root");
+    }
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    if code(&fixture.sh(&session, "npm --version").finish().await.outcome) != 0 {
+        return skip("npm is not in the sandbox");
+    }
+    let made = std::process::Command::new("python3")
+        .args(["-c", PACKAGE])
+        .args([fixture.directory.path(), &session.workspace])
+        .status()
+        .expect("python3 can be started");
+    assert!(made.success());
+    let script = "npm_config_cafile=cert.pem npm_config_registry=https://registry.npmjs.org/ npm ci --no-audit --no-fund 2>&1 && \
+        node -p 'require(\"is-there\")'";
+    let done = fixture.sh(&session, script).finish().await;
+    assert!(code(&done.outcome) == 0 && done.text().ends_with("42\n"), "{}", done.text());
+    // Only for this: its server is not public.
+    let records = fixture.records("connection");
+    assert!(
+        records.iter().any(|one| one["host"] == "registry.npmjs.org" && one["decision"] == "allow"),
+        "{records:#?}"
+    );
     session.close().await;
     fixture.gateway.stop();
 }

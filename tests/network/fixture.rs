@@ -41,6 +41,13 @@ port = [18080]
 tunnel = "any"
 
 [[connect]]
+id = "mirror"
+decision = "allow"
+host = ["registry.npmjs.org"]
+address = ["127.83.0.0/16"]
+port = [443]
+
+[[connect]]
 id = "near"
 decision = "allow"
 host = ["near.test", "mapped.test", "nat64.test", "metadata.test", "nowhere.test"]
@@ -74,7 +81,7 @@ impl Fixture {
         let names = ["registry", "a.files", "a.b.files", "secret.files", "plain", "near", "other", "xfiles"];
         let mut hosts: String = names.iter().map(|name| format!("{address} {name}.test\n")).collect();
         hosts += &format!("::ffff:{address} mapped.test\n64:ff9b::{address} nat64.test\n");
-        hosts += "169.254.169.254 metadata.test\n";
+        hosts += &format!("169.254.169.254 metadata.test\n{address} registry.npmjs.org\n");
         fs::write(at("hosts"), hosts).expect("a file");
         fs::write(at("resolv.conf"), "").expect("a file");
         let made = Command::new("openssl")
@@ -93,7 +100,7 @@ impl Fixture {
                 "-subj",
                 "/CN=registry.test",
                 "-addext",
-                "subjectAltName=DNS:registry.test,DNS:*.files.test",
+                "subjectAltName=DNS:registry.test,DNS:*.files.test,DNS:registry.npmjs.org",
             ])
             .arg("-keyout")
             .arg(at("key.pem"))

@@ -445,6 +445,12 @@ impl Gateway {
     }
 }
 
+/// Lets callers choose the host's network, which the shipped policy does not offer.
+pub fn offer_hosts_network(policy: &mut toml::Table) {
+    let network = policy["profile"]["workspace"]["network"].as_table_mut().expect("a profile has a network");
+    network["choices"].as_array_mut().expect("a list").push("host".into());
+}
+
 fn policy(options: &Options) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/default.toml");
     let text = fs::read_to_string(&shipped).unwrap_or_else(|e| panic!("{}: {e}", shipped.display()));
