@@ -134,6 +134,12 @@ reasons! {
     /// Only root and the gateway's own user may do this.
     NotAnAdministrator = "NOT_AN_ADMINISTRATOR", PermissionDenied;
 
+    // Forwarding a port.
+    /// Nothing listens at the port in the terminal's sandbox.
+    PortClosed = "PORT_CLOSED", FailedPrecondition;
+    /// The terminal's sandbox has no network of its own, or was started by a gateway that could not forward.
+    ForwardUnavailable = "FORWARD_UNAVAILABLE", FailedPrecondition;
+
     // Starting a command.
     /// The program does not exist in the sandbox.
     CommandNotFound = "COMMAND_NOT_FOUND", FailedPrecondition;

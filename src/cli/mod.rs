@@ -31,6 +31,7 @@ mod doctor;
 mod error;
 mod exec;
 mod exit_status;
+mod forward;
 mod init;
 mod installed_agents;
 mod json;
@@ -129,6 +130,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Run(arguments) => run::run(arguments).await,
         CliCommand::Exec(arguments) => exec::exec(arguments).await,
         CliCommand::Attach(arguments) => attach::attach(arguments).await,
+        CliCommand::Forward(arguments) => forward::forward(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Mcp(arguments) => mcp::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,

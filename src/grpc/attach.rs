@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::stream::unfold;
-use tokio::{sync::oneshot, task::AbortHandle};
+use tokio::sync::oneshot;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::{errors, request, response, streams};
+use super::{abort::AbortOnDrop, errors, request, response, streams};
 use crate::{
     display::restore,
     proto::v1::{
@@ -103,14 +103,6 @@ struct Attached {
     failure: Option<oneshot::Receiver<Status>>,
     #[allow(dead_code, reason = "ends the task when it is dropped")]
     typing: AbortOnDrop,
-}
-
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Attached {

@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+mod abort;
 mod approvals;
 mod attach;
 mod audit;
 mod deadline;
 pub mod errors;
+mod forward;
 mod pagination;
 mod policies;
 pub mod request;

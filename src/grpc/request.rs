@@ -36,6 +36,11 @@ pub fn attach_without_start() -> FieldError {
     field_error("start", "must be in the first message, and in no other")
 }
 
+/// A port that is none.
+pub fn forward_port() -> FieldError {
+    field_error("start.port", "a port is from 1 to 65535")
+}
+
 /// An answer to an approval.
 #[derive(Debug)]
 pub struct ParsedAnswer {

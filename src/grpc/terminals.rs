@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     attach, caller, deadline,
     errors::{self, ResourceKind},
-    pagination, request, response, streams,
+    forward, pagination, request, response, streams,
 };
 use crate::{
     output::text::{Edge, to_text},
@@ -16,14 +16,14 @@ use crate::{
     proto::{
         supervisor::StopCause,
         v1::{
-            AttachRequest, AttachResponse, CreateTerminalRequest, CreateTerminalResponse, GetOutputRequest,
-            GetOutputResponse, GetTerminalRequest, GetTerminalResponse, KillTerminalRequest,
-            KillTerminalResponse, ListTerminalsRequest, ListTerminalsResponse, ReleaseTerminalRequest,
-            ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse, ResumeRunRequest,
-            ResumeRunResponse, RunRequest, RunResponse, SignalTerminalRequest, SignalTerminalResponse,
-            StreamOutputRequest, StreamOutputResponse, WaitForExitRequest, WaitForExitResponse,
-            WatchTerminalsRequest, WatchTerminalsResponse, WriteInputRequest, WriteInputResponse,
-            terminals_server::Terminals as Service,
+            AttachRequest, AttachResponse, CreateTerminalRequest, CreateTerminalResponse, ForwardRequest,
+            ForwardResponse, GetOutputRequest, GetOutputResponse, GetTerminalRequest, GetTerminalResponse,
+            KillTerminalRequest, KillTerminalResponse, ListTerminalsRequest, ListTerminalsResponse,
+            ReleaseTerminalRequest, ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse,
+            ResumeRunRequest, ResumeRunResponse, RunRequest, RunResponse, SignalTerminalRequest,
+            SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse, WaitForExitRequest,
+            WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse, WriteInputRequest,
+            WriteInputResponse, terminals_server::Terminals as Service,
         },
     },
     session::{Peer, Session, Sessions},
@@ -60,6 +60,7 @@ impl TerminalsService {
 impl Service for TerminalsService {
     type StreamOutputStream = ResponseStream<StreamOutputResponse>;
     type AttachStream = ResponseStream<AttachResponse>;
+    type ForwardStream = ResponseStream<ForwardResponse>;
     type RunStream = ResponseStream<RunResponse>;
     type ResumeRunStream = ResponseStream<ResumeRunResponse>;
     type WatchTerminalsStream = ResponseStream<WatchTerminalsResponse>;
@@ -254,6 +255,20 @@ impl Service for TerminalsService {
         let attached = attach::attach(self.terminals.clone(), terminal, start, requests).await?;
         let waiter = self.terminals.waiters().register();
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, attached))))
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Streaming<ForwardRequest>>,
+    ) -> Result<Response<Self::ForwardStream>, Status> {
+        let peer = caller(&request)?;
+        let mut requests = request.into_inner();
+        let (start, port) = forward::start(&mut requests).await?;
+        let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
+        let forwarded = self.terminals.forward(&terminal, port).await;
+        let forwarded = forwarded.map_err(|error| errors::forward(&error))?;
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, forward::carry(forwarded, requests)))))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {

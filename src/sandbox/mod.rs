@@ -22,6 +22,7 @@ pub mod seccomp;
 pub mod spec;
 mod unix_socket;
 
+pub(crate) use control::SocketFamily;
 pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, spawn_request, start};
 pub use host::host_ids;
 pub use restore::{adopt, adopt_error, handshake, stale};

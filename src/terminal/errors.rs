@@ -105,6 +105,32 @@ pub enum OperationError {
     Errno(i32),
 }
 
+/// Why a port is not forwarded.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The terminal's command does not run.
+    #[error(transparent)]
+    Terminal(#[from] OperationError),
+    /// It cannot be written down.
+    #[error(transparent)]
+    Unrecorded(#[from] Unrecorded),
+    /// The principal has as many open as it may.
+    #[error("a principal has at most {0} forwarded connections at once")]
+    TooMany(usize),
+    /// The sandbox has no network of its own, or an old supervisor.
+    #[error("the sandbox has the host's network, or was started by a gateway that could not forward")]
+    Unavailable,
+    /// Nothing accepts.
+    #[error("nothing listens at port {port} of the sandbox's loopback")]
+    Closed {
+        /// The port.
+        port: u16,
+        /// What connect(2) said.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
 /// Why a terminal's screen is not shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ScreenAccessError {

@@ -29,8 +29,8 @@ pub use audit::{
 pub use channel::Channel;
 pub use counters::{CloseReason, CreateTimings, TerminalCounters};
 pub use errors::{
-    ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError,
-    TerminalReleased,
+    ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
+    ScreenAccessError, TerminalReleased,
 };
 pub use id::TerminalId;
 pub use output::reader;
@@ -53,6 +53,7 @@ pub use terminals::Terminals;
 pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
     control::EndOfInput,
+    forward::{Forwarded, Traffic},
     new_request::NewRequest,
     resolve_approval::approval_observer,
     run,

@@ -5,7 +5,7 @@
 use super::{
     audit::recorder::Unrecorded,
     errors::{
-        ApprovalError, CreateError, OpenSessionError, OperationError, ResolveApprovalError,
+        ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
         ScreenAccessError, TerminalReleased,
     },
     quotas::{QuotaKind, QuotaReached, QuotaScope},
@@ -71,6 +71,18 @@ impl From<&OpenError> for Reason {
             OpenError::Draining => Self::Draining,
             OpenError::StateUnwritable(_) => Self::StateUnwritable,
             OpenError::Filesystem(error) => error.into(),
+        }
+    }
+}
+
+impl From<&ForwardError> for Reason {
+    fn from(error: &ForwardError) -> Self {
+        match error {
+            ForwardError::Terminal(error) => error.into(),
+            ForwardError::Unrecorded(error) => error.into(),
+            ForwardError::TooMany(_) => Self::Quota,
+            ForwardError::Unavailable => Self::ForwardUnavailable,
+            ForwardError::Closed { .. } => Self::PortClosed,
         }
     }
 }

@@ -8,7 +8,9 @@ use tokio::sync::broadcast;
 use super::{
     audit::recorder::{RecordedExits, Recorder},
     counters::{CloseReason, TerminalCounters},
-    errors::{CreateError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError},
+    errors::{
+        CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError,
+    },
     id::TerminalId,
     quotas::Quotas,
     state::{
@@ -20,6 +22,7 @@ use super::{
         context::TerminalContext,
         control::{self, EndOfInput},
         explain,
+        forward::{self, Forwarded},
         new_request::NewRequest,
         open_session, release, resolve_approval,
         run::Run,
@@ -164,6 +167,14 @@ impl Terminals {
     /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
     pub async fn resize(&self, terminal: &Terminal, size: PtySize) -> Result<(), OperationError> {
         control::resize(terminal, size).await
+    }
+
+    /// Connects to a port on the loopback of a terminal's sandbox.
+    ///
+    /// # Errors
+    /// [`ForwardError`].
+    pub async fn forward(&self, terminal: &Terminal, port: u16) -> Result<Forwarded, ForwardError> {
+        forward::connect(self.context.forwards(), self.context.recorder(), terminal, port).await
     }
 
     /// The link that has a terminal's screen.

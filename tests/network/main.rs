@@ -6,6 +6,7 @@ mod support;
 mod allowed;
 mod bypass;
 mod fixture;
+mod forward;
 mod life;
 mod names;
 mod rules;

@@ -244,11 +244,11 @@ async fn names_go_by_the_rules_that_are_in_force_and_their_number_is_bounded() {
     // More names than have an address at once: the first ones lose theirs, and get it again.
     let many = format!(
         "{UNSET} python3 -c \"import socket\n\
-         first = socket.gethostbyname('n0.files.test')\n\
+         first = socket.gethostbyname('a.files.test')\n\
          for n in range(400): socket.gethostbyname('n%d.files.test' % n)\n\
          try: socket.create_connection((first, 18080), 10); print('open')\n\
          except ConnectionRefusedError: print('closed')\n\
-         print(first == socket.gethostbyname('n0.files.test'))\n\
+         print(first == socket.gethostbyname('a.files.test'))\n\
          socket.create_connection((first, 18080), 10); print('open')\""
     );
     assert_eq!(fixture.sh(&session, &many).finish().await.text(), "closed\nTrue\nopen\n");

@@ -23,8 +23,8 @@ use crate::{
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        OpenSessionError, OperationError, QuotaReached, ResolveApprovalError, ScreenAccessError,
-        TerminalReleased, Unrecorded, reader::OutputReadError, run::RunError,
+        ForwardError, OpenSessionError, OperationError, QuotaReached, ResolveApprovalError,
+        ScreenAccessError, TerminalReleased, Unrecorded, reader::OutputReadError, run::RunError,
     },
 };
 
@@ -139,6 +139,17 @@ pub fn terminal_request(error: &OperationError) -> Status {
         }
         OperationError::Control(error) => control(error),
         OperationError::Errno(errno) => status(error, describe_errno(*errno), [("errno", errno.to_string())]),
+    }
+}
+
+/// Forwarding a port.
+pub fn forward(error: &ForwardError) -> Status {
+    match error {
+        ForwardError::Terminal(error) => terminal_request(error),
+        ForwardError::Unrecorded(_)
+        | ForwardError::TooMany(_)
+        | ForwardError::Unavailable
+        | ForwardError::Closed { .. } => status(error, error_chain(error), []),
     }
 }
 

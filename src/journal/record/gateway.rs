@@ -237,3 +237,42 @@ pub struct ConnectionEndedRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
 }
+
+/// [`Record::Forward`](super::Record::Forward).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardRecord {
+    /// The session.
+    pub session: String,
+    /// Whose it is, who is the caller, too.
+    pub principal: String,
+    /// The terminal.
+    pub terminal: String,
+    /// The port on the loopback of its sandbox.
+    pub port: u16,
+    /// Names the connection: [`ForwardEndedRecord`] has it, too.
+    pub connection: String,
+}
+
+/// [`Record::ForwardEnded`](super::Record::ForwardEnded).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardEndedRecord {
+    /// The session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The terminal.
+    pub terminal: String,
+    /// The port.
+    pub port: u16,
+    /// As [`ForwardRecord::connection`].
+    pub connection: String,
+    /// Bytes from the caller.
+    pub sent_bytes: u64,
+    /// Bytes to the caller.
+    pub received_bytes: u64,
+    /// How long it lasted.
+    pub duration_ms: u64,
+    /// Why it could not be made; empty: it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failure: String,
+}

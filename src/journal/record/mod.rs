@@ -88,6 +88,10 @@ pub enum Record {
     Connection(ConnectionRecord),
     /// A connection that was allowed has ended, or could not be made.
     ConnectionEnded(ConnectionEndedRecord),
+    /// A caller is about to be connected to a port of a terminal's sandbox.
+    Forward(ForwardRecord),
+    /// Such a connection has ended.
+    ForwardEnded(ForwardEndedRecord),
     /// The journal itself: first record of a file.
     FileOpened(FileOpened),
     /// The journal itself: last record of a file that was rotated.
@@ -196,6 +200,14 @@ impl Record {
             },
             Self::ConnectionEnded(it) => RecordSubject {
                 terminal: it.terminal.as_deref(),
+                ..RecordSubject::session(&it.principal, &it.session)
+            },
+            Self::Forward(it) => RecordSubject {
+                terminal: Some(&it.terminal),
+                ..RecordSubject::session(&it.principal, &it.session)
+            },
+            Self::ForwardEnded(it) => RecordSubject {
+                terminal: Some(&it.terminal),
                 ..RecordSubject::session(&it.principal, &it.session)
             },
             Self::GatewayStarted(_)

@@ -8,6 +8,7 @@ pub mod handle;
 pub mod links;
 pub mod listener;
 mod net;
+pub(crate) use net::SocketFamily;
 pub mod requests;
 mod session_files;
 pub mod spawn_error;

@@ -106,14 +106,23 @@ impl Sandbox {
     }
 }
 
+/// Which addresses a socket has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SocketFamily {
+    Ipv4,
+    Ipv6,
+}
+
 impl Sandbox {
     /// Makes TCP sockets of the sandbox's own network, not bound. `None`: it has none, or its supervisor is too old for it.
-    pub(crate) async fn make_sockets(&self, count: usize) -> Option<Vec<OwnedFd>> {
+    pub(crate) async fn make_sockets(&self, count: usize, family: SocketFamily) -> Option<Vec<OwnedFd>> {
         if !self.effective_confinement().is_some_and(|confinement| confinement.makes_sockets) {
             return None;
         }
         let count = u32::try_from(count).ok()?;
-        let request = self.control().request(Request::MakeSockets(MakeSockets { count }));
+        let request = self
+            .control()
+            .request(Request::MakeSockets(MakeSockets { count, ipv6: family == SocketFamily::Ipv6 }));
         match tokio::time::timeout(LISTENERS_TIMEOUT, request).await {
             Ok(Ok(answer)) if matches!(answer.message, Message::Sockets(_)) => {
                 (answer.descriptors.len() == count as usize).then_some(answer.descriptors)
@@ -134,6 +143,6 @@ impl ServedSandbox for Sandbox {
     }
 
     fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>> {
-        self.make_sockets(count).boxed()
+        self.make_sockets(count, SocketFamily::Ipv4).boxed()
     }
 }

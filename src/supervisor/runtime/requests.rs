@@ -22,9 +22,9 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, ProxyListeners, Release, SendSignal,
-        SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor, from_supervisor::Message,
-        to_supervisor::Request,
+        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, MakeSockets, ProxyListeners, Release,
+        SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor,
+        from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -100,7 +100,7 @@ impl Runtime {
                 let files = SessionFiles { names, command_host_id: self.command_host_id };
                 self.answer(key, sequence, Message::SessionFiles(files), kept);
             }
-            Request::MakeSockets(asked) => match self.make_sockets(asked.count) {
+            Request::MakeSockets(asked) => match self.make_sockets(&asked) {
                 Ok(sockets) => self.answer(key, sequence, Message::Sockets(Sockets {}), sockets),
                 Err(errno) => self.answer_done(key, sequence, Err(errno)),
             },
@@ -136,17 +136,18 @@ impl Runtime {
     }
 
     /// TCP sockets of the sandbox's network, for a process that is not in it.
-    fn make_sockets(&self, count: u32) -> Result<Vec<Arc<OwnedFd>>, Errno> {
+    fn make_sockets(&self, asked: &MakeSockets) -> Result<Vec<Arc<OwnedFd>>, Errno> {
         // Those of the host's network would be a way into it for the process that gets them.
         if !self.own_network {
             return Err(Errno::EPERM);
         }
-        if !(1..=MAX_SOCKETS).contains(&count) {
+        if !(1..=MAX_SOCKETS).contains(&asked.count) {
             return Err(Errno::EINVAL);
         }
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let make = |_| socket(AddressFamily::Inet, SockType::Stream, flags, None).map(Arc::new);
-        (0..count).map(make).collect()
+        let family = if asked.ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let make = |_| socket(family, SockType::Stream, flags, None).map(Arc::new);
+        (0..asked.count).map(make).collect()
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {

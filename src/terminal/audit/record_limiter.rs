@@ -278,6 +278,9 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
             let bytes = RECORD_OVERHEAD_BYTES + (it.host.len() + it.failure.len()) as u64;
             Some((&it.principal, RepeatKind::of("connection_ended", &it.session), bytes))
         }
+        Record::ForwardEnded(it) => {
+            Some((&it.principal, RepeatKind::of("forward_ended", &it.session), RECORD_OVERHEAD_BYTES))
+        }
         Record::Signal(it) => {
             Some((&it.principal, RepeatKind::of("signal", &it.session), RECORD_OVERHEAD_BYTES))
         }

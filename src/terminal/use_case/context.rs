@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     connections::Connections,
     exec_questions::ExecQuestions,
+    forward::Forwards,
     gate_reports::GateReports,
     screens::{Keeping, Screens},
 };
@@ -47,6 +48,7 @@ pub(in crate::terminal) struct TerminalContext {
     counters: Arc<TerminalCounters>,
     registry: Arc<Registry>,
     screens: Arc<Screens>,
+    forwards: Arc<Forwards>,
     draining: CancellationToken,
     waiters: Waiters,
 }
@@ -99,6 +101,7 @@ impl TerminalContext {
             recorder,
             counters,
             screens,
+            forwards: Arc::default(),
             registry,
             draining: CancellationToken::new(),
             waiters: Waiters::default(),
@@ -108,6 +111,11 @@ impl TerminalContext {
     /// The screens of the terminals.
     pub(in crate::terminal) fn screens(&self) -> &Arc<Screens> {
         &self.screens
+    }
+
+    /// The connections to ports inside.
+    pub(in crate::terminal) fn forwards(&self) -> &Arc<Forwards> {
+        &self.forwards
     }
 
     /// Lets no new terminal begin.

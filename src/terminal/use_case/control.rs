@@ -122,7 +122,7 @@ pub async fn resize(terminal: &Terminal, size: PtySize) -> Result<(), OperationE
     }
 }
 
-async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
+pub(super) async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
     match terminal.wait_settled().await {
         Stage::Finished(_) => Err(OperationError::Ended),
         Stage::Released(_) => Err(TerminalReleased.into()),

@@ -9,6 +9,7 @@ pub mod control;
 pub mod create;
 mod exec_questions;
 pub mod explain;
+pub mod forward;
 mod gate_reports;
 pub mod new_request;
 pub mod open_session;
