@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::exit;
 use crate::{
-    client::Client,
+    client::{Client, FrontEnd},
     proto::v1::{
         self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillTerminalRequest,
         RunRequest, RunResponse, WriteInputRequest, run_response::Event,
@@ -82,6 +82,7 @@ pub(super) async fn start(
         profile: confinement.profile.unwrap_or_default(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         extent: v1::WorkspaceExtent::Repository.into(),
+        front_end: FrontEnd::Acp.name(),
         labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
         ..Default::default()
     });

@@ -290,6 +290,7 @@ impl AcpSessions {
         Ok(v1::CreateSessionRequest {
             roots: roots.map(text).collect(),
             read_only_roots: self.shared.read_only.iter().map(text).collect(),
+            front_end: FrontEnd::Acp.name(),
             labels: std::iter::once(FrontEnd::Acp.label()).chain(id).collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),

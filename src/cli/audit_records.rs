@@ -31,6 +31,9 @@ pub(super) struct FilterArguments {
     /// Decided so
     #[arg(long, value_name = "DECISION")]
     decision: Option<DecisionChoice>,
+    /// Of sessions that were opened by this front end (cli, acp, mcp, shell, grpc, ...), as their callers claim
+    #[arg(long, value_name = "NAME")]
+    front_end: Option<String>,
     /// Written since: a time ago as 90s, 15m or 24h, a date as 2026-11-21, or with a time as 2026-11-21T10:26:27Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<u64>,
@@ -92,6 +95,7 @@ impl FilterArguments {
             decision: decision.into(),
             since: self.since.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
             principal: String::new(),
+            front_end: text(&self.front_end),
         }
     }
 
@@ -107,6 +111,7 @@ impl FilterArguments {
                 DecisionChoice::Deny => RecordedVerdict::Deny,
                 DecisionChoice::Ask => RecordedVerdict::Ask,
             }),
+            front_end: self.front_end.clone(),
             since_ns: self.since,
         }
     }

@@ -41,6 +41,11 @@ pub fn forward_port() -> FieldError {
     field_error("start.port", "a port is from 1 to 65535")
 }
 
+/// A command's session by its id and by its name.
+pub fn session_named_twice(prefix: &str) -> FieldError {
+    field_error(format!("{prefix}session_name"), "must be empty if session_id is given")
+}
+
 /// An answer to an approval.
 #[derive(Debug)]
 pub struct ParsedAnswer {

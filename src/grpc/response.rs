@@ -4,8 +4,8 @@ use crate::{
     policy::{StreamMode, profile::Network},
     proto::v1::{
         EnvVar, Lifetime as LifetimeWord, Network as NetworkWord, OutputChunk, OutputGap, OutputPosition,
-        OutputStream, Pty, Session as SessionWord, StreamOutputResponse, Terminal as TerminalWord,
-        TerminalState, stream_output_response,
+        OutputStream, ProcessIdentity, Pty, Session as SessionWord, StreamOutputResponse,
+        Terminal as TerminalWord, TerminalState, stream_output_response,
     },
     session::{Lifetime, Session},
     terminal::{Channel, QuotaUsage, Stage, Terminal, TerminalId, outcome::timestamp, reader::OutputPiece},
@@ -19,6 +19,10 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
         roots: session.writable_roots().map(ToString::to_string).collect(),
         read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
         name: session.name.clone().unwrap_or_default(),
+        owner_process: session
+            .owner_process
+            .as_ref()
+            .map(|process| ProcessIdentity { pid: process.pid, start_ticks: process.start_ticks }),
         repository: session.repository.to_report(),
         network: match session.network {
             None => NetworkWord::Unspecified,
@@ -35,6 +39,7 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
             .collect(),
         labels: session.labels.clone().into_iter().collect(),
         profile: session.profile.clone(),
+        front_end: session.front_end.clone(),
         lifetime: match session.lifetime {
             Lifetime::Explicit => LifetimeWord::Explicit,
             Lifetime::OwnerProcess => LifetimeWord::OwnerProcess,

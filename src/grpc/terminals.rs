@@ -54,6 +54,23 @@ impl TerminalsService {
     fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
         self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
     }
+
+    /// The session in which a command is to run, by its id or its name. `prefix` leads to the request in its message.
+    fn session_of(
+        &self,
+        peer: &Peer,
+        prefix: &str,
+        request: &CreateTerminalRequest,
+    ) -> Result<Arc<Session>, Status> {
+        match (request.session_id.as_str(), request.session_name.as_str()) {
+            (id, "") => self.find_session(peer, id),
+            ("", name) => self
+                .sessions
+                .find_named(peer.principal, name)
+                .ok_or_else(|| errors::not_found(ResourceKind::Session)),
+            (_, _) => Err(errors::bad_field(request::session_named_twice(prefix))),
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -72,7 +89,7 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
         let request = request.into_inner();
-        let session = self.find_session(&peer, &request.session_id)?;
+        let session = self.session_of(&peer, "", &request)?;
         request::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
         let mut new = request::new_terminal("", session, request).map_err(errors::bad_field)?;
         new.time_limit = time_limit;
@@ -276,7 +293,7 @@ impl Service for TerminalsService {
         let time_limit = deadline::timeout_of(request.metadata());
         let RunRequest { create, resumable } = request.into_inner();
         let create = create.unwrap_or_default();
-        let session = self.find_session(&peer, &create.session_id)?;
+        let session = self.session_of(&peer, "create.", &create)?;
         request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
         let mut new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
         new.request.overflow = OverflowMode::Block;

@@ -29,6 +29,7 @@ mod recorded_reports;
 mod recovery;
 mod report;
 mod retention;
+mod selection;
 mod signing;
 mod store;
 mod syncer;
@@ -48,7 +49,7 @@ pub use health::Health;
 pub use line::{JournalLine, LineError, MAX_LINE_BYTES, MAX_RECORD_BYTES};
 pub use maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 pub use options::{JournalOptions, Retention, Signing, SyncRule};
-pub use query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep, RecordFilter};
+pub use query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep};
 pub use queue::{
     AppendResult, BEST_EFFORT_DELAY, MAX_BEST_EFFORT_BYTES, MAX_BEST_EFFORT_RECORDS, MAX_QUEUE_BYTES,
     MAX_QUEUE_RECORDS,
@@ -59,6 +60,7 @@ pub use recorded_reports::MAX_REPORTING_SANDBOXES;
 pub use report::{
     FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
 };
+pub use selection::RecordFilter;
 pub use signing::{JournalKey, JournalPublicKey, KeyError};
 pub use verify::verify;
 pub use write_quota::{WriteQuota, WriteQuotaReached};

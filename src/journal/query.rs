@@ -21,47 +21,8 @@ use super::{
     directory::{JournalDirectory, JournalFile},
     line::{JournalLine, LineError},
     line_reader::{LineEnd, LineReader, RawLine},
-    record::RecordedVerdict,
+    selection::{RecordFilter, Selection},
 };
-
-/// Which records are wanted: those that match every field that is set.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RecordFilter {
-    /// About this principal's sessions, terminals and requests.
-    pub principal: Option<String>,
-    /// About this session.
-    pub session: Option<String>,
-    /// About this terminal.
-    pub terminal: Option<String>,
-    /// Decided by this rule.
-    pub rule: Option<String>,
-    /// Decided so.
-    pub verdict: Option<RecordedVerdict>,
-    /// Written at this wall time or later, in nanoseconds since 1970.
-    pub since_ns: Option<u64>,
-}
-
-impl RecordFilter {
-    /// Whether a record is wanted.
-    pub fn matches(&self, line: &JournalLine) -> bool {
-        let Self { principal, session, terminal, rule, verdict, since_ns } = self;
-        let record = &line.record;
-        let subject = record.subject();
-        let fits = |wanted: &Option<String>, found| wanted.is_none() || wanted.as_deref() == found;
-        fits(principal, subject.principal)
-            && fits(session, subject.session)
-            && fits(terminal, subject.terminal)
-            && rule.as_deref().is_none_or(|wanted| record.names_rule(wanted))
-            && verdict.is_none_or(|wanted| record.verdict() == Some(wanted))
-            && since_ns.is_none_or(|since| line.time >= super::rfc3339(since))
-    }
-}
-
-impl RecordFilter {
-    fn apply(&self, entry: JournalEntry) -> ReadStep {
-        if self.matches(&entry.line) { ReadStep::Entry(Box::new(entry)) } else { ReadStep::Skipped }
-    }
-}
 
 /// A record and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +60,7 @@ pub enum JournalReadError {
 #[derive(Debug)]
 pub struct Entries {
     directory: JournalDirectory,
-    filter: RecordFilter,
+    selection: Selection,
     files: vec::IntoIter<JournalFile>,
     open: Option<(JournalFile, LineReader<File>)>,
 }
@@ -107,7 +68,12 @@ pub struct Entries {
 impl Entries {
     /// Reads a directory.
     pub fn new(directory: &JournalDirectory, filter: RecordFilter) -> io::Result<Self> {
-        Ok(Self { directory: directory.clone(), filter, files: directory.files()?.into_iter(), open: None })
+        Ok(Self {
+            directory: directory.clone(),
+            selection: Selection::new(filter),
+            files: directory.files()?.into_iter(),
+            open: None,
+        })
     }
 
     /// Reads one record or opens the next file, for callers that must not block for long.
@@ -125,7 +91,7 @@ impl Entries {
         match reader.next()? {
             Some(raw) if raw.ending != LineEnd::EndOfFile => {
                 let entry = entry_of(&raw, file)?;
-                Ok(self.filter.apply(entry))
+                Ok(apply(&mut self.selection, entry))
             }
             Some(_) | None => {
                 self.open = None;
@@ -170,7 +136,7 @@ impl Iterator for Entries {
 #[derive(Debug)]
 pub struct Follower {
     directory: JournalDirectory,
-    filter: RecordFilter,
+    selection: Selection,
     changes: Inotify,
     /// The newest file that is done with.
     finished: Option<JournalFile>,
@@ -185,7 +151,13 @@ impl Follower {
         changes.add_watch(directory.path(), AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE)?;
         let there = directory.files()?;
         let done = there.len().checked_sub(files + 1).map(|at| there[at].clone());
-        Ok(Self { directory: directory.clone(), filter, changes, finished: done, open: None })
+        Ok(Self {
+            directory: directory.clone(),
+            selection: Selection::new(filter),
+            changes,
+            finished: done,
+            open: None,
+        })
     }
 
     /// The next record; `None` when none has come in time.
@@ -236,7 +208,7 @@ impl Follower {
             return Ok(None);
         }
         let entry = entry_of(&raw, file)?;
-        Ok(Some(self.filter.apply(entry)))
+        Ok(Some(apply(&mut self.selection, entry)))
     }
 
     /// The next file with something in it. An empty one has been made for a rotation that is not done, and may be taken
@@ -268,6 +240,10 @@ impl Follower {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+fn apply(selection: &mut Selection, entry: JournalEntry) -> ReadStep {
+    if selection.admits(&entry.line) { ReadStep::Entry(Box::new(entry)) } else { ReadStep::Skipped }
 }
 
 fn entry_of(raw: &RawLine<'_>, file: &JournalFile) -> Result<JournalEntry, JournalReadError> {

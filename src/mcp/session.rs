@@ -105,6 +105,7 @@ impl McpSession {
         });
         let request = v1::CreateSessionRequest {
             roots: roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
+            front_end: FrontEnd::Mcp.name(),
             labels: std::iter::once(FrontEnd::Mcp.label()).chain(name).collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),

@@ -24,16 +24,29 @@ pub struct NewSession {
     pub env: Vec<EnvEntry>,
     /// As the caller gave them.
     pub labels: BTreeMap<String, String>,
+    /// By which front end it is opened, as the caller claims.
+    pub front_end: String,
     /// Absent: the policy's default.
     pub profile: Option<String>,
     /// The network of its terminals that ask for none; absent: their profile's.
     pub network: Option<Network>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
+    /// The process that it ends with, if that is not the caller's.
+    pub owner_process: Option<NamedProcess>,
     /// Makes a request for the same session by another process answer with it.
     pub name: Option<String>,
     /// Makes a repeated request answer with the first session.
     pub request_id: Option<String>,
+}
+
+/// A process that a caller names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedProcess {
+    /// In the gateway's pid namespace.
+    pub pid: i32,
+    /// Clock ticks from boot to its start.
+    pub start_ticks: u64,
 }
 
 /// Opening a session failed.
@@ -57,6 +70,9 @@ pub enum OpenError {
     /// The session is to end with its owner's process, and the kernel does not tell which one that is.
     #[error("the calling process is not known, so the session cannot end with it")]
     NoOwnerProcess,
+    /// The process that the caller names has ended, or is not the caller's. The two are not told apart.
+    #[error("no process of the caller has this number and this start")]
+    ForeignOwnerProcess,
     /// The gateway is going down.
     #[error("the gateway is draining")]
     Draining,

@@ -15,9 +15,10 @@ use super::{
     id::SessionId,
     launch_context::FILESYSTEM_TIMEOUT,
     new_session::{NewSession, OpenError},
+    owner_process,
     principal::{Peer, Principal},
     sandboxes::Sandboxes,
-    session::{CloseBarrier, Lifetime, Session, UnusedSince, rebase},
+    session::{CloseBarrier, Session, UnusedSince, rebase},
     store::{self, Persistence, RestoreError},
     workspace_roots,
 };
@@ -181,6 +182,13 @@ impl Sessions {
         self.lock().by_id.get(&id).filter(|session| session.principal == principal).cloned()
     }
 
+    /// The caller's open session of that name, which is about to be used.
+    pub fn find_named(&self, principal: Principal, name: &str) -> Option<Arc<Session>> {
+        let session = self.lock().find_named(principal, Some(name))?;
+        session.unused_since.reset();
+        Some(session)
+    }
+
     /// The caller's sessions, oldest first.
     pub fn list(&self, principal: Principal) -> Vec<Arc<Session>> {
         self.lock().by_id.values().filter(|session| session.principal == principal).cloned().collect()
@@ -271,9 +279,7 @@ fn prepare(
     peer: &Peer,
     new: NewSession,
 ) -> Result<Session, OpenError> {
-    if new.lifetime == Lifetime::OwnerProcess && peer.process.is_none() {
-        return Err(OpenError::NoOwnerProcess);
-    }
+    let owner_process = owner_process::find(peer, &new)?;
     let (owner, rights) = (Owner { uid: peer.principal.uid, gid: peer.gid }, peer.rights());
     let workspace = workspace_roots::open(&new, &rights, governing)?;
     let cwd = match &new.cwd {
@@ -296,15 +302,11 @@ fn prepare(
         cwd,
         env: new.env.into(),
         labels: new.labels,
+        front_end: new.front_end,
         profile: profile.to_string(),
         lifetime: new.lifetime,
         git_identity,
-        owner_process: match new.lifetime {
-            Lifetime::Explicit => None,
-            Lifetime::OwnerProcess => {
-                store::mark_owner(peer.process.as_deref()).map_err(OpenError::StateUnwritable)?
-            }
-        },
+        owner_process,
         created_at: SystemTime::now(),
         request_id: new.request_id,
         toolchains: OnceLock::new(),

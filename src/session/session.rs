@@ -30,7 +30,7 @@ use crate::{
 pub enum Lifetime {
     /// Never.
     Explicit,
-    /// With the process that made the connection on which it was created.
+    /// With a process: the one that made the connection on which it was created, or another one of the same user.
     OwnerProcess,
 }
 
@@ -63,6 +63,8 @@ pub struct Session {
     pub env: Arc<[EnvEntry]>,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
+    /// By which front end it was opened, as the caller claims.
+    pub front_end: String,
     /// The default profile of its terminals, by name.
     pub profile: String,
     /// When it ends by itself.
@@ -70,7 +72,7 @@ pub struct Session {
     /// What git gave to the caller's commits when it was opened.
     pub(super) git_identity: Option<GitIdentity>,
     /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
-    pub(super) owner_process: Option<ProcessIdentity>,
+    pub owner_process: Option<ProcessIdentity>,
     /// When it was opened.
     pub created_at: SystemTime,
     /// The request that opened it, where the caller gave an id.
@@ -140,6 +142,7 @@ impl Session {
             ("network", network(self) == network(asked)),
             ("env", self.env == asked.env),
             ("lifetime", self.lifetime == asked.lifetime),
+            ("owner_process", self.owner_process == asked.owner_process),
             ("name", self.policy == asked.policy),
         ];
         pairs.into_iter().find(|(_, is_same)| !is_same).map(|(field, _)| field)

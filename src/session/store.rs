@@ -7,10 +7,7 @@
 use std::{
     collections::HashSet,
     fs, io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::DirBuilderExt,
-    },
+    os::{fd::OwnedFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock, mpsc::sync_channel},
     thread,
@@ -171,6 +168,7 @@ pub(super) fn read(
         cwd: AbsPath::parse(&record.cwd)?,
         env: env.into(),
         labels: record.labels.into_iter().collect(),
+        front_end: record.front_end,
         profile: record.profile,
         lifetime,
         git_identity: record.git_identity.map(|git| GitIdentity { name: git.name, email: git.email }),
@@ -287,6 +285,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         env: session.env.iter().map(variable).collect(),
         labels: session.labels.clone().into_iter().collect(),
         profile: session.profile.clone(),
+        front_end: session.front_end.clone(),
         owner_process,
         created_at_ns: u64::try_from(created_at.as_nanos()).unwrap_or(u64::MAX),
         request_id: session.request_id.clone().unwrap_or_default(),
@@ -311,11 +310,6 @@ impl Session {
     pub fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
         self.owner_process.as_ref().map_or(Ok(None), ProcessIdentity::open)
     }
-}
-
-/// What tells the owner's process from all others.
-pub(super) fn mark_owner(process: Option<&OwnedFd>) -> io::Result<Option<ProcessIdentity>> {
-    process.map_or(Ok(None), |process| ProcessIdentity::of(process.as_fd()))
 }
 
 #[cfg(test)]

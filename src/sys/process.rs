@@ -70,6 +70,26 @@ pub fn is_namespace_init(process: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     }
 }
 
+/// The real user id under which the process of a pidfd runs, in our user namespace. `None`: it has ended, or is outside of our
+/// pid namespace.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn real_uid(process: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let Some(pid) = namespaced_pids(process)?.first().copied().filter(|pid| *pid > 0) else {
+        return Ok(None);
+    };
+    let Some(status) = read_of_process(pid, "status")? else { return Ok(None) };
+    let uid = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .and_then(|uids| uids.split_whitespace().next());
+    let uid = uid.and_then(|uid| uid.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    // As above: the number may have been another's.
+    let is_still_its = namespaced_pids(process)?.first() == Some(&pid);
+    Ok(is_still_its.then_some(uid))
+}
+
 /// The id of this boot of the host.
 ///
 /// # Errors
@@ -95,23 +115,31 @@ pub fn parent_of(pid: i32) -> io::Result<Option<i32>> {
     stat_field(pid, 4)
 }
 
-/// `None` when there is no such process.
-fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
+/// Clock ticks from boot to the start of a process. `None` when there is no such process.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn start_ticks(pid: i32) -> io::Result<Option<u64>> {
     stat_field(pid, 22)
 }
 
 /// A field behind the name, by its number in proc_pid_stat(5). `None` when there is no such process.
 fn stat_field<T: FromStr>(pid: i32, number: usize) -> io::Result<Option<T>> {
-    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
-        Err(error) => return Err(error),
-    };
+    let Some(text) = read_of_process(pid, "stat")? else { return Ok(None) };
     // The name, in parentheses, may hold anything. What follows it is field 3.
     let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
     let field = after_name.split_whitespace().nth(number - 3).and_then(|field| field.parse().ok());
     field.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A file of /proc/PID. `None` when there is no such process.
+fn read_of_process(pid: i32, name: &str) -> io::Result<Option<String>> {
+    match fs::read_to_string(format!("/proc/{pid}/{name}")) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -132,10 +160,12 @@ mod tests {
         let earlier = ProcessIdentity { boot_id: "another".into(), ..mark.clone() };
         assert!(earlier.open().unwrap().is_none(), "a process of another boot");
         assert_eq!(is_namespace_init(held.as_fd()).unwrap(), Some(false));
+        assert_eq!(real_uid(held.as_fd()).unwrap(), Some(nix::unistd::getuid().as_raw()));
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(mark.open().unwrap().is_none());
         assert!(ProcessIdentity::of(held.as_fd()).unwrap().is_none());
         assert_eq!(is_namespace_init(held.as_fd()).unwrap(), None);
+        assert_eq!(real_uid(held.as_fd()).unwrap(), None);
     }
 }

@@ -65,6 +65,7 @@ impl From<&OpenError> for Reason {
             OpenError::Root(..)
             | OpenError::RootName(_)
             | OpenError::OtherSession { .. }
+            | OpenError::ForeignOwnerProcess
             | OpenError::Governing(_) => Self::BadField,
             OpenError::NoOwnerProcess => Self::OwnerProcessUnknown,
             OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,

@@ -186,6 +186,7 @@ fn records_are_found_by_what_they_are_about() {
         let decision = DecisionRecord {
             principal: "uid:1000".to_owned(),
             session: "sess_a".to_owned(),
+            front_end: "mcp".to_owned(),
             terminal: None,
             request_digest: Some("00".repeat(32)),
             verdict,
@@ -211,6 +212,9 @@ fn records_are_found_by_what_they_are_about() {
     assert_eq!(count(RecordFilter { rule: Some("watching".to_owned()), ..with() }), 3);
     assert_eq!(count(RecordFilter { rule: Some("build".to_owned()), ..with() }), 2);
     assert_eq!(count(RecordFilter { verdict: Some(RecordedVerdict::Deny), ..with() }), 2);
+    // What does not name the front end belongs to a session that does.
+    assert_eq!(count(RecordFilter { front_end: Some("mcp".to_owned()), ..with() }), 4);
+    assert_eq!(count(RecordFilter { front_end: Some("cli".to_owned()), ..with() }), 0);
     assert_eq!(
         count(RecordFilter {
             verdict: Some(RecordedVerdict::Deny),

@@ -8,6 +8,7 @@ mod ends;
 mod identity;
 mod input;
 mod isolation;
+mod owner_process;
 mod reaping;
 mod refusals;
 mod session_files;

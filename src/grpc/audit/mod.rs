@@ -97,6 +97,7 @@ impl AuditService {
             terminal: set(requested.terminal_id),
             rule: set(requested.rule),
             verdict,
+            front_end: set(requested.front_end),
             since_ns,
         })
     }

@@ -106,6 +106,9 @@ pub fn session_error(error: &OpenError) -> Status {
         OpenError::Governing(_) => {
             bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })
         }
+        OpenError::ForeignOwnerProcess => {
+            bad_field(FieldError { field: "owner_process".into(), problem: error.to_string() })
+        }
         OpenError::NoOwnerProcess => status(error, error.to_string(), []),
         OpenError::Descriptors(DescriptorQuotaReached(cap)) => {
             quota("descriptors_per_principal", *cap, error.to_string())

@@ -5,12 +5,19 @@ use super::fields::{
 };
 use crate::{
     policy::AbsPath,
-    proto::v1::{CreateSessionRequest, Lifetime as LifetimeWord, WorkspaceExtent as WorkspaceExtentWord},
-    session::{Lifetime, NewSession, WorkspaceExtent},
+    proto::v1::{
+        CreateSessionRequest, Lifetime as LifetimeWord, ProcessIdentity,
+        WorkspaceExtent as WorkspaceExtentWord,
+    },
+    session::{Lifetime, NamedProcess, NewSession, WorkspaceExtent},
 };
 
 /// Roots of one session, of each kind.
 const ROOTS_MAX: usize = 64;
+/// Bytes of the name of a front end.
+const FRONT_END_MAX_BYTES: usize = 64;
+/// The front end of a program that calls the API itself.
+const NO_FRONT_END: &str = "grpc";
 
 /// A session to be opened.
 pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
@@ -27,6 +34,7 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         Ok(LifetimeWord::OwnerProcess) => Lifetime::OwnerProcess,
         Err(_) => return Err(unknown_value("lifetime", request.lifetime)),
     };
+    let owner_process = request.owner_process.map(|named| owner_process(named, lifetime)).transpose()?;
     Ok(NewSession {
         roots: directories("roots", &request.roots)?,
         read_only_roots: directories("read_only_roots", &request.read_only_roots)?,
@@ -37,9 +45,36 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         profile: Some(request.profile).filter(|name| !name.is_empty()),
         network: network("network", request.network)?,
         lifetime,
+        owner_process,
+        front_end: front_end(request.front_end)?,
         name: session_name(request.name)?,
         request_id: request_id("request_id", request.request_id)?,
     })
+}
+
+/// The name of a front end, which is the same in every file.
+fn front_end(name: String) -> Result<String, FieldError> {
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
+    if name.len() > FRONT_END_MAX_BYTES || !name.bytes().all(is_plain) {
+        let problem = format!("must be at most {FRONT_END_MAX_BYTES} of a-z, 0-9, \".\", \"_\" and \"-\"");
+        return Err(field_error("front_end", problem));
+    }
+    Ok(if name.is_empty() { NO_FRONT_END.to_owned() } else { name })
+}
+
+/// The process that a session is to end with.
+fn owner_process(named: ProcessIdentity, lifetime: Lifetime) -> Result<NamedProcess, FieldError> {
+    if lifetime != Lifetime::OwnerProcess {
+        return Err(field_error(
+            "owner_process",
+            "must be absent, unless lifetime is LIFETIME_OWNER_PROCESS",
+        ));
+    }
+    if named.pid <= 0 {
+        return Err(field_error("owner_process.pid", "must be greater than 0"));
+    }
+    Ok(NamedProcess { pid: named.pid, start_ticks: named.start_ticks })
 }
 
 /// A name that is the same in every terminal and file.
@@ -79,6 +114,14 @@ mod tests {
         assert_eq!(error(roots(&["/a", "b"])), "roots[1]");
         assert_eq!(error(CreateSessionRequest { cwd: "b".into(), ..roots(&["/a"]) }), "cwd");
         assert_eq!(error(CreateSessionRequest { lifetime: 9, ..roots(&["/a"]) }), "lifetime");
+        assert_eq!(error(CreateSessionRequest { front_end: "A b".into(), ..roots(&["/a"]) }), "front_end");
+        assert_eq!(new_session(roots(&["/a"])).unwrap().front_end, "grpc");
+        let owner_process = Some(ProcessIdentity { pid: 1, start_ticks: 1 });
+        assert_eq!(error(CreateSessionRequest { owner_process, ..roots(&["/a"]) }), "owner_process");
+        let lifetime = LifetimeWord::OwnerProcess.into();
+        let owner_process = Some(ProcessIdentity { pid: -1, start_ticks: 1 });
+        let negative = CreateSessionRequest { owner_process, lifetime, ..roots(&["/a"]) };
+        assert_eq!(error(negative), "owner_process.pid");
         let env = vec![EnvVar { name: "A=".into(), value: String::new() }];
         assert_eq!(error(CreateSessionRequest { env, ..roots(&["/a"]) }), "env[0].name");
     }

@@ -15,6 +15,8 @@ pub struct DecisionRecord {
     pub principal: String,
     /// In which session.
     pub session: String,
+    /// By which front end the session was opened, as its caller claims; empty in records of older gateways.
+    pub front_end: String,
     /// The terminal that it is for; absent: there is none, because it was not allowed.
     pub terminal: Option<String>,
     /// SHA-256 of the request in its normal form; absent: it was refused before it had one.
@@ -56,6 +58,8 @@ pub struct ObservedDecision {
 struct SerializedDecision<'a> {
     principal: &'a str,
     session: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    front_end: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     terminal: &'a Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,6 +88,8 @@ struct SerializedDecision<'a> {
 struct DeserializedDecision {
     principal: String,
     session: String,
+    #[serde(default)]
+    front_end: String,
     #[serde(default)]
     terminal: Option<String>,
     #[serde(default)]
@@ -127,11 +133,14 @@ impl Serialize for DecisionRecord {
             commands: self.judged.commands.iter().map(|command| encoder.encode(command)).collect(),
             cut_bytes: self.judged.cut_bytes,
         });
-        let Self { principal, session, terminal, request_digest, verdict, rule, generation, .. } = self;
+        let Self {
+            principal, session, front_end, terminal, request_digest, verdict, rule, generation, ..
+        } = self;
         let Self { command, command_in, observed, approval, cwd, .. } = self;
         SerializedDecision {
             principal,
             session,
+            front_end,
             terminal,
             request_digest,
             decision: *verdict,
@@ -159,6 +168,7 @@ impl From<DeserializedDecision> for DecisionRecord {
         Self {
             principal: read.principal,
             session: read.session,
+            front_end: read.front_end,
             terminal: read.terminal,
             request_digest: read.request_digest,
             verdict: read.decision,

@@ -62,6 +62,9 @@ pub struct SessionOpened {
     pub profile: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// By which front end it was opened, as the caller claims; empty in records of older gateways.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub front_end: String,
 }
 
 /// [`Record::SessionClosed`](super::Record::SessionClosed).

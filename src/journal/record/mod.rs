@@ -224,6 +224,16 @@ impl Record {
         }
     }
 
+    /// By which front end the session that it is about was opened, where the record says so.
+    pub fn front_end(&self) -> Option<&str> {
+        let named = match self {
+            Self::SessionOpened(it) => &it.front_end,
+            Self::Decision(it) => &it.front_end,
+            _ => return None,
+        };
+        Some(named.as_str()).filter(|named| !named.is_empty())
+    }
+
     /// Whether this rule decided it, or would have: see [`Decision::observed`].
     pub fn names_rule(&self, rule: &str) -> bool {
         match self {

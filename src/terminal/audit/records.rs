@@ -19,8 +19,9 @@ use crate::{
         handle::Sandbox, launch::LaunchError, requests::SpawnRefused, spawn_error::stage_name,
         start::StartError,
     },
-    session::{Principal, Session, SessionId},
+    session::Session,
     terminal::{
+        id::TerminalId,
         quotas::QuotaReached,
         secrets::command_secrets::SecretError,
         signal,
@@ -30,18 +31,17 @@ use crate::{
 };
 
 /// A request that was allowed; the terminal is for it.
-pub fn allowed(subject: Subject, request: &Request, permit: &Permit, trace: &EvaluationTrace) -> Record {
+pub fn allowed(
+    session: &Session,
+    terminal: TerminalId,
+    request: &Request,
+    permit: &Permit,
+    trace: &EvaluationTrace,
+) -> Record {
     Record::Decision(DecisionRecord {
-        terminal: Some(subject.terminal.to_string()),
+        terminal: Some(terminal.to_string()),
         rule: permit.rule().map(str::to_owned),
-        ..decision(
-            subject.principal,
-            subject.session,
-            request,
-            RecordedVerdict::Allow,
-            permit.generation(),
-            trace,
-        )
+        ..decision(session, request, RecordedVerdict::Allow, permit.generation(), trace)
     })
 }
 
@@ -56,7 +56,7 @@ pub fn denied(
     Record::Decision(DecisionRecord {
         rule: Some(denial.rule()),
         reason: denial.to_string(),
-        ..decision(session.principal, session.id, request, verdict_of(denial.decision()), generation, trace)
+        ..decision(session, request, verdict_of(denial.decision()), generation, trace)
     })
 }
 
@@ -81,8 +81,7 @@ pub fn command_in(decision: &Record) -> CommandLocation {
 }
 
 fn decision(
-    principal: Principal,
-    session: SessionId,
+    session: &Session,
     request: &Request,
     verdict: RecordedVerdict,
     generation: u64,
@@ -93,8 +92,9 @@ fn decision(
         .iter()
         .map(|(rule, decision)| ObservedDecision { rule: rule.clone(), verdict: verdict_of(*decision) });
     DecisionRecord {
-        principal: principal.to_string(),
-        session: session.to_string(),
+        principal: session.principal.to_string(),
+        session: session.id.to_string(),
+        front_end: session.front_end.clone(),
         terminal: None,
         request_digest: trace.digest.map(|digest| digest.to_string()),
         verdict,

@@ -19,6 +19,7 @@ pub fn session_opened(session: &Session) -> Record {
         read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
         profile: session.profile.clone(),
         labels: session.labels.clone(),
+        front_end: session.front_end.clone(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Opens a session: it is judged, added to the table, and recorded before its caller gets the id.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use super::{close_session, context::TerminalContext};
 use crate::{
@@ -70,12 +70,21 @@ async fn open_watched(
     peer: &Peer,
     new: NewSession,
 ) -> Result<Opened, OpenSessionError> {
+    let is_owner_named = new.owner_process.is_some();
     let opened = open_recorded(sessions, context, peer, new).await?;
     if let Opened::New(session) = &opened
-        && let (Lifetime::OwnerProcess, Some(process)) = (session.lifetime, &peer.process)
+        && session.lifetime == Lifetime::OwnerProcess
     {
         let (context_too, sessions_too) = (context.clone(), sessions.clone());
-        let watched = close_session::end_with_process(context_too, sessions_too, session.clone(), process);
+        let owner = match (is_owner_named, &peer.process) {
+            (false, Some(process)) => process.try_clone(),
+            (true, _) | (false, None) => {
+                session.reopen_owner().and_then(|owner| owner.ok_or_else(|| io::ErrorKind::NotFound.into()))
+            }
+        };
+        let watched = owner.and_then(|owner| {
+            close_session::end_with_process(context_too, sessions_too, session.clone(), &owner)
+        });
         if let Err(error) = watched {
             tracing::error!(session.id = %session.id, error = %error, "cannot watch the owner's process");
             close_session::close(context, sessions, session, CloseReason::OwnerExited, None).await;

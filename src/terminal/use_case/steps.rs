@@ -137,7 +137,8 @@ impl Requested {
         });
         failpoint::reach("create.authorized");
         let (secrets, redactor) = (Secrets::default(), Redactor::default());
-        let mut decision = records::allowed(terminal.subject(), &self.request, &permit, &self.trace);
+        let mut decision =
+            records::allowed(&terminal.session, terminal.id, &self.request, &permit, &self.trace);
         records::with_approval(&mut decision, self.approval_id, self.ask_record);
         let command_in = records::command_in(&decision);
         let decision_record = Some(decision);
